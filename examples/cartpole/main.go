@@ -1,9 +1,9 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command cartpole is a training program for DI Orchestrator to read and to start
-// from: it balances a pole on a cart, alone or as the pods of a DIJob. The first
-// argument is the role: alone, coordinator, collector or worker.
+// Command cartpole is a training program for DI Orchestrator to read and to start from. It balances
+// a pole on a cart, alone or as the pods of a DIJob. The first argument is the role: alone,
+// coordinator, collector or worker.
 package main
 
 import (
@@ -23,14 +23,14 @@ import (
 	"time"
 )
 
-// collectors is how many collectors a coordinator asks for, and retryEvery the
-// pause between two attempts to reach di-server or another pod.
+// collectors is the number of collectors that a coordinator requests. retryEvery is the pause
+// between attempts to reach di-server or another pod.
 const (
 	collectors = 2
 	retryEvery = time.Second
 )
 
-// The exit status decides how the pod ends, and with the pods the job.
+// The exit status determines the result of the pod, and thereby of the job.
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, cmp.Or(strings.Join(os.Args[1:], " "), "alone"))
@@ -59,8 +59,8 @@ func printProgress(p progress) {
 	fmt.Printf("round=%d reward=%.1f players=%d\n", p.Round, p.Reward, p.Players)
 }
 
-// coordinate is the coordinator of a coordinator-led job. It asks di-server for
-// collectors once, and trains with those that di-server lists.
+// coordinate runs the coordinator of a coordinator-led job. It requests collectors from di-server
+// once and trains with those that di-server lists.
 func coordinate(ctx context.Context) error {
 	go serveProbe(ctx, cmp.Or(os.Getenv("COORDINATOR_PORT"), "22273"))
 	namespace, pod := os.Getenv("KUBERNETES_POD_NAMESPACE"), os.Getenv("KUBERNETES_POD_NAME")
@@ -68,7 +68,7 @@ func coordinate(ctx context.Context) error {
 	demand := map[string]any{
 		"namespace": namespace, "coordinator": pod, "collectors": map[string]int{"replicas": collectors}, "learners": map[string]int{"replicas": 0},
 	}
-	// The request adds replicas, so a new coordinator first looks at what there is.
+	// The request adds replicas, so a restarted coordinator first lists the existing ones.
 	list := func(ctx context.Context) ([]string, error) {
 		answer, err := call[reply](ctx, http.MethodGet, replicas+"?"+url.Values{"namespace": {namespace}, "coordinator": {pod}}.Encode(), struct{}{})
 		return answer.Data.Collectors, err
@@ -92,15 +92,15 @@ func coordinate(ctx context.Context) error {
 	}, printProgress)
 }
 
-// reply is the part of di-server's answers that a coordinator reads.
+// reply is the part of di-server's answers that a coordinator decodes.
 type reply struct {
 	Data struct {
 		Collectors []string `json:"collectors"`
 	} `json:"data"`
 }
 
-// work is a pod of a worker-led job. Rank 0 trains with the others, reports how far
-// it is, and tells the others when it has finished.
+// work runs a pod of a worker-led job. Rank 0 trains with the other pods, reports its progress, and
+// notifies the others when it has finished.
 func work(ctx context.Context) error {
 	rank, err := strconv.Atoi(os.Getenv("DI_RANK"))
 	if err != nil {
@@ -139,7 +139,7 @@ func work(ctx context.Context) error {
 	return nil
 }
 
-// nodesOf splits DI_NODES: hosts by rank, or after an @ the path of a file with them.
+// nodesOf splits DI_NODES: hosts by rank, or the path of a file with them after an @.
 func nodesOf(list string) ([]string, error) {
 	if path, isFile := strings.CutPrefix(list, "@"); isFile {
 		content, err := os.ReadFile(path)
@@ -150,7 +150,7 @@ func nodesOf(list string) ([]string, error) {
 	}
 	var nodes []string
 	for node := range strings.SplitSeq(strings.TrimSpace(list), ",") {
-		// The place of a rank is empty while the job is resized.
+		// The entry of a rank is empty during a resize.
 		if node != "" {
 			nodes = append(nodes, node+":22270")
 		}
@@ -158,7 +158,7 @@ func nodesOf(list string) ([]string, error) {
 	return nodes, nil
 }
 
-// serve plays what others ask for, until SIGTERM or a request to finish.
+// serve plays games on request until SIGTERM or a request to finish.
 func serve(ctx context.Context, port string) error {
 	ctx, finish := context.WithCancel(ctx)
 	defer finish()
@@ -170,7 +170,7 @@ func serve(ctx context.Context, port string) error {
 	return nil
 }
 
-// serveProbe answers the readiness probe of a pod that trains.
+// serveProbe serves the readiness probe of a pod that trains.
 func serveProbe(ctx context.Context, port string) {
 	if err := serve(ctx, port); err != nil {
 		fmt.Fprintln(os.Stderr, "answering the readiness probe:", err)
@@ -188,12 +188,12 @@ func routes(finish func()) *http.ServeMux {
 			return
 		}
 		reward, _ := playHere(r.Context(), g)
-		_ = json.NewEncoder(w).Encode(reward) // the caller may have left
+		_ = json.NewEncoder(w).Encode(reward) // the caller may have disconnected
 	})
 	return mux
 }
 
-// playersAt returns players that other pods run.
+// playersAt returns players that run in other pods.
 func playersAt(addresses []string) []player {
 	var players []player
 	for _, address := range addresses {
@@ -204,7 +204,7 @@ func playersAt(addresses []string) []player {
 	return players
 }
 
-// serverURL adds the scheme that the operator leaves out.
+// serverURL adds the scheme that the operator omits.
 func serverURL(address string) string {
 	if strings.Contains(address, "://") {
 		return address
@@ -212,7 +212,7 @@ func serverURL(address string) string {
 	return "http://" + address
 }
 
-// retry calls until a call succeeds.
+// retry repeats a call until it succeeds.
 func retry(ctx context.Context, do func() error) error {
 	for {
 		err := do()
@@ -228,7 +228,7 @@ func retry(ctx context.Context, do func() error) error {
 	}
 }
 
-// call sends JSON and reads JSON. di-server learns who calls by the pod's token.
+// call sends JSON and reads JSON. di-server authenticates the caller by the pod's token.
 func call[Answer any](ctx context.Context, method, address string, body any) (answer Answer, err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()

@@ -22,7 +22,7 @@ const (
 	noise     = 0.5
 )
 
-// policy pushes right where the weighted sum of the state is positive.
+// policy pushes right if the weighted sum of the state is positive.
 type policy [4]float64
 
 // game is the work of a player: episodes with one policy.
@@ -34,7 +34,7 @@ type game struct {
 // player plays a game and returns its mean reward.
 type player func(ctx context.Context, g game) (float64, error)
 
-// progress is what a round gave; Reward is that of the best policy so far.
+// progress is the result of a round. Reward is that of the best policy so far.
 type progress struct {
 	Round   int     `json:"round"`
 	Reward  float64 `json:"reward"`
@@ -43,8 +43,8 @@ type progress struct {
 
 var errMissed = errors.New("the target was not reached")
 
-// train climbs: in each round every player tries a random change of the best
-// policy. Players may come, go and fail between the rounds.
+// train climbs: in each round every player tries a random change of the best policy. Players may be
+// added, removed or fail between the rounds.
 func train(ctx context.Context, players func(context.Context) []player, report func(progress)) error {
 	var best game
 	reward := 0.0
@@ -80,8 +80,8 @@ type trial struct {
 	reward float64
 }
 
-// tryAll lets each player try a change at the same time. A player that fails is
-// without a result in this round.
+// tryAll lets all players try a change concurrently. A player that fails has no result in this
+// round.
 func tryAll(ctx context.Context, players []player, best policy, round uint64) []trial {
 	trials := make([]trial, len(players))
 	var wait sync.WaitGroup
@@ -112,8 +112,8 @@ func playHere(_ context.Context, g game) (float64, error) {
 	return float64(steps) / episodes, nil
 }
 
-// episode returns for how many steps the pole stays up: the task of Barto, Sutton
-// and Anderson (1983) with the constants and limits of CartPole-v1.
+// episode returns the number of steps for which the pole stays up: the task of Barto, Sutton and
+// Anderson (1983) with the constants and limits of CartPole-v1.
 func episode(p policy, random *rand.Rand) int {
 	const force, step, gravity, total, pole, half = 10, 0.02, 9.8, 1.1, 0.1, 0.5
 	var s [4]float64 // position, velocity, angle, angular velocity

@@ -16,15 +16,15 @@ import (
 	"github.com/prometheus/prometheus/rules"
 )
 
-// situation is what Prometheus has scraped once a minute, as promtool's tests
-// have it, and after how many minutes an alert has to fire, or still not.
+// situation contains the series that Prometheus scrapes once a minute, in the notation of
+// promtool's tests, and the minutes after which an alert must fire, or must not fire yet.
 type situation struct {
 	series  string
 	minutes int
 	fires   bool
 }
 
-// situations are those of each alert.
+// situations returns the situations for each alert.
 func situations() map[string]map[string]situation {
 	return map[string]map[string]situation{
 		"DIOrchestratorOperatorAbsent": {
@@ -102,7 +102,7 @@ func situations() map[string]map[string]situation {
 	}
 }
 
-// histogram are the series of a histogram all of whose observations lie between two bounds.
+// histogram returns the series of a histogram whose observations all lie between two bounds.
 func histogram(name, label, above, upTo string) string {
 	return fmt.Sprintf(`
 		%[1]s_bucket{%[2]s,le="%[3]s"} 0x120
@@ -158,7 +158,7 @@ func TestEachAlertFiresWhenItShouldAndNotOtherwise(t *testing.T) {
 	}
 }
 
-// state evaluates an alert each minute, and returns how it stands at the end.
+// state evaluates an alert each minute and returns its last state.
 func state(t *testing.T, alert *rules.AlertingRule, in situation) rules.AlertState {
 	t.Helper()
 	// A blank line would end the list of series.
@@ -176,7 +176,7 @@ func state(t *testing.T, alert *rules.AlertingRule, in situation) rules.AlertSta
 		if _, err := alert.Eval(t.Context(), 0, at, query, &url.URL{}, 0); err != nil {
 			t.Fatal(err)
 		}
-		// As a group does, without which it says that it does not know.
+		// A rule group sets it too. Without it the state is unknown.
 		alert.SetEvaluationTimestamp(at)
 	}
 	return alert.State()

@@ -1,10 +1,9 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package alerts tests the alerts and the dashboard of the chart by Prometheus'
-// own code: that they ask for metrics, labels and values that exist, and that
-// each alert fires when it should. It is a module of its own, so that no program
-// needs Prometheus.
+// Package alerts tests the alerts and the dashboard of the chart with Prometheus' own code. Their
+// queries must use existing metrics, labels and values, and each alert must fire when it should. It
+// is a separate module, so that no program depends on Prometheus.
 package alerts
 
 import (
@@ -34,7 +33,7 @@ func read(t *testing.T, path ...string) []byte {
 	return content
 }
 
-// alerts are the alerts of the chart, by name.
+// alerts returns the alerts of the chart, by name.
 func alerts(t *testing.T) map[string]rulefmt.Rule {
 	t.Helper()
 	groups, errs := rulefmt.Parse(read(t, "charts", "di-orchestrator", "files", "alerts.yaml"), false, model.UTF8Validation, newParser(), slog.New(slog.DiscardHandler))
@@ -53,15 +52,15 @@ func alerts(t *testing.T) map[string]rulefmt.Rule {
 	return all
 }
 
-// known is what docs/metrics.md says of a metric, which a test compares with
-// what the programs register.
+// known is the documentation of a metric in docs/metrics.md. A test compares it with the metrics
+// that the programs register.
 type known struct {
 	kind string
-	// labels are the values of each label; nil where any may be.
+	// labels are the values of each label; nil if any value is possible.
 	labels map[string][]string
 }
 
-// metrics are those of docs/metrics.md.
+// metrics returns the metrics of docs/metrics.md.
 func metrics(t *testing.T) map[string]known {
 	t.Helper()
 	row := regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\| ([a-z]+) \\| [a-z]+ \\| (.*) \\| [^|]*\\|$")
@@ -87,10 +86,10 @@ func metrics(t *testing.T) map[string]known {
 	return all
 }
 
-// scraped are labels that Prometheus adds where it scrapes.
+// scraped returns the labels that Prometheus adds on scrapes.
 func scraped() []string { return []string{"namespace", "pod", "job", "instance"} }
 
-// check checks that a query asks for what there is.
+// check checks that a query uses existing metrics, labels and values.
 func check(t *testing.T, where, query string, metrics map[string]known) {
 	t.Helper()
 	expression, err := newParser().ParseExpr(query)
@@ -148,7 +147,7 @@ func checkMatcher(t *testing.T, where, name string, matcher *labels.Matcher, met
 		t.Errorf("%s asks %s for label %s, which it has not", where, name, matcher.Name)
 		return
 	}
-	// What a matcher names has to be a value, be it looked for or left out.
+	// The value of a matcher must exist, whether the matcher selects or excludes it.
 	wanted := []string{matcher.Value}
 	if matcher.Type == labels.MatchRegexp || matcher.Type == labels.MatchNotRegexp {
 		wanted = strings.Split(matcher.Value, "|")
@@ -182,7 +181,7 @@ type panel struct {
 	Targets []struct{ RefID, Expr, LegendFormat string }
 }
 
-// check checks what a panel asks for, and notes it.
+// check checks the queries of a panel and records them.
 func (p *panel) check(t *testing.T, metrics map[string]known, asked map[string]bool) {
 	t.Helper()
 	for _, target := range p.Targets {

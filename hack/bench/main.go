@@ -1,8 +1,8 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command bench measures di-orchestrator, each figure next to a reference that the
-// same run measures: bench SCENARIO [flags].
+// Command bench measures di-orchestrator. Each figure has a reference that the same run measures:
+// bench SCENARIO [flags].
 package main
 
 import (

@@ -1,8 +1,8 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command chart copies into the Helm chart what is generated or kept elsewhere:
-// the rules of the generated roles, the webhooks and the policy. It is run by make manifests.
+// Command chart copies generated and other content into the Helm chart: the rules of the generated
+// roles, the webhooks and the policy. `make manifests` runs it.
 package main
 
 import (
@@ -52,7 +52,7 @@ func run(args []string) error {
 	return nil
 }
 
-// rules are the rules of a program's roles, as the chart's templates read them.
+// rules are the rules of a program's roles, in the form that the chart's templates read.
 type rules struct {
 	ClusterRole []rbacv1.PolicyRule `json:"clusterRole"`
 	Role        []rbacv1.PolicyRule `json:"role"`
@@ -66,7 +66,7 @@ func copyRules(from, into string) error {
 	var copied rules
 	documents := utilyaml.NewYAMLOrJSONDecoder(bytes.NewReader(content), len(content))
 	for {
-		// A Role and a ClusterRole have the same fields as far as they matter here.
+		// The fields that are read are the same in a Role and a ClusterRole.
 		var role rbacv1.ClusterRole
 		err := documents.Decode(&role)
 		if errors.Is(err, io.EOF) {

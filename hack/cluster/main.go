@@ -3,9 +3,8 @@
 
 //go:build linux
 
-// Command cluster runs a real Kubernetes on a bare Linux machine: no container
-// engine, no registry and no downloads but Go modules and at most two small
-// Debian packages. See README.md.
+// Command cluster runs a real Kubernetes on a bare Linux machine. It needs no container engine and
+// no registry. It downloads only Go modules and at most two small Debian packages. See README.md.
 package main
 
 import (
@@ -41,7 +40,7 @@ const usage = `usage: cluster COMMAND
   env                   print shell commands that make kubectl use the cluster
 `
 
-// Exit codes.
+// These are the exit codes.
 const (
 	exitOK         = 0
 	exitFailed     = 1
@@ -49,10 +48,10 @@ const (
 	exitUnsuitable = 3
 )
 
-// errUsage is a wrong command line or environment.
+// errUsage means a wrong command line or environment.
 var errUsage = errors.New("wrong use")
 
-// errExternal refuses what only works for the cluster of this machine.
+// errExternal rejects commands that only work for the cluster of this machine.
 var errExternal = errors.New("KUBECONFIG names another cluster: load images into it (kind load image-archive FILE, or a registry), and stop its nodes, in its own way")
 
 func main() {
@@ -78,13 +77,14 @@ func exitCode(err error) int {
 	return exitFailed
 }
 
-// execute runs a command. What other programs read goes to out, progress to standard error.
+// execute runs a command. It prints output for other programs to out, and progress to standard
+// error.
 func execute(ctx context.Context, args []string, out io.Writer) error {
 	command, args := strings.Join(args[:min(len(args), 1)], ""), args[min(len(args), 1):]
 	if command == "node" && len(args) > 0 {
 		command, args = "node "+args[0], args[1:]
 	}
-	// The number of arguments; load-image and demo take any number but none.
+	// These are the numbers of arguments. load-image and demo require at least one.
 	wanted, known := map[string]int{
 		"up": 0, "down": 0, "status": 0, "env": 0, "assets": 0, "program": 1, "node stop": 1, "node start": 1, "load-image": max(len(args), 1), "demo": max(len(args), 1),
 	}[command]
@@ -110,7 +110,7 @@ func execute(ctx context.Context, args []string, out io.Writer) error {
 	return err
 }
 
-// perform runs a command that needs the cache, and returns what it prints.
+// perform runs a command that needs the cache and returns its output.
 func perform(ctx context.Context, c *cluster.Cluster, command string, args []string) (string, error) {
 	switch command {
 	case "assets":

@@ -15,13 +15,12 @@ import (
 	"k8s.io/apiserver/pkg/cel/environment"
 )
 
-// oldestKubernetes is the oldest release that the CRDs are installed on.
+// oldestKubernetes is the oldest supported release for the CRDs.
 var oldestKubernetes = version.MajorMinor(1, 30)
 
-// The API server refuses a CRD by its estimate of what the rules may cost at
-// worst: 10 million units for an expression and 100 million for a CRD. The
-// budget is a thousandth of that: no release of Kubernetes that estimates
-// differently refuses ours, and no rule slows down a write that people wait for.
+// The API server rejects a CRD if the estimated worst-case cost of its rules exceeds 10 million
+// units for an expression or 100 million for a CRD. The budget is a thousandth of that: no release
+// of Kubernetes with a different estimate rejects these CRDs, and no rule delays a user's write.
 const (
 	maxExpressionCost = validation.StaticEstimatedCostLimit / 1000
 	maxCRDCost        = validation.StaticEstimatedCRDCostLimit / 1000
@@ -50,7 +49,7 @@ func TestTheRulesOfTheSchemasCompileOnTheOldestKubernetesWithinTheBudget(t *test
 	}
 }
 
-// costOf returns what the rules of a schema and all below it may cost.
+// costOf returns the maximum cost of the rules of a schema, including nested ones.
 func costOf(t *testing.T, path string, schema *apiextensions.JSONSchemaProps, context *validation.CELSchemaContext) uint64 {
 	t.Helper()
 	total := uint64(0)
@@ -71,8 +70,8 @@ func costOf(t *testing.T, path string, schema *apiextensions.JSONSchemaProps, co
 	return total
 }
 
-// costHere returns what the rules at one place may cost, all values that the
-// place may have in an object taken together.
+// costHere returns the maximum cost of the rules of one schema node, for all its values in an
+// object together.
 func costHere(t *testing.T, path string, schema *apiextensions.JSONSchemaProps, context *validation.CELSchemaContext) uint64 {
 	t.Helper()
 	info, err := context.TypeInfo()

@@ -1,8 +1,8 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command crd adds to the generated CRDs what controller-gen cannot say: the
-// conversion of the kinds whose versions differ. It is run by make manifests.
+// Command crd adds to the generated CRDs what controller-gen does not support: the conversion of
+// the kinds whose versions differ. `make manifests` runs it.
 package main
 
 import (
@@ -35,9 +35,9 @@ func run(args []string) error {
 	return os.WriteFile(args[0], completed, 0o644)
 }
 
-// addConversion returns the CRD with a conversion stanza. It is there from the
-// first apply on, without a bundle, so that a CRD whose webhook does not serve
-// yet fails and is never converted by changing the version's name only.
+// addConversion returns the CRD with a conversion stanza. It exists from the first apply, without a
+// CA bundle, so that requests fail while the webhook does not serve yet. Otherwise the API server
+// would convert by changing only the version's name.
 func addConversion(generated []byte) ([]byte, error) {
 	var crd map[string]any
 	if err := yaml.Unmarshal(generated, &crd); err != nil {

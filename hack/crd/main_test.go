@@ -17,8 +17,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
 
-// maxCRDBytes is what kubectl apply can put into its annotation of the last
-// applied configuration.
+// maxCRDBytes is the maximum size of kubectl apply's annotation of the last applied configuration.
 const maxCRDBytes = 256 << 10
 
 func readCRD(t *testing.T, resource string) (*apiextensionsv1.CustomResourceDefinition, []byte) {
@@ -63,7 +62,7 @@ func TestDIJobsServeBothVersionsWithinTheBudget(t *testing.T) {
 		fact := facts{Served: version.Served, Stored: version.Storage,
 			Status: version.Subresources.Status != nil, Scale: version.Subresources.Scale}
 		for _, column := range version.AdditionalPrinterColumns {
-			// Those of the wide form are no contract.
+			// Columns of the wide form are not part of the contract.
 			if column.Priority > 0 {
 				continue
 			}

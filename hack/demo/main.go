@@ -1,7 +1,7 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command demo runs the demonstration on the cluster that the kubeconfig names.
+// Command demo runs the demonstration on the cluster of the kubeconfig.
 package main
 
 import (

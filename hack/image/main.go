@@ -1,9 +1,9 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command image packs static binaries into a container image tarball without
-// a container engine or a registry. The tarball can be loaded by containerd
-// (ctr images import), Docker (docker load) and kind (kind load image-archive).
+// Command image builds a container image tarball from static binaries without a container engine or
+// a registry. containerd (ctr images import), Docker (docker load) and kind (kind load
+// image-archive) can load the tarball.
 package main
 
 import (

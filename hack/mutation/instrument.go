@@ -12,10 +12,10 @@ import (
 	"strings"
 )
 
-// environmentKey names the variable that says which mutant is active.
+// environmentKey is the environment variable with the number of the active mutant.
 const environmentKey = "MUTANT"
 
-// switchFile declares which mutant is active in the package of that name.
+// switchFile returns a file that declares the active mutant in a package.
 func switchFile(pkg string) []byte {
 	return fmt.Appendf(nil, `package %s
 
@@ -28,9 +28,9 @@ var activeMutant, _ = strconv.Atoi(os.Getenv(%q))
 `, pkg, environmentKey)
 }
 
-// instrument returns a file with all its mutants in it, numbered from 1 by
-// their place in mutants: each is a copy of its function, which calls it
-// instead of going on when it is active. So one build serves all mutants.
+// instrument returns a file with all its mutants, numbered from 1 by their index in mutants. Each
+// mutant is a copy of its function. The function calls the copy of the active mutant instead of its
+// own body. One build therefore serves all mutants.
 func instrument(fset *token.FileSet, name string, text []byte, mutants []mutant) []byte {
 	var copies bytes.Buffer
 	calls := map[*ast.FuncDecl]*bytes.Buffer{}
@@ -63,7 +63,7 @@ func instrument(fset *token.FileSet, name string, text []byte, mutants []mutant)
 	return out.Bytes()
 }
 
-// call returns the statement by which a function hands over to its copy.
+// call returns the statement with which a function calls its copy.
 func call(function *ast.FuncDecl, name string) string {
 	if function.Recv != nil {
 		name = function.Recv.List[0].Names[0].Name + "." + name
@@ -78,7 +78,7 @@ func call(function *ast.FuncDecl, name string) string {
 	return "return " + called
 }
 
-// names returns those of parameters, as arguments.
+// names returns the names of parameters as arguments.
 func names(parameters *ast.FieldList) []string {
 	var found []string
 	if parameters == nil {

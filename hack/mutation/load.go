@@ -20,13 +20,13 @@ import (
 	"path/filepath"
 )
 
-// listed is what go list says of a package.
+// listed is the decoded output of go list for a package.
 type listed struct {
 	ImportPath, Dir, Export string
 	GoFiles                 []string
 }
 
-// source is a package as it is, type-checked.
+// source is a type-checked package without mutants.
 type source struct {
 	listed
 	fset     *token.FileSet
@@ -47,7 +47,7 @@ func load(ctx context.Context, pattern string) (*source, error) {
 	for _, dependency := range packages {
 		exports[dependency.ImportPath] = dependency.Export
 	}
-	// Dependencies come first.
+	// go list prints dependencies first, so the package is last.
 	s := &source{listed: packages[len(packages)-1], fset: token.NewFileSet(), files: map[string]*ast.File{}, texts: map[string][]byte{}}
 	s.importer = importer.ForCompiler(s.fset, "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
 	for _, name := range s.GoFiles {
@@ -63,7 +63,7 @@ func load(ctx context.Context, pattern string) (*source, error) {
 	return s, err
 }
 
-// list returns a package after all that it depends on, compiled.
+// list returns a package after all its dependencies, compiled.
 func list(ctx context.Context, pattern string) ([]listed, error) {
 	cmd := exec.CommandContext(ctx, "go", "list", "-export", "-deps", "-json=ImportPath,Dir,Export,GoFiles", pattern)
 	cmd.Stderr = os.Stderr
@@ -88,7 +88,7 @@ func list(ctx context.Context, pattern string) ([]listed, error) {
 	return packages, nil
 }
 
-// check type-checks the package with another file in place of the named one.
+// check type-checks the package with one file replaced.
 func (s *source) check(fset *token.FileSet, name string, other *ast.File) (*types.Info, error) {
 	info := &types.Info{Types: map[ast.Expr]types.TypeAndValue{}, Defs: map[*ast.Ident]types.Object{}, Uses: map[*ast.Ident]types.Object{}}
 	var files []*ast.File
@@ -104,7 +104,7 @@ func (s *source) check(fset *token.FileSet, name string, other *ast.File) (*type
 	return info, err
 }
 
-// mutants returns those of a file, and how many more would not compile.
+// mutants returns the mutants of a file that compile, and the number of those that do not.
 func (s *source) mutants(name string) (viable []mutant, notViable int, err error) {
 	if s.files[name] == nil {
 		return nil, 0, fmt.Errorf("%s has no file %s", s.ImportPath, name)

@@ -1,10 +1,9 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command mutation tests the tests of a package: it deletes each statement of
-// some files in turn, and some of their expressions, and wants a test to fail
-// every time. It ends with 1 if one change goes unnoticed that is not in the
-// list of those that change nothing.
+// Command mutation tests the tests of a package. It deletes each statement, and some expressions,
+// of some files in turn. At least one test must fail each time. It exits with 1 if the tests pass
+// with a mutant that is not in the list of equivalent mutants.
 package main
 
 import (
@@ -89,7 +88,7 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	if passed, err := r.passes(ctx, 0); err != nil || !passed {
 		return errors.Join(errors.New("the tests do not pass on the code as it is"), err)
 	}
-	// A mutant that loops without end is noticed by its time.
+	// The timeout detects a mutant that loops forever.
 	r.args = append(r.args, fmt.Sprintf("-test.timeout=%s", 5*time.Second+10*time.Since(began)))
 	fmt.Fprintf(out, "%d mutants; %d more would not compile\n", len(mutants), notViable)
 	tally := &tally{out: out, mutants: mutants, equivalent: equivalent, used: map[string]bool{}, began: time.Now()}
@@ -109,7 +108,7 @@ func chosen(mutants []mutant, only string) []mutant {
 	return found
 }
 
-// readEquivalent returns the lines of a file that are no comments.
+// readEquivalent returns the lines of a file that are not comments.
 func readEquivalent(path string) (map[string]bool, error) {
 	equivalent := map[string]bool{}
 	if path == "" {
@@ -127,7 +126,7 @@ func readEquivalent(path string) (map[string]bool, error) {
 	return equivalent, nil
 }
 
-// tally counts outcomes and prints what is worth a look.
+// tally counts outcomes and prints those that need attention.
 type tally struct {
 	out        io.Writer
 	mutants    []mutant
@@ -138,7 +137,7 @@ type tally struct {
 	began       time.Time
 }
 
-// report counts a mutant; every fiftieth time it says how far the run is.
+// report counts a mutant. Every fiftieth call prints the progress of the run.
 func (t *tally) report(i int, survived bool) {
 	t.done++
 	m := t.mutants[i]
@@ -156,8 +155,8 @@ func (t *tally) report(i int, survived bool) {
 	}
 }
 
-// end prints the sum and fails if a mutant has survived, or, after a complete
-// run, if the list of equivalent ones names one that has not.
+// end prints the totals. It returns an error if a mutant has survived. After a complete run it also
+// does so if the list of equivalent mutants contains one that has not survived.
 func (t *tally) end(complete bool) error {
 	fmt.Fprintf(t.out, "%d mutants: %d killed, %d survived, %d change nothing; %s\n", len(t.mutants),
 		t.done-t.lived-len(t.used), t.lived, len(t.used), time.Since(t.began).Round(time.Second))

@@ -11,21 +11,21 @@ import (
 	"strings"
 )
 
-// mutant is one change of one file: source[start:end] becomes replacement.
+// mutant is one change of a file: replacement replaces source[start:end].
 type mutant struct {
 	file       string
 	line       int
 	kind       string
 	text       string
 	start, end int
-	// function is the declaration that the change is in.
+	// function is the function that contains the change.
 	function *ast.FuncDecl
-	// replacement is empty where the mutant deletes.
+	// replacement is empty for a deletion.
 	replacement string
 }
 
-// name tells a mutant from the others of its function that read differently,
-// on whatever line it is.
+// name identifies a mutant among those of its function with different text, independent of its
+// line.
 func (m mutant) name() string {
 	name := fmt.Sprintf("%s: %s: %s: %s", m.file, m.function.Name.Name, m.kind, m.text)
 	if m.replacement != "" {
@@ -48,13 +48,13 @@ type finder struct {
 	file   string
 	source []byte
 	found  []mutant
-	// stack holds the node that is visited and those around it.
+	// stack contains the visited node and its ancestors.
 	stack []ast.Node
 }
 
-// mutantsOf returns all mutants of the functions of a file: each statement, case, value of a
-// case, member of a literal and variadic argument is deleted, each operand of
-// && and || stands alone, and each returned value becomes zero.
+// mutantsOf returns all mutants of the functions of a file. Each statement, case, value of a case,
+// member of a literal and variadic argument is deleted. Each operand of && and || replaces the
+// whole expression. Each returned value becomes zero.
 func mutantsOf(fset *token.FileSet, info *types.Info, name string, file *ast.File, source []byte) []mutant {
 	f := &finder{fset: fset, info: info, file: name, source: source}
 	ast.Inspect(file, func(node ast.Node) bool {
@@ -96,8 +96,8 @@ func (f *finder) visit(node ast.Node) {
 	}
 }
 
-// statements deletes each statement of a list. A declaration of variables
-// cannot go without their uses.
+// statements deletes each statement of a list. It skips declarations of variables because their
+// uses remain.
 func (f *finder) statements(list []ast.Stmt) {
 	for _, statement := range list {
 		switch statement := statement.(type) {
@@ -115,7 +115,7 @@ func (f *finder) statements(list []ast.Stmt) {
 	}
 }
 
-// deleteEach deletes each item of a list that commas part.
+// deleteEach deletes each item of a comma-separated list.
 func (f *finder) deleteEach(kind string, items []ast.Expr) {
 	for i, item := range items {
 		start, end := item.Pos(), item.End()
@@ -158,8 +158,7 @@ func (f *finder) results(statement *ast.ReturnStmt) {
 	}
 }
 
-// function returns the signature of the innermost function around the node that
-// is visited.
+// function returns the signature of the innermost function around the visited node.
 func (f *finder) function() *types.Signature {
 	for i := len(f.stack) - 1; i >= 0; i-- {
 		var found types.Type
@@ -179,7 +178,7 @@ func (f *finder) function() *types.Signature {
 	return nil
 }
 
-// zeros returns the values that replace one of the type, none for a struct.
+// zeros returns the replacements of a value of the type; none for a struct.
 func zeros(t types.Type) []string {
 	switch t := t.Underlying().(type) {
 	case *types.Basic:
@@ -223,7 +222,7 @@ func (f *finder) text(node ast.Node) string {
 	return string(f.source[f.offset(node.Pos()):f.offset(node.End())])
 }
 
-// shortened returns the text in one line of at most 100 characters.
+// shortened returns the text in one line, truncated to 100 characters.
 func shortened(text string) string {
 	line := []rune(strings.Join(strings.Fields(text), " "))
 	if len(line) > 100 {

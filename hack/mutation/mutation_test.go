@@ -33,8 +33,7 @@ func kind(n int) string {
 func Kinds() []string { return []string{kind(Sum(1, 2)), kind(0)} }
 `
 
-// writeModule writes a module of one package with a test, and returns its
-// folder.
+// writeModule writes a module of one package with a test and returns its folder.
 func writeModule(t *testing.T, test string) string {
 	t.Helper()
 	dir := t.TempDir()

@@ -15,11 +15,10 @@ import (
 	"sync"
 )
 
-// maxMemoryKiB bounds a mutant's address space: one that loops may allocate
-// without end.
+// maxMemoryKiB is the maximum address space of a mutant. One that loops may allocate without end.
 const maxMemoryKiB = 4 << 20
 
-// runner tests mutants by one test binary that has them all.
+// runner tests all mutants with one test binary.
 type runner struct {
 	binary, dir string
 	args        []string
@@ -56,8 +55,8 @@ func build(ctx context.Context, s *source, mutants []mutant, into string, args [
 	return r, nil
 }
 
-// runAll tests so many mutants, a few at a time, and reports each, by its index
-// and whether it has survived, as it is done.
+// runAll tests the mutants, several in parallel, and reports for each index whether the mutant has
+// survived.
 func (r *runner) runAll(ctx context.Context, mutants, parallel int, report func(i int, survived bool)) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -89,7 +88,7 @@ func (r *runner) runAll(ctx context.Context, mutants, parallel int, report func(
 	return context.Cause(ctx)
 }
 
-// passes reports whether the tests pass with that mutant active; 0 is none.
+// passes reports whether the tests pass with an active mutant; 0 is none.
 func (r *runner) passes(ctx context.Context, active int) (bool, error) {
 	limited := fmt.Sprintf(`ulimit -v %d; exec "$@"`, maxMemoryKiB)
 	cmd := exec.CommandContext(ctx, "sh", append([]string{"-c", limited, "sh", r.binary}, r.args...)...)
@@ -97,7 +96,7 @@ func (r *runner) passes(ctx context.Context, active int) (bool, error) {
 	cmd.Env = append(os.Environ(), environmentKey+"="+strconv.Itoa(active))
 	err := cmd.Run()
 	if exit := new(exec.ExitError); errors.As(err, &exit) {
-		// A mutant may end in any way; only an interrupted run says nothing.
+		// A mutant may fail in any way. Only an interrupted run has no result.
 		return false, ctx.Err()
 	}
 	return err == nil, err

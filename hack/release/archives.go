@@ -22,7 +22,7 @@ type entry struct {
 	mode         int64
 }
 
-// packArchives writes the archives for people to install.
+// packArchives writes the archives that users install.
 func (r *release) packArchives(all []binary) error {
 	for _, binary := range all {
 		if !binary.program.archive {
@@ -39,8 +39,8 @@ func (r *release) packArchives(all []binary) error {
 	return nil
 }
 
-// packArchive writes a zip or a tar archive, as its name says. Owners and the
-// files' own times do not matter.
+// packArchive writes a zip or a tar archive, according to the file name. It ignores the owners and
+// times of the files.
 func packArchive(out string, entries []entry, changed time.Time) (err error) {
 	file, err := os.Create(out)
 	if err != nil {

@@ -21,20 +21,20 @@ type release struct {
 	programs  []program
 	platforms []platform
 	progress  io.Writer
-	// env is added to the environment of the compiler.
+	// env extends the environment of the compiler.
 	env []string
 
-	// work is a folder for what is no artifact, and staged for what is.
+	// work is a folder for temporary files, and staged for artifacts.
 	work, staged string
 	// compiler is the version of Go that the binaries record.
 	compiler string
-	// digests are those of the images, by program.
+	// digests are the digests of the images, by program.
 	digests map[string]string
 }
 
-// preflight says at once why the release cannot be built, rather than after
-// minutes: the flags and the checkout were looked at before. Whoever is to
-// build it twice needs all to be committed.
+// preflight returns an error early, rather than after minutes, if the release cannot be built. The
+// flags and the checkout were validated before. A release that is built twice requires that all
+// changes are committed.
 func (r *release) preflight(twice bool) error {
 	if twice {
 		if err := r.source.checkRepeatable(); err != nil {
@@ -45,8 +45,7 @@ func (r *release) preflight(twice bool) error {
 	return err
 }
 
-// build makes all artifacts. They replace what is in the folder when all of
-// them are there.
+// build builds all artifacts. They replace the content of the folder when all of them are complete.
 func (r *release) build(ctx context.Context) (err error) {
 	started := time.Now()
 	if err := r.preflight(false); err != nil {
@@ -102,8 +101,8 @@ func (r *release) steps() []step {
 	)
 }
 
-// compile builds a binary. What the caller's environment could change about
-// it is set.
+// compile builds a binary. It sets all environment variables with which the caller could change the
+// result.
 func (r *release) compile(ctx context.Context, b binary) error {
 	if err := os.MkdirAll(filepath.Dir(r.binaryPath(b)), 0o755); err != nil {
 		return err
@@ -118,12 +117,12 @@ func (r *release) compile(ctx context.Context, b binary) error {
 	return cmd.Run()
 }
 
-// binaryPath is where a binary is put before it is packed.
+// binaryPath returns the path of a binary before it is packed.
 func (r *release) binaryPath(b binary) string {
 	return filepath.Join(r.work, "bin", b.platform.os+"_"+b.platform.arch, b.file())
 }
 
-// artifact is the path of an artifact while the release is built.
+// artifact returns the path of an artifact during the build.
 func (r *release) artifact(name string) string { return filepath.Join(r.staged, name) }
 
 func (r *release) say(format string, args ...any) {

@@ -24,8 +24,8 @@ import (
 
 const testVersion = "v9.8.7"
 
-// buildQuickly builds the release of this checkout, with programs that compile
-// at once in place of the real ones.
+// buildQuickly builds the release of this checkout with programs that compile quickly in place of
+// the real ones.
 func buildQuickly(t *testing.T) string {
 	t.Helper()
 	return buildFor(t, platform{"linux", "amd64"}, platform{"linux", "arm64"}, platform{"windows", "amd64"})

@@ -16,12 +16,10 @@ import (
 
 const chartFolder = "charts/di-orchestrator"
 
-// operatorImage is the image of the operator and of di-server, as the manifests
-// in the checkout name it.
+// operatorImage is the image of the operator and of di-server in the manifests of the checkout.
 const operatorImage = "di-orchestrator"
 
-// packageChart lets Helm package a copy of the chart whose default image is
-// the release's.
+// packageChart packages, with Helm, a copy of the chart whose default image is the release's.
 func (r *release) packageChart(ctx context.Context) error {
 	folder := filepath.Join(r.work, "chart", filepath.Base(chartFolder))
 	if err := r.copyChart(ctx, folder); err != nil {
@@ -35,8 +33,8 @@ func (r *release) packageChart(ctx context.Context) error {
 	return nil
 }
 
-// copyChart copies the files that Git knows. Helm packs their times, so all
-// get that of the release.
+// copyChart copies the files that Git tracks. All get the time of the release because Helm packs
+// their times.
 func (r *release) copyChart(ctx context.Context, folder string) error {
 	listed, err := git(ctx, r.root, "ls-files", "-z", chartFolder)
 	if err != nil {
@@ -62,8 +60,8 @@ func (r *release) copyChart(ctx context.Context, folder string) error {
 	return nil
 }
 
-// withRepository returns a file of the chart with another default of
-// image.repository. All else, comments too, stays the same.
+// withRepository returns a file of the chart with another default of image.repository. All other
+// text, including comments, remains unchanged.
 func withRepository(file string, content []byte, repository string) ([]byte, error) {
 	begins := map[string]string{
 		"values.yaml": "\n  repository: ",

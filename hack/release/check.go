@@ -14,8 +14,8 @@ import (
 	"strings"
 )
 
-// check builds the commit once more in a clone at another path, and fails
-// unless each artifact has the same bytes as that in the folder.
+// check builds the commit again in a clone at another path. It returns an error unless each
+// artifact has the same bytes as in the folder.
 func (r *release) check(ctx context.Context, fresh bool) (err error) {
 	if err := r.source.checkRepeatable(); err != nil {
 		return err
@@ -58,7 +58,7 @@ func (r *release) compare(other string) error {
 	return nil
 }
 
-// differences names the files that only one has, or whose sums differ.
+// differences returns the files that only one map contains, or whose checksums differ.
 func differences(a, b map[string]string) []string {
 	names := map[string]bool{}
 	for name := range maps.Keys(a) {

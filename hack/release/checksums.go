@@ -16,10 +16,10 @@ import (
 	"strings"
 )
 
-// checksumFile is read by sha256sum --check.
+// checksumFile is the name of the file for sha256sum --check.
 const checksumFile = "SHA256SUMS"
 
-// writeChecksums writes those of all files in the folder, sorted by name.
+// writeChecksums writes the checksums of all files in the folder, sorted by name.
 func writeChecksums(folder string) error {
 	sums, err := checksums(folder)
 	if err != nil {
@@ -32,7 +32,7 @@ func writeChecksums(folder string) error {
 	return os.WriteFile(filepath.Join(folder, checksumFile), []byte(lines.String()), 0o644)
 }
 
-// checksums are those of all files in the folder, by name.
+// checksums returns the checksums of all files in the folder, by name.
 func checksums(folder string) (map[string]string, error) {
 	files, err := os.ReadDir(folder)
 	if err != nil {

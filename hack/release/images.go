@@ -12,8 +12,8 @@ import (
 
 const sourceURL = "https://github.com/opendilab/DI-orchestrator"
 
-// packImages writes one archive per image, for all its platforms. A snapshot
-// may be of none that images are of.
+// packImages writes one archive per image, for all its platforms. A snapshot may have no platform
+// that images support.
 func (r *release) packImages(all []binary) error {
 	for _, program := range r.programs {
 		if !program.image {
@@ -60,15 +60,15 @@ func (r *release) imageSpec(b binary, facts map[string]string) bundle.Spec {
 	}
 }
 
-// imageName is the name under which an image is to be pushed.
+// imageName returns the name with which an image must be pushed.
 func (r *release) imageName(p program) string { return r.registry + "/" + p.name + ":" + r.version }
 
-// imageArchive is the name of an image's archive.
+// imageArchive returns the file name of an image's archive.
 func imageArchive(p program, version string) string {
 	return fmt.Sprintf("%s_%s_image.oci.tar", p.name, version)
 }
 
-// annotations are the facts that OCI has names for.
+// annotations returns the annotations that OCI defines.
 func annotations(p program, s source) map[string]string {
 	const prefix = "org.opencontainers.image."
 	return map[string]string{

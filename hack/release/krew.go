@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// krewManifest is a manifest of krew's index, in its version v1alpha2.
+// krewManifest is a manifest of krew's index in version v1alpha2.
 type krewManifest struct {
 	APIVersion string       `json:"apiVersion"`
 	Kind       string       `json:"kind"`
@@ -41,7 +41,7 @@ type krewSelector struct {
 	MatchLabels map[string]string `json:"matchLabels"`
 }
 
-// writeKrew writes the manifest by which krew installs the plugin.
+// writeKrew writes the manifest with which krew installs the plugin.
 func (r *release) writeKrew(all []binary) error {
 	manifest := krewManifest{
 		APIVersion: "krew.googlecontainertools.github.com/v1alpha2",

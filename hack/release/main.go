@@ -1,9 +1,8 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command release builds what a release of DI Orchestrator consists of, from
-// one commit, without a registry and without a container engine. The same
-// commit gives the same bytes.
+// Command release builds the artifacts of a release of DI Orchestrator from one commit, without a
+// registry or a container engine. The same commit gives the same bytes.
 package main
 
 import (
@@ -39,7 +38,7 @@ type options struct {
 	helm     string
 	ldflags  string
 	snapshot bool
-	// only are the platforms to build for, all where it is empty.
+	// only contains the platforms to build for; all if it is empty.
 	only []string
 }
 
@@ -93,7 +92,7 @@ func (o *options) bind(cmd *cobra.Command) {
 	f.BoolVar(&o.snapshot, "snapshot", false, "build also what is not committed, or has no section of its own in the changelog")
 }
 
-// release checks the flags against the checkout.
+// release validates the flags against the checkout.
 func (o *options) release(ctx context.Context, progress io.Writer) (*release, error) {
 	if err := checkVersion(o.version); err != nil {
 		return nil, fmt.Errorf("--version: %w", err)

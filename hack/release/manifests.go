@@ -14,15 +14,15 @@ import (
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 )
 
-// Names of the manifests. They are the same in every release, so that
+// These are the names of the manifests. They are the same in every release, so that
 // releases/latest/download/NAME leads to the newest.
 const (
 	installManifest = "di-orchestrator.yaml"
 	crdManifest     = "di-orchestrator.crds.yaml"
 )
 
-// writeManifests writes what kubectl apply installs: everything, and the CRDs
-// by themselves.
+// writeManifests writes the files that kubectl apply installs: the whole installation, and the CRDs
+// alone.
 func (r *release) writeManifests() error {
 	for name, folder := range map[string]string{installManifest: "config/default", crdManifest: "config/crd"} {
 		if err := r.writeManifest(name, filepath.Join(r.root, folder)); err != nil {

@@ -42,11 +42,11 @@ func (r *release) writeMaterials(all []binary) error {
 	return nil
 }
 
-// materialsFile is the name of a binary's bill of materials.
+// materialsFile returns the name of a binary's bill of materials.
 func materialsFile(b binary, version string) string { return b.stem(version) + ".cdx.json" }
 
-// materials lists what the linker says that it put into the binary: neither
-// what is only required in go.mod, nor what another platform needs.
+// materials lists the modules that the linker recorded in the binary. Modules that go.mod only
+// requires, or that another platform needs, are not included.
 func materials(b binary, s source, info *debug.BuildInfo, sum string) *cdx.BOM {
 	main := cdx.Component{
 		BOMRef: purl(info.Main.Path, s.version), Type: cdx.ComponentTypeApplication,
@@ -55,7 +55,7 @@ func materials(b binary, s source, info *debug.BuildInfo, sum string) *cdx.BOM {
 		Hashes:     &[]cdx.Hash{{Algorithm: cdx.HashAlgoSHA256, Value: sum}},
 		Properties: &[]cdx.Property{{Name: "goos", Value: b.platform.os}, {Name: "goarch", Value: b.platform.arch}, {Name: "revision", Value: s.revision}},
 	}
-	// Go's own library has the name under which scanners look for it.
+	// The standard library has the name under which scanners search for it.
 	components := []cdx.Component{library("stdlib", strings.TrimPrefix(info.GoVersion, "go"), "")}
 	for _, module := range info.Deps {
 		if module.Replace != nil {
@@ -82,8 +82,8 @@ func library(path, version, sum string) cdx.Component {
 	return component
 }
 
-// dependencies says that the program needs all the rest. What needs what
-// among the libraries is not recorded in a binary.
+// dependencies returns a graph in which the program depends on all components. A binary does not
+// record the dependencies between libraries.
 func dependencies(main cdx.Component, components []cdx.Component) *[]cdx.Dependency {
 	refs := make([]string, 0, len(components))
 	for i := range components {
@@ -92,7 +92,7 @@ func dependencies(main cdx.Component, components []cdx.Component) *[]cdx.Depende
 	return &[]cdx.Dependency{{Ref: main.BOMRef, Dependencies: &refs}}
 }
 
-// purl is the package URL of a Go module.
+// purl returns the package URL of a Go module.
 func purl(path, version string) string {
 	return "pkg:golang/" + path + "@" + url.QueryEscape(version)
 }

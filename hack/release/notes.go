@@ -12,11 +12,11 @@ import (
 	"strings"
 )
 
-// unreleased is the heading of changes that have no version yet.
+// unreleased is the heading of changes without a version.
 const unreleased = "Unreleased"
 
-// writeNotes writes the section of the changelog, and how the images can be
-// named so that nothing else is pulled.
+// writeNotes writes the section of the changelog, and the image references with digests, which pin
+// the content of the images.
 func (r *release) writeNotes() error {
 	notes, err := r.changes()
 	if err != nil {
@@ -37,9 +37,8 @@ func (r *release) writeNotes() error {
 	return os.WriteFile(r.artifact("release-notes.md"), []byte(out.String()), 0o644)
 }
 
-// changes are what the changelog says of the version. Of a snapshot it says
-// what is not released yet, and need not say anything: just after a release
-// there is nothing.
+// changes returns the changelog's section for the version. For a snapshot it returns the unreleased
+// changes, which may be missing just after a release.
 func (r *release) changes() (string, error) {
 	changelog, err := os.ReadFile(filepath.Join(r.root, "CHANGELOG.md"))
 	if err != nil {
@@ -58,8 +57,7 @@ func (r *release) changes() (string, error) {
 	return forReleasePage(notes, r.version), nil
 }
 
-// section returns what stands in a changelog under the heading of a version,
-// without the heading.
+// section returns the text in a changelog under the heading of a version, without the heading.
 func section(changelog, version string) (string, error) {
 	var lines []string
 	found := false
@@ -80,13 +78,13 @@ func section(changelog, version string) (string, error) {
 	return content(lines, version)
 }
 
-// headingVersion is 2.0.0 of "[2.0.0] - 2026-01-31".
+// headingVersion returns the version in a heading: 2.0.0 of "[2.0.0] - 2026-01-31".
 func headingVersion(title string) string {
 	name, _, _ := strings.Cut(strings.TrimSpace(title), " ")
 	return strings.Trim(name, "[]")
 }
 
-// isLink says that the line tells where a heading leads to.
+// isLink reports whether the line defines the target of a heading's link.
 func isLink(line string) bool {
 	return strings.HasPrefix(line, "[") && strings.Contains(line, "]: ")
 }
@@ -99,15 +97,14 @@ func content(lines []string, version string) (string, error) {
 	return text, nil
 }
 
-// forReleasePage fits text of the changelog to the page of a release, where
-// links start at another folder and the end of a line breaks it.
+// forReleasePage adapts text of the changelog to a release page, where links are relative to
+// another folder and a newline breaks the line.
 func forReleasePage(notes, version string) string {
 	relative := regexp.MustCompile(`\]\(([^():#\s][^():\s]*)\)`)
 	return relative.ReplaceAllString(joinLines(notes), "]("+sourceURL+"/blob/"+version+"/$1)")
 }
 
-// joinLines puts each paragraph and each item of a list on one line. Code
-// stays as it is.
+// joinLines joins the lines of each paragraph and each list item. Code remains unchanged.
 func joinLines(text string) string {
 	var out strings.Builder
 	inCode, open := false, false
@@ -128,7 +125,7 @@ func joinLines(text string) string {
 	return out.String()
 }
 
-// continues says that a line goes on with what the one before it began.
+// continues reports whether a line continues the previous paragraph or item.
 func continues(line string) bool {
 	begins := regexp.MustCompile(`^([-*+|>#]|\d+\.)( |$|[|#])`)
 	return line != "" && !begins.MatchString(line)

@@ -48,8 +48,7 @@ func TestAVersionWithoutNotesIsRefused(t *testing.T) {
 	}
 }
 
-// changesOf are those that a build of the version would write, where the
-// changelog is the given one.
+// changesOf returns the changes of a version's release with the given changelog.
 func changesOf(t *testing.T, changelog, version string, snapshot bool) (string, error) {
 	t.Helper()
 	root := t.TempDir()

@@ -12,8 +12,7 @@ import (
 	"golang.org/x/mod/semver"
 )
 
-// checkVersion accepts what can be a Git tag, an image tag and the version of
-// a chart at once.
+// checkVersion accepts versions that are valid as a Git tag, an image tag and a chart version.
 func checkVersion(version string) error {
 	const want = "want vMAJOR.MINOR.PATCH, such as v2.0.0 or v2.0.0-rc.1"
 	switch {
@@ -27,25 +26,25 @@ func checkVersion(version string) error {
 	return nil
 }
 
-// chartVersion is the version as charts have it: without the v.
+// chartVersion returns the version for charts: without the v.
 func chartVersion(version string) string { return strings.TrimPrefix(version, "v") }
 
-// platform is what a program is compiled for.
+// platform is the target platform of a build.
 type platform struct{ os, arch string }
 
 func (p platform) String() string { return p.os + "/" + p.arch }
 
 // program is one program of the release.
 type program struct {
-	// name is that of the binary, of its image and of its archives.
+	// name is the name of the binary, of its image and of its archives.
 	name string
-	// folder is where its package is, below the root of the checkout.
+	// folder is the folder of its package, relative to the root of the checkout.
 	folder string
-	// title says in a line what it is.
+	// title describes the program in one line.
 	title string
-	// image says that there is an image of it.
+	// image is set if the program has an image.
 	image bool
-	// archive says that there are archives of it for people to install.
+	// archive is set if the program has archives for users.
 	archive bool
 }
 
@@ -67,8 +66,7 @@ func platforms() []platform {
 	return all
 }
 
-// choose returns those of the platforms that are named, in their order, and
-// all when none is.
+// choose returns the named platforms in their original order, or all if none is named.
 func choose(all []platform, named []string) ([]platform, error) {
 	if len(named) == 0 {
 		return all, nil
@@ -95,7 +93,7 @@ type binary struct {
 	platform platform
 }
 
-// file is the name of the program's file.
+// file returns the name of the program's file.
 func (b binary) file() string {
 	if b.platform.os == "windows" {
 		return b.program.name + ".exe"
@@ -103,12 +101,12 @@ func (b binary) file() string {
 	return b.program.name
 }
 
-// stem is how all artifacts of the binary begin.
+// stem returns the common prefix of all artifacts of the binary.
 func (b binary) stem(version string) string {
 	return fmt.Sprintf("%s_%s_%s_%s", b.program.name, version, b.platform.os, b.platform.arch)
 }
 
-// archive is the name of the archive for people to install.
+// archive returns the name of the archive for users.
 func (b binary) archive(version string) string {
 	if b.platform.os == "windows" {
 		return b.stem(version) + ".zip"
@@ -116,7 +114,7 @@ func (b binary) archive(version string) string {
 	return b.stem(version) + ".tar.gz"
 }
 
-// binaries are all that is compiled. Images are of Linux only.
+// binaries returns all binaries to compile. Images exist for Linux only.
 func binaries(programs []program, platforms []platform) []binary {
 	var all []binary
 	for _, program := range programs {

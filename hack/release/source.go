@@ -14,16 +14,16 @@ import (
 	"time"
 )
 
-// source is the state of the checkout that is released.
+// source is the state of the released checkout.
 type source struct {
 	version string
-	// revision is the commit that is checked out.
+	// revision is the checked-out commit.
 	revision string
-	// tagged is the commit that the version's tag names, empty without a tag.
+	// tagged is the commit of the version's tag; empty without a tag.
 	tagged string
 	// changes are the files that differ from the commit.
 	changes []string
-	// time is that of the commit, or what SOURCE_DATE_EPOCH says.
+	// time is the time of the commit, or SOURCE_DATE_EPOCH.
 	time time.Time
 }
 
@@ -53,7 +53,7 @@ func inspect(ctx context.Context, root, version string) (source, error) {
 	return s, err
 }
 
-// releaseTime is the time that artifacts bear.
+// releaseTime returns the time of the artifacts.
 func releaseTime(epoch, committed string) (time.Time, error) {
 	text := committed
 	if epoch != "" {
@@ -66,7 +66,7 @@ func releaseTime(epoch, committed string) (time.Time, error) {
 	return time.Unix(seconds, 0).UTC(), nil
 }
 
-// check refuses what nobody could build again. A snapshot may be that.
+// check returns an error if the release cannot be reproduced. A snapshot need not be reproducible.
 func (s source) check(snapshot bool) error {
 	if snapshot {
 		return nil
@@ -82,7 +82,8 @@ func (s source) check(snapshot bool) error {
 	return nil
 }
 
-// checkRepeatable refuses what is in no clone, of a snapshot too.
+// checkRepeatable returns an error if changes are not committed, because a clone does not contain
+// them. It also applies to a snapshot.
 func (s source) checkRepeatable() error {
 	if len(s.changes) == 0 {
 		return nil
@@ -91,7 +92,7 @@ func (s source) checkRepeatable() error {
 		len(s.changes), strings.TrimSpace(s.changes[0]))
 }
 
-// git runs git in the folder and returns what it prints.
+// git runs git in the folder and returns its output.
 func git(ctx context.Context, folder string, args ...string) (string, error) {
 	printed, err := exec.CommandContext(ctx, "git", append([]string{"-C", folder}, args...)...).Output()
 	if failed := (*exec.ExitError)(nil); errors.As(err, &failed) {

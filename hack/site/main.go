@@ -1,8 +1,7 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command site builds the documentation as a site of static files, and checks
-// its links.
+// Command site builds the documentation as a site of static files and checks its links.
 package main
 
 import (

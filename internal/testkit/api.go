@@ -1,8 +1,8 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package testkit starts what tests need and no product code may import: a
-// real kube-apiserver and etcd with the project's CRDs.
+// Package testkit starts what tests need and product code must not import: a real kube-apiserver
+// and etcd with the project's CRDs.
 package testkit
 
 import (
@@ -17,27 +17,25 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 )
 
-// AssetsVariable is the environment key of the folder that holds etcd,
-// kube-apiserver and kubectl; make test sets it.
+// AssetsVariable is the environment variable that names the folder of etcd, kube-apiserver and
+// kubectl. `make test` sets it.
 const AssetsVariable = "KUBEBUILDER_ASSETS"
 
 // Patience is the timeout of tests. A slow and loaded machine takes many times as long as
 // a fast one, and only a test that fails waits until the timeout.
 const Patience = 5 * time.Minute
 
-// startAttempts bounds the attempts to start an API server: another program may take
-// the ports that were found free for it, and envtest waits for its first namespace for
-// five seconds only.
+// startAttempts is the maximum number of attempts to start an API server. Another program may take
+// the ports that were found free, and envtest waits only five seconds for its first namespace.
 const startAttempts = 3
 
-// firstStart bounds the first attempt; each further one gets as much more. A start takes
-// some 10 seconds, also on a loaded machine, and an attempt that lost its port never ends.
+// firstStart is the timeout of the first attempt. Each further attempt gets the same time more. A
+// start takes about 10 seconds, also on a loaded machine. An attempt that lost its port never ends.
 const firstStart = time.Minute
 
-// StartAPI starts a real kube-apiserver and etcd and installs the project's
-// CRDs. The caller stops the environment. One serves a whole test binary, as
-// starting it takes seconds; tests keep apart by namespace. The flags, without
-// dashes, are those of the API server beside its usual ones.
+// StartAPI starts a real kube-apiserver and etcd and installs the project's CRDs. The caller stops
+// the environment. One environment serves a whole test binary because a start takes seconds. Tests
+// are isolated by namespace. The flags, without dashes, extend the API server's usual flags.
 func StartAPI(flags ...string) (*envtest.Environment, error) {
 	return start(func() *envtest.Environment {
 		environment := &envtest.Environment{
@@ -49,8 +47,7 @@ func StartAPI(flags ...string) (*envtest.Environment, error) {
 	})
 }
 
-// AddFlags gives the API server of an environment flags beside its usual ones,
-// without dashes.
+// AddFlags adds flags, without dashes, to the usual flags of an environment's API server.
 func AddFlags(environment *envtest.Environment, flags ...string) {
 	for _, flag := range flags {
 		name, value, _ := strings.Cut(flag, "=")
@@ -68,14 +65,13 @@ func GangFlags() []string {
 	return []string{"feature-gates=GenericWorkload=true,GangScheduling=true", "runtime-config=scheduling.k8s.io/v1alpha2=true"}
 }
 
-// StartBareAPI starts the same without the project's CRDs.
+// StartBareAPI starts a kube-apiserver and etcd without the project's CRDs.
 func StartBareAPI() (*envtest.Environment, error) {
 	return start(func() *envtest.Environment { return &envtest.Environment{} })
 }
 
-// RunOnBareAPI runs a package's tests beside an API server as StartBareAPI starts it,
-// which they find in environment, and returns the exit code. Its own errors are
-// printed.
+// RunOnBareAPI runs a package's tests against an API server that StartBareAPI starts, and returns
+// the exit code. The tests find the server in environment. RunOnBareAPI prints its own errors.
 func RunOnBareAPI(tests interface{ Run() int }, environment **envtest.Environment) int {
 	started, err := StartBareAPI()
 	if err != nil {
@@ -107,8 +103,8 @@ func start(newEnvironment func() *envtest.Environment) (*envtest.Environment, er
 	return nil, failed
 }
 
-// Start starts a kube-apiserver and etcd that were configured in another way,
-// with the timeout that a slow machine needs. The caller stops them.
+// Start starts a kube-apiserver and etcd with another configuration, with the timeout that a slow
+// machine needs. The caller stops them.
 func Start(environment *envtest.Environment) error {
 	return startWithin(environment, Patience)
 }

@@ -16,8 +16,8 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
 
-// NewClient returns a client without a cache, whose scheme knows Kubernetes' types,
-// CustomResourceDefinitions and v2alpha1. It lifts the rate limit of the configuration.
+// NewClient returns a client without a cache. Its scheme has Kubernetes' types,
+// CustomResourceDefinitions and v2alpha1. It removes the rate limit of the configuration.
 func NewClient(config *rest.Config) (client.WithWatch, error) {
 	config.QPS, config.WarningHandler = -1, rest.NoWarnings{}
 	scheme := runtime.NewScheme()

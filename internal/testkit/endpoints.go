@@ -20,8 +20,8 @@ import (
 // endpointsManager is the managed-by label of the control plane's EndpointSlices.
 const endpointsManager = "endpointslice-controller.k8s.io"
 
-// SyncEndpoints writes the EndpointSlices of all Services of a namespace, as the control
-// plane does where more than an API server runs.
+// SyncEndpoints writes the EndpointSlices of all Services of a namespace, as the control plane does
+// in a complete cluster.
 func SyncEndpoints(ctx context.Context, api client.Client, namespace string) error {
 	var services corev1.ServiceList
 	var pods corev1.PodList
@@ -61,7 +61,7 @@ func SyncEndpoints(ctx context.Context, api client.Client, namespace string) err
 	return nil
 }
 
-// addSlices adds those of a Service: one for all pods that have the same ports.
+// addSlices adds the slices of a Service: one for all pods that have the same ports.
 func addSlices(all map[string]*discoveryv1.EndpointSlice, service *corev1.Service, pods []corev1.Pod) {
 	if len(service.Spec.Selector) == 0 {
 		return
@@ -104,7 +104,7 @@ func endpointOf(pod *corev1.Pod) discoveryv1.Endpoint {
 	}
 }
 
-// listensFor returns where a pod listens for a port of its Service, if it does.
+// listensFor returns the port on which a pod serves a port of its Service, if it does.
 func listensFor(pod *corev1.Pod, port *corev1.ServicePort) (int32, bool) {
 	if port.TargetPort.Type == intstr.Int {
 		return port.TargetPort.IntVal, true

@@ -12,9 +12,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Environment returns the variables of a pod's container as a kubelet gives them
-// to a program: it reads ConfigMaps that they refer to, and expands references to
-// earlier variables.
+// Environment returns the variables of a pod's container as a kubelet passes them to a program. It
+// resolves references to ConfigMaps and to earlier variables.
 func Environment(ctx context.Context, reader client.Reader, pod *corev1.Pod, container int) (map[string]string, error) {
 	env := map[string]string{}
 	for _, variable := range pod.Spec.Containers[container].Env {

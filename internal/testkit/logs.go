@@ -11,8 +11,8 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 )
 
-// ObserveLog returns a logger as the programs have one, and the lines that it
-// logged, those of debugging too.
+// ObserveLog returns a logger configured as in the programs, and the lines that it logged,
+// including debug lines.
 func ObserveLog() (logr.Logger, *observer.ObservedLogs) {
 	core, lines := observer.New(zapcore.DebugLevel)
 	return zapr.NewLogger(zap.New(core)), lines

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// CreateFile creates the object that a YAML file holds.
+// CreateFile creates the object of a YAML file.
 func CreateFile(ctx context.Context, api client.Client, path string) error {
 	raw, err := os.ReadFile(path)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 type DocumentedEvent struct {
 	// Types are Normal, Warning or both.
 	Types []string
-	// Conditions are those that may have the same reason; none for an Event without a
+	// Conditions are the conditions that may have the same reason; none for an Event without a
 	// condition.
 	Conditions []string
 }

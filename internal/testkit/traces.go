@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc"
 )
 
-// Collector receives traces by OTLP over gRPC, as OpenTelemetry's collector does.
+// Collector receives traces by OTLP over gRPC, as the OpenTelemetry collector does.
 type Collector struct {
 	collectorv1.UnimplementedTraceServiceServer
 
@@ -28,16 +28,16 @@ type Collector struct {
 	spans  []*Span
 }
 
-// Span is a span that a collector was sent.
+// Span is a span that the collector received.
 type Span struct {
 	*tracev1.Span
-	// Service is the program that it comes from.
+	// Service is the program that sent the span.
 	Service string
-	// Attributes are its attributes by their keys.
+	// Attributes are the span's attributes by key.
 	Attributes map[string]any
 }
 
-// StartCollector starts a collector, which the caller stops.
+// StartCollector starts a collector. The caller stops it.
 func StartCollector(ctx context.Context) (*Collector, error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -46,7 +46,7 @@ func StartCollector(ctx context.Context) (*Collector, error) {
 	c := &Collector{Endpoint: "http://" + listener.Addr().String(), server: grpc.NewServer()}
 	collectorv1.RegisterTraceServiceServer(c.server, c)
 	go func() {
-		// It ends when the server is stopped, which is no error.
+		// Serve returns an error when the server is stopped. It is expected.
 		_ = c.server.Serve(listener)
 	}()
 	return c, nil
@@ -57,7 +57,7 @@ func (c *Collector) Stop() {
 	c.server.Stop()
 }
 
-// Export implements OTLP.
+// Export implements the OTLP service.
 func (c *Collector) Export(_ context.Context, sent *collectorv1.ExportTraceServiceRequest) (*collectorv1.ExportTraceServiceResponse, error) {
 	c.lock.Lock()
 	defer c.lock.Unlock()
@@ -86,7 +86,7 @@ func (c *Collector) Spans(wanted func(*Span) bool) []*Span {
 	return found
 }
 
-// plain returns attributes as Go's values.
+// plain converts attributes to Go values.
 func plain(attributes []*commonv1.KeyValue) map[string]any {
 	values := map[string]any{}
 	for _, attribute := range attributes {

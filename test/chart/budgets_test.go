@@ -13,7 +13,7 @@ import (
 	"opendilab.org/di-orchestrator/config/crd"
 )
 
-// kubectl apply keeps what it applied in an annotation, which holds 256 KiB.
+// kubectl apply stores the applied object in an annotation, whose maximum is 256 KiB.
 func TestADefinitionStaysSmall(t *testing.T) {
 	t.Parallel()
 	const budget = 256 << 10

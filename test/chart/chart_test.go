@@ -22,7 +22,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/testkit"
 )
 
-// everything switches all on that is off by default.
+// everything enables all values that are off by default.
 func everything() []string {
 	return []string{
 		"priorityClasses.create=true", "monitoring.serviceMonitor.enabled=true", "monitoring.prometheusRule.enabled=true",
@@ -63,7 +63,7 @@ func TestBothHelmsFindNoFaultInTheChart_Slow(t *testing.T) {
 	}
 }
 
-// The manifests of config are the same installation without Helm.
+// The manifests of config install the same objects without Helm.
 func TestTheChartAndTheManifestsInstallTheSame(t *testing.T) {
 	t.Parallel()
 	assets := program(t, testkit.AssetsVariable)
@@ -73,7 +73,7 @@ func TestTheChartAndTheManifestsInstallTheSame(t *testing.T) {
 	}
 	wanted := map[string]map[string]any{}
 	for _, object := range decode(t, kustomized) {
-		// Helm makes the namespace by a flag, and a hook installs the definitions.
+		// Helm creates the namespace by a flag, and a hook installs the definitions.
 		if kind := object.GetKind(); kind != "Namespace" && kind != "CustomResourceDefinition" {
 			wanted[identify(object)] = plain(object)
 		}
@@ -89,7 +89,8 @@ func TestTheChartAndTheManifestsInstallTheSame(t *testing.T) {
 	}
 }
 
-// plain returns an object without what only one of both ways of installing says of it.
+// plain returns an object without the metadata and fields that only one of the two installation
+// methods sets.
 func plain(object *unstructured.Unstructured) map[string]any {
 	copied := object.DeepCopy()
 	labels := copied.GetLabels()
@@ -110,7 +111,7 @@ func plain(object *unstructured.Unstructured) map[string]any {
 	}
 	copied.SetAnnotations(annotations)
 	if copied.GetKind() == "Service" {
-		// The default, which the chart has a value for.
+		// This is the default. The chart has a value for it.
 		unstructured.RemoveNestedField(copied.Object, "spec", "type")
 	}
 	return copied.Object
@@ -149,7 +150,7 @@ func TestAWrongValueIsRefusedByItsName(t *testing.T) {
 func TestWhatOneJobMayAskForIsAValue(t *testing.T) {
 	t.Parallel()
 	values := filepath.Join(t.TempDir(), "values.yaml")
-	// Helm reads large numbers of a file as floats.
+	// Helm decodes large numbers in a file as floats.
 	content := `server: {limits: {replicasPerRequest: 2000000, replicasPerJob: 3000000, writesPerSecond: 0.5, writeBurst: 4000000,
   writeBytesPerMinute: 5242880, profilingBytes: 1048576}}`
 	if err := os.WriteFile(values, []byte(content), 0o600); err != nil {
@@ -203,8 +204,8 @@ func TestTheWebhooksAreReachedByTheURLThatIsGiven(t *testing.T) {
 	}
 }
 
-// A node's port is taken once: a pod that is to start before another ends finds none
-// where all nodes have one.
+// Only one pod can use a port of a node. A pod that must start before another ends is pending if
+// every node already has one.
 func TestWebhooksThatShareTheirNodesNetworkMakeRoomForTheirSuccessors(t *testing.T) {
 	t.Parallel()
 	for value, want := range map[string]string{"false": "0 away, 1 more", "true": "1 away, 0 more"} {
@@ -238,7 +239,7 @@ func TestCertManagerIssuesUnderTheNamesThatAreCalled(t *testing.T) {
 		values          []string
 		webhook, server map[string]any
 		issuer          map[string]any
-		// own says that the chart makes an authority.
+		// own is set if the chart creates a certificate authority.
 		own bool
 	}{
 		"by an authority of the chart's": {
@@ -342,7 +343,7 @@ func TestEveryPodIsRestricted(t *testing.T) {
 	}
 }
 
-// Helm keeps each release, its chart included, in a Secret, which holds 1 MiB.
+// Helm stores each release, with its chart, in a Secret, whose maximum is 1 MiB.
 func TestAReleaseFitsIntoItsSecret(t *testing.T) {
 	t.Parallel()
 	const budget = 256 << 10
@@ -356,7 +357,7 @@ func TestAReleaseFitsIntoItsSecret(t *testing.T) {
 			return err
 		}
 		file, err := os.ReadFile(path)
-		// The release is JSON, in which the chart's files stand as base64.
+		// The release is JSON with the chart's files in base64.
 		content.WriteString(base64.StdEncoding.EncodeToString(file))
 		return err
 	})

@@ -1,7 +1,7 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package chart tests what the Helm chart renders, with Helm 3 and 4.
+// Package chart tests the rendered Helm chart with Helm 3 and 4.
 package chart
 
 import (
@@ -20,12 +20,12 @@ import (
 	"opendilab.org/di-orchestrator/internal/testkit"
 )
 
-// helms are the environment keys of both programs; make test sets them.
+// helms returns the environment variables that name both programs; `make test` sets them.
 func helms() []string { return []string{"HELM", "HELM3"} }
 
 func chart() string { return filepath.Join(testkit.Root(), "charts", "di-orchestrator") }
 
-// program returns the path that an environment key holds.
+// program returns the path in an environment variable.
 func program(t *testing.T, key string) string {
 	t.Helper()
 	path := os.Getenv(key)
@@ -35,7 +35,7 @@ func program(t *testing.T, key string) string {
 	return path
 }
 
-// run runs a program and returns what it printed.
+// run runs a program and returns its output.
 func run(t *testing.T, path string, args ...string) (string, error) {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), path, args...)
@@ -84,12 +84,12 @@ func decode(t *testing.T, documents string) []*unstructured.Unstructured {
 	}
 }
 
-// isHook tells objects that Helm makes for a moment from those of the release.
+// isHook reports whether Helm creates the object only temporarily, outside the release.
 func isHook(object *unstructured.Unstructured) bool {
 	return object.GetAnnotations()["helm.sh/hook"] != ""
 }
 
-// identify names an object by its kind, namespace and name.
+// identify returns an object's kind, namespace and name.
 func identify(object *unstructured.Unstructured) string {
 	return object.GetKind() + " " + object.GetNamespace() + "/" + object.GetName()
 }

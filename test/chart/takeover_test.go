@@ -17,9 +17,8 @@ import (
 	"opendilab.org/di-orchestrator/internal/testkit"
 )
 
-// Of what earlier releases have installed one object has a name that the chart
-// uses too: the Service that clients know. Helm takes it over by a flag, and it
-// continues to select the pods of both.
+// Only one object of earlier releases has a name that the chart also uses: the Service that clients
+// know. Helm adopts it by a flag, and it continues to select the pods of both.
 func TestOnlyTheServiceOfDiServerIsTakenOverFromEarlierReleases(t *testing.T) {
 	t.Parallel()
 	rendered := map[string]*unstructured.Unstructured{}
@@ -58,7 +57,7 @@ func TestOnlyTheServiceOfDiServerIsTakenOverFromEarlierReleases(t *testing.T) {
 	}
 }
 
-// The takeover has nodes know these names before the Service has them.
+// The takeover programs the nodes with these names before the Service has them.
 func TestTheServiceOfDiServerKeepsTheNamesOfItsPorts(t *testing.T) {
 	t.Parallel()
 	ports, _, err := unstructured.NestedSlice(find(t, render(t, "di-system"), "Service", "di-server").Object, "spec", "ports")
@@ -116,7 +115,7 @@ func TestWhoKnowsBetterNeedNotLook(t *testing.T) {
 	}
 }
 
-// containers returns the names of those of a field of a Job's pods.
+// containers returns the names of the containers in a field of a Job's pods.
 func containers(t *testing.T, job *unstructured.Unstructured, field string) []string {
 	t.Helper()
 	all, _, err := unstructured.NestedSlice(job.Object, "spec", "template", "spec", field)
@@ -145,7 +144,7 @@ func TestTheRightsOfATakeoverEndByAValue(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// The hook that uninstalls prepares for the way back to an earlier release.
+		// The uninstallation hook prepares the return to an earlier release.
 		retires := strings.Contains(object.GetName(), "retire-crds")
 		if object.GetName() == role || !retires && (strings.Contains(string(rules), "endpointslices") || strings.Contains(string(rules), "deployments/scale")) {
 			t.Errorf("%s %s still has the rights of a takeover: %s", object.GetKind(), object.GetName(), rules)

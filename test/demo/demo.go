@@ -1,10 +1,9 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package demo installs the operator by its chart into the cluster that
-// the kubeconfig names, trains the CartPole example jobs there in both API
-// versions, and reports their progress. make demo runs it for people, the
-// end-to-end tests for its assertions.
+// Package demo installs the operator by its chart into the cluster of the kubeconfig, trains the
+// CartPole example jobs there in both API versions, and reports their progress. `make demo` runs it
+// for people. The end-to-end tests run it for its assertions.
 package demo
 
 import (
@@ -22,19 +21,19 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
 
-// Options say where the demo runs.
+// Options configure the demo.
 type Options struct {
-	// Config reaches the cluster.
+	// Config is the configuration of the cluster's clients.
 	Config *rest.Config
-	// Kubectl is the kubectl to call.
+	// Kubectl is the path of kubectl.
 	Kubectl string
-	// Helm is the Helm to call.
+	// Helm is the path of Helm.
 	Helm string
-	// Root is the checkout.
+	// Root is the root folder of the checkout.
 	Root string
-	// Out takes what people read.
+	// Out receives the output for people.
 	Out io.Writer
-	// Terminal says that Out is a terminal, whose lines may be drawn again.
+	// Terminal reports whether Out is a terminal whose lines may be redrawn.
 	Terminal bool
 }
 
@@ -63,9 +62,9 @@ func New(options Options) (*Demo, error) {
 	return &Demo{Options: options, client: api, core: core, now: time.Now}, nil
 }
 
-// Run installs the operator, submits the jobs, follows them until they have
-// finished and prints a table of them. It returns the results, and an error
-// where a job did not succeed or cannot be read in the other version.
+// Run installs the operator, submits the jobs, follows them until they have finished and prints a
+// table of them. It returns the results. It returns an error if a job did not succeed or cannot be
+// read in the other version.
 func (d *Demo) Run(ctx context.Context) ([]Result, error) {
 	if err := d.Install(ctx); err != nil {
 		return nil, err
@@ -100,8 +99,8 @@ func failures(results []Result) error {
 	return errors.Join(errs...)
 }
 
-// readOther reads a job in the version that it was not written in, and checks
-// that it shows the same phase there.
+// readOther reads a job in the version in which it was not written and checks that it has the same
+// phase there.
 func (d *Demo) readOther(ctx context.Context, result *Result) error {
 	key := client.ObjectKey{Namespace: result.Namespace, Name: result.Name}
 	if result.Version == v2alpha1.Version {

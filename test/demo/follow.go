@@ -23,23 +23,23 @@ import (
 
 const trainTimeout = 20 * time.Minute
 
-// Result is how a job has fared so far.
+// Result is the observed progress of a job.
 type Result struct {
 	// Name and Namespace identify the job.
 	Name, Namespace string
-	// Version is the API version that the job was written in.
+	// Version is the API version in which the job was written.
 	Version string
 	// Phase is the job's last phase.
 	Phase v2alpha1.Phase
-	// Replicas is the greatest number of pods that each task was seen to have.
+	// Replicas is the maximum number of pods observed for each task.
 	Replicas map[string]int32
 	// Reward is the last mean return of the evaluation episodes, as printed.
 	Reward string
-	// Time is how long the job has taken.
+	// Time is the duration of the job.
 	Time time.Duration
 }
 
-// Finished reports whether the job has come to its end.
+// Finished reports whether the job has finished.
 func (r *Result) Finished() bool {
 	return r.Phase == v2alpha1.JobSucceeded || r.Phase == v2alpha1.JobFailed
 }
@@ -96,7 +96,7 @@ func (d *Demo) observe(ctx context.Context, result *Result) error {
 	return nil
 }
 
-// lastReward returns the mean return that the pod that trains printed last.
+// lastReward returns the mean return that the training pod printed last.
 func (d *Demo) lastReward(ctx context.Context, job *v2alpha1.DIJob) (string, bool) {
 	pod := names.WorkerPod(job.Name, string(v2alpha1.TaskTypeLearner), 0)
 	if job.Spec.Lifecycle == v2alpha1.LifecycleCoordinatorLed {
@@ -106,7 +106,7 @@ func (d *Demo) lastReward(ctx context.Context, job *v2alpha1.DIJob) (string, boo
 	log, err := d.core.CoreV1().Pods(job.Namespace).
 		GetLogs(pod, &corev1.PodLogOptions{TailLines: &tail, Container: names.Container}).DoRaw(ctx)
 	if err != nil {
-		// A pod that does not run yet has no log; the phase shows it.
+		// A pod that is not running has no log. The phase shows this.
 		return "", false
 	}
 	rewards := rewardPattern().FindAllSubmatch(log, -1)
@@ -118,8 +118,8 @@ func (d *Demo) lastReward(ctx context.Context, job *v2alpha1.DIJob) (string, boo
 
 func rewardPattern() *regexp.Regexp { return regexp.MustCompile(`\beval=([0-9.]+)`) }
 
-// draw prints a line for each job: over the previous lines on a terminal,
-// else only those that have changed. It returns what is drawn now.
+// draw prints one line for each job. On a terminal it overwrites the previous lines, elsewhere it
+// prints only changed lines. It returns the current lines.
 func (d *Demo) draw(results []Result, before []string) []string {
 	lines := make([]string, len(results))
 	for i := range results {

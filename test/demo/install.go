@@ -37,7 +37,7 @@ const (
 // Release is the name of the chart's release.
 const Release = "di-orchestrator"
 
-// Deployments are the programs that the demo installs.
+// Deployments returns the names of the programs that the demo installs.
 func Deployments() []string {
 	return []string{"di-orchestrator-operator", "di-orchestrator-webhook", "di-orchestrator-server"}
 }
@@ -52,8 +52,8 @@ func newScheme() (*runtime.Scheme, error) {
 	return scheme, nil
 }
 
-// Install installs the chart, or upgrades to it, and waits until all replicas of
-// the programs are ready and jobs are admitted.
+// Install installs or upgrades the chart, and waits until all replicas of the programs are ready
+// and jobs are admitted.
 func (d *Demo) Install(ctx context.Context) error {
 	d.step("Installing the operator, its webhooks and di-server, two replicas each, into namespace %s", names.SystemNamespace)
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
@@ -62,15 +62,15 @@ func (d *Demo) Install(ctx context.Context) error {
 	if err := d.client.Create(ctx, namespace); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("creating namespace %s: %w", namespace.Name, err)
 	}
-	// A rebuilt image has the same tag, so that only other pods pick it up.
+	// A rebuilt image has the same tag, so only new pods use it.
 	built := fmt.Sprintf("built=%d", d.now().Unix())
 	return d.call(ctx, d.Helm, "upgrade", "--install", Release, filepath.Join(d.Root, "charts", "di-orchestrator"),
 		"--namespace", names.SystemNamespace, "--wait", "--timeout", installTimeout.String(),
 		"--set-string", "operator.podAnnotations."+built, "--set-string", "webhook.podAnnotations."+built, "--set-string", "server.podAnnotations."+built)
 }
 
-// Submit deletes what an earlier demo left, and submits the AggregatorConfig
-// and the example jobs.
+// Submit deletes the objects of an earlier demo, and creates the AggregatorConfig and the example
+// jobs.
 func (d *Demo) Submit(ctx context.Context) ([]*unstructured.Unstructured, error) {
 	d.step("Submitting the AggregatorConfig and the jobs of examples/cartpole")
 	files, err := filepath.Glob(filepath.Join(d.Root, "examples", "cartpole", "*.yaml"))
@@ -141,7 +141,7 @@ func (d *Demo) kubectl(ctx context.Context, args ...string) error {
 	return d.call(ctx, d.Kubectl, args...)
 }
 
-// call runs a program and shows what it says.
+// call runs a program and shows its output.
 func (d *Demo) call(ctx context.Context, program string, args ...string) error {
 	command := exec.CommandContext(ctx, program, args...)
 	output, err := command.CombinedOutput()

@@ -35,29 +35,29 @@ import (
 )
 
 const (
-	// releaseNamespace is where the jobs run over which the operator is exchanged.
+	// releaseNamespace is the namespace of the jobs that run while the operator is upgraded.
 	releaseNamespace = "release"
-	// currentImage is what make images builds, nextImage what these specs build.
+	// `make images` builds currentImage. These specs build nextImage.
 	currentImage = "di-orchestrator:dev"
 	nextTag      = "e2e-next"
 	nextImage    = "di-orchestrator:" + nextTag
-	// workersJob is worker-led, serialJob led by a coordinator that trains alone, and
-	// patientJob by one that has replicas and waits until di-server is there again.
+	// workersJob is worker-led. The coordinator of serialJob trains alone. The coordinator of
+	// patientJob has replicas and waits until di-server is available again.
 	workersJob, serialJob, patientJob = "workers", "serial", "patient"
-	// heldFirst is the round after which training waits first.
+	// heldFirst is the round after which training first pauses.
 	heldFirst = 2
 )
 
-// rolloutRounds is how often the release is upgraded and rolled back.
+// rolloutRounds is the number of upgrades and rollbacks of the release.
 var rolloutRounds = flag.Int("chart.rounds", 1, "how often to upgrade the chart and roll it back")
 
-// These specs exchange the installation that all others share, and leave one behind
-// as they found it. They build an image and load it as only the local cluster takes it.
+// These specs replace the installation that all others share, and restore it. They build an image
+// and load it as the local cluster requires.
 var _ = Describe("The chart", Ordered, Serial, Label("chart", twoNodes), func() {
 	strict := &survivor{namespace: releaseNamespace, name: "strict", wanted: map[names.ReplicaType]int{
 		names.ReplicaTypeCoordinator: 1, names.ReplicaTypeCollector: 2, names.ReplicaTypeLearner: 1,
 	}}
-	// The rounds of these two go on and are held together.
+	// These two train and pause together.
 	trainings := []driver{
 		{releaseNamespace, names.WorkerPod(workersJob, "learner", 0), names.DefaultWorkerPort},
 		{releaseNamespace, names.CoordinatorPod(patientJob), names.DefaultPort(names.ReplicaTypeCoordinator)},
@@ -84,7 +84,7 @@ var _ = Describe("The chart", Ordered, Serial, Label("chart", twoNodes), func() 
 			}).WithTimeout(patience).WithPolling(200*time.Millisecond).Should(Succeed(), training.pod)
 		}
 	}
-	// expectTrainingOn waits until both have completed a round more than they were allowed so far.
+	// expectTrainingOn waits until both have completed a round beyond those allowed so far.
 	expectTrainingOn := func(ctx SpecContext) {
 		GinkgoHelper()
 		held++
@@ -170,7 +170,7 @@ var _ = Describe("The chart", Ordered, Serial, Label("chart", twoNodes), func() 
 				case name == workersJob && role == "learner":
 					addArgs(spec, hold)
 				case name == patientJob && role == string(names.ReplicaTypeCoordinator):
-					// No aggregator, whose client forgives nothing.
+					// The job has no aggregator because its strict client fails on any error.
 					addArgs(spec, append(curve(), hold, "--strict=false", "--learner-gpus=0")...)
 				}
 			}
@@ -248,7 +248,7 @@ var _ = Describe("The chart", Ordered, Serial, Label("chart", twoNodes), func() 
 	It("has disturbed no training", func(ctx SpecContext) {
 		strict.release(ctx)
 		strict.expectSucceeded(ctx, serialOutcome(ctx, curve()...))
-		// What comes next counts all pods, so those that go with its success have to be gone.
+		// The next step counts all pods, so the pods that are deleted after success must be gone.
 		Eventually(func(g Gomega) {
 			g.Expect(strict.pods(ctx, g)).To(HaveLen(1))
 		}).WithTimeout(patience).WithPolling(200 * time.Millisecond).Should(Succeed())
@@ -259,7 +259,7 @@ var _ = Describe("The chart", Ordered, Serial, Label("chart", twoNodes), func() 
 		helmOutput(ctx, "uninstall", demo.Release, "--wait", helmWaiting())
 		Eventually(func(g Gomega) {
 			g.Expect(leftovers(ctx, g, released, "")).To(HaveEach(keptService()))
-			// Pods go on answering for a while.
+			// Pods continue to answer for a while.
 			g.Expect(leftovers(ctx, g, "", names.SystemNamespace)).To(HaveEach(Or(keptService(), BeElementOf(keptAfterUninstall()))))
 		}).WithTimeout(patience).WithPolling(time.Second).Should(Succeed())
 		Expect(kubectlOutput(ctx, "get", "mutatingwebhookconfigurations,validatingwebhookconfigurations,clusterroles,clusterrolebindings", "--output=name")).
@@ -307,13 +307,14 @@ var _ = Describe("The chart", Ordered, Serial, Label("chart", twoNodes), func() 
 	})
 })
 
-// keptService is the Service that clients know, and what Kubernetes makes of it.
+// keptService matches the Service that clients know, and the objects that Kubernetes derives from
+// it.
 func keptService() gomegatypes.GomegaMatcher {
 	return MatchRegexp(`^(service|endpoints|endpointslice\.discovery\.k8s\.io)/di-server(-\w+)?$`)
 }
 
-// keptAfterUninstall is what may stay in the release's namespace: what Kubernetes
-// puts into each, the certificates, and what is the user's own.
+// keptAfterUninstall returns the objects that may remain in the release's namespace: those that
+// Kubernetes creates in each namespace, the certificates, and the user's own.
 func keptAfterUninstall() []string {
 	return []string{
 		"configmap/kube-root-ca.crt", "serviceaccount/default",
@@ -323,7 +324,7 @@ func keptAfterUninstall() []string {
 	}
 }
 
-// callers make the calls of probers.
+// callers contain the clients of probers.
 type callers struct {
 	api    *http.Client
 	base   string
@@ -331,8 +332,8 @@ type callers struct {
 	header http.Header
 }
 
-// makeCallers makes what calls di-server as a user who may see all jobs of the
-// namespace, and the API server as whoever runs the tests.
+// makeCallers returns clients that call di-server as a user with read access to all jobs of the
+// namespace, and the API server as the user who runs the tests.
 func makeCallers(ctx SpecContext) callers {
 	GinkgoHelper()
 	const name = "prober"
@@ -366,7 +367,7 @@ func makeCallers(ctx SpecContext) callers {
 	}
 }
 
-// all are the probers of the API server's way to the webhooks, and of di-server.
+// all returns the probers of the webhooks, through the API server, and of di-server.
 func (c callers) all() []*pace.Prober {
 	return slices.Concat([]*pace.Prober{c.conversion(), c.lists()}, c.admission(), c.replicas())
 }
@@ -375,8 +376,8 @@ func (c callers) jobs(version string) string {
 	return fmt.Sprintf("%s/apis/%s/%s/namespaces/%s/dijobs", c.base, v2alpha1.GroupName, version, releaseNamespace)
 }
 
-// conversion reads a job in the version that it is not stored in. Without a resource
-// version it is read from etcd, and converted, each time.
+// conversion reads a job in the version that is not its storage version. Without a resource version
+// the API server reads it from etcd and converts it each time.
 func (c callers) conversion() *pace.Prober {
 	return &pace.Prober{Name: "reading a job in " + v1alpha1.Version, Every: 20 * time.Millisecond, Call: func(ctx context.Context, _ int) error {
 		return send(ctx, c.api, http.MethodGet, c.jobs(v1alpha1.Version)+"/"+workersJob, nil, nil)
@@ -390,7 +391,7 @@ func (c callers) lists() *pace.Prober {
 	}}
 }
 
-// admission creates and changes jobs without storing them.
+// admission creates and changes jobs as dry runs.
 func (c callers) admission() []*pace.Prober {
 	jsonBody, patchBody := http.Header{"Content-Type": {"application/json"}}, http.Header{"Content-Type": {"application/merge-patch+json"}}
 	created := readManifest("v1alpha1-serial.yaml")
@@ -411,8 +412,8 @@ func (c callers) admission() []*pace.Prober {
 	}
 }
 
-// replicas asks di-server for a job's replicas, as a client that keeps its connection
-// and as one that opens another for each call, both of which end at any error.
+// replicas lists a job's replicas from di-server, with one client that keeps its connection and one
+// that opens a connection for each call. Both fail on any error.
 func (c callers) replicas() []*pace.Prober {
 	url := fmt.Sprintf("%s/v1alpha1/replicas?namespace=%s&coordinator=%s", c.server, releaseNamespace, names.CoordinatorPod("strict"))
 	kept, fresh := &http.Transport{}, &http.Transport{DisableKeepAlives: true}

@@ -27,18 +27,18 @@ import (
 	"opendilab.org/di-orchestrator/test/upgrade/legacy"
 )
 
-// upgradeRounds is how often each release is taken over, and put back.
+// upgradeRounds is the number of takeovers and rollbacks for each release.
 var upgradeRounds = flag.Int("upgrade.rounds", 1, "how often connections are counted while each release is taken over and put back")
 
 const (
 	callersNamespace = "callers"
 	callersPort      = 9000
-	// nodesHear is longer than nodes take to learn of endpoints.
+	// nodesHear exceeds the time in which nodes learn of endpoints.
 	nodesHear = 10 * time.Second
 )
 
-// These specs count what becomes of connections, each made for one call, on nodes whose
-// kube-proxy leads them.
+// These specs count the results of connections, one for each call, on nodes where kube-proxy routes
+// them.
 var _ = DescribeTable("Every new connection to di-server is answered while it is exchanged", Serial, Label("upgrade", "connections", twoNodes),
 	func(ctx SpecContext, release legacy.Release, version string, port int, job *unstructured.Unstructured, urls ...string) {
 		t := &takeover{release: release}
@@ -60,7 +60,7 @@ var _ = DescribeTable("Every new connection to di-server is answered while it is
 			kubectlOutput(ctx, "rollout", "status", "deployment/"+names.EarlierServer, "--namespace="+names.SystemNamespace, waiting())
 
 			calling := startCallers(ctx, urls)
-			// The callers are pods of no job, so that di-server must not ask who they are.
+			// The callers are pods of no job, so di-server must not authenticate them.
 			helmOutput(ctx, "install", demo.Release, chartFolder(), "--take-ownership", "--force-conflicts", "--wait", helmWaiting(), "--set=server.identity=off")
 			t.expectTakenOver(ctx)
 			Expect(pace.Pause(ctx, nodesHear)).To(Succeed())
@@ -79,7 +79,7 @@ var _ = DescribeTable("Every new connection to di-server is answered while it is
 		"http://di-server.di-system.svc.cluster.local.:8081/v2alpha1/job/"+callersNamespace+".called/replicas"),
 )
 
-// calledJob is a job of v1.1.3 that waits until it is deleted.
+// calledJob returns a job of v1.1.3 that waits until it is deleted.
 func calledJob() *unstructured.Unstructured {
 	container := map[string]any{"name": names.Container, "image": earlierImage}
 	job := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"tasks": []any{map[string]any{
@@ -92,7 +92,7 @@ func calledJob() *unstructured.Unstructured {
 	return job
 }
 
-// expectTakenOver waits until the takeover says that it is done.
+// expectTakenOver waits until the takeover records that it is done.
 func (t *takeover) expectTakenOver(ctx SpecContext) {
 	GinkgoHelper()
 	Eventually(func(g Gomega) {
@@ -102,7 +102,7 @@ func (t *takeover) expectTakenOver(ctx SpecContext) {
 	}).WithTimeout(patience).WithPolling(time.Second).Should(Succeed())
 }
 
-// putBack does what the upgrade guide says of the way back.
+// putBack follows the upgrade guide's instructions for a rollback.
 func (t *takeover) putBack(ctx SpecContext, plugins *pluginUser, version string) {
 	GinkgoHelper()
 	plugins.di(ctx, "", "migrate", "--to", version)
@@ -133,16 +133,16 @@ func (t *takeover) putBack(ctx SpecContext, plugins *pluginUser, version string)
 	}
 }
 
-// system runs a command of kubectl in the namespace of the installation.
+// system runs a kubectl command in the namespace of the installation.
 func (t *takeover) system(ctx SpecContext, command string) {
 	GinkgoHelper()
 	kubectlOutput(ctx, append(strings.Fields(command), "--namespace="+names.SystemNamespace)...)
 }
 
-// fleet are pods that call, one on each node.
+// fleet contains pods that call, one on each node.
 type fleet struct{ pods []string }
 
-// startCallers starts them, and waits until all call.
+// startCallers starts the pods and waits until all call.
 func startCallers(ctx SpecContext, urls []string) *fleet {
 	GinkgoHelper()
 	f := &fleet{}
@@ -174,7 +174,7 @@ type tally struct {
 	pace.Tally
 }
 
-// slowCall is after how long a call counts as one that hangs.
+// slowCall is the duration after which a call counts as hanging.
 const slowCall = 5 * time.Second
 
 func (f *fleet) ask(ctx SpecContext, g Gomega, path string) []tally {
@@ -190,7 +190,7 @@ func (f *fleet) ask(ctx SpecContext, g Gomega, path string) []tally {
 	return all
 }
 
-// expectAllAnswered stops the callers, and expects that each call was answered in time.
+// expectAllAnswered stops the callers and expects that each call was answered in time.
 func (f *fleet) expectAllAnswered(ctx SpecContext, during string) {
 	GinkgoHelper()
 	var failures []string

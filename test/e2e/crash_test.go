@@ -18,8 +18,8 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
-// trainingPods is what the three jobs of the demo run: a coordinator, two
-// collectors, an aggregator and its DDP learner; a coordinator; five workers.
+// trainingPods is the number of pods of the demo's three jobs: a coordinator, two collectors, an
+// aggregator and its DDP learner; a coordinator; five workers.
 const trainingPods = 5 + 1 + 5
 
 var _ = Describe("Operator, webhooks and di-server that are killed while jobs train", func() {
@@ -48,7 +48,7 @@ var _ = Describe("Operator, webhooks and di-server that are killed while jobs tr
 	})
 })
 
-// podsIn returns the names of the pods of a namespace by their UIDs.
+// podsIn returns the names of the pods of a namespace by UID.
 func podsIn(ctx SpecContext, g Gomega, namespace string, selector labels.Selector) map[types.UID]string {
 	GinkgoHelper()
 	pods, err := core.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector.String()})
@@ -60,7 +60,7 @@ func podsIn(ctx SpecContext, g Gomega, namespace string, selector labels.Selecto
 	return found
 }
 
-// kill ends so many of our pods at once, without giving them time to stop.
+// kill kills count of the programs' pods at once, without a grace period.
 func kill(ctx SpecContext, component labels.Set, count int) {
 	GinkgoHelper()
 	now := int64(0)

@@ -98,8 +98,8 @@ func kubectlOutput(ctx SpecContext, args ...string) string {
 	return output
 }
 
-// callKubectl returns what kubectl prints, and its complaints where it fails; else
-// they are warnings.
+// callKubectl returns the output of kubectl, with its error output appended if it fails. On success the
+// error output consists of warnings.
 func callKubectl(ctx SpecContext, args ...string) (string, error) {
 	command := exec.CommandContext(ctx, kubectl, args...)
 	var complaints strings.Builder
@@ -111,8 +111,8 @@ func callKubectl(ctx SpecContext, args ...string) (string, error) {
 	return string(output), nil
 }
 
-// workingSets returns the working set of each of our pods in bytes, as the
-// kubelets measure it.
+// workingSets returns the working set of each of the programs' pods in bytes, as measured by the
+// kubelets.
 func workingSets(ctx SpecContext, g Gomega) map[string]uint64 {
 	GinkgoHelper()
 	nodes, err := core.CoreV1().Nodes().List(ctx, metav1.ListOptions{})

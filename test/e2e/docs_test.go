@@ -38,18 +38,17 @@ var _ = Describe("The docs, followed step by step", func() {
 	}, SpecTimeout(6*patience))
 })
 
-// follow does the steps of a page that are marked for a walk, and returns how
-// many there are.
+// follow executes the steps of a page that are marked for a walk and returns their number.
 func follow(ctx context.Context, page, walk string) int {
 	GinkgoHelper()
 	blocks, err := docs.Blocks(testkit.Root(), page)
 	Expect(err).NotTo(HaveOccurred())
-	// The steps write files, and name the chart as from the checkout.
+	// The steps write files and use the chart's path in the checkout.
 	folder := GinkgoT().TempDir()
 	Expect(os.Symlink(filepath.Join(testkit.Root(), "charts"), filepath.Join(folder, "charts"))).To(Succeed())
 	path := buildPlugin(ctx) + string(os.PathListSeparator) + os.Getenv("PATH")
-	// The images were loaded into the nodes, as there is no registry, and the
-	// release that a page is about is the one that was built.
+	// There is no registry, so the images were loaded into the nodes. The page's release is
+	// replaced by the built one.
 	here := regexp.MustCompile(`registry\.example\.com/|\bv2\.0\.[0-9]+\b`)
 	steps := 0
 	for _, block := range blocks {

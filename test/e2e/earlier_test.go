@@ -20,14 +20,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// earlierImage is that of the stand-in for the programs of earlier releases.
+// earlierImage is the image of the replacement for the programs of earlier releases.
 const earlierImage = "earlier:e2e"
 
-// What follows is written here as those releases wrote it: what the code under test
-// knows of them proves nothing.
+// The objects below are written here as those releases wrote them. Code under test must not define
+// them because it would then prove nothing.
 
-// leaveLed leaves a job that v0.2.2 runs, its coordinator started with more
-// arguments. Its pods have the given names, after the job's.
+// leaveLed creates a job that v0.2.2 runs, with additional arguments for its coordinator. The names
+// of its pods are the job's name and the given suffixes.
 func leaveLed(ctx SpecContext, name, manifest string, args []string, pods ...string) {
 	GinkgoHelper()
 	ports := map[string]int{"coordinator": 22273, "collector": 22270, "learner": 22271}
@@ -66,7 +66,7 @@ func leaveLed(ctx SpecContext, name, manifest string, args []string, pods ...str
 	}
 }
 
-// leaveRanked leaves a job that v1.1.3 runs, its learner started with one more argument.
+// leaveRanked creates a job that v1.1.3 runs, with an additional argument for its learner.
 func leaveRanked(ctx SpecContext, name, arg string) {
 	GinkgoHelper()
 	job := readManifest("v2alpha1.yaml")
@@ -122,7 +122,7 @@ func setEnv(pod *corev1.Pod, name, value string) {
 	container.Env = append(container.Env, corev1.EnvVar{Name: name, Value: value})
 }
 
-// leaveJob creates a job as an earlier release has it, with the status that it gave.
+// leaveJob creates a job of an earlier release with the status that the release wrote.
 func leaveJob(ctx SpecContext, job *unstructured.Unstructured, status map[string]any) metav1.OwnerReference {
 	GinkgoHelper()
 	job.SetNamespace(upgradeNamespace)
@@ -139,7 +139,7 @@ func leaveJob(ctx SpecContext, job *unstructured.Unstructured, status map[string
 	return metav1.OwnerReference{APIVersion: job.GetAPIVersion(), Kind: job.GetKind(), Name: job.GetName(), UID: job.GetUID(), Controller: &controls}
 }
 
-// leavePod creates a pod that an earlier release has made.
+// leavePod creates a pod as an earlier release did.
 func leavePod(ctx SpecContext, pod *corev1.Pod) {
 	GinkgoHelper()
 	pod.Namespace = upgradeNamespace
@@ -147,7 +147,7 @@ func leavePod(ctx SpecContext, pod *corev1.Pod) {
 	Expect(err).NotTo(HaveOccurred(), pod.Name)
 }
 
-// leaveService creates a headless service that an earlier release has made.
+// leaveService creates a headless service as an earlier release did.
 func leaveService(ctx SpecContext, name string, labels map[string]string, owner metav1.OwnerReference, port int32) {
 	GinkgoHelper()
 	_, err := core.CoreV1().Services(upgradeNamespace).Create(ctx, &corev1.Service{

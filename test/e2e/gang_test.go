@@ -26,20 +26,20 @@ import (
 )
 
 const (
-	// gangs marks specs of gangs of Kubernetes' own, which need its feature gates: the
-	// cluster of hack/cluster has them.
+	// gangs labels specs of Kubernetes' own gangs, which need feature gates. The cluster of
+	// hack/cluster has them.
 	gangs = "gang"
-	// gangNamespace is where the jobs run.
+	// gangNamespace is the namespace of the jobs.
 	gangNamespace = "gangs"
-	// seat is what each pod takes one of, and seatsOfNode how many a node has. A gang
-	// is larger than a node, and what one of two leaves over holds a pod of the other.
+	// seat is an extended resource. Each pod requests one, and a node has seatsOfNode. A gang does
+	// not fit on one node, and the capacity that one gang leaves fits a pod of the other.
 	seat        = "example.com/seat"
 	seatsOfNode = 3
 	gangPods    = 5
 )
 
-// Two gangs for whom there is room one after the other only. What holds the first
-// back is the learner, which waits until the spec lets it go on.
+// The capacity is enough for only one of two gangs at a time. The first gang runs until the spec
+// allows its learner to continue.
 var _ = Describe("Gangs that do not fit together", Ordered, Label(gangs, twoNodes), func() {
 	BeforeAll(func(ctx SpecContext) {
 		Expect(kubectlOutput(ctx, "api-resources", "--api-group=scheduling.k8s.io", "--output=name")).
@@ -111,7 +111,7 @@ var _ = Describe("Gangs that do not fit together", Ordered, Label(gangs, twoNode
 	})
 })
 
-// setSeats says how many seats a node has; 0 takes them away.
+// setSeats sets the number of seats of a node; 0 removes them.
 func setSeats(ctx SpecContext, node string, count int) {
 	var quantity any
 	if count > 0 {
@@ -126,8 +126,8 @@ func setSeats(ctx SpecContext, node string, count int) {
 	}).WithContext(ctx).WithTimeout(patience).WithPolling(time.Second).Should(Succeed(), "seats of node "+node)
 }
 
-// gangJob is the worker-led example as a gang, each of whose pods takes a seat. Its
-// training pauses after the first round.
+// gangJob returns the worker-led example as a gang. Each of its pods requests a seat. Its training
+// pauses after the first round.
 func gangJob(name string) *unstructured.Unstructured {
 	GinkgoHelper()
 	job := readManifest("v2alpha1.yaml")
@@ -164,7 +164,7 @@ func podsOfGang(ctx SpecContext, g Gomega, name string) []corev1.Pod {
 	return pods.Items
 }
 
-// expectHeldGang waits until all pods of a gang run, and its training pauses.
+// expectHeldGang waits until all pods of a gang are running and its training pauses.
 func expectHeldGang(ctx SpecContext, name string) {
 	GinkgoHelper()
 	Eventually(func(g Gomega) {
@@ -177,8 +177,8 @@ func expectHeldGang(ctx SpecContext, name string) {
 	}).WithContext(ctx).WithTimeout(patience).WithPolling(time.Second).Should(Succeed())
 }
 
-// expectWaitingGang waits until all pods of a gang are there, the scheduler has
-// looked at each, and the job says why it waits.
+// expectWaitingGang waits until all pods of a gang exist, the scheduler has tried each, and the job
+// reports why it waits.
 func expectWaitingGang(ctx SpecContext, name string) {
 	GinkgoHelper()
 	Eventually(func(g Gomega) {
@@ -198,7 +198,7 @@ func expectWaitingGang(ctx SpecContext, name string) {
 	expectNoneBound(ctx, name)
 }
 
-// expectNoneBound looks whether a gang that waits has a pod on a node.
+// expectNoneBound expects that no pod of a waiting gang is bound to a node.
 func expectNoneBound(ctx SpecContext, name string) {
 	GinkgoHelper()
 	for _, pod := range podsOfGang(ctx, Default, name) {
@@ -207,8 +207,7 @@ func expectNoneBound(ctx SpecContext, name string) {
 	}
 }
 
-// letGangGo lets a gang train on until it has succeeded. Before, something else
-// has to hold.
+// letGangGo lets a gang train until it has succeeded. It first calls before, if given.
 func letGangGo(ctx SpecContext, name string, before func()) {
 	GinkgoHelper()
 	By("letting gang " + name + " train to its end")

@@ -43,8 +43,7 @@ const (
 	hpaNamespace = "hpa"
 	hpaJob       = "autoscaled"
 
-	// autoscalerPatience is for the few rounds, of 15 s each, in which an autoscaler
-	// comes to its end.
+	// autoscalerPatience is the timeout for an autoscaler to converge in a few rounds of 15 s each.
 	autoscalerPatience = 2 * patience
 )
 
@@ -77,8 +76,8 @@ var _ = Describe("A HorizontalPodAutoscaler", func() {
 	})
 })
 
-// submitAutoscaled submits the worker-led example with a learner and two
-// collectors, and with rounds so slow that it trains until the spec ends.
+// submitAutoscaled submits the worker-led example with a learner and two collectors. Its rounds are
+// so slow that it trains until the spec ends.
 func submitAutoscaled(ctx context.Context) {
 	GinkgoHelper()
 	manifest, err := os.ReadFile(filepath.Join(testkit.Root(), "examples", "cartpole", "v2alpha1.yaml"))
@@ -96,9 +95,8 @@ func submitAutoscaled(ctx context.Context) {
 	applyContent(ctx, hpaNamespace, changed)
 }
 
-// autoscaledPods waits until so many collectors, and nobody else but a learner
-// and an evaluator, are ready, and that all agree: the job, its scale and its
-// selector. It returns the pods' UIDs by name.
+// autoscaledPods waits until exactly the given number of collectors, a learner and an evaluator are
+// ready, and the job, its scale and its selector agree. It returns the pods' UIDs by name.
 func autoscaledPods(ctx context.Context, collectors int32) map[string]types.UID {
 	GinkgoHelper()
 	var found map[string]types.UID
@@ -126,14 +124,14 @@ func autoscaledPods(ctx context.Context, collectors int32) map[string]types.UID 
 	return found
 }
 
-// kubectlOutputOf is kubectlOutput in the spec's namespace, for polling.
+// kubectlOutputOf runs kubectlOutput in the spec's namespace, for polling.
 func kubectlOutputOf(ctx context.Context, g Gomega, args ...string) string {
 	output, err := exec.CommandContext(ctx, kubectl, append([]string{"-n", hpaNamespace}, args...)...).Output()
 	g.Expect(err).NotTo(HaveOccurred())
 	return string(output)
 }
 
-// expectResized expects an event of a resize that ends so.
+// expectResized expects an Event of a resize whose note ends with end.
 func expectResized(ctx context.Context, end string) {
 	GinkgoHelper()
 	Eventually(func(g Gomega) {
@@ -145,8 +143,8 @@ func expectResized(ctx context.Context, end string) {
 	}).WithContext(ctx).WithTimeout(patience).WithPolling(time.Second).Should(Succeed())
 }
 
-// createAutoscaler makes the autoscaler, which wants the metric to be 10, as it
-// is with as many collectors as are ready.
+// createAutoscaler creates the autoscaler with a target of 10 for the metric. At 10 the desired number of
+// collectors is the current number of ready ones.
 func createAutoscaler(ctx context.Context) {
 	GinkgoHelper()
 	immediately := &autoscalingv2.HPAScalingRules{StabilizationWindowSeconds: ptr.To(int32(0))}
@@ -175,9 +173,8 @@ const (
 	metricsVersion = "v1beta1"
 )
 
-// serveMetric serves the external metrics API from this process, with one metric
-// whose value the spec sets, to whatever name is asked for. The API server
-// reaches it by a Service whose endpoint is this machine, as it sees it.
+// serveMetric serves the external metrics API from this process. Every metric name has one value,
+// which the spec sets. The API server reaches it through a Service whose endpoint is this machine.
 func serveMetric(ctx context.Context) *atomic.Int64 {
 	GinkgoHelper()
 	expectAutoscalerMayRead(ctx)
@@ -195,7 +192,7 @@ func serveMetric(ctx context.Context) *atomic.Int64 {
 	return value
 }
 
-// expectAutoscalerMayRead expects the role that Kubernetes gives autoscalers.
+// expectAutoscalerMayRead expects the role that Kubernetes grants to autoscalers.
 func expectAutoscalerMayRead(ctx context.Context) {
 	GinkgoHelper()
 	review, err := core.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
@@ -208,7 +205,7 @@ func expectAutoscalerMayRead(ctx context.Context) {
 	Expect(review.Status.Allowed).To(BeTrue(), review.Status.Reason)
 }
 
-// addressForCluster returns the address of this machine on its way to the API server.
+// addressForCluster returns this machine's source address for connections to the API server.
 func addressForCluster(ctx context.Context) string {
 	GinkgoHelper()
 	host, err := url.Parse(cluster.Host)
@@ -221,7 +218,7 @@ func addressForCluster(ctx context.Context) string {
 	return local
 }
 
-// createEndpoint makes a Service that leads to the address and port.
+// createEndpoint creates a Service for the address and port.
 func createEndpoint(ctx context.Context, address string, port int32) {
 	GinkgoHelper()
 	_, err := core.CoreV1().Services(hpaNamespace).Create(ctx, &corev1.Service{
@@ -238,9 +235,8 @@ func createEndpoint(ctx context.Context, address string, port int32) {
 	Expect(err).NotTo(HaveOccurred())
 }
 
-// registerAPI lets the API server pass requests for external metrics on to the
-// Service, and waits until it does. It has to go before the namespace, whose
-// deletion asks every API.
+// registerAPI makes the API server proxy requests for external metrics to the Service, and waits
+// until it does. It must be removed before the namespace, whose deletion calls every API.
 func registerAPI(ctx context.Context) {
 	GinkgoHelper()
 	service := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
@@ -258,12 +254,12 @@ func registerAPI(ctx context.Context) {
 	}).WithContext(ctx).WithTimeout(patience).WithPolling(time.Second).Should(Succeed())
 }
 
-// metricsHandler answers the discovery of the API, and any metric with the value.
+// metricsHandler serves the discovery of the API and the value of any metric.
 func metricsHandler(value *atomic.Int64) http.Handler {
 	const root = "/apis/" + metricsGroup + "/" + metricsVersion
 	answer := func(w http.ResponseWriter, content map[string]any) {
 		w.Header().Set("Content-Type", "application/json")
-		// Who asked may be gone.
+		// The client may have disconnected.
 		_ = json.NewEncoder(w).Encode(content)
 	}
 	mux := http.NewServeMux()

@@ -27,8 +27,8 @@ import (
 	"opendilab.org/di-orchestrator/internal/testkit"
 )
 
-// makeNamespace makes a namespace for the jobs of a container of specs, and
-// removes it with all that is in it after them.
+// makeNamespace creates a namespace for the jobs of a container of specs, and deletes it with its
+// contents after them.
 func makeNamespace(ctx SpecContext, name string) {
 	GinkgoHelper()
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -47,8 +47,8 @@ func readManifest(name string) *unstructured.Unstructured {
 	return object
 }
 
-// podSpecs returns the specs of a job's pods by role or task, in the object
-// itself: changes to them are changes to the job.
+// podSpecs returns the specs of a job's pods by role or task. They are part of the job, so changes
+// to them change the job.
 func podSpecs(job *unstructured.Unstructured) map[string]map[string]any {
 	GinkgoHelper()
 	roles := map[string]any{}
@@ -82,7 +82,7 @@ func podSpecs(job *unstructured.Unstructured) map[string]map[string]any {
 	return specs
 }
 
-// mainContainer is the first container of a pod's spec, itself.
+// mainContainer returns the first container in a pod's spec, not a copy.
 func mainContainer(spec map[string]any) map[string]any {
 	GinkgoHelper()
 	containers, ok := spec["containers"].([]any)
@@ -104,20 +104,20 @@ func addArgs(spec map[string]any, args ...string) {
 	Expect(unstructured.SetNestedStringSlice(mainContainer(spec), append(argsOf(spec), args...), "args")).To(Succeed())
 }
 
-// driver is a process that drives a training.
+// driver is the process that drives a training.
 type driver struct {
 	namespace, pod string
 	port           int32
 }
 
-// pause lets training go on up to a round, and to its end after round 0.
+// pause lets training continue up to a round, or to its end if after is 0.
 func (d driver) pause(ctx SpecContext, g Gomega, after int) {
 	GinkgoHelper()
 	put := d.request(core.CoreV1().RESTClient().Put(), "pause").Body(fmt.Appendf(nil, `{"after":%d}`, after))
 	g.Expect(put.Do(ctx).Error()).To(Succeed())
 }
 
-// round is the last one that was completed.
+// round returns the last completed round.
 func (d driver) round(ctx SpecContext, g Gomega) int {
 	GinkgoHelper()
 	raw, err := d.request(core.CoreV1().RESTClient().Get(), "progress").DoRaw(ctx)
@@ -127,7 +127,7 @@ func (d driver) round(ctx SpecContext, g Gomega) int {
 	return progress.Round
 }
 
-// request calls the process through the API server.
+// request returns a request to the process through the API server.
 func (d driver) request(verb *rest.Request, path string) *rest.Request {
 	pod := fmt.Sprintf("%s:%d", d.pod, d.port)
 	return verb.Namespace(d.namespace).Resource("pods").Name(pod).SubResource("proxy").Suffix(path)
@@ -141,7 +141,7 @@ func getJob(ctx SpecContext, g Gomega, namespace, name string) *v2alpha1.DIJob {
 	return &job
 }
 
-// expectJobSucceeded waits for a job's end.
+// expectJobSucceeded waits until a job has succeeded.
 func expectJobSucceeded(ctx SpecContext, namespace, name string) {
 	GinkgoHelper()
 	Eventually(func(g Gomega) {
@@ -153,7 +153,7 @@ func expectJobSucceeded(ctx SpecContext, namespace, name string) {
 	}).WithTimeout(trainingPatience).WithPolling(time.Second).Should(Succeed())
 }
 
-// explain reports what kubectl says in a namespace after a failure.
+// explain prints the output of kubectl commands in a namespace after a failure.
 func explain(ctx SpecContext, namespace string, commands ...[]string) {
 	for _, command := range commands {
 		output, _ := exec.CommandContext(ctx, kubectl, append(command, "--namespace="+namespace)...).CombinedOutput()

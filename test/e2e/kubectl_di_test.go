@@ -85,7 +85,7 @@ var _ = Describe("kubectl di, as a new user calls it", func() {
 
 		By("looking at it when it has ended")
 		Expect(user.di(ctx, "", "describe", "cartpole-workers")).To(And(ContainSubstring("Phase:      Succeeded\n"), ContainSubstring("JobSucceeded")))
-		// Following ends with the job.
+		// The command ends with the job.
 		Expect(user.di(ctx, "", "logs", "cartpole-workers", "-f", "--task", "learner", "--tail", "1")).To(HavePrefix("[learner-0] "))
 		Expect(user.di(ctx, "", "top", "cartpole-workers", "--once")).To(And(ContainSubstring("Phase:       Succeeded\n"), ContainSubstring("Reported:    reward ")))
 
@@ -102,10 +102,10 @@ var _ = Describe("kubectl di, as a new user calls it", func() {
 	})
 })
 
-// pluginUser calls the plugin in a namespace.
+// pluginUser runs the plugin in a namespace.
 type pluginUser struct{ plugins, namespace string }
 
-// di runs a command, which has to end with 0, and returns its output.
+// di runs a command, which must exit with 0, and returns its output.
 func (u *pluginUser) di(ctx context.Context, stdin string, args ...string) string {
 	GinkgoHelper()
 	command := exec.CommandContext(ctx, kubectl, append([]string{"di", "-n", u.namespace}, args...)...)
@@ -118,13 +118,13 @@ func (u *pluginUser) di(ctx context.Context, stdin string, args ...string) strin
 	return string(output)
 }
 
-// replicasAnswer is what di-server answers, as kubectl di prints it.
+// replicasAnswer is the answer of di-server as kubectl di prints it.
 type replicasAnswer struct {
 	Collectors []string `json:"collectors"`
 	Learners   []string `json:"learners"`
 }
 
-// buildPlugin returns a folder that has the plugin.
+// buildPlugin builds the plugin and returns its folder.
 func buildPlugin(ctx context.Context) string {
 	GinkgoHelper()
 	folder := GinkgoT().TempDir()
@@ -133,10 +133,9 @@ func buildPlugin(ctx context.Context) string {
 	return folder
 }
 
-// submitSlowJob submits the distributed example in a namespace of its own,
-// without GPUs, and with rounds so slow that it is still training when the spec
-// ends. Its coordinator is not strict: a strict one gives the job up when it
-// cannot take leave of a replica that is replaced, and sends no token.
+// submitSlowJob submits the distributed example in its own namespace without GPUs. Its rounds are
+// so slow that it is still training when the spec ends. Its coordinator is not strict: a strict
+// coordinator fails the job when it cannot disconnect from a replaced replica, and sends no token.
 func submitSlowJob(ctx SpecContext, namespace, job string) {
 	GinkgoHelper()
 	manifest, err := os.ReadFile(filepath.Join(testkit.Root(), "examples", "cartpole", "v1alpha1-distributed.yaml"))
@@ -177,7 +176,7 @@ func gonePod(ctx context.Context, namespace, name string) {
 	}).WithTimeout(patience).WithPolling(time.Second).Should(BeTrue())
 }
 
-// readyCollectors returns the names of a job's collectors that are ready.
+// readyCollectors returns the names of a job's ready collectors.
 func readyCollectors(ctx context.Context, g Gomega, namespace, job string) map[string]bool {
 	GinkgoHelper()
 	selector := names.JobLabels(job)

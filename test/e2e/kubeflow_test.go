@@ -18,10 +18,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// kubeflowImage is that of the stand-in for programs that were written for kubeflow.
+// kubeflowImage is the image of the replacement for programs that were written for kubeflow.
 const kubeflowImage = "kubeflow:e2e"
 
-// These specs build an image and load it as only the local cluster takes it.
+// These specs build an image and load it as the local cluster requires.
 var _ = Describe("Jobs that were written for kubeflow", Ordered, Label("kubeflow", twoNodes), func() {
 	const namespace = "kubeflow"
 	var plugins string
@@ -47,7 +47,7 @@ var _ = Describe("Jobs that were written for kubeflow", Ordered, Label("kubeflow
 		Expect(err).NotTo(HaveOccurred())
 		applyContent(ctx, namespace, string(imported))
 		expectJobSucceeded(ctx, namespace, job)
-		// Which replicas decide is the manifest's; all were told the same.
+		// The manifest defines which replicas decide. All have the same cluster spec.
 		for _, pod := range succeeding {
 			Eventually(func(g Gomega) {
 				found, err := core.CoreV1().Pods(namespace).Get(ctx, pod, metav1.GetOptions{})

@@ -23,11 +23,11 @@ import (
 )
 
 const (
-	// movingNamespace is where the job runs that is moved.
+	// movingNamespace is the namespace of the job that is rescheduled.
 	movingNamespace = "moving"
-	// movedAfter is the round after which it is.
+	// movedAfter is the round after which it is rescheduled.
 	movedAfter = 5
-	// exitPreempted is the exit code of a worker that was asked to stop.
+	// exitPreempted is the exit code of a worker that was terminated.
 	exitPreempted = 143
 )
 
@@ -91,8 +91,7 @@ var _ = Describe("A preemptible job whose node is drained", Label(twoNodes), fun
 	})
 })
 
-// submitPreemptible submits the example that may be moved, which waits for the
-// test after some rounds.
+// submitPreemptible submits the preemptible example, whose training pauses after some rounds.
 func submitPreemptible(ctx SpecContext, name, folder string) {
 	GinkgoHelper()
 	job := readManifest("preemptible/v2alpha1.yaml")
@@ -109,8 +108,8 @@ func submitPreemptible(ctx SpecContext, name, folder string) {
 	submit(ctx, job)
 }
 
-// watchExit watches a pod from now on, and returns what waits for its removal
-// and tells the exit code that it had by then.
+// watchExit starts a watch of a pod. The returned function waits for the pod's removal and returns
+// the exit code that it had by then.
 func watchExit(ctx SpecContext, namespace, name string) func() int32 {
 	GinkgoHelper()
 	watcher, err := core.CoreV1().Pods(namespace).Watch(ctx, metav1.ListOptions{
@@ -137,7 +136,7 @@ func watchExit(ctx SpecContext, namespace, name string) func() int32 {
 	}
 }
 
-// conditionOf is the status of a condition of a job.
+// conditionOf returns the status of a condition of a job.
 func conditionOf(job *v2alpha1.DIJob, kind string) corev1.ConditionStatus {
 	for _, condition := range job.Status.Conditions {
 		if condition.Type == kind {

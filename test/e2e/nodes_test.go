@@ -22,21 +22,21 @@ import (
 )
 
 const (
-	// twoNodes marks specs that need the two nodes of hack/cluster: elsewhere leave
-	// them out by -ginkgo.label-filter='!two-nodes'.
+	// twoNodes labels specs that need the two nodes of hack/cluster. Exclude them elsewhere with
+	// -ginkgo.label-filter='!two-nodes'.
 	twoNodes = "two-nodes"
-	// power marks specs that cut the power of a node, and wait until it counts as lost:
-	// they take long, and CI leaves them out.
+	// power labels specs that cut the power of a node and wait until the node is lost. They take
+	// long, and CI excludes them.
 	power = "power"
-	// stayingNode and lostNode are these two.
+	// stayingNode and lostNode are the names of the two nodes.
 	stayingNode = "local"
 	lostNode    = "local-2"
-	// outOfService is how an administrator says that a node is off.
+	// outOfService is the taint with which an administrator marks a node as shut down.
 	outOfService = corev1.TaintNodeOutOfService + "=nodeshutdown:" + string(corev1.TaintEffectNoExecute)
 )
 
-// restoreNode gives a node its power back, and waits for what runs on it beside jobs.
-// It is no helper of Ginkgo's: the line of a failure says which step it was.
+// restoreNode restores the power of a node and waits for the pods on it that belong to no job. It
+// is not a Ginkgo helper, so the line of a failure shows the step.
 func restoreNode(ctx SpecContext, name string) {
 	By("giving node " + name + " its power back")
 	output, err := callCluster(ctx, "node", "start", name)
@@ -49,7 +49,7 @@ func restoreNode(ctx SpecContext, name string) {
 			HaveField("Type", corev1.NodeReady), HaveField("Status", corev1.ConditionTrue),
 		)))
 		given := len(node.Spec.Taints)
-		// It may never have been set.
+		// The taint may never have been set.
 		node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeOutOfService })
 		if len(node.Spec.Taints) < given {
 			_, err = core.CoreV1().Nodes().Update(ctx, node, metav1.UpdateOptions{})
@@ -58,13 +58,13 @@ func restoreNode(ctx SpecContext, name string) {
 	}).WithContext(ctx).WithTimeout(patience).WithPolling(time.Second).Should(Succeed(), diagnostics(ctx, "node "+name+" is ready"))
 	By("waiting until the operator and di-server are at full strength")
 	expectRolledOut(ctx)
-	// The API server may still have a connection to an operator that was there, which
-	// nothing has ended; the first call over it fails.
+	// The API server may still have an open connection to an operator on this node. The first call
+	// over it fails.
 	By("waiting until jobs are admitted")
 	expectAdmitting(ctx)
 }
 
-// clusterOutput calls the program of the local cluster.
+// clusterOutput runs the program of the local cluster.
 func clusterOutput(ctx SpecContext, args ...string) string {
 	GinkgoHelper()
 	output, err := callCluster(ctx, args...)
@@ -79,13 +79,12 @@ func callCluster(ctx SpecContext, args ...string) (string, error) {
 	return string(output), err
 }
 
-// stayOn has pods run on a node and no other.
+// stayOn binds pods to one node.
 func stayOn(spec map[string]any, node string) {
 	spec["nodeSelector"] = map[string]any{corev1.LabelHostname: node}
 }
 
-// preferNode has pods run on a node as long as it is there, and leave it soon
-// when it is not.
+// preferNode makes pods prefer a node while it exists, and get evicted soon when it is lost.
 func preferNode(spec map[string]any, node string) {
 	spec["affinity"] = map[string]any{"nodeAffinity": map[string]any{
 		"preferredDuringSchedulingIgnoredDuringExecution": []any{map[string]any{
@@ -105,8 +104,7 @@ func preferNode(spec map[string]any, node string) {
 	spec["tolerations"] = tolerations
 }
 
-// podsOn returns the pods of a namespace that are on a node, by whether they are
-// being deleted.
+// podsOn returns the pods of a namespace on a node, by whether they are terminating.
 func podsOn(ctx SpecContext, g Gomega, namespace, node, selector string) (living, going []corev1.Pod) {
 	GinkgoHelper()
 	pods, err := core.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{
@@ -123,12 +121,12 @@ func podsOn(ctx SpecContext, g Gomega, namespace, node, selector string) (living
 	return living, going
 }
 
-// lossNamespace is where the jobs run whose node is lost.
+// lossNamespace is the namespace of the jobs whose node is lost.
 const lossNamespace = "loss"
 
 var _ = Describe("Jobs that lose a node", Ordered, Label(twoNodes, power), func() {
-	// led is led by a coordinator that forgives nothing; all its collectors are on
-	// the node that is lost. So are those of ranked, which is led by a worker.
+	// led has a strict coordinator. All its collectors are on the node that is lost. So are the
+	// collectors of ranked, which is worker-led.
 	led := &survivor{namespace: lossNamespace, name: "led", wanted: map[names.ReplicaType]int{
 		names.ReplicaTypeCoordinator: 1, names.ReplicaTypeCollector: 2, names.ReplicaTypeLearner: 1,
 	}}
@@ -187,7 +185,7 @@ var _ = Describe("Jobs that lose a node", Ordered, Label(twoNodes, power), func(
 		Expect(lost).To(HaveLen(2), "the collectors of job led")
 		By("stopping node " + lostNode)
 		clusterOutput(ctx, "node", "stop", lostNode)
-		// It cannot, before it has collectors again.
+		// It cannot until it has collectors again.
 		Eventually(func(g Gomega) { leads.pause(ctx, g, heldAfter+1) }).WithTimeout(patience).WithPolling(time.Second).Should(Succeed())
 		By("waiting until the collectors of job led are replaced")
 		Eventually(func(g Gomega) {

@@ -21,7 +21,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/testkit/pace"
 )
 
-// startProbers starts probers that run until they are stopped, or the spec ends.
+// startProbers starts probers that run until expectNoFailure stops them or the spec ends.
 func startProbers(probers ...*pace.Prober) {
 	GinkgoHelper()
 	for _, p := range probers {
@@ -30,7 +30,7 @@ func startProbers(probers ...*pace.Prober) {
 	}
 }
 
-// expectNoFailure stops probers, reports what they did, and expects that no call has failed.
+// expectNoFailure stops probers, reports their results and expects that no call failed.
 func expectNoFailure(during string, probers ...*pace.Prober) {
 	GinkgoHelper()
 	var failures []string
@@ -46,7 +46,7 @@ func expectNoFailure(during string, probers ...*pace.Prober) {
 	Expect(strings.Join(failures, "\n")).To(BeEmpty(), during)
 }
 
-// send makes one request and reads its answer, which has to be a success.
+// send sends one request and reads its answer, which must be a success.
 func send(ctx context.Context, sender *http.Client, method, url string, header http.Header, body any) error {
 	encoded, err := json.Marshal(body)
 	if err != nil {

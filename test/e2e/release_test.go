@@ -30,18 +30,18 @@ const (
 	operatorPods = "app.kubernetes.io/name=di-orchestrator,app.kubernetes.io/component=operator"
 	webhookPods  = "app.kubernetes.io/name=di-orchestrator,app.kubernetes.io/component=webhook"
 	serverPods   = "app.kubernetes.io/name=di-orchestrator,app.kubernetes.io/component=server"
-	// released is on all that belongs to the chart, its hooks included.
+	// released selects all objects of the chart, including its hooks.
 	released = "app.kubernetes.io/instance=" + demo.Release
 )
 
-// helmWaiting bounds what Helm waits for.
+// helmWaiting returns the flag with Helm's timeout.
 func helmWaiting() string { return "--timeout=" + rolloutPatience.String() }
 
 func chartFolder() string {
 	return filepath.Join(testkit.Root(), "charts", "di-orchestrator")
 }
 
-// helmOutput calls Helm in the release's namespace, and returns what it says.
+// helmOutput runs Helm in the release's namespace and returns its output.
 func helmOutput(ctx SpecContext, args ...string) string {
 	GinkgoHelper()
 	output, err := callHelm(ctx, helm, args...)
@@ -49,7 +49,7 @@ func helmOutput(ctx SpecContext, args ...string) string {
 	return output
 }
 
-// helmFailure calls Helm for what has to fail, and returns why it did.
+// helmFailure runs Helm, which must fail, and returns the error.
 func helmFailure(ctx SpecContext, args ...string) string {
 	GinkgoHelper()
 	output, err := callHelm(ctx, helm, args...)
@@ -62,7 +62,7 @@ func callHelm(ctx SpecContext, program string, args ...string) (string, error) {
 	return string(output), err
 }
 
-// makeSystemNamespace makes the release's namespace, which lets no pod in that is not restricted.
+// makeSystemNamespace creates the release's namespace, which admits only restricted pods.
 func makeSystemNamespace(ctx SpecContext) {
 	GinkgoHelper()
 	_, err := core.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
@@ -71,8 +71,8 @@ func makeSystemNamespace(ctx SpecContext) {
 	Expect(err).NotTo(HaveOccurred())
 }
 
-// removeAll takes away all that an installation leaves behind. Definitions stay
-// where somebody's jobs do.
+// removeAll deletes everything that an installation leaves behind. Definitions remain if there are
+// jobs.
 func removeAll(ctx SpecContext) {
 	GinkgoHelper()
 	helmOutput(ctx, "uninstall", demo.Release, "--wait", "--ignore-not-found", helmWaiting())
@@ -85,14 +85,14 @@ func removeAll(ctx SpecContext) {
 		"memberships.diengine.opendilab.org", "aggregatorconfigs.diengine.opendilab.org")
 }
 
-// revisions names what Helm keeps of the release's revisions.
+// revisions returns the names of the objects in which Helm stores the release's revisions.
 func revisions(ctx SpecContext) string {
 	GinkgoHelper()
 	return strings.TrimSpace(kubectlOutput(ctx, "get", "secrets", "--namespace="+names.SystemNamespace,
 		"--selector=owner=helm,name="+demo.Release, "--sort-by=.metadata.creationTimestamp", "--output=name"))
 }
 
-// systemPods returns the pods of one of our programs.
+// systemPods returns the pods of one of the project's programs.
 func systemPods(ctx SpecContext, g Gomega, selector string) []corev1.Pod {
 	GinkgoHelper()
 	pods, err := core.CoreV1().Pods(names.SystemNamespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
@@ -100,9 +100,9 @@ func systemPods(ctx SpecContext, g Gomega, selector string) []corev1.Pod {
 	return pods.Items
 }
 
-// expectServing waits until two replicas of each program run an image, all ready,
-// and none of another image is there any more, be it to end; and expects that they
-// say that they are of a version.
+// expectServing waits until two replicas of each program run an image, all are ready, and no pod
+// with another image exists, terminating pods included. It expects that they report the given
+// version.
 func expectServing(ctx SpecContext, image, version string) {
 	GinkgoHelper()
 	for _, selector := range []string{operatorPods, webhookPods, serverPods} {
@@ -121,7 +121,8 @@ func expectServing(ctx SpecContext, image, version string) {
 	}
 }
 
-// versionServed returns the version that the operators' image was stamped with, as one of them says.
+// versionServed returns the version that one of the operators reports, which is stamped in its
+// image.
 func versionServed(ctx SpecContext) string {
 	GinkgoHelper()
 	pods := systemPods(ctx, Default, operatorPods)
@@ -132,7 +133,7 @@ func versionServed(ctx SpecContext) string {
 	return found
 }
 
-// converted returns how many objects the webhooks have converted so far.
+// converted returns the number of objects that the webhooks have converted.
 func converted(ctx SpecContext) int {
 	GinkgoHelper()
 	total := 0
@@ -153,8 +154,8 @@ func converted(ctx SpecContext) int {
 	return total
 }
 
-// identities returns the UIDs of all objects of some kinds in a namespace, and of pods
-// how often their containers were restarted.
+// identities returns the UIDs of all objects of some kinds in a namespace, and the numbers of
+// container restarts of pods.
 func identities(ctx SpecContext, namespace string, kinds ...string) []string {
 	GinkgoHelper()
 	found := strings.Split(strings.TrimSpace(kubectlOutput(ctx, "get", strings.Join(kinds, ","), "--namespace="+namespace,
@@ -163,8 +164,8 @@ func identities(ctx SpecContext, namespace string, kinds ...string) []string {
 	return found
 }
 
-// leftovers returns all objects that a selector selects, of whatever kind, in a
-// namespace or, where that is empty, in the cluster.
+// leftovers returns all objects of every kind that a selector selects in a namespace, or in the
+// cluster if that is empty.
 func leftovers(ctx SpecContext, g Gomega, selector, namespace string) []string {
 	GinkgoHelper()
 	query, where := []string{"api-resources", "--verbs=list,get", "--output=name"}, "--all-namespaces"
@@ -175,13 +176,13 @@ func leftovers(ctx SpecContext, g Gomega, selector, namespace string) []string {
 	g.Expect(err).NotTo(HaveOccurred())
 	var listed []string
 	for kind := range strings.FieldsSeq(string(kinds)) {
-		// Events tell of what was.
+		// Events describe the past.
 		if !strings.HasPrefix(kind, "events") {
 			listed = append(listed, kind)
 		}
 	}
 	args := []string{"get", strings.Join(listed, ","), "--output=name", "--ignore-not-found", "--selector=" + selector, where}
-	// Without the warnings of kinds that are deprecated.
+	// Output omits the warnings about deprecated kinds.
 	output, err := exec.CommandContext(ctx, kubectl, args...).Output()
 	g.Expect(err).NotTo(HaveOccurred())
 	found := strings.Fields(string(output))
@@ -189,14 +190,15 @@ func leftovers(ctx SpecContext, g Gomega, selector, namespace string) []string {
 	return found
 }
 
-// buildNext builds the operator's image once more, with another version stamped,
-// and loads it into the local cluster.
+// buildNext builds the operator's image with another version stamp and loads it into the local
+// cluster.
 func buildNext(ctx SpecContext, tag string) {
 	GinkgoHelper()
 	loadImage(ctx, "di-orchestrator:"+tag, "./cmd/di-orchestrator", "-X main.version="+tag)
 }
 
-// loadImage builds a program of the checkout, makes an image of it, and loads that into the local cluster.
+// loadImage builds a program of the checkout and its image, and loads the image into the local
+// cluster.
 func loadImage(ctx SpecContext, image, source string, flags ...string) {
 	GinkgoHelper()
 	folder := GinkgoT().TempDir()
@@ -215,7 +217,7 @@ func loadImage(ctx SpecContext, image, source string, flags ...string) {
 	clusterOutput(ctx, "load-image", tarball)
 }
 
-// systemUIDs returns the UIDs of the pods of one of our programs.
+// systemUIDs returns the UIDs of the pods of one of the project's programs.
 func systemUIDs(ctx SpecContext, selector string) []types.UID {
 	GinkgoHelper()
 	var found []types.UID

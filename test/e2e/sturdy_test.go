@@ -23,19 +23,19 @@ import (
 )
 
 const (
-	// patience bounds every wait; on a machine at rest none takes a tenth of it.
+	// patience is the timeout of every wait. On an idle machine none takes a tenth of it.
 	patience = testkit.Patience
-	// trainingPatience bounds a training to its end, which is many rounds.
+	// trainingPatience is the timeout of a complete training, which has many rounds.
 	trainingPatience = 3 * patience
-	// rolloutPatience bounds what Helm waits for, which is several waits in a row.
+	// rolloutPatience is the timeout of Helm, which waits several times in a row.
 	rolloutPatience = 2 * patience
 )
 
-// waiting is how long a program is to wait for one thing.
+// waiting returns the flag with a program's timeout for a single wait.
 func waiting() string { return "--timeout=" + patience.String() }
 
-// kubectlUntilDone repeats what the API server may refuse for a moment: it asks
-// webhooks until it has heard that they are gone.
+// kubectlUntilDone retries commands that the API server may reject for a moment: it calls deleted
+// webhooks until its watch delivers the deletion.
 func kubectlUntilDone(ctx SpecContext, args ...string) {
 	GinkgoHelper()
 	Eventually(func(g Gomega) {
@@ -44,16 +44,15 @@ func kubectlUntilDone(ctx SpecContext, args ...string) {
 	}).WithContext(ctx).WithTimeout(patience).WithPolling(time.Second).Should(Succeed(), strings.Join(args, " "))
 }
 
-// submit creates an object for whose admission our webhooks are asked. The API
-// server may still keep a connection to an operator that is gone: the call that meets
-// it fails, and is made again.
+// submit creates an object that the webhooks admit. The API server may still have an open
+// connection to a deleted operator. A call over it fails and is retried.
 func submit(ctx context.Context, object client.Object) {
 	GinkgoHelper()
 	attempts := 0
 	Eventually(func() error {
 		attempts++
 		err := api.Create(ctx, object)
-		// An answer that was lost is no creation that was.
+		// The answer of an earlier, successful attempt may have been lost.
 		if attempts > 1 && apierrors.IsAlreadyExists(err) {
 			return nil
 		}
@@ -65,7 +64,7 @@ func submit(ctx context.Context, object client.Object) {
 		object.GetObjectKind().GroupVersionKind().Kind, client.ObjectKeyFromObject(object))
 }
 
-// applyContent applies a manifest, until it is admitted.
+// applyContent applies a manifest and retries until it is admitted.
 func applyContent(ctx context.Context, namespace, content string) {
 	GinkgoHelper()
 	Eventually(func(g Gomega) {
@@ -76,8 +75,7 @@ func applyContent(ctx context.Context, namespace, content string) {
 	}).WithContext(ctx).WithTimeout(patience).WithPolling(time.Second).Should(Succeed())
 }
 
-// expectAdmitting waits until jobs are admitted, of whatever name: those of other
-// specs may still be there.
+// expectAdmitting waits until jobs of any name are admitted. Jobs of other specs may still exist.
 func expectAdmitting(ctx SpecContext) {
 	job := readManifest("v2alpha1.yaml")
 	job.SetName("")
@@ -88,7 +86,7 @@ func expectAdmitting(ctx SpecContext) {
 	}).WithContext(ctx).WithTimeout(patience).WithPolling(time.Second).Should(Succeed(), diagnostics(ctx, "jobs are admitted"))
 }
 
-// expectRolledOut waits until all replicas of our programs are ready.
+// expectRolledOut waits until all replicas of the project's programs are ready.
 func expectRolledOut(ctx SpecContext) {
 	for _, name := range demo.Deployments() {
 		Eventually(func(g Gomega) {
@@ -101,7 +99,7 @@ func expectRolledOut(ctx SpecContext) {
 	}
 }
 
-// deleteNamespace removes a namespace with all that is in it.
+// deleteNamespace deletes a namespace with its contents.
 func deleteNamespace(ctx SpecContext, name string) {
 	Eventually(func(g Gomega) {
 		err := core.CoreV1().Namespaces().Delete(ctx, name, metav1.DeleteOptions{})
@@ -113,8 +111,8 @@ func deleteNamespace(ctx SpecContext, name string) {
 	})
 }
 
-// diagnostics describes a failed clean-up: what was awaited, and the state of the cluster. No
-// AfterEach comes after it.
+// diagnostics describes a failed clean-up: the awaited state and the state of the cluster. No
+// AfterEach runs after it.
 func diagnostics(ctx SpecContext, awaited string) func() string {
 	return func() string {
 		return awaited + "\n" +
@@ -128,7 +126,7 @@ func diagnostics(ctx SpecContext, awaited string) func() string {
 	}
 }
 
-// kubectlReport returns what kubectl prints, whatever that is.
+// kubectlReport returns the output of kubectl, even if it fails.
 func kubectlReport(ctx SpecContext, args ...string) string {
 	output, _ := exec.CommandContext(ctx, kubectl, append(args, "--request-timeout=1m")...).CombinedOutput()
 	return "\n$ kubectl " + strings.Join(args, " ") + "\n" + string(output)

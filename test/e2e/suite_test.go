@@ -3,8 +3,8 @@
 
 //go:build e2e
 
-// Package e2e proves the demo's promises on the cluster that the kubeconfig
-// names: real API server, real kubelet, real containers.
+// Package e2e tests the demo's promises on the cluster of the kubeconfig: real API server, real
+// kubelet, real containers.
 package e2e
 
 import (

@@ -22,21 +22,20 @@ import (
 	"opendilab.org/di-orchestrator/internal/testkit"
 )
 
-// survivalNamespace is where the jobs run that lose their pods.
+// survivalNamespace is the namespace of the jobs that lose their pods.
 const survivalNamespace = "survival"
 
-// curve returns the arguments that decide the curve of the training. It takes 69
-// rounds: the longer it is, the more can be lost on the way.
+// curve returns the arguments that determine the curve of the training. It has 69 rounds. A longer
+// training can detect more losses.
 func curve() []string {
 	return []string{"--seed=1", "--target=400"}
 }
 
-// The client of these jobs forgives nothing, as the one that is deployed: it ends
-// the job on any error status of di-server, and on any URL that vanishes from its
-// list while the pod behind it is gone.
+// The client of these jobs is strict, as the deployed one is. It ends the job on any error status
+// of di-server, and on any URL that vanishes from its list when the pod behind it is gone.
 var _ = Describe("Jobs whose client forgives nothing", Ordered, func() {
-	// plain has a learner of one process, unit one of two GPUs: an aggregator
-	// and a DDP learner.
+	// plain has a learner of one process. unit has a unit with two GPUs: an aggregator and a DDP
+	// learner.
 	plain := &survivor{namespace: survivalNamespace, name: "plain", gpus: 0, wanted: map[names.ReplicaType]int{
 		names.ReplicaTypeCoordinator: 1, names.ReplicaTypeCollector: 2, names.ReplicaTypeLearner: 1,
 	}}
@@ -191,13 +190,13 @@ var _ = Describe("Jobs whose client forgives nothing", Ordered, func() {
 	})
 })
 
-// dijobs names the kind where versions of it are all the same.
+// dijobs is the resource, for uses where its version does not matter.
 const dijobs = "dijobs." + v2alpha1.GroupName
 
-// loss takes pods of a job away and returns them as they were.
+// loss disrupts pods of a job and returns them in their previous state.
 type loss func(ctx SpecContext, job *survivor) []corev1.Pod
 
-// each returns a loss that does the same to pods of the given roles.
+// each returns a loss that disrupts pods of the given roles in the same way.
 func each(roles []names.ReplicaType, inflict func(ctx SpecContext, pod *corev1.Pod)) loss {
 	return func(ctx SpecContext, job *survivor) []corev1.Pod {
 		GinkgoHelper()
@@ -211,7 +210,7 @@ func each(roles []names.ReplicaType, inflict func(ctx SpecContext, pod *corev1.P
 	}
 }
 
-// deleted deletes pods without giving them time, the nearest to a node that fails.
+// deleted deletes pods without a grace period, which resembles the failure of a node.
 func deleted(roles ...names.ReplicaType) loss {
 	return each(roles, func(ctx SpecContext, pod *corev1.Pod) {
 		GinkgoHelper()
@@ -220,7 +219,7 @@ func deleted(roles ...names.ReplicaType) loss {
 	})
 }
 
-// evicted has pods leave as for a drain of their node.
+// evicted evicts pods, as a drain of their node does.
 func evicted(roles ...names.ReplicaType) loss {
 	return each(roles, func(ctx SpecContext, pod *corev1.Pod) {
 		GinkgoHelper()
@@ -229,7 +228,7 @@ func evicted(roles ...names.ReplicaType) loss {
 	})
 }
 
-// crashed ends the process of a pod, which the kubelet starts again.
+// crashed kills the process of a pod, which the kubelet restarts.
 func crashed(roles ...names.ReplicaType) loss {
 	return func(ctx SpecContext, job *survivor) []corev1.Pod {
 		GinkgoHelper()
@@ -246,7 +245,7 @@ func crashed(roles ...names.ReplicaType) loss {
 	}
 }
 
-// serialOutcome is what a training gives in one process.
+// serialOutcome returns the result of a training in one process.
 func serialOutcome(ctx SpecContext, args ...string) string {
 	GinkgoHelper()
 	command := exec.CommandContext(ctx, "go", append([]string{"run", "./test/workload/cartpole", "serial"}, args...)...)
@@ -256,8 +255,7 @@ func serialOutcome(ctx SpecContext, args ...string) string {
 	return outcome(string(output))
 }
 
-// outcome is the result that a training printed, without what differs from run
-// to run.
+// outcome returns the result that a training printed, without parts that differ from run to run.
 func outcome(log string) string {
 	for line := range strings.Lines(log) {
 		if !strings.HasPrefix(line, "result=") {

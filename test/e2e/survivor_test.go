@@ -24,27 +24,26 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
-// survivor is a job of the distributed example that loses its pods. Its training
-// is held up after each round until the test lets it go on, so that a loss always
-// comes before the end, however fast the machine is.
+// survivor is a job of the distributed example that loses its pods. Its training pauses after each
+// round until the test lets it continue, so that a loss always precedes the end, even on a fast
+// machine.
 type survivor struct {
 	namespace string
 	name      string
 	gpus      int
-	// wanted are its pods at full strength.
+	// wanted are the desired numbers of its pods.
 	wanted map[names.ReplicaType]int
 
-	// round is the one that training may complete.
+	// round is the round up to which training may continue.
 	round int
-	// coordinator is the coordinator's pod, which is lost only by our doing.
+	// coordinator is the UID of the coordinator's pod, which only the test may end.
 	coordinator types.UID
-	// known are the replicas that the coordinator was told of: none of them may
-	// vanish from its list, lost or not, unless it is given up.
+	// known are the replicas in answers to the coordinator. None of them may vanish from its list,
+	// lost or not, unless the coordinator removes it.
 	known set.Set[string]
 }
 
-// submit creates the job, in the version of its manifest, after changes to the
-// specs of its pods.
+// submit creates the job in the version of its manifest after changes to the specs of its pods.
 func (s *survivor) submit(ctx SpecContext, changes ...func(role string, spec map[string]any)) {
 	GinkgoHelper()
 	s.round, s.known = 1, set.New[string]()
@@ -78,8 +77,7 @@ func roleOf(pod *corev1.Pod) names.ReplicaType {
 	return names.ReplicaType(pod.Labels[names.LabelReplicaType])
 }
 
-// choose returns a pod for each of the roles, another one where a role is
-// repeated.
+// choose returns a pod for each of the roles, and different pods for a repeated role.
 func (s *survivor) choose(ctx SpecContext, roles []names.ReplicaType) []corev1.Pod {
 	GinkgoHelper()
 	var chosen []corev1.Pod
@@ -93,8 +91,8 @@ func (s *survivor) choose(ctx SpecContext, roles []names.ReplicaType) []corev1.P
 	return chosen
 }
 
-// expectRecovered waits until the job has all its pods again, ready, and none of
-// the lost ones; and expects that nobody but us ended the coordinator.
+// expectRecovered waits until the job has all its pods again, ready, and none of the lost pods. It
+// expects that only the test has ended the coordinator.
 func (s *survivor) expectRecovered(ctx SpecContext, lost []corev1.Pod) {
 	GinkgoHelper()
 	gone := uids(lost)
@@ -124,7 +122,7 @@ func (s *survivor) expectRecovered(ctx SpecContext, lost []corev1.Pod) {
 	}).WithTimeout(patience).WithPolling(200*time.Millisecond).Should(Succeed(), "job %s at full strength", s.name)
 }
 
-// checkCoordinator fails at once where the coordinator has ended by itself.
+// checkCoordinator fails immediately if the coordinator has exited by itself.
 func (s *survivor) checkCoordinator(pod *corev1.Pod) {
 	GinkgoHelper()
 	if s.coordinator == "" && pod.DeletionTimestamp == nil {
@@ -157,8 +155,7 @@ func uids(pods []corev1.Pod) set.Set[types.UID] {
 	return found
 }
 
-// letGoOn lets training make some more rounds, so that what comes next meets it
-// under way.
+// letGoOn lets training complete some more rounds, so that the next loss occurs during training.
 func (s *survivor) letGoOn(ctx SpecContext) {
 	GinkgoHelper()
 	s.round += 2
@@ -166,20 +163,20 @@ func (s *survivor) letGoOn(ctx SpecContext) {
 		WithTimeout(patience).WithPolling(200 * time.Millisecond).Should(Succeed())
 }
 
-// release lets training go on to its end.
+// release lets training continue to its end.
 func (s *survivor) release(ctx SpecContext) {
 	GinkgoHelper()
 	Eventually(func(g Gomega) { s.pause(ctx, g, 0) }).
 		WithTimeout(patience).WithPolling(200 * time.Millisecond).Should(Succeed())
 }
 
-// expectGoingOn waits until training has completed a round more than it was
-// allowed so far, which it cannot have begun before.
+// expectGoingOn waits until training has completed a round beyond those allowed so far, which it
+// cannot have begun before.
 func (s *survivor) expectGoingOn(ctx SpecContext) {
 	GinkgoHelper()
 	s.round++
 	Eventually(func(g Gomega) {
-		s.pause(ctx, g, s.round) // again and again, for the coordinator may have been replaced
+		s.pause(ctx, g, s.round) // repeated because the coordinator may have been replaced
 		g.Expect(s.driver().round(ctx, g)).To(Equal(s.round))
 	}).WithTimeout(patience).WithPolling(200*time.Millisecond).Should(Succeed(), "round of job %s", s.name)
 }
@@ -189,13 +186,13 @@ func (s *survivor) pause(ctx SpecContext, g Gomega, after int) {
 	s.driver().pause(ctx, g, after)
 }
 
-// driver is the process that drives the training.
+// driver returns the process that drives the training.
 func (s *survivor) driver() driver {
 	return driver{s.namespace, names.CoordinatorPod(s.name), names.DefaultPort(names.ReplicaTypeCoordinator)}
 }
 
-// dist asks di-server from inside the coordinator's pod and returns the names of
-// the replicas in its answer.
+// dist calls di-server from the coordinator's pod and returns the names of the replicas in its
+// answer.
 func (s *survivor) dist(ctx SpecContext, args ...string) set.Set[string] {
 	GinkgoHelper()
 	answer := kubectlOutput(ctx, append([]string{
@@ -212,13 +209,13 @@ func (s *survivor) dist(ctx SpecContext, args ...string) set.Set[string] {
 	return found
 }
 
-// giveUp gives replicas up, which may vanish from the list.
+// giveUp removes replicas, which may vanish from the list.
 func (s *survivor) giveUp(ctx SpecContext, args ...string) {
 	GinkgoHelper()
 	s.known = s.known.Difference(s.dist(ctx, append([]string{"--delete"}, args...)...))
 }
 
-// replace has replicas replaced, which may vanish from the list.
+// replace reports replicas as failed, so that they are replaced and may vanish from the list.
 func (s *survivor) replace(ctx SpecContext, pods []corev1.Pod) {
 	GinkgoHelper()
 	var going []string
@@ -229,8 +226,8 @@ func (s *survivor) replace(ctx SpecContext, pods []corev1.Pod) {
 	s.known = s.known.Delete(going...)
 }
 
-// expectListed expects that di-server lists the job's replicas, and beside them
-// only those that were lost since the coordinator was started: all of them.
+// expectListed expects that di-server lists the job's replicas and, in addition, exactly all those
+// that were lost since the coordinator started.
 func (s *survivor) expectListed(ctx SpecContext) {
 	GinkgoHelper()
 	live := set.New[string]()
@@ -244,8 +241,8 @@ func (s *survivor) expectListed(ctx SpecContext) {
 	s.known = listed
 }
 
-// expectSucceeded waits for the job's end and expects that training gave what it
-// gives in one process.
+// expectSucceeded waits until the job has succeeded and expects the result of a training in one
+// process.
 func (s *survivor) expectSucceeded(ctx SpecContext, want string) {
 	GinkgoHelper()
 	expectJobSucceeded(ctx, s.namespace, s.name)
@@ -257,7 +254,7 @@ func (s *survivor) expectSucceeded(ctx SpecContext, want string) {
 	Expect(outcome(string(log))).To(Equal(want))
 }
 
-// explain reports what can be seen of a job after a failure.
+// explain prints the state of a job after a failure.
 func (s *survivor) explain(ctx SpecContext) {
 	explain(ctx, s.namespace, []string{
 		"get", "pods", "-o=wide", "--selector=" + names.LabelDIJobName + "=" + s.name,

@@ -32,12 +32,11 @@ import (
 	"opendilab.org/di-orchestrator/test/upgrade/legacy"
 )
 
-// upgradeNamespace is where the jobs run that an earlier release has started.
+// upgradeNamespace is the namespace of the jobs that an earlier release has started.
 const upgradeNamespace = "upgrade"
 
-// These specs replace the installation that all others share by one of an earlier
-// release, whose jobs train, take that over by the chart alone, and leave one behind
-// as they found it.
+// These specs replace the installation that all others share by that of an earlier release, whose
+// jobs train. They upgrade it by the chart alone and restore the shared installation.
 var _ = Describe("An installation of v0.2.2", Ordered, Serial, Label("upgrade", twoNodes), func() {
 	led := &survivor{namespace: upgradeNamespace, name: "led", wanted: map[names.ReplicaType]int{
 		names.ReplicaTypeCoordinator: 1, names.ReplicaTypeCollector: 2, names.ReplicaTypeLearner: 1,
@@ -122,7 +121,7 @@ var _ = Describe("An installation of v1.1.3", Ordered, Serial, Label("upgrade", 
 	})
 })
 
-// expectTrained lets training go on up to a round, and waits for that.
+// expectTrained lets training continue up to a round and waits for it.
 func (d driver) expectTrained(ctx SpecContext, round int) {
 	GinkgoHelper()
 	Eventually(func(g Gomega) {
@@ -131,30 +130,29 @@ func (d driver) expectTrained(ctx SpecContext, round int) {
 	}).WithTimeout(patience).WithPolling(200*time.Millisecond).Should(Succeed(), d.pod)
 }
 
-// release lets training go on to its end.
+// release lets training continue to its end.
 func (d driver) release(ctx SpecContext) {
 	GinkgoHelper()
 	Eventually(func(g Gomega) { d.pause(ctx, g, 0) }).WithTimeout(patience).WithPolling(200 * time.Millisecond).Should(Succeed())
 }
 
-// ledURL is where a replica of a job of v0.2.2 is found.
+// ledURL returns the URL of a replica of a job of v0.2.2.
 func ledURL(job *survivor, replica string, port int) string {
 	return fmt.Sprintf("%s-%s.%s:%d", job.name, replica, job.namespace, port)
 }
 
-// takeover is that of an earlier release, one of whose jobs is read all the while.
+// takeover is the takeover of an earlier release. One of its jobs is read continuously.
 type takeover struct {
 	release legacy.Release
 	job     string
-	// values are those that the upgrade guide says.
+	// values are the values in the upgrade guide.
 	values []string
-	// pods are those of the jobs, as they were before.
+	// pods are the pods of the jobs before the takeover.
 	pods []string
 }
 
-// leaveInstallation removes the installation and leaves that of the release in its
-// place, as it is without its webhooks. Its programs are stood in for; args are those
-// of di-server's.
+// leaveInstallation replaces the installation by that of the release, without its webhooks. A
+// replacement runs instead of the release's programs. args are the arguments of its di-server.
 func (t *takeover) leaveInstallation(ctx SpecContext, args []string) {
 	GinkgoHelper()
 	loadImage(ctx, earlierImage, "./test/e2e/earlier")
@@ -171,7 +169,7 @@ func (t *takeover) leaveInstallation(ctx SpecContext, args []string) {
 	makeNamespace(ctx, upgradeNamespace)
 }
 
-// createObjects creates what the release installs, without its webhooks.
+// createObjects creates the objects of the release without its webhooks.
 func (t *takeover) createObjects(ctx SpecContext, args []string) {
 	GinkgoHelper()
 	for _, object := range t.objects() {
@@ -185,8 +183,8 @@ func (t *takeover) createObjects(ctx SpecContext, args []string) {
 	}
 }
 
-// leaveWebhooks leaves the configurations of the release's webhooks, by which no job
-// can be changed from now on: nobody serves them.
+// leaveWebhooks creates the configurations of the release's webhooks. Afterwards no job can be
+// changed because no program serves them.
 func (t *takeover) leaveWebhooks(ctx SpecContext) {
 	GinkgoHelper()
 	for _, object := range t.objects() {
@@ -203,8 +201,8 @@ func (t *takeover) objects() []*unstructured.Unstructured {
 	return objects
 }
 
-// removeRights removes what the release has in the cluster beside its namespace and
-// definitions, and no takeover removes.
+// removeRights deletes the release's cluster roles and bindings, which no takeover deletes, and its webhook
+// configurations if they still exist.
 func (t *takeover) removeRights(ctx SpecContext) {
 	GinkgoHelper()
 	for _, object := range t.objects() {
@@ -218,8 +216,7 @@ func isWebhook(object *unstructured.Unstructured) bool {
 	return strings.HasSuffix(object.GetKind(), "WebhookConfiguration")
 }
 
-// create creates an object of an earlier release, whose definition may have been
-// made a moment ago.
+// create creates an object of an earlier release. It retries because its definition may be new.
 func create(ctx SpecContext, object *unstructured.Unstructured) {
 	GinkgoHelper()
 	Eventually(func() error {
@@ -231,7 +228,7 @@ func create(ctx SpecContext, object *unstructured.Unstructured) {
 	}).WithContext(ctx).WithTimeout(patience).WithPolling(200*time.Millisecond).Should(Succeed(), "%s %s", object.GetKind(), object.GetName())
 }
 
-// standIn has a deployment run our stand-in for its program.
+// standIn makes a deployment run the replacement for its program.
 func standIn(deployment *unstructured.Unstructured, args []string) {
 	GinkgoHelper()
 	spec, found, err := unstructured.NestedFieldNoCopy(deployment.Object, "spec", "template", "spec")
@@ -251,8 +248,8 @@ func standIn(deployment *unstructured.Unstructured, args []string) {
 	delete(pod, "volumes")
 }
 
-// takeOver installs the chart over the release, while jobs train and one of them is
-// read in both versions, and waits until nothing of the release acts any more.
+// takeOver installs the chart over the release while jobs train and one of them is read in both
+// versions. It waits until no part of the release acts any longer.
 func (t *takeover) takeOver(ctx SpecContext, letTrain func()) {
 	GinkgoHelper()
 	t.pods = identities(ctx, upgradeNamespace, "pods", "dijobs."+t.release.Version+"."+v2alpha1.GroupName)
@@ -287,8 +284,8 @@ func (t *takeover) takeOver(ctx SpecContext, letTrain func()) {
 	expectNoFailure("the takeover of "+t.release.Name, stored, converted)
 }
 
-// expectUntouched expects that the jobs, and their pods and containers, are those of before, and
-// that the pods belong to them by the newer version.
+// expectUntouched expects that the jobs, their pods and containers are unchanged, and that the
+// pods' owner references have the newer version.
 func (t *takeover) expectUntouched(ctx SpecContext) {
 	GinkgoHelper()
 	Expect(identities(ctx, upgradeNamespace, "pods", "dijobs."+t.release.Version+"."+v2alpha1.GroupName)).To(Equal(t.pods), "jobs, pods and their restarts")
@@ -299,7 +296,7 @@ func (t *takeover) expectUntouched(ctx SpecContext) {
 	}
 }
 
-// expectMigrated waits until jobs are stored in the newer version alone, and kubectl di says so.
+// expectMigrated waits until jobs are stored only in the newer version and kubectl di reports it.
 func (t *takeover) expectMigrated(ctx SpecContext) {
 	GinkgoHelper()
 	Eventually(func(g Gomega) {
@@ -316,7 +313,7 @@ func (t *takeover) expectMigrated(ctx SpecContext) {
 	Expect(said).To(HaveSuffix("All is done.\n"))
 }
 
-// reads reads the job in a version. Without a resource version it is read from etcd
+// reads reads the job in a version. Without a resource version the API server reads it from etcd
 // each time.
 func (t *takeover) reads(version string) *pace.Prober {
 	GinkgoHelper()
@@ -330,7 +327,7 @@ func (t *takeover) reads(version string) *pace.Prober {
 	}}
 }
 
-// onceAnswered lets a call fail until one has not failed.
+// onceAnswered ignores errors of a call until it has succeeded once.
 func onceAnswered(call func(context.Context, int) error) func(context.Context, int) error {
 	var answered atomic.Bool
 	return func(ctx context.Context, number int) error {
@@ -346,7 +343,7 @@ func onceAnswered(call func(context.Context, int) error) func(context.Context, i
 	}
 }
 
-// explain reports what can be seen of a takeover after a failure.
+// explain prints the state of a takeover after a failure.
 func (t *takeover) explain(ctx SpecContext) {
 	explain(ctx, upgradeNamespace, []string{"get", "pods", "-o=wide"}, []string{"get", "events"}, []string{"get", dijobs, "-o=yaml"})
 	explain(ctx, names.SystemNamespace, []string{"get", "pods,jobs,deployments,services,endpointslices", "-o=wide"}, []string{"get", "events"},

@@ -27,7 +27,7 @@ import (
 	"opendilab.org/di-orchestrator/test/workload/cartpole/diserver"
 )
 
-// calls are calls of clients that run beside the spec.
+// calls are concurrent calls of clients.
 type calls struct {
 	group  sync.WaitGroup
 	errors chan error
@@ -36,7 +36,7 @@ type calls struct {
 
 func newCalls() *calls { return &calls{errors: make(chan error, 1000)} }
 
-// call makes a call beside the spec.
+// call starts a call concurrently with the spec.
 func (c *calls) call(do func() error) {
 	c.group.Go(func() {
 		if err := do(); err != nil {
@@ -46,14 +46,14 @@ func (c *calls) call(do func() error) {
 	})
 }
 
-// wait returns when all calls have ended, none with an error.
+// wait returns when all calls have ended. It expects that none failed.
 func (c *calls) wait() {
 	GinkgoHelper()
 	c.group.Wait()
 	Expect(c.errors).NotTo(Receive())
 }
 
-// apiAddress is where the API server listens.
+// apiAddress returns the address of the API server.
 func apiAddress() string {
 	return strings.Trim(strings.TrimPrefix(shared.config.Host, "https:"), "/")
 }
@@ -128,7 +128,7 @@ var _ = Describe("A deployed client", func() {
 			by := job.client([]*running{one.waitReady(), two.waitReady()}[writer%2].url)
 			all.call(func() error {
 				for round := range rounds {
-					// Each request differs, so that none is a repeat.
+					// Each request differs, so that none counts as a repeat.
 					if _, err := by.Create(ctx, diserver.Resources{Replicas: 2, CPUs: strconv.Itoa(1 + writer*rounds + round)}, diserver.Resources{}); err != nil {
 						return err
 					}
@@ -248,25 +248,25 @@ var _ = Describe("A deployed client", func() {
 			Expect(all.done.Load()).To(BeZero())
 			way.refuse("nothing")
 			all.wait()
-			// What the server was told it believes for a while.
+			// A server caches the results of reviews for a while.
 			served = newServer(ctx, way.url, server.Times{}).waitReady()
 		}
 		job.expect(ctx, 2, 0)
 	})
 })
 
-// outage is what clients do while the API server cannot be reached.
+// outage is what clients do during an outage of the API server.
 type outage struct {
-	// list asks for a job's replicas, and want is the only answer that is right.
+	// list requests a job's replicas. want is the only correct answer.
 	list func() (string, error)
 	want string
-	// writes are calls that wait until the outage is over, and check what holds then.
+	// writes are calls that wait until the outage ends and then check the result.
 	writes []func() error
 	check  func()
 }
 
-// outlive breaks the way of a server to the API server in both ways at once, while clients
-// of jobs that begin makes call.
+// outlive makes the API server unreachable for two servers concurrently: one connection is cut, one is
+// a black hole. Clients of the jobs from begin make calls meanwhile.
 func outlive(ctx context.Context, begin func(ctx context.Context, url string) outage) {
 	GinkgoHelper()
 	var outages sync.WaitGroup
@@ -298,7 +298,7 @@ func (o *outage) outlive(kind proxy.State, way *proxy.Proxy, served *running) {
 	Consistently(func() []any {
 		return []any{len(all.errors), all.done.Load()}
 	}, max(10*time.Second-time.Since(begun), time.Second), "100ms").Should(Equal([]any{0, int32(0)}), string(kind))
-	// One may have been under way.
+	// One request may have been in flight.
 	Expect(polled.Load()).To(BeNumerically("<=", before+1), "polls were answered though the watches are broken")
 	before = polled.Load()
 	way.Set(proxy.Open)
@@ -309,7 +309,7 @@ func (o *outage) outlive(kind proxy.State, way *proxy.Proxy, served *running) {
 	o.check()
 }
 
-// poll asks for the list again and again, which must never be another one.
+// poll requests the list repeatedly. The answer must never change.
 func (o *outage) poll(polled *atomic.Int32, stop <-chan struct{}) error {
 	for {
 		switch got, err := o.list(); {
@@ -329,8 +329,7 @@ func (o *outage) poll(polled *atomic.Int32, stop <-chan struct{}) error {
 	}
 }
 
-// tokenOf returns the token of a user that may do everything to the jobs of a
-// namespace.
+// tokenOf returns the token of a user with all permissions on the jobs of a namespace.
 func tokenOf(ctx context.Context, namespace string) string {
 	GinkgoHelper()
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "user"}}

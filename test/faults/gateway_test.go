@@ -17,14 +17,13 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// gateway is a way to the API server that knows requests, so that a test can
-// lose the answer of one, or answer in the API server's place.
+// gateway is a proxy to the API server that parses requests. A test can drop the answer to one, or
+// answer instead of the API server.
 type gateway struct {
 	url string
-	// lost is how many answers to writes of Memberships and DIJobs are still to
-	// be lost.
+	// lost is the number of answers to writes of Memberships and DIJobs that will be dropped.
 	lost atomic.Int32
-	// refuses is the resource whose requests are answered with 503.
+	// refuses is the resource for which the gateway answers 503.
 	refuses atomic.Pointer[string]
 	refused atomic.Int32
 }
@@ -59,10 +58,10 @@ func newGateway(config *rest.Config) *gateway {
 	return g
 }
 
-// refuse has requests for a resource answered with 503.
+// refuse makes the gateway answer 503 to requests for a resource.
 func (g *gateway) refuse(resource string) { g.refuses.Store(&resource) }
 
-// answered loses an answer on its way back, if one is to be lost.
+// answered drops an answer if lost is positive.
 func (g *gateway) answered(response *http.Response) error {
 	request := response.Request
 	isWrite := request.Method == http.MethodPut && strings.Contains(request.URL.Path, "/memberships/") ||

@@ -1,10 +1,9 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package faults tests that nothing that passes reaches a deployed client of
-// di-server as an error: a real API server, the way to which is broken, a real
-// di-server over TCP, the real operator, and the example's strict client, which
-// has the faults of deployed ones.
+// Package faults tests that no transient fault reaches a deployed client of di-server as an error.
+// It uses a real API server over a path that breaks, a real di-server over TCP, the real operator,
+// and the example's strict client, which has the faults of deployed clients.
 package faults
 
 import (
@@ -50,11 +49,11 @@ func TestFaults(t *testing.T) {
 	RunSpecs(t, "What passes reaches no client of di-server")
 }
 
-// cluster is what all specs share: an API server with the operator.
+// cluster is the API server with the operator that all specs share.
 type cluster struct {
 	config *rest.Config
 	live   client.WithWatch
-	// addresses counts the addresses that pods were given.
+	// addresses counts the assigned pod addresses.
 	addresses atomic.Int32
 }
 
@@ -62,7 +61,7 @@ var shared cluster
 
 var _ = BeforeSuite(func(ctx SpecContext) {
 	logf.SetLogger(zap.New(zap.WriteTo(GinkgoWriter), zap.UseDevMode(true)))
-	// As in the deployed program, but for its times.
+	// These settings are those of the deployed program, except for the times.
 	GinkgoT().Setenv("HTTP2_READ_IDLE_TIMEOUT_SECONDS", "1")
 	GinkgoT().Setenv("HTTP2_PING_TIMEOUT_SECONDS", "1")
 	environment, err := testkit.StartAPI()
@@ -87,7 +86,7 @@ func managerOptions(cached cache.Options) ctrl.Options {
 	}
 }
 
-// start runs a manager and returns what stops it, once.
+// start runs a manager and returns a function that stops it once.
 func start(mgr ctrl.Manager) func() {
 	running, stop := context.WithCancel(context.Background())
 	stopped := make(chan error, 1)
@@ -103,16 +102,16 @@ func start(mgr ctrl.Manager) func() {
 	}
 }
 
-// running is a di-server that runs as the program runs it.
+// running is a di-server that runs as in its program.
 type running struct {
 	*server.Server
 	url string
-	// stop stops it as a termination of its pod does.
+	// stop stops the server as the termination of its pod does.
 	stop func()
 }
 
-// newServer starts a di-server that reaches the API server by an address, and
-// listens on another, a free one where it is empty.
+// newServer starts a di-server that reaches the API server at one address and listens on another.
+// If the latter is empty, it uses a free one.
 func newServer(ctx context.Context, api string, times server.Times) *running {
 	GinkgoHelper()
 	config := rest.CopyConfig(shared.config)
@@ -143,7 +142,7 @@ func (r *running) waitReady() *running {
 	return r
 }
 
-// newProxy returns an open way to an address, while the spec runs.
+// newProxy returns an open proxy to an address for the duration of the spec.
 func newProxy(ctx context.Context, to string) *proxy.Proxy {
 	GinkgoHelper()
 	made, err := proxy.New(ctx, "127.0.0.1:0", to)
@@ -154,20 +153,20 @@ func newProxy(ctx context.Context, to string) *proxy.Proxy {
 
 func freeAddress(ctx context.Context) string {
 	GinkgoHelper()
-	// Nobody else listens there, and takes the port before it is used.
+	// No other program listens on this address, so the port is not taken before it is used.
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.8.0.1:0")
 	Expect(err).NotTo(HaveOccurred())
 	defer func() { _ = listener.Close() }()
 	return listener.Addr().String()
 }
 
-// caller is a job, and the address of the pod that calls di-server for it.
+// caller is a job and the address of the pod that calls di-server for it.
 type caller struct {
 	key     client.ObjectKey
 	address string
 }
 
-// submit submits a job, in a namespace of its own.
+// submit submits a job in a new namespace.
 func submit(ctx context.Context, spec v2alpha1.DIJobSpec) caller {
 	GinkgoHelper()
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "spec-"}}
@@ -185,8 +184,8 @@ func template() v2alpha1.RawObject {
 	return v2alpha1.RawObject{JSON: apiextensionsv1.JSON{Raw: []byte(`{"spec":{"containers":[{"name":"di-container","image":"di"}]}}`)}}
 }
 
-// runPod waits for the operator to create a pod, and runs it at the caller's address, as
-// a kubelet does.
+// runPod waits for the operator to create a pod and runs it at the caller's address, as a kubelet
+// does.
 func (c caller) runPod(ctx context.Context, name string) {
 	GinkgoHelper()
 	pod := &corev1.Pod{}
@@ -198,7 +197,7 @@ func (c caller) runPod(ctx context.Context, name string) {
 	Expect(shared.live.Status().Update(ctx, pod)).To(Succeed())
 }
 
-// pods returns how many pods the job has that are not terminating.
+// pods returns the number of the job's pods that are not terminating.
 func (c caller) pods(ctx context.Context) int {
 	GinkgoHelper()
 	var pods corev1.PodList
@@ -212,13 +211,13 @@ func (c caller) pods(ctx context.Context) int {
 	return count
 }
 
-// http returns a client at the caller's address that adds headers. It opens a connection
-// for each call, as deployed ones do.
+// http returns a client at the caller's address that adds headers. It opens a connection for each
+// call, as deployed clients do.
 func (c caller) http(headers []string) *http.Client {
 	return &http.Client{Transport: withHeaders{&http.Transport{DialContext: proxy.DialFrom(c.address), DisableKeepAlives: true}, headers}}
 }
 
-// trainer is a coordinator-led job whose coordinator runs, at an address of its own.
+// trainer is a coordinator-led job whose coordinator runs at its own address.
 type trainer struct{ caller }
 
 func newTrainer(ctx context.Context) *trainer {
@@ -236,7 +235,7 @@ func (t *trainer) run(ctx context.Context) *trainer {
 	return t
 }
 
-// client returns the coordinator's client, of a server.
+// client returns a client of a server for the coordinator.
 func (t *trainer) client(url string, headers ...string) *diserver.Client {
 	GinkgoHelper()
 	made, err := diserver.New(diserver.Config{
@@ -260,7 +259,7 @@ func (w withHeaders) RoundTrip(request *http.Request) (*http.Response, error) {
 	return w.RoundTripper.RoundTrip(request)
 }
 
-// collect asks for collectors, and returns their pods.
+// collect requests collectors and returns their pods.
 func (t *trainer) collect(ctx context.Context, by *diserver.Client, collectors int) []string {
 	GinkgoHelper()
 	got, err := by.Create(ctx, diserver.Resources{Replicas: collectors, CPUs: "1"}, diserver.Resources{})
@@ -280,8 +279,8 @@ func (t *trainer) members(ctx context.Context) []v2alpha1.Member {
 	return list.Spec.Members
 }
 
-// expect waits until the job has exactly so many members, of which so many were
-// reported failed, and the operator has made as many pods.
+// expect waits until the job has exactly the given number of members, the given number of them were
+// reported failed, and the operator has created their pods.
 func (t *trainer) expect(ctx context.Context, members, reports int) {
 	GinkgoHelper()
 	got := t.members(ctx)

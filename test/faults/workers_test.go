@@ -23,11 +23,10 @@ import (
 	"opendilab.org/di-orchestrator/test/workload/cartpole/diserver"
 )
 
-// initial is how many replicas a workers job is made with.
+// initial is the initial number of replicas of a worker-led job.
 const initial = 3
 
-// workers is a worker-led job, the first of whose pods runs at an address of
-// its own and calls di-server.
+// workers is a worker-led job whose first pod runs at its own address and calls di-server.
 type workers struct{ caller }
 
 func newWorkers(ctx context.Context) *workers {
@@ -40,8 +39,8 @@ func newWorkers(ctx context.Context) *workers {
 	return w
 }
 
-// call makes a call as deployed clients do: by a connection of its own, again
-// where that breaks, and never after an answer. It returns the answer's data.
+// call calls di-server as deployed clients do. It uses a new connection, retries after a connection
+// error, and never after an answer. It returns the answer's data.
 func (w *workers) call(ctx context.Context, url, method, path, body string, headers ...string) (json.RawMessage, error) {
 	var reply struct {
 		Success bool
@@ -73,7 +72,7 @@ func (w *workers) call(ctx context.Context, url, method, path, body string, head
 	return reply.Data, err
 }
 
-// resize asks for so many replicas more, or fewer.
+// resize requests a change of the number of replicas.
 func (w *workers) resize(ctx context.Context, url string, by int, headers ...string) error {
 	method := http.MethodPost
 	if by < 0 {
@@ -90,8 +89,8 @@ func (w *workers) job(ctx context.Context) *v2alpha1.DIJob {
 	return &job
 }
 
-// expect waits until the job has exactly so many pods, as the operator made
-// of what is wanted.
+// expect waits until the status of the job reports exactly the given number of replicas, current and
+// last, and the job has as many pods.
 func (w *workers) expect(ctx context.Context, replicas int) {
 	GinkgoHelper()
 	Eventually(func() []int {
@@ -169,7 +168,7 @@ var _ = Describe("A worker", func() {
 	})
 })
 
-// report reports what the job has learnt.
+// report posts the job's profilings.
 func (w *workers) report(ctx context.Context, url string) error {
 	_, err := w.call(ctx, url, http.MethodPost, "profilings", `{"loss":[0.5,null]}`)
 	return err

@@ -31,25 +31,25 @@ import (
 var (
 	duration  = flag.Duration("hostile.duration", 2*time.Second, "how long each attack lasts")
 	attackers = flag.Int("hostile.attackers", 8, "how many attack at a time")
-	// The limit holds on a machine that does nothing else.
+	// This limit applies only on an otherwise idle machine.
 	limit = flag.Duration("hostile.p99", 0, "time that 99 of 100 calls of the others must not exceed; 0 for no limit")
 )
 
-// attack is something that an intruder does.
+// attack is one action of an intruder.
 type attack struct {
-	// name says as a sentence what holds.
+	// name is a sentence that states the protected property.
 	name string
-	// gets are the outcomes that the intruder may meet, such as 401; nil for any.
+	// gets are the allowed outcomes for the intruder, such as 401; nil for any.
 	gets []string
-	// step does it once and returns its outcome. It is repeated until time is over.
+	// step executes the action once and returns its outcome. It is repeated until the attack ends.
 	step func(ctx context.Context, w *world, attacker int) string
-	// holds checks what must hold besides, once the attack is over; nil for nothing.
+	// holds checks additional requirements after the attack; nil for none.
 	holds func(ctx context.Context, w *world) error
-	// once is set where one attacker does it a single time.
+	// once is set if one attacker executes the step a single time.
 	once bool
 }
 
-// row is what came of an attack.
+// row is the result of an attack.
 type row struct {
 	name     string
 	outcomes map[string]int
@@ -59,7 +59,7 @@ type row struct {
 }
 
 func TestNothingThatIntrudersSendEndsAProgramOrDisturbsOthers(t *testing.T) {
-	// The programs end when they are stopped, after the test's own context.
+	// The programs are stopped explicitly, after the end of the test's own context.
 	ctx := context.WithoutCancel(t.Context())
 	w, err := newWorld(ctx, t.TempDir())
 	if err != nil {
@@ -88,7 +88,7 @@ func TestNothingThatIntrudersSendEndsAProgramOrDisturbsOthers(t *testing.T) {
 	}
 }
 
-// peace is no attack at all: the row that the others are read beside.
+// peace is no attack: the baseline for the other rows.
 func peace() attack {
 	return attack{name: "without an attack everything is served", step: func(ctx context.Context, _ *world, _ int) string {
 		<-ctx.Done()
@@ -96,8 +96,8 @@ func peace() attack {
 	}}
 }
 
-// others are those who use the programs meanwhile: readers and writers at the version
-// that is not stored, whose calls are converted and admitted, and coordinators.
+// others are the regular clients: coordinators, and readers and writers at the version that is not
+// stored, whose calls are converted and admitted.
 func (w *world) others() []*pace.Prober {
 	return []*pace.Prober{
 		{Name: "GET at v1alpha1", Every: 100 * time.Millisecond, Call: func(ctx context.Context, number int) error {
@@ -122,7 +122,7 @@ func (w *world) others() []*pace.Prober {
 	}
 }
 
-// endure runs an attack and checks what must hold.
+// endure runs an attack and checks its requirements.
 func (w *world) endure(t *testing.T, a *attack, load []*pace.Prober) row {
 	t.Helper()
 	ctx := t.Context()
@@ -164,13 +164,13 @@ func (w *world) endure(t *testing.T, a *attack, load []*pace.Prober) row {
 	return result
 }
 
-// run has all attackers repeat an attack, and returns how often each outcome was met.
+// run lets all attackers repeat an attack, and returns how often each outcome occurred.
 func (w *world) run(ctx context.Context, a *attack) map[string]int {
 	attacking, cancel := context.WithTimeout(ctx, *duration)
 	defer cancel()
 	outcomes := map[string]int{}
 	if a.once {
-		// A single step takes the time that it takes.
+		// A single step has no time limit.
 		outcomes[a.step(ctx, w, 0)]++
 		<-attacking.Done()
 		return outcomes
@@ -192,7 +192,7 @@ func (w *world) run(ctx context.Context, a *attack) map[string]int {
 	return outcomes
 }
 
-// outOfTime is the outcome of a step that the end of the attack broke off.
+// outOfTime is the outcome of a step that was interrupted by the end of the attack.
 const outOfTime = "out of time"
 
 func (w *world) checkPrograms(t *testing.T, result *row) {
@@ -233,7 +233,7 @@ func checkOthers(t *testing.T, load []*pace.Prober, calls []pace.Tally) {
 	}
 }
 
-// printRows prints what came of each attack.
+// printRows prints the result of each attack.
 func printRows(rows []row) {
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(table, "attack\tintruders got\tconverted GETs\tp99\tdi-server GETs\tp99\tfailed\twebhooks\toperator\tdi-server")

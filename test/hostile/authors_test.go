@@ -25,14 +25,14 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
-// The outcomes of what an author asks the API server for.
+// These are the outcomes of an author's requests to the API server.
 const (
 	refused  = "refused"
 	accepted = "accepted"
 )
 
-// byAuthors are attacks by those who may write jobs, pods or Memberships of one
-// namespace, through the API server.
+// byAuthors are attacks through the API server by users who may write jobs, pods or Memberships of
+// one namespace.
 func byAuthors() []attack {
 	return []attack{
 		{name: "2,147,483,647 replicas are refused", gets: []string{refused}, step: create(func() *unstructured.Unstructured {
@@ -93,7 +93,7 @@ func decoded(raw []byte) *unstructured.Unstructured {
 	return object
 }
 
-// workers is how many replicas an intruder's job has.
+// workers is the number of replicas of an intruder's job.
 const workers = 2
 
 func workerJob(name string) *v2alpha1.DIJob {
@@ -103,7 +103,7 @@ func workerJob(name string) *v2alpha1.DIJob {
 	}}}}
 }
 
-// ledJob returns a coordinator-led job that has tasks beside its coordinator.
+// ledJob returns a coordinator-led job with tasks in addition to its coordinator.
 func ledJob(name string, tasks ...v2alpha1.TaskType) *v2alpha1.DIJob {
 	job := workerJob(name)
 	template := job.Spec.Tasks[0].Template
@@ -114,7 +114,7 @@ func ledJob(name string, tasks ...v2alpha1.TaskType) *v2alpha1.DIJob {
 	return job
 }
 
-// running returns an intruder's job whose pods run.
+// running returns an intruder's job whose pods are running.
 func (w *world) running(ctx context.Context, job *v2alpha1.DIJob) (*v2alpha1.DIJob, error) {
 	created, err := w.job(ctx, job)
 	if err != nil {
@@ -131,7 +131,7 @@ func (w *world) running(ctx context.Context, job *v2alpha1.DIJob) (*v2alpha1.DIJ
 	})
 }
 
-// patchJob returns a step that patches a subresource of a job that runs.
+// patchJob returns a step that patches a subresource of a running job.
 func patchJob(name, subresource, patch string) func(context.Context, *world, int) string {
 	return func(ctx context.Context, w *world, _ int) string {
 		job, err := w.running(ctx, workerJob(name))
@@ -142,7 +142,8 @@ func patchJob(name, subresource, patch string) func(context.Context, *world, int
 	}
 }
 
-// stillHas returns a check that a job still has its pods, and no more than an installation allows.
+// stillHas returns a check that a job still has its pods, and at most as many as an installation
+// allows.
 func stillHas(name string) func(context.Context, *world) error {
 	return func(ctx context.Context, w *world) error {
 		pods, err := w.podsOf(ctx, name)
@@ -164,7 +165,7 @@ func (w *world) podsOf(ctx context.Context, job string) ([]corev1.Pod, error) {
 	return pods.Items, nil
 }
 
-// annotatePod returns a step that forges an annotation of a pod of a job that runs.
+// annotatePod returns a step that forges an annotation of a pod of a running job.
 func annotatePod(name, key, value string) func(context.Context, *world, int) string {
 	return func(ctx context.Context, w *world, _ int) string {
 		if _, err := w.running(ctx, workerJob(name)); err != nil {
@@ -192,8 +193,7 @@ func neverRestarted(name string) func(context.Context, *world) error {
 	}
 }
 
-// forgeMembership writes counts into the Membership of a job of the intruders that
-// nobody could reach.
+// forgeMembership writes impossibly high counts into the Membership of an intruder's job.
 func forgeMembership(ctx context.Context, w *world, _ int) string {
 	job, err := w.job(ctx, ledJob("forged", v2alpha1.TaskTypeCollector))
 	if err != nil {

@@ -29,7 +29,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/testkit/controlplane"
 )
 
-// byOthers are attacks by those who pretend to be somebody else.
+// byOthers are attacks by callers who pretend to be another caller.
 func byOthers() []attack {
 	victim := "/v1alpha1/replicas?namespace=" + bystanders + "&coordinator=" + names.CoordinatorPod("job-0")
 	flood := &tokenFlood{}
@@ -50,7 +50,7 @@ func byOthers() []attack {
 	}
 }
 
-// otherAudience returns a step that sends a valid token, which is for the API server.
+// otherAudience returns a step that sends a valid token whose audience is the API server.
 func otherAudience(url string) func(context.Context, *world, int) string {
 	return func(ctx context.Context, w *world, attacker int) string {
 		account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: intruders, Name: fmt.Sprintf("account-%d", attacker)}}
@@ -68,11 +68,11 @@ func otherAudience(url string) func(context.Context, *world, int) string {
 	}
 }
 
-// tokenFlood sends tokens of the right form and audience that nobody has signed.
+// tokenFlood sends unsigned tokens with the right form and audience.
 type tokenFlood struct{ cost }
 
-// floodAddresses is how many addresses of one network send them, and mostReviews how many
-// TokenReviews a second they may cost beside a burst.
+// floodAddresses is the number of source addresses, all in one network. mostReviews is the maximum
+// number of TokenReviews a second, in addition to a burst of burstReviews.
 const floodAddresses, mostReviews, burstReviews = 10, 60, 200
 
 func (f *tokenFlood) step(url string) func(context.Context, *world, int) string {
@@ -90,7 +90,7 @@ func (f *tokenFlood) step(url string) func(context.Context, *world, int) string 
 	}
 }
 
-// isPaced holds that di-server asked about tokens no faster than it may.
+// isPaced checks that di-server sent TokenReviews no faster than its rate limit.
 func (f *tokenFlood) isPaced(_ context.Context, w *world) error {
 	reviews, err := f.requests(w, func(event *controlplane.Event) bool { return event.ObjectRef.Resource == "tokenreviews" })
 	seconds := f.begun(time.Second)
@@ -100,8 +100,8 @@ func (f *tokenFlood) isPaced(_ context.Context, w *world) error {
 	return err
 }
 
-// twoLengths returns a step that sends a head with both lengths, whose body is another
-// request in disguise. Its outcome is that of the last answer.
+// twoLengths returns a step that sends a head with both length headers and another request in its
+// body. Its outcome is that of the last answer.
 func twoLengths(url string) func(context.Context, *world, int) string {
 	return func(ctx context.Context, w *world, attacker int) string {
 		bounded, cancel := context.WithTimeout(ctx, answerTime)
@@ -127,8 +127,8 @@ func twoLengths(url string) func(context.Context, *world, int) string {
 	}
 }
 
-// lastAnswer returns the outcome of the last answer that comes over a connection, or of
-// the first that is no refusal.
+// lastAnswer returns the outcome of the last answer on a connection, or of the first answer that is
+// not a refusal.
 func lastAnswer(ctx context.Context, conn io.Reader) string {
 	outcome := failed(ctx)
 	for reader := bufio.NewReader(conn); ; {
@@ -159,7 +159,7 @@ func oldTLS(ctx context.Context, w *world, attacker int) string {
 	return "refused"
 }
 
-// forgedLine is a line that nobody but an intruder writes.
+// forgedLine is a log line that only an intruder writes.
 const forgedLine = `{"level":"error","msg":"forged by an intruder"}`
 
 func logLines(ctx context.Context, w *world, attacker int) string {
@@ -173,7 +173,7 @@ func logLines(ctx context.Context, w *world, attacker int) string {
 	})
 }
 
-// isNoLine holds that every line of the log is an object of di-server's own.
+// isNoLine checks that every line of the log is a JSON object that di-server wrote.
 func isNoLine(_ context.Context, w *world) error {
 	content, err := w.server.Log()
 	if err != nil {
@@ -190,7 +190,7 @@ func isNoLine(_ context.Context, w *world) error {
 	return nil
 }
 
-// secretImage is what the template of a bystander's AggregatorConfig shows.
+// secretImage is the image in the template of a bystander's AggregatorConfig.
 const secretImage = "secret-of-the-bystanders"
 
 func askForTemplate(ctx context.Context, w *world, _ int) string {

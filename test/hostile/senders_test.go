@@ -18,13 +18,13 @@ import (
 	"time"
 )
 
-// answerTime bounds how long an intruder waits for an answer.
+// answerTime is the timeout of an intruder's request.
 const answerTime = 15 * time.Second
 
-// noAnswer is the outcome of a request that was cut off or not answered.
+// noAnswer is the outcome of a request that was disconnected or not answered.
 const noAnswer = "no answer"
 
-// unusedAddress returns the address of an attacker that no pod has.
+// unusedAddress returns the address of an attacker. No pod has it.
 func unusedAddress(attacker int) string {
 	return fmt.Sprintf("127.9.0.%d", attacker+1)
 }
@@ -42,7 +42,7 @@ type message struct {
 	body              []byte
 }
 
-// send sends a message over a connection of its own, and returns its outcome.
+// send sends a message over a new connection and returns its outcome.
 func send(ctx context.Context, m *message) string {
 	bounded, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
@@ -79,8 +79,8 @@ func failed(ctx context.Context) string {
 	return noAnswer
 }
 
-// hold opens a connection, writes what it is given, and holds it until it is cut off or
-// time is over.
+// hold opens a connection, writes the given bytes, and keeps it open until it is disconnected or
+// the attack ends.
 func hold(ctx context.Context, from, to string, secure bool, write []byte) string {
 	conn, err := dialFrom(ctx, from, to)
 	if err != nil {
@@ -95,7 +95,7 @@ func hold(ctx context.Context, from, to string, secure bool, write []byte) strin
 	if _, err := conn.Write(write); err != nil {
 		return cutOff(ctx)
 	}
-	// An answer that comes before the request is whole is read to its end.
+	// It reads an early answer, sent before the request is complete, to its end.
 	if _, err := io.Copy(io.Discard, conn); err != nil && !errors.Is(err, io.EOF) {
 		return cutOff(ctx)
 	}
@@ -109,7 +109,7 @@ func cutOff(ctx context.Context) string {
 	return "cut off"
 }
 
-// holdMany holds so many connections at a time from one address.
+// holdMany keeps count connections open at a time from one address.
 func holdMany(ctx context.Context, count int, one func() string) string {
 	outcomes := make(chan string, count)
 	for range count {

@@ -25,11 +25,11 @@ import (
 	"opendilab.org/di-orchestrator/internal/testkit/controlplane"
 )
 
-// refusals are the answers to those who may not call.
+// refusals are the outcomes of callers who are not allowed to call.
 var refusals = []string{"401", "403", noAnswer}
 
-// onServer are attacks on di-server by pods of no job, pods of other jobs, pods of the job
-// itself and addresses that are nobody's.
+// onServer are attacks on di-server from pods of no job, pods of other jobs, pods of the job itself
+// and addresses of no pod.
 func onServer() []attack {
 	asStranger := func(m message) func(context.Context, *world, int) string {
 		return func(ctx context.Context, w *world, attacker int) string {
@@ -130,7 +130,7 @@ func (w *world) sendAs(ctx context.Context, pod string, m message) string {
 	return send(ctx, &m)
 }
 
-// asOwn returns a step that sends a message as the coordinator of a job of the intruders.
+// asOwn returns a step that sends a message as the coordinator of an intruder's job.
 func asOwn(of func(pod string) message) func(context.Context, *world, int) string {
 	return func(ctx context.Context, w *world, _ int) string {
 		pod := names.CoordinatorPod("own")
@@ -143,10 +143,10 @@ func asOwn(of func(pod string) message) func(context.Context, *world, int) strin
 	}
 }
 
-// cost counts calls, and the requests that they cause.
+// cost counts calls and the API requests that they cause.
 type cost struct{ calls, mark, began atomic.Int64 }
 
-// add counts a call, and marks the audit log at the first. It returns the call's number.
+// add counts a call and returns its number. The first call marks the audit log.
 func (c *cost) add(w *world) (int64, error) {
 	if c.began.CompareAndSwap(0, time.Now().UnixNano()) {
 		mark, err := w.Mark()
@@ -175,11 +175,11 @@ func (c *cost) begun(unit time.Duration) int {
 	return int(time.Since(time.Unix(0, c.began.Load()))/unit) + 1
 }
 
-// lookUps counts the live requests that calls with made-up names cost.
+// lookUps counts the live reads that calls with invented names cause.
 type lookUps struct{ cost }
 
-// mostCalls is how many calls with made-up names are made, and mostLive how many live
-// requests they may cost.
+// mostCalls is the number of calls with invented names. mostLive is the maximum number of live
+// reads for them.
 const mostCalls, mostLive = 300, 10
 
 func (l *lookUps) step(ctx context.Context, w *world, attacker int) string {
@@ -208,10 +208,10 @@ func (l *lookUps) areFew(_ context.Context, w *world) error {
 	return err
 }
 
-// reports counts what profilings write into etcd.
+// reports counts the bytes that profilings write into etcd.
 type reports struct{ cost }
 
-// mostBytes is how much one job may write into etcd in a minute.
+// mostBytes is the maximum that one job may write into etcd in a minute.
 const mostBytes = mebi
 
 func (r *reports) step(ctx context.Context, w *world, _ int) string {
@@ -229,8 +229,8 @@ func (r *reports) step(ctx context.Context, w *world, _ int) string {
 	return w.sendAs(ctx, pod, message{method: "POST", url: "/v2alpha1/" + intruders + "." + job.Name + "/profilings", body: report})
 }
 
-// areFew holds that writes times the size of the job stay below the bound, for as many
-// minutes as the attack lasted.
+// areFew checks that the number of writes times the size of the job stays below the limit for the
+// minutes of the attack.
 func (r *reports) areFew(ctx context.Context, w *world) error {
 	job, err := w.job(ctx, workerJob("profiled"))
 	if err != nil {
@@ -248,7 +248,7 @@ func (r *reports) areFew(ctx context.Context, w *world) error {
 	return err
 }
 
-// madeUpPath asks for paths that are not served, as who looks for a way around would.
+// madeUpPath requests paths that are not served, as a caller who searches for a bypass would.
 func madeUpPath(ctx context.Context, w *world, attacker int) string {
 	paths := []string{
 		"/v1alpha1/replicas/", "//v1alpha1/replicas", "/v1alpha1/replicas/..%2f..%2fhealthz", "/v1alpha1/%2e%2e/replicas",

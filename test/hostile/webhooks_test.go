@@ -19,8 +19,8 @@ import (
 
 const mebi = 1 << 20
 
-// onWebhooks are attacks by whoever reaches the webhooks' port, which is any pod
-// where no NetworkPolicy is enforced.
+// onWebhooks are attacks by clients that reach the webhooks' port. Without NetworkPolicies, every
+// pod reaches it.
 func onWebhooks() []attack {
 	slow := func(path string, announced int) func(context.Context, *world, int) string {
 		return func(ctx context.Context, w *world, attacker int) string {
@@ -97,7 +97,7 @@ func v2Raw(spec string) []byte {
 	return fmt.Appendf(nil, `{"apiVersion":%q,"kind":"DIJob","metadata":{"name":"j","namespace":"n"},"spec":%s}`, v2alpha1.GroupVersion.String(), spec)
 }
 
-// v2Job returns a job of one task whose container holds some members besides.
+// v2Job returns a job of one task whose container has additional fields.
 func v2Job(members string) []byte {
 	return v2Raw(`{"tasks":[{"type":"learner","template":{"spec":{"containers":[{"name":"di-container","image":"i"` + members + `}]}}}]}`)
 }
@@ -106,7 +106,7 @@ func memoryOf(quantity string) string {
 	return `,"resources":{"requests":{"memory":"` + quantity + `"}}`
 }
 
-// envOf returns small environment variables of so many bytes in all.
+// envOf returns small environment variables with the given total size in bytes.
 func envOf(size int) string {
 	const one = `,{"name":"a","value":"b"}`
 	return `,"env":[{"name":"a","value":"b"}` + strings.Repeat(one, size/len(one)) + `]`
@@ -125,7 +125,7 @@ func aggregatorConfig(quantity string) []byte {
 		`{"spec":{"containers":[{"name":"di-container","image":"i"` + memoryOf(quantity) + `}]}}}}}`)
 }
 
-// manyTasks returns a job of so many named tasks.
+// manyTasks returns a job with the given number of named tasks.
 func manyTasks(count int) []byte {
 	return v2Raw(`{"tasks":[` + tasks(count) + `]}`)
 }
@@ -163,8 +163,8 @@ func manyStatusKeys() []byte {
 	return v1Job(`{`+v1Coordinator+`}`, `{"replicaStatus":{`+strings.Join(keys, ",")+`}}`)
 }
 
-// deepTemplate returns a job of v1alpha1 with a template of 9,900 levels that differs from the
-// one in extended in its deepest.
+// deepTemplate returns a job of v1alpha1 whose template has 9,900 levels and differs from that in
+// extended at the deepest level.
 func deepTemplate() []byte {
 	nested := func(deepest string) string {
 		const levels = 4_900

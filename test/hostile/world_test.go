@@ -33,12 +33,11 @@ import (
 )
 
 const (
-	// bystanders and intruders are the namespaces of those who are attacked and
-	// of those who attack.
+	// bystanders and intruders are the namespaces of the regular users and of the attackers.
 	bystanders = "bystanders"
 	intruders  = "intruders"
 
-	// bystanderJobs is how many jobs run beside an attack, each with collectors.
+	// bystanderJobs is the number of jobs that run during an attack, each with collectors.
 	bystanderJobs = 10
 	collectors    = 2
 	// jobBytes is the size of a bystander's job.
@@ -49,14 +48,14 @@ const (
 	userServer   = "hostile-server"
 )
 
-// The memory limits of the chart's defaults. GOMEMLIMIT is nine tenths of each.
+// These are the default memory limits of the chart. GOMEMLIMIT is 90 % of each.
 const (
 	operatorMemory = 768 << 20
 	webhooksMemory = 768 << 20
 	serverMemory   = 256 << 20
 )
 
-// world is a control plane with the programs, and jobs of bystanders that run.
+// world is a control plane with the programs and the bystanders' running jobs.
 type world struct {
 	*controlplane.Plane
 	webhooks, operator, server *program.Process
@@ -66,7 +65,7 @@ type world struct {
 	stops   []func() error
 }
 
-// newWorld starts all there is. The caller stops it.
+// newWorld starts a world. The caller stops it.
 func newWorld(ctx context.Context, folder string) (_ *world, err error) {
 	plane, err := controlplane.Start(&controlplane.Options{
 		Folder: folder, Users: []string{userOperator, userWebhooks, userServer},
@@ -140,7 +139,7 @@ func (w *world) startPrograms(ctx context.Context, folder string) error {
 	return nil
 }
 
-// stop stops all there is, the last that was started first.
+// stop stops everything in reverse order.
 func (w *world) stop() error {
 	var err error
 	for i := len(w.stops) - 1; i >= 0; i-- {
@@ -149,7 +148,7 @@ func (w *world) stop() error {
 	return err
 }
 
-// eventually waits until a condition holds, which returns why it does not.
+// eventually waits until holds returns no error.
 func eventually(ctx context.Context, what string, holds func(context.Context) error) error {
 	var last error
 	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, testkit.Patience, true, func(ctx context.Context) (bool, error) {
@@ -162,8 +161,8 @@ func eventually(ctx context.Context, what string, holds func(context.Context) er
 	return nil
 }
 
-// startBystanders creates jobs at v1alpha1, whose coordinators then ask di-server
-// for collectors.
+// startBystanders creates jobs at v1alpha1. Their coordinators then request collectors from
+// di-server.
 func (w *world) startBystanders(ctx context.Context) error {
 	admitted := func(ctx context.Context) error { return admissionprobe.Probe(ctx, w.API, bystanders) }
 	if err := eventually(ctx, "jobs are admitted", admitted); err != nil {
@@ -227,8 +226,8 @@ func (w *world) askForCollectors(ctx context.Context, job string) error {
 	})
 }
 
-// belongings returns what the bystanders have, for a comparison: the specs of their jobs and
-// Memberships, and which pods they have.
+// belongings returns the bystanders' objects for a comparison: the specs of their jobs and
+// Memberships, and their pods.
 func (w *world) belongings(ctx context.Context) (map[string]string, error) {
 	has := map[string]string{}
 	for _, list := range []client.ObjectList{&v2alpha1.DIJobList{}, &v2alpha1.MembershipList{}, &corev1.PodList{}} {
@@ -261,7 +260,7 @@ func (w *world) belongings(ctx context.Context) (map[string]string, error) {
 	return has, nil
 }
 
-// job creates a job of the intruders unless there is one, and returns it.
+// job creates a job of the intruders unless it exists, and returns it.
 func (w *world) job(ctx context.Context, job *v2alpha1.DIJob) (*v2alpha1.DIJob, error) {
 	job.Namespace = intruders
 	if err := w.API.Create(ctx, job); err != nil && !apierrors.IsAlreadyExists(err) {
@@ -274,8 +273,8 @@ func (w *world) job(ctx context.Context, job *v2alpha1.DIJob) (*v2alpha1.DIJob, 
 	return stored, nil
 }
 
-// kubelet makes every pod run, at an address of the loopback network from which
-// this machine can call. The API server runs no controllers, so nobody else does.
+// kubelet runs every pod at an address of the loopback network from which this machine can call.
+// Without it pods would not run because only an API server runs, without controllers.
 type kubelet struct {
 	api     client.WithWatch
 	cancel  context.CancelFunc
@@ -323,7 +322,7 @@ func (k *kubelet) run(ctx context.Context, watching watch.Interface) {
 	}
 }
 
-// start writes that a pod runs, at the next address.
+// start writes that a pod is running at the next address.
 func (k *kubelet) start(ctx context.Context, pod *corev1.Pod) error {
 	k.mutex.Lock()
 	given := len(k.addresses)
@@ -335,7 +334,7 @@ func (k *kubelet) start(ctx context.Context, pod *corev1.Pod) error {
 	return k.api.Status().Update(ctx, pod)
 }
 
-// address returns the address that a pod has, "" while it has none.
+// address returns the address of a pod; "" if it has none yet.
 func (k *kubelet) address(namespace, pod string) string {
 	k.mutex.Lock()
 	defer k.mutex.Unlock()
@@ -350,7 +349,7 @@ func (k *kubelet) stop() error {
 	return k.failed
 }
 
-// atV1 returns an empty job as v1alpha1 has it.
+// atV1 returns an empty job of v1alpha1.
 func atV1(namespace, name string) *unstructured.Unstructured {
 	job := &unstructured.Unstructured{}
 	job.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("DIJob"))

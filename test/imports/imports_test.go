@@ -1,8 +1,8 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package imports tests what the packages that decide may import: deciding is
-// pure, so that a test needs no cluster, no clock and no luck.
+// Package imports tests the imports of the packages that compute decisions. They must be pure, so
+// that their tests are deterministic and need no cluster and no clock.
 package imports
 
 import (
@@ -25,8 +25,8 @@ import (
 
 const module = "opendilab.org/di-orchestrator/"
 
-// pure returns the packages that decide, which are those of the linter's rule of that
-// name: .golangci.yml has the only list.
+// pure returns the packages that compute decisions. The linter's rule of the same name in
+// .golangci.yml has the only list.
 func pure(t *testing.T) []string {
 	t.Helper()
 	var config struct {
@@ -65,7 +65,7 @@ func pure(t *testing.T) []string {
 	return found
 }
 
-// mayImport are the packages of this module that each pure package may import.
+// mayImport returns the packages of this module that each pure package may import.
 func mayImport() map[string][]string {
 	return map[string][]string{
 		"conversion":           {"apis/v1alpha1", "apis/v2alpha1", "internal/netlimit"},
@@ -110,7 +110,7 @@ func mayImport() map[string][]string {
 	}
 }
 
-// excepted are imports that one package needs in spite of the rule, with why.
+// excepted returns, with reasons, imports that one package needs in spite of the rule.
 func excepted() map[string]map[string]string {
 	return map[string]map[string]string{
 		"conversion": {
@@ -131,7 +131,7 @@ func excepted() map[string]map[string]string {
 	}
 }
 
-// bannedEverywhere must not be reached through any number of packages.
+// bannedEverywhere returns packages that must not be imported, directly or indirectly.
 func bannedEverywhere() map[string]string {
 	return map[string]string{
 		"k8s.io/client-go":               "it talks to a cluster, and a decision rests on what was observed",
@@ -142,8 +142,8 @@ func bannedEverywhere() map[string]string {
 	}
 }
 
-// bannedDirectly may be reached through libraries, which use them for what we
-// do not ask of them.
+// bannedDirectly returns packages that must not be imported directly. Libraries may import them for
+// functions that this project does not use.
 func bannedDirectly() map[string]string {
 	return map[string]string{
 		"context":                           "a decision neither waits nor is cancelled",
@@ -162,7 +162,7 @@ func bannedDirectly() map[string]string {
 	}
 }
 
-// listed is what `go list` says of a package.
+// listed is the decoded output of `go list` for a package.
 type listed struct {
 	ImportPath string
 	Dir        string
@@ -170,7 +170,7 @@ type listed struct {
 	Imports    []string
 }
 
-// list returns all packages that this module's need, by path.
+// list returns the packages of this module and their dependencies, by path.
 func list(t *testing.T) map[string]listed {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), "go", "list", "-deps", "-json=ImportPath,Dir,GoFiles,Imports", "./conversion/...", "./internal/...", "./server/...", "./cmd/kubectl-di/...")
@@ -197,9 +197,8 @@ func list(t *testing.T) map[string]listed {
 	}
 }
 
-// rely lets go test know that the result depends on what is in a directory,
-// which it does not see where another program reads it; else a result that it
-// remembers would stand for code that has changed.
+// rely makes go test depend on the files in a directory. Another program reads them, which go test
+// does not detect. Without it a cached result would be used for changed code.
 func rely(t *testing.T, dir string) {
 	t.Helper()
 	if _, err := os.ReadDir(dir); err != nil {
@@ -207,7 +206,7 @@ func rely(t *testing.T, dir string) {
 	}
 }
 
-// find returns the pure packages that exist, by their folders.
+// find returns the existing pure packages, by folder.
 func find(t *testing.T, packages map[string]listed) map[string]listed {
 	t.Helper()
 	found := map[string]listed{}
@@ -221,8 +220,7 @@ func find(t *testing.T, packages map[string]listed) map[string]listed {
 	return found
 }
 
-// reason returns why a package is banned, "" if it is not. A ban holds for all
-// packages below.
+// reason returns why a package is banned, or "" if it is not. A ban includes all subpackages.
 func reason(path string, banned map[string]string) string {
 	for prefix, why := range banned {
 		if path == prefix || strings.HasPrefix(path, prefix+"/") {
@@ -240,7 +238,7 @@ func TestPurePackagesReachNothingThatActs(t *testing.T) {
 	}
 }
 
-// TestThePluginLinksNoServer keeps kubectl-di a client: it links nothing that serves.
+// TestThePluginLinksNoServer verifies that kubectl-di remains a client and links no server.
 func TestThePluginLinksNoServer(t *testing.T) {
 	t.Parallel()
 	banned := map[string]string{
@@ -261,14 +259,13 @@ func TestThePluginLinksNoServer(t *testing.T) {
 	}
 }
 
-// reachesNoneOf checks that a package imports none that is banned, directly or through
-// others.
+// reachesNoneOf checks that a package imports no banned package, directly or indirectly.
 func reachesNoneOf(t *testing.T, packages map[string]listed, root string, banned map[string]string) {
 	t.Helper()
 	if packages[root].ImportPath == "" {
 		t.Fatalf("there is no package %s", root)
 	}
-	// Each path is remembered with its importer, to report the whole way.
+	// The map records the importer of each path, to report the whole chain.
 	importer := map[string]string{root: ""}
 	for queue := []string{root}; len(queue) > 0; queue = queue[1:] {
 		for _, path := range packages[queue[0]].Imports {
@@ -285,7 +282,7 @@ func reachesNoneOf(t *testing.T, packages map[string]listed, root string, banned
 	}
 }
 
-// way returns who imports whom, down to a package.
+// way returns the chain of imports down to a package.
 func way(path string, importer map[string]string) string {
 	steps := []string{path}
 	for by := importer[path]; by != ""; by = importer[by] {
@@ -312,8 +309,8 @@ func TestPurePackagesImportOnlyWhatDecidingNeeds(t *testing.T) {
 	}
 }
 
-// TestPurePackagesReadNoClock looks for calls, as the package time is needed
-// for its types.
+// TestPurePackagesReadNoClock searches for calls because pure packages need the types of package
+// time.
 func TestPurePackagesReadNoClock(t *testing.T) {
 	t.Parallel()
 	files := token.NewFileSet()
@@ -333,7 +330,7 @@ func TestPurePackagesReadNoClock(t *testing.T) {
 	}
 }
 
-// clockCall returns the function of a clock that a node names, "" for none.
+// clockCall returns the clock function that a node names, or "" for none.
 func clockCall(node ast.Node) string {
 	clocks := map[string][]string{
 		"time":   {"After", "AfterFunc", "NewTicker", "NewTimer", "Now", "Since", "Sleep", "Tick", "Until"},
@@ -350,8 +347,8 @@ func clockCall(node ast.Node) string {
 	return of.Name + "." + selector.Sel.Name
 }
 
-// TestTheGuideNamesThePurePackages compares the map of docs/development.md with the
-// linter's list: the duty of a pure package has the word after a colon.
+// TestTheGuideNamesThePurePackages compares the map in docs/development.md with the linter's list.
+// In the map, the word "pure" follows a colon in the description of a pure package.
 func TestTheGuideNamesThePurePackages(t *testing.T) {
 	t.Parallel()
 	guide, err := os.ReadFile(filepath.Join("..", "..", "docs", "development.md"))

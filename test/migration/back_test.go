@@ -29,7 +29,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/upgrade/crds"
 )
 
-// jobsThereAndBack is how many jobs go forward, back and forward again.
+// jobsThereAndBack is the number of jobs that are migrated forward, back and forward again.
 const jobsThereAndBack = 50
 
 func TestNothingIsLostForwardBackAndForwardAgain(t *testing.T) {
@@ -57,7 +57,7 @@ func TestNothingIsLostForwardBackAndForwardAgain(t *testing.T) {
 	}
 }
 
-// own makes a pod and a service that a job owns as v0.2.2 wrote it.
+// own creates a pod and a service that a job owns, as v0.2.2 wrote them.
 func (w *world) own(job client.Object, name string) {
 	made := metav1.ObjectMeta{Namespace: w.namespace, Name: name, OwnerReferences: []metav1.OwnerReference{{
 		APIVersion: "diengine.opendilab.org/v1alpha1", Kind: "DIJob", Name: job.GetName(), UID: job.GetUID(),
@@ -69,7 +69,7 @@ func (w *world) own(job client.Object, name string) {
 	)
 }
 
-// owners returns the versions in which pods and services name their jobs.
+// owners returns the versions in the owner references of pods and services.
 func (w *world) owners() []string {
 	var pods corev1.PodList
 	var services corev1.ServiceList
@@ -86,8 +86,8 @@ func (w *world) owners() []string {
 	return found
 }
 
-// contents returns all of the jobs, in both versions, and of the AggregatorConfigs,
-// but for what every write changes.
+// contents returns the jobs in both versions and the AggregatorConfigs, without the fields that
+// every write changes.
 func (w *world) contents() map[string]any {
 	found := map[string]any{}
 	for _, kind := range []schema.GroupVersionKind{
@@ -135,7 +135,7 @@ func TestAVersionCeasesToBeServedAndIsServedAgain(t *testing.T) {
 	w.Expect(cluster.client.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(applied), client.FieldOwner("somebody"))).To(Succeed())
 	w.create(w.aggregatorConfig("config"))
 
-	// As long as objects are wanted to be stored in it, it is served.
+	// A version must be served while it is the desired storage version.
 	w.annotate(crds.AnnotationStopServing, "v1alpha1")
 	m := storagemigration.New(w.options(cluster.client))
 	w.step(m)
@@ -152,7 +152,7 @@ func TestAVersionCeasesToBeServedAndIsServedAgain(t *testing.T) {
 	w.patch("applied", `{"spec":{"group":"changed"}}`)
 	w.Expect(admissionprobe.Probe(t.Context(), cluster.client, w.namespace)).To(Succeed(), "the probe goes the way that there is")
 
-	// An installer leaves it so.
+	// An installer leaves it unchanged.
 	var printed bytes.Buffer
 	w.Expect((&crds.Installer{API: cluster.client, Namespace: "di-system", Out: &printed}).Install(t.Context())).To(Succeed())
 	w.expectServed("v2alpha1")
@@ -177,7 +177,7 @@ func (w *world) expectServed(versions ...string) {
 	}
 }
 
-// waitAnswer waits until reading job applied at a version gives the expected error.
+// waitAnswer waits until reading job applied at a version returns the expected error.
 func (w *world) waitAnswer(version string, is func(error) bool) {
 	w.t.Helper()
 	job := &unstructured.Unstructured{}

@@ -26,7 +26,8 @@ import (
 	"opendilab.org/di-orchestrator/internal/upgrade/migration"
 )
 
-// expectMigrated expects all to be stored in a version, and known to be.
+// expectMigrated expects that all objects are stored in a version and that storedVersions reports
+// it.
 func (w *world) expectMigrated(version string, names ...string) {
 	w.t.Helper()
 	for _, name := range names {
@@ -40,7 +41,7 @@ func (w *world) expectMigrated(version string, names ...string) {
 	w.Expect(w.record("dijobs").Failed).To(BeEmpty())
 }
 
-// reasons are those of the events so far.
+// reasons returns the reasons of the Events so far.
 func (w *world) reasons() string {
 	var all []string
 	for len(w.events.Events) > 0 {
@@ -57,7 +58,7 @@ func TestStoredObjectsComeToBeStoredInTheWantedVersion(t *testing.T) {
 	}
 	w.create(w.aggregatorConfig("config"))
 	w.Expect(w.storedAs("dijobs", "a")).To(Equal("v1alpha1"))
-	// A terminating one is stored until its finalizers are removed.
+	// A terminating job is stored until its finalizers are removed.
 	deleted := w.job("deleted", "v1alpha1")
 	deleted.SetFinalizers([]string{"example.com/held"})
 	w.create(deleted)
@@ -76,8 +77,8 @@ func TestStoredObjectsComeToBeStoredInTheWantedVersion(t *testing.T) {
 func TestObjectsThatBreakRulesAreMigrated(t *testing.T) {
 	w := newWorld(t, "v1alpha1")
 	w.create(w.job("whole", "v1alpha1"))
-	// A release that checked less has stored it: a required field is missing, and a
-	// value is not in its enum.
+	// A release with weaker validation has stored it: a required field is missing, and a value is
+	// not in its enum.
 	broken := map[string]any{
 		"apiVersion": "diengine.opendilab.org/v1alpha1", "kind": "DIJob",
 		"metadata": map[string]any{"name": "broken.by.dots", "namespace": w.namespace, "uid": "broken", "creationTimestamp": "2022-01-01T00:00:00Z", "generation": 1},
@@ -99,8 +100,8 @@ func TestAMigrationThatIsKilledAgainAndAgainGoesOn(t *testing.T) {
 	}
 	w.create(w.aggregatorConfig("config"))
 	w.want("v2alpha1")
-	// The first operator dies after its first write, the second after its second,
-	// and so on: in between of all that follows each other.
+	// The first operator stops after its first write, the second after its second, and so on:
+	// between any two consecutive writes.
 	for writes := int64(1); ; writes++ {
 		w.Expect(writes).To(BeNumerically("<", 100), "the migration comes to no end")
 		err := w.migrate(interceptor.NewClient(cluster.client, dieAfter(writes)))
@@ -135,7 +136,7 @@ func TestAMigrationGoesOnWhereItIsUnlessObjectsMayHaveBeenStoredInAnotherVersion
 	stepUntil(4)
 	began := w.record("dijobs")
 
-	// Something else of the definition changes.
+	// Another part of the definition changes.
 	changes := 0
 	rename := func() {
 		changes++
@@ -148,7 +149,7 @@ func TestAMigrationGoesOnWhereItIsUnlessObjectsMayHaveBeenStoredInAnotherVersion
 	w.Expect(w.record("dijobs").Since).To(Equal(began.Since), "it has begun again")
 	w.Expect(w.record("dijobs").Generation).To(Equal(began.Generation + 1))
 
-	// It is not known what it was between two changes.
+	// The state between two changes is unknown.
 	rename()
 	rename()
 	w.step(m)
@@ -161,7 +162,7 @@ func TestAMigrationGoesOnWhereItIsUnlessObjectsMayHaveBeenStoredInAnotherVersion
 
 var errDead = errors.New("the operator is dead")
 
-// dieAfter makes every write fail after so many.
+// dieAfter returns functions with which every write fails after the given number.
 func dieAfter(writes int64) interceptor.Funcs {
 	var done atomic.Int64
 	write := func(next func() error) error {
@@ -231,7 +232,7 @@ func TestWhatCannotBeWrittenIsNamedAndTriedAgainAndTheRestGoesOn(t *testing.T) {
 	w.Expect(w.storedAs("dijobs", "z")).To(Equal("v2alpha1"))
 	w.Expect(w.storedAs("dijobs", "stuck")).To(Equal("v1alpha1"))
 	w.Expect(w.reasons()).To(ContainSubstring("StorageMigrationFailed 1 objects could not be written"))
-	// Nothing is pruned, and the object is left alone for a while.
+	// Nothing is pruned. The operator retries the object later.
 	w.Expect(w.step(m).RequeueAfter).To(BeNumerically("~", time.Minute, time.Second))
 	w.Expect(w.definition(dijobs).Status.StoredVersions).To(ConsistOf("v1alpha1", "v2alpha1"))
 
@@ -240,13 +241,13 @@ func TestWhatCannotBeWrittenIsNamedAndTriedAgainAndTheRestGoesOn(t *testing.T) {
 	w.expectMigrated("v2alpha1", "a", "stuck", "z")
 }
 
-// policy is an admission policy that refuses updates of one job.
+// policy is an admission policy that rejects updates of one job.
 type policy struct {
 	w    *world
 	name string
 }
 
-// forbidUpdates has the API server refuse updates of a job.
+// forbidUpdates makes the API server reject updates of a job.
 func (w *world) forbidUpdates(name string) *policy {
 	w.t.Helper()
 	p := &policy{w: w, name: name}
@@ -276,7 +277,7 @@ func (w *world) forbidUpdates(name string) *policy {
 	return p
 }
 
-// try changes the job, for trial.
+// try updates the job as a dry run.
 func (p *policy) try() error {
 	job := &v2alpha1.DIJob{ObjectMeta: metav1.ObjectMeta{Namespace: p.w.namespace, Name: p.name}}
 	patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"tried":"yes"}}}`))
@@ -297,7 +298,7 @@ func (p *policy) remove() {
 	}
 }
 
-// patch merges into a job.
+// patch merges content into a job.
 func (w *world) patch(name, content string) {
 	w.t.Helper()
 	job := &v2alpha1.DIJob{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name}}

@@ -1,8 +1,8 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package migration tests how stored objects come to be stored in another
-// version, on a real API server and etcd.
+// Package migration tests the migration of stored objects to another version on a real API server
+// and etcd.
 package migration
 
 import (
@@ -37,14 +37,14 @@ import (
 	"opendilab.org/di-orchestrator/test/webhooks"
 )
 
-// The definitions.
+// These are the names of the definitions.
 const (
 	dijobs            = "dijobs." + v2alpha1.GroupName
 	aggregatorconfigs = "aggregatorconfigs." + v2alpha1.GroupName
 )
 
-// cluster is the API server of all tests, which follow each other, as it has one
-// definition of each kind.
+// cluster is the API server of all tests. They run one after the other because the API server has
+// one definition of each kind.
 var cluster struct {
 	*webhooks.API
 	client client.WithWatch
@@ -71,7 +71,7 @@ func run(m *testing.M) (code int, err error) {
 	return m.Run(), nil
 }
 
-// world is what one test has: a namespace, and a clock for the operator.
+// world is the environment of one test: a namespace, and a clock for the operator.
 type world struct {
 	*WithT
 	t         *testing.T
@@ -80,8 +80,8 @@ type world struct {
 	events    *events.FakeRecorder
 }
 
-// newWorld begins with objects of all kinds being stored in a version, and both
-// versions being served.
+// newWorld returns a world in which the given version is the storage version of all kinds and both
+// versions are served.
 func newWorld(t *testing.T, storage string) *world {
 	t.Helper()
 	w := &world{WithT: NewWithT(t), t: t, now: time.Now(), events: events.NewFakeRecorder(1000)}
@@ -95,7 +95,7 @@ func newWorld(t *testing.T, storage string) *world {
 			definition.Annotations[crds.AnnotationStopServing] = ""
 			definition.Spec = crds.WithoutServing(crds.WithStorage(definition, storage), "").Spec
 		})
-		// No object is left of the tests before.
+		// No object remains from earlier tests.
 		w.changeStatus(name, func(definition *apiextensionsv1.CustomResourceDefinition) {
 			definition.Status.StoredVersions = []string{storage}
 		})
@@ -105,7 +105,7 @@ func newWorld(t *testing.T, storage string) *world {
 	return w
 }
 
-// end deletes what was made, so that nothing of it is stored.
+// end deletes the created objects, so that none remains stored.
 func (w *world) end() {
 	ctx := context.WithoutCancel(w.t.Context())
 	for _, list := range []client.ObjectList{&v2alpha1.DIJobList{}, &v2alpha1.AggregatorConfigList{}} {
@@ -141,7 +141,7 @@ func (w *world) definition(name string) *apiextensionsv1.CustomResourceDefinitio
 	return definition
 }
 
-// change changes a definition, though the webhooks publish to it meanwhile.
+// change changes a definition and retries, because the webhooks also write it.
 func (w *world) change(name string, change func(*apiextensionsv1.CustomResourceDefinition)) {
 	w.t.Helper()
 	w.Eventually(func() error {
@@ -160,7 +160,7 @@ func (w *world) changeStatus(name string, change func(*apiextensionsv1.CustomRes
 	}).Should(Succeed())
 }
 
-// want has an administrator want objects to be stored in a version.
+// want sets the desired storage version as an administrator does.
 func (w *world) want(version string) { w.annotate(crds.AnnotationStorageVersion, version) }
 
 func (w *world) annotate(key, value string) {
@@ -168,8 +168,8 @@ func (w *world) annotate(key, value string) {
 	w.change(dijobs, func(definition *apiextensionsv1.CustomResourceDefinition) { definition.Annotations[key] = value })
 }
 
-// waitServed waits until jobs that are created at a version are stored in another:
-// the API server learns of both by a watch of its own.
+// waitServed waits until jobs that are created at one version are stored in another. The API server
+// learns of both by its own watch.
 func (w *world) waitServed(at, stored string) {
 	w.t.Helper()
 	w.Eventually(func(g Gomega) {
@@ -180,7 +180,7 @@ func (w *world) waitServed(at, stored string) {
 	}).Should(Succeed())
 }
 
-// options are those of an operator that works on the tests' API server.
+// options returns the options of an operator for the tests' API server.
 func (w *world) options(api client.Client) storagemigration.Options {
 	metrics, err := storagemigration.NewMetrics(prometheus.NewRegistry())
 	w.Expect(err).NotTo(HaveOccurred())
@@ -193,8 +193,8 @@ func (w *world) options(api client.Client) storagemigration.Options {
 	}
 }
 
-// migrate takes steps until nothing is left to do, and returns an error at the
-// first that fails. The clock is moved to when there is something to do again.
+// migrate takes steps until the migration is complete, or returns the first error. It advances the
+// clock to the next step.
 func (w *world) migrate(api client.Client) error {
 	m := storagemigration.New(w.options(api))
 	for range 1000 {
@@ -233,7 +233,7 @@ func (w *world) record(resource string) migration.Record {
 	return record
 }
 
-// storedAs returns the version that an object is stored in, as etcd has it.
+// storedAs returns the version in which an object is stored in etcd.
 func (w *world) storedAs(resource, name string) string {
 	w.t.Helper()
 	value, err := w.etcd().Get(w.t.Context(), w.key(resource, name))
@@ -245,7 +245,7 @@ func (w *world) storedAs(resource, name string) string {
 	return stored.GroupVersionKind().Version
 }
 
-// store writes an object into etcd, past the API server.
+// store writes an object directly into etcd.
 func (w *world) store(resource, name string, object map[string]any) {
 	w.t.Helper()
 	content, err := json.Marshal(object)
@@ -259,7 +259,7 @@ func (w *world) key(resource, name string) string {
 
 func (*world) etcd() etcd.Store { return etcd.Store{URL: cluster.ControlPlane.Etcd.URL} }
 
-// object reads a manifest.
+// object parses a manifest.
 func (w *world) object(manifest string) *unstructured.Unstructured {
 	object := &unstructured.Unstructured{}
 	w.Expect(yaml.Unmarshal([]byte(manifest), &object.Object)).To(Succeed())
@@ -267,7 +267,7 @@ func (w *world) object(manifest string) *unstructured.Unstructured {
 	return object
 }
 
-// job returns a coordinator-led job as a manifest of a version has it.
+// job returns a coordinator-led job at a version.
 func (w *world) job(name, version string) *unstructured.Unstructured {
 	const template = `{metadata: {labels: {a: b}}, spec: {containers: [{name: di-container, image: di, command: [train]}]}}`
 	if version == "v1alpha1" {

@@ -20,21 +20,20 @@ import (
 )
 
 const (
-	// retries and retryDelay are how a deployed client meets connection errors,
-	// but that it waits for a second.
+	// retries and retryDelay configure how a client handles connection errors. A deployed client
+	// waits for a second instead.
 	retries    = 5
 	retryDelay = 50 * time.Millisecond
-	// callTime bounds a call; a server holds one for 30 s at most.
+	// callTime is the timeout of a call. A server delays an answer by at most 30 s.
 	callTime = time.Minute
 )
 
-// caller is a client in a pod, which calls from the pod's address and says the
-// pod's name.
+// caller is a client in a pod. It calls from the pod's address and sends the pod's name.
 type caller struct {
 	namespace, pod, address string
 }
 
-// answer is what a server says of one job.
+// answer is a server's answer about one job.
 type answer struct {
 	Collectors []string `json:"collectors"`
 	Learners   []string `json:"learners"`
@@ -44,7 +43,7 @@ func (a answer) urls() urls {
 	return urls{append([]string{}, a.Collectors...), append([]string{}, a.Learners...)}
 }
 
-// amount is what a request asks for of one task.
+// amount is the requested number and shape of replicas of one task.
 type amount struct {
 	Replicas int    `json:"replicas"`
 	CPUs     string `json:"cpus,omitempty"`
@@ -55,11 +54,11 @@ type amount struct {
 type request struct {
 	method, path string
 	body         any
-	// key is the Idempotency-Key, "" for none.
+	// key is the Idempotency-Key; "" for none.
 	key string
 }
 
-// statusError is an answer that ends a deployed client.
+// statusError is an answer that makes a deployed client exit.
 type statusError struct {
 	status int
 	body   string
@@ -69,8 +68,8 @@ func (e *statusError) Error() string {
 	return fmt.Sprintf("answered with status %d: %s", e.status, e.body)
 }
 
-// refusal returns an error if it is an answer that ends a deployed client, and
-// none where there was no answer.
+// refusal returns err if it is an answer that makes a deployed client exit, and nil if there was no
+// answer.
 func refusal(err error) error {
 	var status *statusError
 	if errors.As(err, &status) {
@@ -79,9 +78,8 @@ func refusal(err error) error {
 	return nil
 }
 
-// call calls one of the servers, and after a connection error another one, as
-// a Service leads a client to one that is there. It returns the server that
-// answered.
+// call calls one of the servers. After a connection error it calls another one, as a Service
+// directs a client to a ready server. It returns the server that answered.
 func (t *fixture) call(ctx context.Context, by caller, server int, asked request) (answer, int, error) {
 	body, err := json.Marshal(asked.body)
 	if err != nil {
@@ -102,7 +100,7 @@ func (t *fixture) call(ctx context.Context, by caller, server int, asked request
 	return answer{}, server, fmt.Errorf("%d attempts were in vain: %w", 1+retries, refused)
 }
 
-// send sends a request once, on a connection of its own, as deployed clients do.
+// send sends a request once over a new connection, as deployed clients do.
 func (t *fixture) send(ctx context.Context, by caller, url string, asked request, body []byte) (answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
@@ -110,7 +108,7 @@ func (t *fixture) send(ctx context.Context, by caller, url string, asked request
 	if err != nil {
 		return answer{}, err
 	}
-	// Nothing but the header by which a client names its request is sent.
+	// The only header is the one with the request's idempotency key.
 	if asked.key != "" {
 		sent.Header.Set("Idempotency-Key", asked.key)
 	}
@@ -137,7 +135,7 @@ func (t *fixture) send(ctx context.Context, by caller, url string, asked request
 	return envelope.Data, nil
 }
 
-// list asks one server, once, what its job has.
+// list requests the replicas of a job from one server, once.
 func (t *fixture) list(ctx context.Context, by caller, server int, parameter string) (answer, error) {
 	query := url.Values{"namespace": {by.namespace}, parameter: {by.pod}}
 	asked := request{method: http.MethodGet, path: "/v1alpha1/replicas?" + query.Encode()}
@@ -155,7 +153,7 @@ func pause(ctx context.Context, delay time.Duration) error {
 	}
 }
 
-// eventually tries until an attempt succeeds, and returns what the last failed with.
+// eventually retries until an attempt succeeds, and returns the last error at the timeout.
 func eventually(ctx context.Context, within time.Duration, attempt func(context.Context) error) error {
 	var last error
 	err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, within, true, func(ctx context.Context) (bool, error) {
@@ -175,7 +173,7 @@ func eventually(ctx context.Context, within time.Duration, attempt func(context.
 	return errors.Join(last, err)
 }
 
-// finalError is one that no waiting mends.
+// finalError is an error that a retry does not resolve.
 type finalError struct{ error }
 
 func (e *finalError) Unwrap() error { return e.error }

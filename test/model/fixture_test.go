@@ -29,25 +29,24 @@ import (
 const (
 	jobName    = "cartpole"
 	configName = "aggregator-config"
-	// patience is how long a job may take to reach the desired state, on a
-	// machine that has much else to do.
+	// patience is the timeout for a job to reach the desired state on a loaded machine.
 	patience = testkit.Patience
-	// recalled is how many rounds are printed when one fails.
+	// recalled is the number of rounds that are printed after a failure.
 	recalled = 4
 )
 
-// endpoint is a di-server and where clients reach it.
+// endpoint is a di-server and its address for clients.
 type endpoint struct {
 	*program
 	at *proxy.Proxy
 }
 
-// fixture is one job, the programs that work for it, and its model.
+// fixture is one job, the programs that reconcile and serve it, and its model.
 type fixture struct {
 	api       *cluster
 	namespace string
-	// random makes the choices of a round; it follows from seed and round, so
-	// that a round goes alike whatever came of the choices before it.
+	// random makes the choices of a round. It is derived from seed and round, so that a round does
+	// not depend on the results of earlier choices.
 	seed   uint64
 	random *rand.Rand
 	model  *model
@@ -58,11 +57,11 @@ type fixture struct {
 	// coordinator is the coordinator's container.
 	coordinator caller
 	poller      *poller
-	// asked counts the requests for replicas, which tells them apart.
+	// asked counts the requests for replicas. The count makes each request unique.
 	asked int
-	// reported are what was reported as failed, by its words.
+	// reported contains the bodies of failure reports.
 	reported map[string]bool
-	// endangered is set while a server is to end in a round.
+	// endangered is set while a server will end in a round.
 	endangered bool
 
 	// played counts the operations.
@@ -73,11 +72,11 @@ type fixture struct {
 	mutex   sync.Mutex
 	faults  []error
 	history [][]string
-	// replied are the URLs in answers of a round.
+	// replied are the URLs in the answers of a round.
 	replied []string
 }
 
-// newFixture submits a job and starts what works for it.
+// newFixture submits a job and starts the programs for it.
 func newFixture(ctx context.Context, api *cluster, number int, seed uint64) (*fixture, error) {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: fmt.Sprintf("model-%d-", number)}}
 	if err := api.client.Create(ctx, namespace); err != nil {
@@ -105,7 +104,7 @@ func newFixture(ctx context.Context, api *cluster, number int, seed uint64) (*fi
 	return t, t.submit(ctx)
 }
 
-// submit makes the job as a user does.
+// submit creates the job as a user does.
 func (t *fixture) submit(ctx context.Context) error {
 	template := func(policy, port string) v2alpha1.RawObject {
 		return v2alpha1.RawObject{JSON: apiextensionsv1.JSON{Raw: fmt.Appendf(nil,
@@ -128,7 +127,7 @@ func (t *fixture) submit(ctx context.Context) error {
 	return nil
 }
 
-// fail notes what went wrong beside the rounds.
+// fail records an error from outside the rounds.
 func (t *fixture) fail(err error) {
 	t.mutex.Lock()
 	defer t.mutex.Unlock()
@@ -137,8 +136,7 @@ func (t *fixture) fail(err error) {
 	}
 }
 
-// wait waits until all that works for the job has ended, and returns what went
-// wrong with it.
+// wait waits until all programs of the job have exited and returns their errors.
 func (t *fixture) wait() error {
 	t.group.Wait()
 	t.mutex.Lock()
@@ -154,7 +152,7 @@ func (t *fixture) logf(format string, arguments ...any) {
 	t.history[last] = append(t.history[last], fmt.Sprintf(format, arguments...))
 }
 
-// tail is the history of the last rounds.
+// tail returns the history of the last rounds.
 func (t *fixture) tail() string {
 	var lines []string
 	for _, round := range t.history[max(0, len(t.history)-recalled):] {
@@ -163,7 +161,7 @@ func (t *fixture) tail() string {
 	return strings.Join(lines, "\n")
 }
 
-// play plays the rounds, and ends the job.
+// play runs the rounds and finishes the job.
 func (t *fixture) play(ctx context.Context, rounds int) error {
 	if err := t.settle(ctx); err != nil {
 		return fmt.Errorf("the job does not start: %w", err)
@@ -177,8 +175,7 @@ func (t *fixture) play(ctx context.Context, rounds int) error {
 	return t.finish(ctx)
 }
 
-// round plays one operation, while something may disturb it, and waits until the
-// job matches the model.
+// round runs one operation, possibly with a disturbance, and waits until the job matches the model.
 func (t *fixture) round(ctx context.Context, number int) error {
 	before := t.model.listed().all()
 	t.replied = nil
@@ -204,8 +201,8 @@ func (t *fixture) round(ctx context.Context, number int) error {
 	return round{before, after, t.replied}.check(sightings)
 }
 
-// settle waits until the job is what the model says, and completes the model
-// by the names that no client knows yet.
+// settle waits until the job matches the model. It adds to the model the pod names that no client
+// knows yet.
 func (t *fixture) settle(ctx context.Context) error {
 	return eventually(ctx, patience, func(ctx context.Context) error {
 		found, err := t.read(ctx)
@@ -239,8 +236,7 @@ func difference(want, got view) string {
 	return cmp.Diff(want, got, cmpopts.EquateEmpty())
 }
 
-// ask completes the view by what the servers tell the coordinator and the
-// aggregators.
+// ask adds to the view what the servers answer to the coordinator and the aggregators.
 func (t *fixture) ask(ctx context.Context, found *state, m *model, got *view) error {
 	for server := range t.servers {
 		replied, err := t.listFinally(ctx, t.coordinator, server, coordinator)
@@ -264,7 +260,7 @@ func (t *fixture) ask(ctx context.Context, found *state, m *model, got *view) er
 	return nil
 }
 
-// listFinally asks a server; an error status is one that no waiting mends.
+// listFinally lists from a server. It does not retry after an error status.
 func (t *fixture) listFinally(ctx context.Context, by caller, server int, parameter string) (answer, error) {
 	replied, err := t.list(ctx, by, server, parameter)
 	if refusal(err) != nil {
@@ -282,7 +278,7 @@ func (t *fixture) callerIn(found *state, pod string) caller {
 	return by
 }
 
-// summary says how often what was played.
+// summary returns how often each operation was played.
 func (t *fixture) summary() string {
 	var starts []string
 	for _, one := range []*program{t.operator, t.servers[0].program, t.servers[1].program} {
@@ -292,7 +288,7 @@ func (t *fixture) summary() string {
 	return fmt.Sprintf("moves: %v; processes: %s; pods: %d", t.played, strings.Join(starts, ", "), len(t.machines.uids))
 }
 
-// finish lets the coordinator succeed: what the job has left is cleaned up.
+// finish lets the coordinator succeed. The operator then cleans up the job.
 func (t *fixture) finish(ctx context.Context) error {
 	t.history = append(t.history, []string{"the coordinator succeeds"})
 	found, err := t.read(ctx)

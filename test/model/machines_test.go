@@ -22,14 +22,12 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
-// machines stand in for scheduler, kubelets, node lifecycle controller and pod
-// garbage collector, which envtest has not: they bind pods to nodes, run them
-// at addresses of this machine, and end those that are deleted. A machine may
-// be lost, and comes back empty.
+// machines replace scheduler, kubelets, node lifecycle controller and pod garbage collector, which
+// envtest does not have. They bind pods to nodes, run them at addresses of this machine, and end
+// deleted pods. A node may be lost and comes back empty.
 //
-// Nothing stands in for the garbage collector of owners. While a job lives it
-// has nothing to do, as all that a job has is owned by the job: a DDP learner,
-// too, which its aggregator owns besides.
+// Nothing replaces the garbage collector of owners. It has no work while a job exists because the
+// job owns all its objects. A DDP learner is also owned by its aggregator.
 type machines struct {
 	api       *cluster
 	namespace string
@@ -37,11 +35,11 @@ type machines struct {
 	network int
 
 	mutex sync.Mutex
-	// down are the nodes that are lost.
+	// down are the lost nodes.
 	down map[string]bool
-	// uids are those of all pods that ever were, by name.
+	// uids are the UIDs of all pods that ever existed, by name.
 	uids map[string]types.UID
-	// reused says which names were given twice.
+	// reused is an error that lists the names that were used twice.
 	reused  error
 	pods    int
 	address int
@@ -50,7 +48,7 @@ type machines struct {
 // nodeNames are the nodes that pods are bound to in turn.
 func nodeNames() []string { return []string{"node-a", "node-b"} }
 
-// run tends the pods until the context ends.
+// run processes the pods until the context ends.
 func (m *machines) run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		changes, err := m.api.client.Watch(ctx, &corev1.PodList{}, client.InNamespace(m.namespace))
@@ -64,7 +62,7 @@ func (m *machines) run(ctx context.Context) error {
 	return nil
 }
 
-// follow tends pods as they change, until the watch or the context ends.
+// follow processes pod events until the watch or the context ends.
 func (m *machines) follow(ctx context.Context, changes watch.Interface) {
 	stop := context.AfterFunc(ctx, changes.Stop)
 	defer stop()
@@ -76,7 +74,7 @@ func (m *machines) follow(ctx context.Context, changes watch.Interface) {
 	}
 }
 
-// record notes the pod that has a name, which no other may have after it.
+// record records the pod with a name. No later pod may have the same name.
 func (m *machines) record(pod *corev1.Pod) {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
@@ -87,14 +85,14 @@ func (m *machines) record(pod *corev1.Pod) {
 	}
 }
 
-// fault says which names were given twice.
+// fault returns an error for names that were used twice.
 func (m *machines) fault() error {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
 	return m.reused
 }
 
-// sync brings a pod a step on. A conflict is followed by another event.
+// sync advances a pod by one step. A conflict is followed by another event.
 func (m *machines) sync(ctx context.Context, pod *corev1.Pod) {
 	switch {
 	case m.isDown(pod.Spec.NodeName):
@@ -154,14 +152,14 @@ func (m *machines) setDown(node string, down bool) {
 	m.down[node] = down
 }
 
-// loss is a way to lose a pod.
+// loss is one way to lose a pod.
 type loss struct {
 	name string
 	do   func(*machines, context.Context, *corev1.Pod) error
 }
 
-// losses are the ways in which a single pod is lost. Those that may befall a
-// coordinator, whose failure ends the job, come first.
+// losses are the ways to lose a single pod. The ways that also apply to a coordinator, whose
+// failure ends the job, come first.
 func losses() []loss {
 	return []loss{
 		{"deleted by hand", (*machines).remove},
@@ -186,8 +184,8 @@ func (m *machines) evict(ctx context.Context, pod *corev1.Pod) error {
 	return client.IgnoreNotFound(m.api.client.SubResource("eviction").Create(ctx, pod, &policyv1.Eviction{}))
 }
 
-// evictByKubelet ends a pod as a kubelet does on a node that runs out of memory: the
-// pod stays, and its phase is Failed.
+// evictByKubelet evicts a pod as a kubelet does on a node that runs out of memory: the pod remains,
+// and its phase is Failed.
 func (m *machines) evictByKubelet(ctx context.Context, pod *corev1.Pod) error {
 	return m.change(ctx, pod, func(status *corev1.PodStatus) {
 		end(status, 137)
@@ -196,13 +194,13 @@ func (m *machines) evictByKubelet(ctx context.Context, pod *corev1.Pod) error {
 	})
 }
 
-// fail ends a pod by its own fault, some time ago: one that fails again is
-// made again only after a while.
+// fail makes a pod fail by its own program, some time ago. A pod that fails again is recreated only
+// after a backoff.
 func (m *machines) fail(ctx context.Context, pod *corev1.Pod) error {
 	return m.change(ctx, pod, func(status *corev1.PodStatus) { end(status, 1) })
 }
 
-// crash lets a pod's container start again in place, as a kubelet does.
+// crash restarts a pod's container in place, as a kubelet does.
 func (m *machines) crash(ctx context.Context, pod *corev1.Pod) error {
 	return m.change(ctx, pod, func(status *corev1.PodStatus) {
 		if len(status.ContainerStatuses) > 0 {
@@ -211,7 +209,7 @@ func (m *machines) crash(ctx context.Context, pod *corev1.Pod) error {
 	})
 }
 
-// succeed ends a pod that has done its work.
+// succeed finishes a pod successfully.
 func (m *machines) succeed(ctx context.Context, pod *corev1.Pod) error {
 	return m.change(ctx, pod, func(status *corev1.PodStatus) {
 		end(status, 0)
@@ -219,7 +217,7 @@ func (m *machines) succeed(ctx context.Context, pod *corev1.Pod) error {
 	})
 }
 
-// collect removes a pod of a lost node as the pod garbage collector does.
+// collect deletes a pod of a lost node as the pod garbage collector does.
 func (m *machines) collect(ctx context.Context, pod *corev1.Pod) error {
 	err := m.change(ctx, pod, func(status *corev1.PodStatus) {
 		status.Phase = corev1.PodFailed
@@ -228,15 +226,15 @@ func (m *machines) collect(ctx context.Context, pod *corev1.Pod) error {
 	return errors.Join(err, m.destroy(ctx, pod))
 }
 
-// taint evicts a pod of a lost node as the node lifecycle controller does; as
-// no kubelet confirms it, the pod goes on being deleted until it is collected.
+// taint evicts a pod of a lost node as the node lifecycle controller does. No kubelet confirms the
+// deletion, so the pod is terminating until it is collected.
 func (m *machines) taint(ctx context.Context, pod *corev1.Pod) error {
 	err := m.change(ctx, pod, func(status *corev1.PodStatus) { disrupt(status, "DeletionByTaintManager") })
 	return errors.Join(err, m.remove(ctx, pod))
 }
 
-// loseNode loses a node: each of its pods is taken from it in one of the ways
-// that a cluster has, and the node comes back.
+// loseNode loses a node. Each of its pods is removed in one of the ways that a cluster has, and the
+// node comes back.
 func (m *machines) loseNode(ctx context.Context, pods []*corev1.Pod, ways []loss) error {
 	var faults []error
 	for _, way := range ways {
@@ -247,8 +245,7 @@ func (m *machines) loseNode(ctx context.Context, pods []*corev1.Pod, ways []loss
 	return errors.Join(faults...)
 }
 
-// nodeLosses are the ways in which the pods of a node are lost, each in the
-// steps that come after another.
+// nodeLosses are the ways to lose the pods of a node. Each consists of consecutive steps.
 func nodeLosses() [][]loss {
 	collect := loss{"collected", (*machines).collect}
 	return [][]loss{
@@ -258,7 +255,7 @@ func nodeLosses() [][]loss {
 	}
 }
 
-// comeBack makes a lost node sync its pods again.
+// comeBack makes a lost node process its pods again.
 func (m *machines) comeBack(ctx context.Context, node string) error {
 	m.setDown(node, false)
 	var list corev1.PodList
@@ -273,7 +270,7 @@ func (m *machines) comeBack(ctx context.Context, node string) error {
 	return nil
 }
 
-// change changes a pod's status, if it is still there.
+// change changes a pod's status, if the pod still exists.
 func (m *machines) change(ctx context.Context, pod *corev1.Pod, change func(*corev1.PodStatus)) error {
 	for {
 		var current corev1.Pod

@@ -16,17 +16,17 @@ const (
 	aggregator  = "aggregator"
 	coordinator = "coordinator"
 
-	// nodeGPUs are the GPUs of each node.
+	// nodeGPUs is the number of GPUs of each node.
 	nodeGPUs = 8
 )
 
-// ports are what each role serves on, by the templates of the jobs.
+// ports are the ports that the roles serve in the templates of the jobs.
 var ports = map[string]int{collector: 22270, learner: 22271, ddpLearner: 22271, aggregator: 22280}
 
-// shape is what was asked for of a replica.
+// shape is the request for a replica.
 type shape struct {
 	task string
-	// milliCPUs tell the replicas of one request from those of another.
+	// milliCPUs distinguishes the replicas of different requests.
 	milliCPUs int64
 	gpus      int32
 }
@@ -35,7 +35,7 @@ func (s shape) isUnit() bool {
 	return s.task == learner && s.gpus > 1
 }
 
-// role is that of the pod whose URL is listed.
+// role returns the role of the pod whose URL is listed.
 func (s shape) role() string {
 	if s.isUnit() {
 		return aggregator
@@ -43,7 +43,7 @@ func (s shape) role() string {
 	return s.task
 }
 
-// cut returns the GPUs of each DDP learner pod.
+// cut returns the number of GPUs of each DDP learner pod.
 func (s shape) cut() []int32 {
 	if !s.isUnit() {
 		return nil
@@ -55,22 +55,21 @@ func (s shape) cut() []int32 {
 	return cut
 }
 
-// replica is one that the job is meant to have.
+// replica is a desired replica of the job.
 type replica struct {
 	shape
-	// born is the name of its first pod, by which its slot is found; slot is
-	// its identity in the cluster, "" while it is not known.
+	// born is the name of the replica's first pod, which identifies its slot. slot is its identity
+	// in the cluster; "" while unknown.
 	born, slot string
-	// url is that of its running pod; "" while the name of the pod that replaces
-	// the last one is not known to a client.
+	// url is the URL of the running pod; "" while no client knows the name of the replacement pod.
 	url string
-	// learners are the DDP learner pods of a unit, in rank order, as far as known.
+	// learners are the known DDP learner pods of a unit, in rank order.
 	learners []string
-	// lost are URLs of lost pods that are still listed.
+	// lost are URLs of lost pods that are still advertised.
 	lost []string
 }
 
-// pods are the names of the replica's running pods.
+// pods returns the names of the replica's running pods.
 func (r *replica) pods() []string {
 	if r.url == "" {
 		return nil
@@ -78,20 +77,20 @@ func (r *replica) pods() []string {
 	return append([]string{podOf(r.url)}, r.learners...)
 }
 
-// stray is the URL of a lost pod of a replica that was removed later.
+// stray is the URL of a lost pod whose replica was removed later.
 type stray struct{ task, url string }
 
 // model is the desired state of a job, and the expected answers to its coordinator.
 type model struct {
-	// replicas are the wanted ones, oldest first.
+	// replicas are the desired replicas, oldest first.
 	replicas []*replica
 	strays   []stray
-	// container counts the containers of the coordinator; asker is the one that
-	// asked for replicas last, 0 where it is not known.
+	// container counts the containers of the coordinator. asker is the container that requested
+	// replicas last; 0 if unknown.
 	container, asker int
-	// used are all pod names that replicas ever had.
+	// used are the names of all pods that replicas ever had.
 	used map[string]bool
-	// settled is how many of the replicas, the oldest, are in a known order.
+	// settled is how many of the oldest replicas are in a known order.
 	settled int
 }
 
@@ -127,7 +126,7 @@ func (m *model) of(task string) []*replica {
 	return found
 }
 
-// use claims a name, which no pod may have had before.
+// use claims a name. No earlier pod may have had it.
 func (m *model) use(name string) error {
 	if m.used[name] {
 		return fmt.Errorf("the name %s was used before", name)
@@ -136,7 +135,7 @@ func (m *model) use(name string) error {
 	return nil
 }
 
-// add adds replicas with the URLs that were answered.
+// add adds replicas with the URLs of an answer.
 func (m *model) add(what shape, urls []string) error {
 	for _, url := range urls {
 		if err := m.use(podOf(url)); err != nil {
@@ -148,13 +147,13 @@ func (m *model) add(what shape, urls []string) error {
 	return nil
 }
 
-// isComplete reports whether the next request for replicas is the first of a
-// restarted coordinator, which gets only what is missing.
+// isComplete reports whether the next request for replicas is the first of a restarted coordinator.
+// It gets only the replicas that are missing.
 func (m *model) isComplete() bool {
 	return m.asker != 0 && m.asker != m.container
 }
 
-// forget lets no lost URL be listed.
+// forget stops advertising all lost URLs.
 func (m *model) forget() {
 	m.strays = nil
 	for _, one := range m.replicas {
@@ -162,8 +161,8 @@ func (m *model) forget() {
 	}
 }
 
-// remove takes replicas off the list, the newest first and of learners the
-// plain ones first, and returns them.
+// remove removes replicas from the list and returns them. It removes the newest first, and learners
+// without DDP before units.
 func (m *model) remove(task string, count int) []*replica {
 	var removed []*replica
 	for _, units := range []bool{false, true} {
@@ -183,9 +182,8 @@ func (m *model) remove(task string, count int) []*replica {
 	return removed
 }
 
-// report replaces each replica that has a running pod of a name, once, lists
-// lost pods of a name no longer, and returns the replicas concerned, and which
-// of them got a new name.
+// report replaces, once, each replica with a running pod of a given name, and stops advertising
+// lost pods of a given name. It returns these replicas and reports which of them got a new name.
 func (m *model) report(names []string) (concerned []*replica, replaced map[*replica]bool) {
 	named := func(url string) bool { return slices.Contains(names, podOf(url)) }
 	replaced = map[*replica]bool{}
@@ -214,8 +212,8 @@ func (m *model) lose(pods []string) {
 	}
 }
 
-// rebuild is what remains when the list was recreated from the pods: who has
-// replicas asked for them.
+// rebuild models a list that was recreated from the pods: it no longer records which coordinator
+// container requested replicas.
 func (m *model) rebuild() {
 	m.forget()
 	m.asker, m.settled = 0, 0
@@ -260,7 +258,7 @@ func (u urls) all() []string {
 	return slices.Concat(u.Collectors, u.Learners)
 }
 
-// podOf returns the pod of a URL.
+// podOf returns the name of a URL's pod.
 func podOf(url string) string {
 	pod, _, _ := strings.Cut(url, ".")
 	return pod

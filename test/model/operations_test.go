@@ -17,17 +17,17 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
 
-// size is how many replicas a job may have before it gets no more.
+// size is the maximum number of replicas of a job.
 const size = 8
 
-// operation is a failure of something, or a request of the coordinator.
+// operation is a failure, or a request of the coordinator.
 type operation struct {
 	name string
-	// weight is how often it is chosen, beside the others.
+	// weight is the relative probability of the operation.
 	weight int
-	// possible reports whether it can be played now; nil for always.
+	// possible reports whether the operation can be played now; nil for always.
 	possible func(*fixture) bool
-	// waits tells that it waits for the operator, which then must not be kept down.
+	// waits is set if the operation waits for the operator, which must then not be kept down.
 	waits bool
 	play  func(*fixture, context.Context) error
 }
@@ -55,7 +55,7 @@ func operations() []operation {
 	}
 }
 
-// choose chooses an operation that is possible.
+// choose returns a random operation that is possible.
 func (t *fixture) choose() operation {
 	var possible []operation
 	total := 0
@@ -74,7 +74,7 @@ func (t *fixture) choose() operation {
 	return possible[0]
 }
 
-// some chooses between one and so many of a list, or all there are.
+// some returns between one and most random elements of a list, or all if there are fewer.
 func some[T any](t *fixture, list []T, most int) []T {
 	list = slices.Clone(list)
 	t.random.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
@@ -88,7 +88,7 @@ func (t *fixture) hasLost() bool { return len(t.lostPods()) > 0 }
 
 func (t *fixture) hasUnit() bool { return slices.ContainsFunc(t.model.replicas, (*replica).isUnit) }
 
-// lostPods are the lost pods that are still listed.
+// lostPods returns the lost pods that are still advertised.
 func (t *fixture) lostPods() []string {
 	var found []string
 	for _, one := range t.model.replicas {
@@ -102,7 +102,7 @@ func (t *fixture) lostPods() []string {
 	return found
 }
 
-// heads are the pods of replicas whose URLs are listed.
+// heads returns the pods whose URLs are advertised.
 func (t *fixture) heads() []string {
 	var found []string
 	for _, one := range t.model.replicas {
@@ -111,7 +111,7 @@ func (t *fixture) heads() []string {
 	return found
 }
 
-// allPods are all pods of replicas.
+// allPods returns all pods of replicas.
 func (t *fixture) allPods() []string {
 	var found []string
 	for _, one := range t.model.replicas {
@@ -120,7 +120,7 @@ func (t *fixture) allPods() []string {
 	return found
 }
 
-// gonePods are the pods that were replaced or removed and are not listed.
+// gonePods returns the pods that were replaced or removed and are not advertised.
 func (t *fixture) gonePods() []string {
 	known := slices.Concat(t.allPods(), t.lostPods())
 	var gone []string
@@ -144,7 +144,7 @@ func (t *fixture) removeSome(ctx context.Context) error {
 	return t.delete(ctx, collectors, learners)
 }
 
-// reportSome reports running pods, and among them twice, gone and lost ones.
+// reportSome reports running pods, some of them twice, and pods that are gone or lost.
 func (t *fixture) reportSome(ctx context.Context) error {
 	pods := some(t, t.allPods(), 3)
 	if t.random.IntN(2) == 0 {
@@ -178,7 +178,7 @@ func (t *fixture) reportUnit(ctx context.Context) error {
 	return t.reportLearners(ctx, unit, append(pods, some(t, pods, 1)...))
 }
 
-// losePods loses pods in any ways at once.
+// losePods loses several pods at once in random ways.
 func (t *fixture) losePods(ctx context.Context) error {
 	pods := some(t, t.allPods(), 3)
 	if err := t.lose(ctx, pods, losses()); err != nil {
@@ -188,7 +188,7 @@ func (t *fixture) losePods(ctx context.Context) error {
 	return nil
 }
 
-// lose loses pods at once, each in one of the ways.
+// lose loses pods at once, each in one of the given ways.
 func (t *fixture) lose(ctx context.Context, pods []string, ways []loss) error {
 	found, err := t.read(ctx)
 	if err != nil {
@@ -227,7 +227,7 @@ func (t *fixture) loseAndReport(ctx context.Context) error {
 	return t.acceptReport(pods, replied)
 }
 
-// loseNode loses a node, and with it maybe the coordinator.
+// loseNode loses a node, possibly that of the coordinator.
 func (t *fixture) loseNode(ctx context.Context) error {
 	node := nodeNames()[t.random.IntN(len(nodeNames()))]
 	ways := nodeLosses()[t.random.IntN(len(nodeLosses()))]
@@ -277,7 +277,7 @@ func (t *fixture) crashSome(ctx context.Context) error {
 	return t.lose(ctx, some(t, t.allPods(), 2), []loss{{"restarted in place", (*machines).crash}})
 }
 
-// stopPolling lets the coordinator ask nothing more in this round.
+// stopPolling stops the coordinator's requests for this round.
 func (t *fixture) stopPolling() error {
 	_, err := t.poller.finish()
 	return err
@@ -303,7 +303,7 @@ func (t *fixture) loseCoordinator(ctx context.Context) error {
 	return t.startAgain(ctx)
 }
 
-// startAgain waits for a new coordinator, which asks for what it wants.
+// startAgain waits for a new coordinator, which requests its replicas.
 func (t *fixture) startAgain(ctx context.Context) error {
 	if err := t.settle(ctx); err != nil {
 		return err
@@ -311,7 +311,7 @@ func (t *fixture) startAgain(ctx context.Context) error {
 	return t.firstRequest(ctx)
 }
 
-// firstRequest is that of a coordinator's new container.
+// firstRequest sends the first request of a coordinator's new container.
 func (t *fixture) firstRequest(ctx context.Context) error {
 	t.model.container++
 	around := func(task string) int { return max(0, len(t.model.of(task))+t.random.IntN(4)-2) }
@@ -319,8 +319,8 @@ func (t *fixture) firstRequest(ctx context.Context) error {
 	return err
 }
 
-// deleteMembership deletes the list by hand; the coordinator may ask for more
-// before it is made again.
+// deleteMembership deletes the list by hand. The coordinator may request more replicas before the
+// list is recreated.
 func (t *fixture) deleteMembership(ctx context.Context) error {
 	list := &v2alpha1.Membership{ObjectMeta: metav1.ObjectMeta{Namespace: t.namespace, Name: jobName}}
 	if err := t.api.client.Delete(ctx, list); err != nil {
@@ -331,13 +331,13 @@ func (t *fixture) deleteMembership(ctx context.Context) error {
 		return nil
 	}
 	_, err := t.post(ctx, t.someDemand(), "")
-	// The replicas before are in any order.
+	// The order of the existing replicas is unknown.
 	t.model.settled = 0
 	return err
 }
 
-// askAgain sends a request twice, which is done once; after a removal it is
-// meant.
+// askAgain sends a request twice. di-server executes a repeat once; after a removal it executes the
+// request again.
 func (t *fixture) askAgain(ctx context.Context) error {
 	asked, key := t.someDemand(), ""
 	if t.random.IntN(3) == 0 {
@@ -364,7 +364,7 @@ func (t *fixture) askAgain(ctx context.Context) error {
 	return err
 }
 
-// askAtOnce sends several requests to both servers at once, and a report.
+// askAtOnce sends several requests and a failure report to both servers concurrently.
 func (t *fixture) askAtOnce(ctx context.Context) error {
 	asked := make([]demand, 2+t.random.IntN(2))
 	replied := make([][]urls, len(asked))
@@ -406,9 +406,9 @@ func (t *fixture) askAtOnce(ctx context.Context) error {
 	return nil
 }
 
-// addAndLose loses some of the new replicas as soon as they run and can be
-// reached. Until a pod has its Service no client reaches it, and an operator that ends
-// then may make another pod of the same name.
+// addAndLose loses some of the new replicas once they run and can be reached. No client reaches a
+// pod that has no Service yet, and an operator that restarts then may create another pod with the
+// same name.
 func (t *fixture) addAndLose(ctx context.Context) error {
 	replied, err := t.post(ctx, t.someDemand(), "")
 	if err != nil {
@@ -443,13 +443,13 @@ func (t *fixture) addAndLose(ctx context.Context) error {
 	return nil
 }
 
-// disturbance is a failure of a program during an operation.
+// disturbance is the end of a program during an operation.
 type disturbance struct {
 	name          string
 	begin, finish func()
 }
 
-// disturb chooses what disturbs an operation.
+// disturb chooses the disturbance of an operation.
 func (t *fixture) disturb(played operation) disturbance {
 	nothing := disturbance{"undisturbed", func() {}, func() {}}
 	t.endangered = false
@@ -480,7 +480,7 @@ func (t *fixture) terminate(one *program) {
 	}
 }
 
-// endProgram ends a program at one of its writes, else after the operation or not at all.
+// endProgram ends a program at one of its writes, after the operation, or not at all.
 func (t *fixture) endProgram(one *program, write int) disturbance {
 	reaches, anyway := t.random.IntN(2) == 0, t.random.IntN(2) == 0
 	var current *process
@@ -494,7 +494,7 @@ func (t *fixture) endProgram(one *program, write int) disturbance {
 			if anyway {
 				current.end()
 			}
-			// A plan that came to nothing is for this round only.
+			// A plan that did not take effect applies to this round only.
 			current.endAt(-1, false)
 		},
 	}

@@ -12,17 +12,17 @@ import (
 	"time"
 )
 
-// pollInterval is how often a coordinator asks; a deployed one asks every second.
+// pollInterval is the interval of a coordinator's requests; a deployed coordinator polls every
+// second.
 const pollInterval = 50 * time.Millisecond
 
-// sighting is a list that a server gave to the coordinator, and which of its
-// processes it was.
+// sighting is a list that a server returned to the coordinator, with the server's process.
 type sighting struct {
 	server, start int
 	seen          []string
 }
 
-// poller is a coordinator that asks each server all the time what its job has.
+// poller is a coordinator that polls the job's replicas from each server.
 type poller struct {
 	stop  func()
 	group sync.WaitGroup
@@ -32,7 +32,7 @@ type poller struct {
 	fault     error
 }
 
-// startPolling starts to ask in the name of the coordinator.
+// startPolling starts to poll as the coordinator.
 func (t *fixture) startPolling(ctx context.Context) {
 	ctx, stop := context.WithCancel(ctx)
 	t.poller = &poller{stop: stop}
@@ -47,7 +47,7 @@ func (t *fixture) startPolling(ctx context.Context) {
 	}
 }
 
-// poll asks a server once. What fails before there is an answer is no fault.
+// poll polls a server once. An error before an answer is not a failure.
 func (t *fixture) poll(ctx context.Context, by caller, server int) (sighting, error) {
 	_, start := t.servers[server].running()
 	replied, err := t.list(ctx, by, server, coordinator)
@@ -66,24 +66,24 @@ func (p *poller) note(one sighting, err error) {
 	}
 }
 
-// finish stops to ask and returns the answers.
+// finish stops polling and returns the answers.
 func (p *poller) finish() ([]sighting, error) {
 	p.stop()
 	p.group.Wait()
 	return p.sightings, p.fault
 }
 
-// round is what may be answered to the coordinator during a round.
+// round describes the valid answers to the coordinator during a round.
 type round struct {
-	// before and after are what is listed before and after it.
+	// before and after are the lists before and after the round.
 	before, after []string
-	// replied are the URLs in answers of the round.
+	// replied are the URLs in the round's answers to writes.
 	replied []string
 }
 
-// check returns what is wrong with the answers to the coordinator: what is listed
-// before and after a round must be listed all the time, what comes must not go
-// again, and nothing else may be listed.
+// check returns an error for invalid answers to the coordinator. URLs listed before and after a
+// round must be listed all the time. A new URL must not disappear again. No other URL may be
+// listed.
 func (r round) check(sightings []sighting) error {
 	type process struct{ server, start int }
 	known := map[process]map[string]bool{}

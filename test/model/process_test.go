@@ -12,22 +12,22 @@ import (
 
 var errEnded = errors.New("the process has ended")
 
-// process is one process of a program. It ends on request, or at one of its writes,
-// which has reached the API server or not. After that each of its requests to the API
-// server fails, and its answers do not reach clients.
+// process is one process of a program. It ends on request, or at one of its writes, which reaches
+// the API server or does not. Afterwards each of its requests to the API server fails, and clients
+// do not receive its answers.
 type process struct {
-	// cut keeps answers from clients.
+	// cut stops answers to clients.
 	cut func()
-	// stop lets the process's goroutines end.
+	// stop ends the process's goroutines.
 	stop func()
 
 	mutex sync.Mutex
-	// left is how many writes are left; negative where none is the last.
+	// left is the number of remaining writes; negative if unlimited.
 	left int
 	// reaches reports whether the last write reaches the API server.
 	reaches bool
 	over    bool
-	// terminating is set when the process must stop after it has finished its requests.
+	// terminating is set when the process must stop after its requests in flight.
 	terminating bool
 }
 
@@ -54,7 +54,7 @@ func (l *process) end() {
 	l.stop()
 }
 
-// terminate asks the process to stop as a rolling update does.
+// terminate requests the process to stop, as a rolling update does.
 func (l *process) terminate() {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
@@ -68,15 +68,15 @@ func (l *process) isOver() bool {
 	return l.over
 }
 
-// isExpected reports whether the process was to end.
+// isExpected reports whether the test ended the process.
 func (l *process) isExpected() bool {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
 	return l.over || l.terminating
 }
 
-// isLast counts a write, and reports whether it is the last one and whether it
-// reaches the API server.
+// isLast counts a write. It reports whether the write is the last one and whether it reaches the
+// API server.
 func (l *process) isLast() (last, reaches bool) {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
@@ -86,7 +86,7 @@ func (l *process) isLast() (last, reaches bool) {
 	return l.left == 0, l.reaches
 }
 
-// wrap makes a transport one of the process.
+// wrap returns a transport that belongs to the process.
 func (l *process) wrap(next http.RoundTripper) http.RoundTripper {
 	return &transport{process: l, next: next}
 }
@@ -113,8 +113,7 @@ func (t *transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// lastWrite does the last write, or not, and ends the process before it knows
-// what came of it.
+// lastWrite does the last write, or drops it, and ends the process before it receives the result.
 func (t *transport) lastWrite(request *http.Request, reaches bool) error {
 	if !reaches {
 		t.process.end()
@@ -139,8 +138,7 @@ func closeBody(response *http.Response) error {
 	return response.Body.Close()
 }
 
-// isWrite reports whether a request changes what a job has. Events only tell of
-// it, and reviews only ask.
+// isWrite reports whether a request changes the objects of a job. Events and reviews do not.
 func isWrite(request *http.Request) bool {
 	if request.Method == http.MethodGet || request.Method == http.MethodHead {
 		return false

@@ -32,22 +32,21 @@ import (
 )
 
 const (
-	// drain is how long removed replicas live on in these jobs.
+	// drain is the drain time of removed replicas in these jobs.
 	drain = 200 * time.Millisecond
-	// stopTime bounds how long a process that was ended takes to let go.
+	// stopTime is the timeout for an ended process to release its resources.
 	stopTime = 5 * time.Second
 )
 
-// program is a process that is started again whenever it has ended, with
-// nothing but what the API server has.
+// program is a process that restarts whenever it has ended. Only state in the API server survives.
 type program struct {
 	name string
 	// start runs a process until it ends.
 	start func(context.Context, *process) error
-	// cut keeps the answers of a process that ends from its clients.
+	// cut stops the answers of an ending process to its clients.
 	cut func()
 
-	// held is locked while the program is not to be started.
+	// held is locked while the program must not start.
 	held sync.Mutex
 
 	mutex   sync.Mutex
@@ -90,7 +89,7 @@ func (p *program) kill() {
 	}
 }
 
-// newOperator is the operator on the jobs of one namespace.
+// newOperator returns the operator for the jobs of one namespace.
 func newOperator(api *cluster, namespace string) *program {
 	start := func(ctx context.Context, process *process) error {
 		mgr, err := newManager(api, namespace, process, controllers.CacheOptions(), api.log)
@@ -111,7 +110,7 @@ func newOperator(api *cluster, namespace string) *program {
 
 var servingAt = regexp.MustCompile(`"Serving" "address"="([^"]+)"`)
 
-// newServer is a di-server that clients reach by the proxy.
+// newServer returns a di-server that clients reach through the proxy.
 func newServer(api *cluster, namespace string, number int, at *proxy.Proxy) *program {
 	start := func(ctx context.Context, process *process) error {
 		defer at.Lead()
@@ -145,14 +144,14 @@ func newServer(api *cluster, namespace string, number int, at *proxy.Proxy) *pro
 	return &program{name: fmt.Sprintf("server %d", number), start: start, cut: func() { at.Set(proxy.Cut) }}
 }
 
-// newManager makes the manager of a process: with caches of its own, and a
-// connection to the API server that ends with its process. Each job has processes
-// of its own, so that what ends one disturbs no other job.
+// newManager returns the manager of a process, with its own caches and a connection to the API
+// server that ends with the process. Each job has its own processes, so that the end of one does
+// not affect other jobs.
 func newManager(api *cluster, namespace string, process *process, options cache.Options, log logr.Logger) (ctrl.Manager, error) {
 	mortal := rest.CopyConfig(api.config)
 	mortal.Wrap(process.wrap)
-	// By a selector, and not as the cache's only namespace, for which the cache
-	// has an informer of another kind than in the programs.
+	// It selects by field. A cache that is limited to one namespace has another kind of informer
+	// than the programs' cache.
 	options.DefaultFieldSelector = fields.OneTermEqualSelector("metadata.namespace", namespace)
 	nodes := &corev1.Node{}
 	for object, by := range options.ByObject {
@@ -165,7 +164,7 @@ func newManager(api *cluster, namespace string, process *process, options cache.
 	mgr, err := ctrl.NewManager(mortal, ctrl.Options{
 		Scheme: api.client.Scheme(), Cache: options, Logger: log,
 		Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
-		// All processes are in this one.
+		// All managers run in this process.
 		Controller:              config.Controller{SkipNameValidation: ptr.To(true)},
 		GracefulShutdownTimeout: ptr.To(stopTime),
 	})

@@ -17,7 +17,7 @@ const (
 	failedPath   = "/v1alpha1/replicas/failed"
 )
 
-// demand is what a coordinator asks for.
+// demand is what a coordinator requests.
 type demand struct {
 	shapes map[string]shape
 	counts map[string]int
@@ -25,7 +25,7 @@ type demand struct {
 
 func tasks() []string { return []string{collector, learner} }
 
-// newDemand makes a demand that differs from all others.
+// newDemand returns a demand that differs from all others.
 func (t *fixture) newDemand(collectors, learners int) demand {
 	t.asked++
 	cpus := int64(100 + t.asked)
@@ -36,7 +36,7 @@ func (t *fixture) newDemand(collectors, learners int) demand {
 	}
 }
 
-// someDemand asks for a few replicas, and for at least one.
+// someDemand returns a demand for a few replicas, at least one.
 func (t *fixture) someDemand() demand {
 	collectors, learners := t.random.IntN(4), t.random.IntN(3)
 	if collectors+learners == 0 {
@@ -54,12 +54,12 @@ func (d demand) body(by caller) any {
 	return fields
 }
 
-// anyServer chooses the server that a client is led to.
+// anyServer returns the server that a Service would direct a client to.
 func (t *fixture) anyServer() int {
 	return t.random.IntN(len(t.servers))
 }
 
-// write sends a write and notes what was answered.
+// write sends a write and records the URLs in the answer.
 func (t *fixture) write(ctx context.Context, by caller, server int, asked request) (urls, error) {
 	replied, answered, err := t.call(ctx, by, server, asked)
 	t.logf("  %s %s %v key %q to server %d: %v %v, by server %d", asked.method, asked.path, asked.body, asked.key, server, replied, err, answered)
@@ -72,7 +72,7 @@ func (t *fixture) write(ctx context.Context, by caller, server int, asked reques
 	return replied.urls(), t.recheck(ctx, by, answered, asked, replied.urls().all())
 }
 
-// recheck proves that a server lists what it has answered at once.
+// recheck verifies that a server immediately lists what it has answered.
 func (t *fixture) recheck(ctx context.Context, by caller, server int, asked request, replied []string) error {
 	if by.pod != t.coordinator.pod {
 		return nil
@@ -93,7 +93,7 @@ func (t *fixture) recheck(ctx context.Context, by caller, server int, asked requ
 	return nil
 }
 
-// post asks for more replicas and adds to the model what is answered.
+// post requests more replicas and adds the answered replicas to the model.
 func (t *fixture) post(ctx context.Context, asked demand, key string) (urls, error) {
 	replied, err := t.write(ctx, t.coordinator, t.anyServer(), request{http.MethodPost, replicasPath, asked.body(t.coordinator), key})
 	if err != nil {
@@ -102,7 +102,7 @@ func (t *fixture) post(ctx context.Context, asked demand, key string) (urls, err
 	return replied, t.accept(asked, replied)
 }
 
-// accept adds to the model what was answered to a demand.
+// accept adds the answer to a demand to the model.
 func (t *fixture) accept(asked demand, replied urls) error {
 	complete := t.model.isComplete()
 	if complete {
@@ -137,7 +137,7 @@ func (t *fixture) accept(asked demand, replied urls) error {
 	return nil
 }
 
-// checkForm proves that URLs are such as deployed clients know.
+// checkForm verifies that URLs have the form that deployed clients parse.
 func (t *fixture) checkForm(role string, fresh []string) error {
 	for _, url := range fresh {
 		if !strings.HasPrefix(url, jobName+"-"+role+"-") || !strings.HasSuffix(url, fmt.Sprintf(".%s:%d", t.namespace, ports[role])) {
@@ -147,14 +147,14 @@ func (t *fixture) checkForm(role string, fresh []string) error {
 	return nil
 }
 
-// delete asks for fewer replicas.
+// delete requests fewer replicas.
 func (t *fixture) delete(ctx context.Context, collectors, learners int) error {
 	body := map[string]any{
 		"namespace": t.namespace, "coordinator": t.coordinator.pod,
 		"collectors": amount{Replicas: collectors}, "learners": amount{Replicas: learners},
 	}
 	key := ""
-	// Only a key tells a removal that is sent again from another one.
+	// Only an idempotency key distinguishes a repeated removal from another removal.
 	if t.endangered || t.random.IntN(2) == 0 {
 		t.asked++
 		key = fmt.Sprintf("removal %d", t.asked)
@@ -176,7 +176,7 @@ func (t *fixture) delete(ctx context.Context, collectors, learners int) error {
 	return nil
 }
 
-// reportBody says in which role each name has failed; some as URLs.
+// reportBody returns a failure report with the role of each name. Some names are URLs.
 func (t *fixture) reportBody(by caller, pods []string) any {
 	lists := map[string][]string{collector: {}, learner: {}}
 	for _, pod := range pods {
@@ -194,8 +194,8 @@ func (t *fixture) reportBody(by caller, pods []string) any {
 	}
 }
 
-// report reports pods as failed in the coordinator's name. What was reported before by
-// the same words, and would be taken for that, has a key that tells it apart.
+// report reports pods as failed as the coordinator. A report with the same body as an earlier one
+// would count as its repeat, so it has another key.
 func (t *fixture) report(ctx context.Context, pods []string) error {
 	body, key := t.reportBody(t.coordinator, pods), ""
 	said := fmt.Sprint(body)
@@ -211,7 +211,7 @@ func (t *fixture) report(ctx context.Context, pods []string) error {
 	return t.acceptReport(pods, replied)
 }
 
-// acceptReport replaces in the model what was reported, by what was answered.
+// acceptReport replaces the reported replicas in the model with those in the answer.
 func (t *fixture) acceptReport(pods []string, replied urls) error {
 	concerned, replaced := t.model.report(pods)
 	left := map[string][]string{collector: replied.Collectors, learner: replied.Learners}
@@ -240,7 +240,7 @@ func (t *fixture) acceptReport(pods []string, replied urls) error {
 	return nil
 }
 
-// reportLearners reports DDP learners in the name of their aggregator.
+// reportLearners reports DDP learners as their aggregator.
 func (t *fixture) reportLearners(ctx context.Context, unit *replica, pods []string) error {
 	found, err := t.read(ctx)
 	if err != nil {
@@ -270,9 +270,8 @@ func (t *fixture) reportLearners(ctx context.Context, unit *replica, pods []stri
 	return nil
 }
 
-// isOver reports whether an aggregator that has reported its unit was not answered
-// before the unit went, as these drain for a moment only: there is nobody then
-// who could ask again.
+// isOver reports whether an aggregator reported its unit and the unit was deleted before the
+// answer. Units drain only for a moment in this test. No client can then repeat the request.
 func (t *fixture) isOver(ctx context.Context, by caller, err error) bool {
 	var status *statusError
 	if !errors.As(err, &status) || status.status != http.StatusNotFound && status.status != http.StatusUnauthorized {

@@ -1,12 +1,11 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package model tests coordinator-led jobs against a model: random requests,
-// losses, and ends of the operator and of di-server, after each of which the
-// job must match a model of a few lines.
+// Package model tests coordinator-led jobs against a model. It plays random requests, losses, and
+// ends of the operator and of di-server. After each, the job must match a short model.
 //
-// API server, etcd, controllers and di-server are real. Machines are not, and
-// neither is the coordinator: see machines and caller.
+// API server, etcd, controllers and di-server are real. Machines and the coordinator are simulated:
+// see machines and caller.
 package model
 
 import (
@@ -73,7 +72,7 @@ func TestJobsAreWhatTheModelSaysAfterRandomOperations(t *testing.T) {
 	}
 }
 
-// try plays with one job, until another one has failed, and says what it did.
+// try plays one job until another job has failed, and reports what it played.
 func try(all context.Context, api *cluster, number int, seed uint64, rounds int) (string, error) {
 	ctx, cancel := context.WithCancel(all)
 	defer cancel()

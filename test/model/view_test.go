@@ -19,25 +19,24 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
-// view is a job as one sees it from outside: what the model says it is to be,
-// or what it is.
+// view is a job as observed from outside: the view that the model expects, or the actual one.
 type view struct {
 	Phase    v2alpha1.Phase
 	Members  []memberView
 	Pods     map[string]podView
 	Services []string
-	// Lists are what each server tells the coordinator.
+	// Lists are the answers of each server to the coordinator.
 	Lists []urls
-	// Units are what each server tells the aggregators.
+	// Units are the answers of each server to the aggregators.
 	Units []map[string][]string
 }
 
-// memberView is a member of the Membership, and what its status says of it.
+// memberView is a member of the Membership and its status.
 type memberView struct {
 	Slot, Task string
 	MilliCPUs  int64
 	GPUs       []int32
-	// ObservedPod is the pod of the status, and Phase that pod's phase.
+	// ObservedPod is the observed pod in the status. Phase is that pod's phase.
 	ObservedPod string
 	Phase       corev1.PodPhase
 }
@@ -53,7 +52,7 @@ type podView struct {
 	Terminating bool
 }
 
-// wanted returns the view of a job that is as the model says.
+// wanted returns the view of a job that matches the model.
 func (m *model) wanted(job string, servers int) view {
 	v := view{Phase: v2alpha1.JobRunning, Pods: map[string]podView{}}
 	v.Pods[names.CoordinatorPod(job)] = podView{Role: coordinator, OwnedByJob: true, Phase: corev1.PodRunning}
@@ -88,7 +87,7 @@ func (m *model) wanted(job string, servers int) view {
 	return v
 }
 
-// gpuURLs are the URLs of the GPU processes of a DDP learner pod.
+// gpuURLs returns the URLs of the GPU processes of a DDP learner pod.
 func gpuURLs(unit *replica, index int) []string {
 	var found []string
 	for gpu := range unit.cut()[index] {
@@ -97,7 +96,7 @@ func gpuURLs(unit *replica, index int) []string {
 	return found
 }
 
-// state is what the API server has of a job.
+// state contains the objects of a job in the API server.
 type state struct {
 	job      v2alpha1.DIJob
 	list     *v2alpha1.Membership
@@ -105,7 +104,7 @@ type state struct {
 	services []corev1.Service
 }
 
-// read reads what the API server has of the fixture's job.
+// read reads the objects of the fixture's job from the API server.
 func (t *fixture) read(ctx context.Context) (*state, error) {
 	found := &state{list: &v2alpha1.Membership{}}
 	key := client.ObjectKey{Namespace: t.namespace, Name: jobName}
@@ -126,7 +125,7 @@ func (t *fixture) read(ctx context.Context) (*state, error) {
 	return found, nil
 }
 
-// look returns the view of the job as it is.
+// look returns the actual view of the job.
 func (s *state) look() view {
 	v := view{Phase: s.job.Status.Phase, Pods: map[string]podView{}}
 	for i := range s.list.Spec.Members {
@@ -173,8 +172,8 @@ func (s *state) member(member *v2alpha1.Member) memberView {
 	return seen
 }
 
-// serviceName is the name of a service, and what is wrong with it: it is to be
-// the job's, and to select the pod of its name and no other.
+// serviceName returns the name of a service and its errors. The job must own the service, which
+// must select the pod of the same name and no other.
 func (s *state) serviceName(service *corev1.Service) string {
 	if !metav1.IsControlledBy(service, &s.job) || service.DeletionTimestamp != nil {
 		return service.Name + " (not the job's, or going)"
@@ -185,8 +184,8 @@ func (s *state) serviceName(service *corev1.Service) string {
 	return service.Name
 }
 
-// learn completes the model by the names that no client knows yet, which the
-// pods of each slot tell.
+// learn adds to the model the names that no client knows yet. It reads them from the pods of each
+// slot.
 func (m *model) learn(s *state, namespace string) error {
 	fresh := func(slot, role string) []string {
 		return slices.DeleteFunc(s.inSlot(slot, role), func(name string) bool { return m.used[name] })
@@ -218,8 +217,7 @@ func (m *model) learn(s *state, namespace string) error {
 	return nil
 }
 
-// sort brings those of the replicas into the order of the Membership of which
-// nobody can tell which came first.
+// sort sorts the replicas whose order is unknown like the Membership.
 func (m *model) sort(s *state) {
 	place := map[string]int{}
 	for i := range s.list.Spec.Members {
@@ -238,8 +236,8 @@ func (s *state) slotOf(born string) string {
 	return ""
 }
 
-// inSlot returns the pods of a role that fill a slot and are not going, those
-// of a unit in rank order.
+// inSlot returns the pods of a role that fill a slot and are not terminating; those of a unit in
+// rank order.
 func (s *state) inSlot(slot, role string) []string {
 	var found []*corev1.Pod
 	for i := range s.pods {
@@ -266,7 +264,7 @@ func startRank(pod *corev1.Pod) int {
 	return 0
 }
 
-// pod returns a pod by its name, nil where it does not exist.
+// pod returns a pod by name, or nil if it does not exist.
 func (s *state) pod(name string) *corev1.Pod {
 	for i := range s.pods {
 		if s.pods[i].Name == name {

@@ -12,10 +12,10 @@ import (
 	"strings"
 )
 
-// accounts is how the API server calls service accounts of the system namespace.
+// accounts is the prefix of the user names of the system namespace's service accounts.
 const accounts = "system:serviceaccount:" + system + ":"
 
-// auditPolicy writes down what the programs ask: who, what and of which object.
+// auditPolicy logs the requests of the programs: user, verb and object.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
@@ -25,7 +25,7 @@ rules:
 - level: None
 `
 
-// auditEvent is what is read of a line of the audit log.
+// auditEvent is the decoded part of an audit log line.
 type auditEvent struct {
 	Verb string `json:"verb"`
 	User struct {
@@ -44,8 +44,8 @@ type auditEvent struct {
 	} `json:"responseStatus"`
 }
 
-// readUses returns what the service accounts asked, each once. What is no
-// object, such as which groups there are, is of interest only where it was refused.
+// readUses returns the distinct requests of the service accounts. Requests without an object, such
+// as discovery, are included only if they were refused.
 func readUses(path string) ([]use, error) {
 	content, err := os.ReadFile(path)
 	if err != nil {

@@ -14,21 +14,21 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// grant is one verb on one resource that a service account may use.
+// grant is one verb on one resource that RBAC grants to a service account.
 type grant struct {
 	// holder is the name of the service account.
 	holder string
-	// namespace is where it may; empty for everywhere.
+	// namespace is the namespace of the grant; empty for all.
 	namespace string
 	group     string
-	// resource is with its subresource, as in dijobs/status.
+	// resource includes the subresource, as in dijobs/status.
 	resource string
 	verb     string
-	// name is the only object on which it may; empty for all.
+	// name is the only object of the grant; empty for all.
 	name string
 }
 
-// String names the grant as a finding does.
+// String formats the grant for a finding.
 func (g grant) String() string {
 	where := "everywhere"
 	if g.namespace != "" {
@@ -41,8 +41,8 @@ func (g grant) String() string {
 	return text + " " + where
 }
 
-// covers reports whether the grant allows a use. Who creates has no name yet,
-// for whoever decides.
+// covers reports whether the grant allows a use. The authorizer does not know the name of an object
+// in a create request.
 func (g grant) covers(u *use) bool {
 	return g.holder == u.holder && g.group == u.group && g.resource == u.resource && g.verb == u.verb &&
 		(g.namespace == "" || g.namespace == u.namespace) &&
@@ -52,24 +52,24 @@ func (g grant) covers(u *use) bool {
 // use is a request that a service account sent.
 type use struct {
 	holder, namespace, group, resource, verb, name string
-	// refused says that it may not.
+	// refused reports whether the API server refused it.
 	refused bool
 }
 
-// String names the use as a finding does.
+// String formats the use for a finding.
 func (u *use) String() string {
 	return fmt.Sprintf("%s: %s %s of group %q, namespace %q, name %q", u.holder, u.verb, u.resource, u.group, u.namespace, u.name)
 }
 
-// exception is a grant that is right though the test does not see it used so.
+// exception is a necessary grant whose use the test does not observe.
 type exception struct {
 	holder, verb, resource, name string
 }
 
 func exceptionOf(g grant) exception { return exception{g.holder, g.verb, g.resource, g.name} }
 
-// findings are what is wrong with grants, by what was done with them while
-// everything was done that there is. System is the programs' own namespace.
+// findings returns the problems of grants, compared with the uses in a run of all functions. System
+// is the programs' own namespace.
 func findings(grants []grant, uses []use, excepted map[exception]string, system string) []string {
 	var found []string
 	needed := map[exception]bool{}
@@ -98,8 +98,7 @@ func findings(grants []grant, uses []use, excepted map[exception]string, system 
 	return slices.Compact(found)
 }
 
-// faultOf tells what is wrong with a grant; nothing where it is as narrow as
-// what it is used for.
+// faultOf returns the problem of a grant, or "" if it is as narrow as its uses.
 func faultOf(g grant, grants []grant, uses []use, system string) string {
 	if strings.Contains(g.group+g.resource+g.verb, "*") {
 		return "is a wildcard"
@@ -124,8 +123,7 @@ func faultOf(g grant, grants []grant, uses []use, system string) string {
 	return ""
 }
 
-// readGrants returns what the bindings among the objects grant to service
-// accounts, sorted.
+// readGrants returns the grants of the bindings in the objects to service accounts, sorted.
 func readGrants(objects []*unstructured.Unstructured) ([]grant, error) {
 	rules := map[string][]rbacv1.PolicyRule{}
 	for _, object := range objects {

@@ -16,14 +16,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// kubelet makes every pod run, at an address of its own from which this
-// machine can call. The API server runs no controllers, so nothing else does.
+// kubelet runs every pod at its own address from which this machine can call. Without it pods would
+// not run because only an API server runs, without controllers.
 type kubelet struct {
 	api   client.WithWatch
 	given int
 }
 
-// run makes pods run until the context ends.
+// run runs pods until the context ends.
 func (k *kubelet) run(ctx context.Context) {
 	watching, err := k.api.Watch(ctx, &corev1.PodList{})
 	Expect(err).NotTo(HaveOccurred())
@@ -37,13 +37,13 @@ func (k *kubelet) run(ctx context.Context) {
 	}
 }
 
-// runPod makes a pod run. One that was changed since is told of by another event.
+// runPod runs a pod. If the pod has changed since, another event follows.
 func (k *kubelet) runPod(ctx context.Context, pod *corev1.Pod) error {
 	k.given++
 	pod.Status.Phase = corev1.PodRunning
 	pod.Status.PodIP = fmt.Sprintf("127.5.%d.%d", k.given/200, k.given%200+1)
 	if pod.Namespace == system {
-		// These are endpoints, which cannot be this machine, and nobody calls them.
+		// EndpointSlices do not accept loopback addresses. No client calls these pods.
 		pod.Status.PodIP = fmt.Sprintf("10.5.%d.%d", k.given/200, k.given%200+1)
 	}
 	pod.Status.PodIPs = []corev1.PodIP{{IP: pod.Status.PodIP}}
@@ -51,7 +51,7 @@ func (k *kubelet) runPod(ctx context.Context, pod *corev1.Pod) error {
 	return k.api.Status().Update(ctx, pod)
 }
 
-// newNode makes a node of 16 processors and 2 GPUs that is ready.
+// newNode creates a ready node with 16 processors and 2 GPUs.
 func newNode(ctx context.Context, api client.Client, name string) {
 	GinkgoHelper()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name}}}

@@ -26,7 +26,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// asAccount returns the environment of a process of a service account.
+// asAccount returns the environment of a process that runs as a service account.
 func (p *plane) asAccount(ctx context.Context, name string) []string {
 	GinkgoHelper()
 	config := p.environment.Config
@@ -40,8 +40,8 @@ func (p *plane) asAccount(ctx context.Context, name string) []string {
 	return append(os.Environ(), "KUBECONFIG="+path, "POD_NAMESPACE="+system, fmt.Sprintf("KUBE_FEATURE_WatchListClient=%t", !p.onlyLists))
 }
 
-// token returns a token of a service account, bound to a pod if there is one,
-// for the API server or else for di-server.
+// token returns a token of a service account for the API server or for di-server. It is bound to a
+// pod if one is given.
 func (p *plane) token(ctx context.Context, namespace, name string, pod *corev1.Pod, audiences ...string) string {
 	GinkgoHelper()
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{Audiences: audiences, ExpirationSeconds: ptr.To[int64](3600)}}
@@ -53,8 +53,8 @@ func (p *plane) token(ctx context.Context, namespace, name string, pod *corev1.P
 	return request.Status.Token
 }
 
-// run runs one of the hooks' commands, and what the chart runs before it, to
-// their ends.
+// run runs one of the hooks' commands, and the commands that the chart runs before it, until they
+// exit.
 func (p *plane) run(ctx context.Context, objects []*unstructured.Unstructured, name string) {
 	GinkgoHelper()
 	job := "di-orchestrator-" + name
@@ -68,13 +68,13 @@ func (p *plane) run(ctx context.Context, objects []*unstructured.Unstructured, n
 	}
 }
 
-// argsOf returns the arguments that the chart gives to a program.
+// argsOf returns the arguments that the chart sets for a program.
 func argsOf(objects []*unstructured.Unstructured, kind, name string) []string {
 	GinkgoHelper()
 	return allArgsOf(objects, kind, name, "containers")[0]
 }
 
-// allArgsOf returns those of each container of a field of the pods.
+// allArgsOf returns the arguments of each container in a field of the pods.
 func allArgsOf(objects []*unstructured.Unstructured, kind, name, field string) [][]string {
 	GinkgoHelper()
 	for _, object := range objects {
@@ -97,15 +97,15 @@ func allArgsOf(objects []*unstructured.Unstructured, kind, name, field string) [
 	return nil
 }
 
-// process is a program that runs beside the test.
+// process is a program that runs in parallel to the test.
 type process struct {
 	command *exec.Cmd
 	ended   chan error
 	log     string
 }
 
-// start starts a program as the chart does, but for where it serves, and
-// returns when it is ready.
+// start starts a program with the chart's arguments except addresses. It returns when the program
+// is ready.
 func (p *plane) start(ctx context.Context, objects []*unstructured.Unstructured, name string, where ...string) *process {
 	GinkgoHelper()
 	probe := freeAddress(ctx)
@@ -131,7 +131,7 @@ func (s *process) said() string {
 	return fmt.Sprintf("%s%v", content, err)
 }
 
-// tell shows the log of a program where the spec failed.
+// tell prints the log of a program if the spec failed.
 func (s *process) tell() {
 	_ = s.command.Process.Kill()
 	if CurrentSpecReport().Failed() {
@@ -139,15 +139,15 @@ func (s *process) tell() {
 	}
 }
 
-// stop stops the program as a termination of its pod does.
+// stop terminates the program as the deletion of its pod does.
 func (s *process) stop() {
 	GinkgoHelper()
 	Expect(s.command.Process.Signal(syscall.SIGTERM)).To(Succeed())
 	Eventually(s.ended).Should(Receive(BeNil()), s.said)
 }
 
-// programHost is where the programs serve: nobody else listens there, and takes a
-// port that was found free before it is used.
+// programHost is the host address of the programs. No other program listens there, so a free port
+// is not taken before it is used.
 const programHost = "127.8.0.2"
 
 func freeAddress(ctx context.Context) string {
@@ -173,11 +173,11 @@ func get(ctx context.Context, url string) (int, error) {
 // call is a request to di-server.
 type call struct {
 	method, path, body string
-	// from is the address that it comes from, where it has no token.
+	// from is the source address of a call without a token.
 	from, token string
 }
 
-// answer sends the call to a di-server and returns its status and its answer.
+// answer sends the call to a di-server and returns the status and the answer.
 func (c *call) answer(ctx context.Context, base string) (int, string) {
 	GinkgoHelper()
 	dialer := &net.Dialer{}

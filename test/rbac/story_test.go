@@ -38,7 +38,7 @@ import (
 // jobs is the namespace of the jobs.
 const jobs = "jobs"
 
-// exceptions are grants that are right though nothing in the audit log shows it.
+// exceptions returns the necessary grants whose use the audit log does not show.
 func exceptions() map[exception]string {
 	const restricted = "OpenShift asks for it where the address of a pod is written"
 	const bridged = "the names of bridges hold the UIDs of pods"
@@ -100,14 +100,14 @@ var _ = Describe("The audit log with certificates that cert-manager issues", fun
 		p.stop()
 		uses, err := readUses(p.auditLog)
 		Expect(err).NotTo(HaveOccurred())
-		// The rest of the grants is another story's.
+		// Another story covers the other grants.
 		grants = slices.DeleteFunc(grants, func(g grant) bool { return g.resource != "secrets" })
 		Expect(grants).NotTo(BeEmpty())
 		Expect(strings.Join(findings(grants, uses, nil, system), "\n")).To(BeEmpty())
 	}, SpecTimeout(10*time.Minute))
 })
 
-// issue keeps a certificate that signs itself in a Secret, as cert-manager does.
+// issue writes a self-signed certificate to a Secret, as cert-manager does.
 func (p *plane) issue(ctx context.Context, secret, host string) {
 	GinkgoHelper()
 	certificate, key, err := cert.GenerateSelfSignedCertKey(host, nil, []string{host})
@@ -119,7 +119,7 @@ func (p *plane) issue(ctx context.Context, secret, host string) {
 	})).To(Succeed())
 }
 
-// waitTrusted waits until clients of di-server are told whom to trust.
+// waitTrusted waits until the CA bundle for clients of di-server is published.
 func (s *story) waitTrusted(ctx context.Context) {
 	GinkgoHelper()
 	Eventually(func(g Gomega) {
@@ -129,15 +129,15 @@ func (s *story) waitTrusted(ctx context.Context) {
 	}).Should(Succeed())
 }
 
-// story is what the programs are driven through.
+// story runs the programs through all their functions.
 type story struct {
 	*plane
 	objects []*unstructured.Unstructured
-	// base is where di-server serves.
+	// base is the URL of di-server.
 	base string
 }
 
-// play does everything that there is for the programs to do.
+// play exercises every function of the programs.
 func (p *plane) play(ctx context.Context, objects []*unstructured.Unstructured) {
 	GinkgoHelper()
 	s := &story{plane: p, objects: objects}
@@ -187,8 +187,7 @@ func (p *plane) play(ctx context.Context, objects []*unstructured.Unstructured) 
 	p.run(ctx, objects, "retire-crds")
 }
 
-// migrate has objects be stored in v1alpha1, and in v2alpha1 again, with owner
-// references following.
+// migrate migrates objects to v1alpha1 and back to v2alpha1, including owner references.
 func (s *story) migrate(ctx context.Context) {
 	GinkgoHelper()
 	var jobsToDelete v2alpha1.DIJobList
@@ -221,7 +220,7 @@ func (s *story) migrate(ctx context.Context) {
 	}).Should(Succeed())
 }
 
-// migrationRecord is what the operator says of how far it is.
+// migrationRecord returns the operator's record of the migration's progress.
 func (s *story) migrationRecord(ctx context.Context, g Gomega) string {
 	var record corev1.ConfigMap
 	g.Expect(s.api.Get(ctx, client.ObjectKey{Namespace: system, Name: migration.RecordName}, &record)).To(Succeed())
@@ -246,7 +245,7 @@ func (s *story) definition(ctx context.Context, g Gomega, name string) *unstruct
 	return definition
 }
 
-// runPods makes pods run until it is stopped.
+// runPods runs pods until stop is called.
 func runPods(ctx context.Context, api client.WithWatch) (stop func()) {
 	running, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
@@ -261,8 +260,8 @@ func runPods(ctx context.Context, api client.WithWatch) (stop func()) {
 	}
 }
 
-// startOperator starts the webhooks, which the API server reaches by a URL, and an operator.
-// It returns what stops both.
+// startOperator starts the webhooks, which the API server reaches by a URL, and an operator. It
+// returns a function that stops both.
 func (s *story) startOperator(ctx context.Context) (stop func()) {
 	GinkgoHelper()
 	address := freeAddress(ctx)
@@ -275,8 +274,8 @@ func (s *story) startOperator(ctx context.Context) (stop func()) {
 	}
 }
 
-// overwriteWebhooks has the API server call another endpoint, and waits until an Event
-// reports that it is restored.
+// overwriteWebhooks configures another endpoint for the webhooks, and waits until an Event reports
+// that it is restored.
 func (s *story) overwriteWebhooks(ctx context.Context) {
 	GinkgoHelper()
 	patch := `[{"op":"replace","path":"/webhooks/0/clientConfig/url","value":"https://127.0.0.1:1/other"}]`
@@ -297,7 +296,7 @@ func (s *story) startServer(ctx context.Context) *process {
 	return s.start(ctx, s.objects, "di-orchestrator-server", "--address="+address, "--tls-address="+freeAddress(ctx))
 }
 
-// submit creates what a manifest describes, in the jobs' namespace.
+// submit creates the object of a manifest in the jobs' namespace.
 func (s *story) submit(ctx context.Context, manifest string) {
 	GinkgoHelper()
 	object := &unstructured.Unstructured{}
@@ -306,13 +305,13 @@ func (s *story) submit(ctx context.Context, manifest string) {
 	Expect(s.api.Create(ctx, object)).To(Succeed())
 }
 
-// template is what every task of the story's jobs is made from.
+// template is the pod template of every task of the story's jobs.
 const template = `{spec: {serviceAccountName: default, containers: [{name: di-container, image: di, resources: {requests: {cpu: 1}}}]}}`
 
 // templateJSON is the same as JSON.
 const templateJSON = `{"spec":{"serviceAccountName":"default","containers":[{"name":"di-container","image":"di","resources":{"requests":{"cpu":1}}}]}}`
 
-// expectPods waits until a job has so many pods, all of which run, and returns them.
+// expectPods waits until a job has the given number of pods, all running, and returns them.
 func (s *story) expectPods(ctx context.Context, job string, count int) []corev1.Pod {
 	GinkgoHelper()
 	var pods []corev1.Pod
@@ -344,7 +343,7 @@ func (s *story) expectPhase(ctx context.Context, name string, phase v2alpha1.Pha
 	}).Should(Succeed())
 }
 
-// end lets a pod end.
+// end finishes a pod.
 func (s *story) end(ctx context.Context, pod string, phase corev1.PodPhase, exitCode int32) {
 	GinkgoHelper()
 	Eventually(func() error {
@@ -367,7 +366,7 @@ func (s *story) patch(ctx context.Context, name, spec string) {
 	Expect(s.api.Patch(ctx, job, client.RawPatch("application/merge-patch+json", []byte(`{"spec":`+spec+`}`)))).To(Succeed())
 }
 
-// ask sends a call that is to succeed.
+// ask sends a call that must succeed.
 func (s *story) ask(ctx context.Context, c call) string {
 	GinkgoHelper()
 	status, answer := c.answer(ctx, s.base)
@@ -375,8 +374,8 @@ func (s *story) ask(ctx context.Context, c call) string {
 	return answer
 }
 
-// leaveEarlierInstallation leaves what of v0.2.2 is stopped or completed, and a
-// ready pod of our di-server, without which its own is not stopped.
+// leaveEarlierInstallation creates the objects of v0.2.2 that a takeover stops or completes, and a
+// ready pod of this di-server. Without that pod the takeover does not stop the earlier di-server.
 func (s *story) leaveEarlierInstallation(ctx context.Context) {
 	GinkgoHelper()
 	manifests := []string{`{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: aggregatorconfigs.diengine.opendilab.org,
@@ -405,7 +404,7 @@ func (s *story) leaveEarlierInstallation(ctx context.Context) {
 	s.leaveEarlierServer(ctx)
 }
 
-// leaveEarlierServer leaves a pod of an earlier di-server, which runs.
+// leaveEarlierServer creates a running pod of an earlier di-server.
 func (s *story) leaveEarlierServer(ctx context.Context) {
 	GinkgoHelper()
 	pod := &corev1.Pod{
@@ -422,8 +421,8 @@ func (s *story) leaveEarlierServer(ctx context.Context) {
 	}).Should(Succeed())
 }
 
-// keepEndpoints writes EndpointSlices, and ends the earlier di-server when it is scaled
-// to zero, until it is told to end.
+// keepEndpoints writes EndpointSlices, and ends the earlier di-server when it is scaled to zero,
+// until stop is called.
 func (s *story) keepEndpoints(ctx context.Context) (stop func()) {
 	running, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
@@ -434,7 +433,7 @@ func (s *story) keepEndpoints(ctx context.Context) (stop func()) {
 		scaled := &appsv1.Deployment{}
 		ended := false
 		for running.Err() == nil {
-			// What was in the way is done in the next round.
+			// The next round retries after an error.
 			_ = testkit.SyncEndpoints(running, s.api, system)
 			err := s.api.Get(running, client.ObjectKey{Namespace: system, Name: "di-server"}, scaled)
 			if err == nil && *scaled.Spec.Replicas == 0 && !ended {
@@ -453,7 +452,8 @@ func (s *story) keepEndpoints(ctx context.Context) (stop func()) {
 	}
 }
 
-// leaveEarlierJobs stores a job of each lifecycle as earlier releases did, with a pod and its service.
+// leaveEarlierJobs stores a job of each lifecycle as earlier releases did, with a pod and its
+// service.
 func (s *story) leaveEarlierJobs(ctx context.Context) {
 	GinkgoHelper()
 	s.submit(ctx, `{apiVersion: diengine.opendilab.org/v2alpha1, kind: DIJob, metadata: {name: earlier},
@@ -470,8 +470,8 @@ func (s *story) leaveEarlierJobs(ctx context.Context) {
 	})
 }
 
-// leavePod writes a job's only pod and its service, whose owner references name
-// the job in a version.
+// leavePod creates a job's only pod and its service. Their owner references to the job have the
+// given version.
 func (s *story) leavePod(ctx context.Context, owner, name, service, version string, labels map[string]string) {
 	GinkgoHelper()
 	var job v2alpha1.DIJob
@@ -499,7 +499,7 @@ func (s *story) leavePod(ctx context.Context, owner, name, service, version stri
 	Expect(s.api.Create(ctx, pod)).To(Succeed())
 }
 
-// outdateDefinitions takes something out of a definition, as in an earlier release.
+// outdateDefinitions removes a part of a definition, as in an earlier release.
 func (s *story) outdateDefinitions(ctx context.Context) {
 	GinkgoHelper()
 	for _, name := range []string{"dijobs", "aggregatorconfigs", "memberships"} {
@@ -512,7 +512,7 @@ func (s *story) outdateDefinitions(ctx context.Context) {
 	}
 }
 
-// adopt waits until the earlier jobs are taken over.
+// adopt waits until the operator has adopted the earlier jobs.
 func (s *story) adopt(ctx context.Context) {
 	GinkgoHelper()
 	Eventually(func(g Gomega) {
@@ -525,7 +525,7 @@ func (s *story) adopt(ctx context.Context) {
 	}).Should(Succeed())
 }
 
-// askInVain asks for a learner that needs an AggregatorConfig that is not there.
+// askInVain requests a learner whose AggregatorConfig does not exist.
 func (s *story) askInVain(ctx context.Context) {
 	GinkgoHelper()
 	s.submit(ctx, `{apiVersion: diengine.opendilab.org/v2alpha1, kind: DIJob, metadata: {name: vain}, spec: {lifecycle: CoordinatorLed,
@@ -538,8 +538,8 @@ func (s *story) askInVain(ctx context.Context) {
 	Expect(status).To(Equal(http.StatusNotFound), answer)
 }
 
-// trainWithCoordinator runs a job of v1alpha1 to its end: its coordinator asks
-// for replicas in each of the ways that a caller can be identified.
+// trainWithCoordinator runs a job of v1alpha1 until it finishes. Its coordinator requests replicas
+// with each method of authentication.
 func (s *story) trainWithCoordinator(ctx context.Context) {
 	GinkgoHelper()
 	s.submit(ctx, `{apiVersion: diengine.opendilab.org/v1alpha1, kind: DIJob, metadata: {name: v1},
@@ -574,7 +574,7 @@ func (s *story) trainWithCoordinator(ctx context.Context) {
 	By("suspending, resuming, ending, and being deleted for its age")
 	s.patch(ctx, "v1", `{"suspend":true}`)
 	s.expectPods(ctx, "v1", 0)
-	// It goes after the pods, and not at all where the job is resumed before.
+	// It is deleted after the pods, and not at all if the job is resumed before.
 	Eventually(func() error {
 		return s.api.Get(ctx, client.ObjectKey{Namespace: jobs, Name: "v1"}, &v2alpha1.Membership{})
 	}).Should(Satisfy(apierrors.IsNotFound))
@@ -585,7 +585,7 @@ func (s *story) trainWithCoordinator(ctx context.Context) {
 	s.expectGone(ctx, "v1")
 }
 
-// allowReplicas lets a service account ask for replicas of all jobs.
+// allowReplicas allows a service account to request replicas of all jobs.
 func (s *story) allowReplicas(ctx context.Context, account string) {
 	GinkgoHelper()
 	Expect(s.api.Create(ctx, &rbacv1.Role{
@@ -607,7 +607,7 @@ func (s *story) expectGone(ctx context.Context, job string) {
 	}).Should(Satisfy(apierrors.IsNotFound))
 }
 
-// trainWithWorkers runs a worker-led job that is restarted and resized to its end.
+// trainWithWorkers runs a worker-led job, with a restart and a resize, until it finishes.
 func (s *story) trainWithWorkers(ctx context.Context) {
 	GinkgoHelper()
 	s.submit(ctx, `{apiVersion: diengine.opendilab.org/v2alpha1, kind: DIJob, metadata: {name: v2},
@@ -648,8 +648,8 @@ func (s *story) trainWithWorkers(ctx context.Context) {
 	}).Should(Succeed())
 }
 
-// trainGangs runs a job that asks for a gang by each scheduler: where the name of
-// its PodGroup is taken, and then to its end.
+// trainGangs runs a gang job with each scheduler: first while a foreign object has the name of its
+// PodGroup, and then until it finishes.
 func (s *story) trainGangs(ctx context.Context) {
 	GinkgoHelper()
 	_, err := envtest.InstallCRDs(s.environment.Config, envtest.CRDInstallOptions{
@@ -683,8 +683,8 @@ func (s *story) trainGangs(ctx context.Context) {
 	}
 }
 
-// freeGroup deletes a PodGroup that is in a job's way. Kubernetes' own are
-// protected, and the controller that lets them go does not run here.
+// freeGroup deletes a foreign PodGroup with the name of a job's. Kubernetes' own have a protection
+// finalizer, and the controller that removes it does not run here.
 func (s *story) freeGroup(ctx context.Context, version, job string) {
 	GinkgoHelper()
 	group := s.podGroup(version, job)
@@ -721,7 +721,7 @@ func (s *story) expectCondition(ctx context.Context, name, condition string) {
 	}).Should(Succeed())
 }
 
-// placePreemptible runs a job that the allocator places, and whose range di-server moves.
+// placePreemptible runs a job that the allocator places. di-server changes its range of replicas.
 func (s *story) placePreemptible(ctx context.Context) {
 	GinkgoHelper()
 	s.submit(ctx, `{apiVersion: diengine.opendilab.org/v2alpha1, kind: DIJob, metadata: {name: placed},
@@ -734,7 +734,7 @@ func (s *story) placePreemptible(ctx context.Context) {
 	s.expectPods(ctx, "placed", 0)
 }
 
-// placeAnother is done by an operator whose caches know all that there is.
+// placeAnother places another job by an operator whose caches are filled.
 func (s *story) placeAnother(ctx context.Context) {
 	GinkgoHelper()
 	s.submit(ctx, `{apiVersion: diengine.opendilab.org/v2alpha1, kind: DIJob, metadata: {name: another},
@@ -742,7 +742,7 @@ func (s *story) placeAnother(ctx context.Context) {
 	s.expectPods(ctx, "another", 1)
 }
 
-// conflictOfNames submits a job of whose pods and service somebody has the names.
+// conflictOfNames submits a job whose pods' and service's names are taken by foreign objects.
 func (s *story) conflictOfNames(ctx context.Context) {
 	GinkgoHelper()
 	Expect(s.api.Create(ctx, &corev1.Pod{
@@ -762,7 +762,7 @@ func (s *story) conflictOfNames(ctx context.Context) {
 	}).Should(Succeed())
 }
 
-// spoil makes what the certificates are kept in useless.
+// spoil corrupts the stored certificates.
 func (s *story) spoil(ctx context.Context) {
 	GinkgoHelper()
 	for _, name := range []string{"di-orchestrator-webhook-ca", "di-orchestrator-server-tls"} {
@@ -772,7 +772,8 @@ func (s *story) spoil(ctx context.Context) {
 	}
 }
 
-// waitReplaced waits until the certificate of di-server is of the authority that the operator recreated.
+// waitReplaced waits until the certificate of di-server is signed by the authority that the
+// operator recreated.
 func (s *story) waitReplaced(ctx context.Context) {
 	GinkgoHelper()
 	Eventually(func(g Gomega) {
@@ -791,7 +792,7 @@ func (s *story) secret(ctx context.Context, name string) *corev1.Secret {
 	return &found
 }
 
-// gone reports whether an object was deleted or changed while it was written.
+// gone reports whether the error is because the object was deleted or changed before the write.
 func gone(err error) bool {
 	return apierrors.IsNotFound(err) || apierrors.IsConflict(err)
 }

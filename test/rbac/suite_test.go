@@ -1,10 +1,9 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rbac tests that the programs may do what they do and nothing else: a
-// real API server writes down what each service account asks, while the built
-// programs do everything that there is to do, and what they asked is compared
-// with the roles that the chart gives them.
+// Package rbac tests that the programs have exactly the permissions that they need. A real API
+// server logs the requests of each service account while the built programs exercise all their
+// functions. The test compares these requests with the roles of the chart.
 package rbac
 
 import (
@@ -39,7 +38,7 @@ import (
 const (
 	// system is the namespace of the programs.
 	system = names.SystemNamespace
-	// patience is how long anything may take under load.
+	// patience is the timeout of every step under load.
 	patience = 5 * time.Minute
 )
 
@@ -52,19 +51,19 @@ func TestRBAC(t *testing.T) {
 	RunSpecs(t, "The programs use what they may")
 }
 
-// plane is an API server that writes down what the programs ask.
+// plane is an API server that logs the programs' requests.
 type plane struct {
 	environment *envtest.Environment
-	// api may do everything.
+	// api has all permissions.
 	api      client.WithWatch
 	auditLog string
-	// binary is the program.
+	// binary is the path of the program.
 	binary string
-	// onlyLists has programs read lists as from API servers before 1.32.
+	// onlyLists makes programs list without streaming, as from API servers before 1.32.
 	onlyLists bool
 }
 
-// newPlane starts an API server without any of our objects, and builds the program.
+// newPlane starts an API server without any objects of this project, and builds the program.
 func newPlane(ctx context.Context) *plane {
 	GinkgoHelper()
 	Expect(os.Getenv(testkit.AssetsVariable)).NotTo(BeEmpty(), "run the tests by make test, or set "+testkit.AssetsVariable+" to a folder with etcd, kube-apiserver and kubectl")
@@ -78,7 +77,7 @@ func newPlane(ctx context.Context) *plane {
 	Expect(os.WriteFile(policy, []byte(auditPolicy), 0o600)).To(Succeed())
 	p.environment.ControlPlane.GetAPIServer().Configure().
 		Set("audit-policy-file", policy).Set("audit-log-path", p.auditLog).
-		// Who sets owner references that block deletion must be allowed to.
+		// With this plugin, setting owner references that block deletion requires a permission.
 		Append("enable-admission-plugins", "OwnerReferencesPermissionEnforcement")
 	testkit.AddFlags(p.environment, testkit.GangFlags()...)
 	err = testkit.Start(p.environment)
@@ -96,7 +95,7 @@ func newPlane(ctx context.Context) *plane {
 	return p
 }
 
-// stop stops the API server, once: then its log is complete.
+// stop stops the API server once. Its log is complete afterwards.
 func (p *plane) stop() {
 	GinkgoHelper()
 	if p.environment != nil {
@@ -105,7 +104,7 @@ func (p *plane) stop() {
 	}
 }
 
-// chart returns what the chart installs, its hooks too.
+// chart returns the objects that the chart installs, including its hooks.
 func chart(ctx context.Context, values ...string) []*unstructured.Unstructured {
 	GinkgoHelper()
 	helm := os.Getenv("HELM")
@@ -127,7 +126,7 @@ func chart(ctx context.Context, values ...string) []*unstructured.Unstructured {
 	return objects
 }
 
-// install creates those of the objects that are of the kinds.
+// install creates the objects of the given kinds.
 func (p *plane) install(ctx context.Context, objects []*unstructured.Unstructured, kinds ...string) {
 	GinkgoHelper()
 	for _, object := range objects {
@@ -139,8 +138,8 @@ func (p *plane) install(ctx context.Context, objects []*unstructured.Unstructure
 	}
 }
 
-// waitGranted waits until the API server, which learns of roles by watches of
-// its own, allows what they grant.
+// waitGranted waits until the API server, which learns of roles by its own watches, allows the
+// granted requests.
 func (p *plane) waitGranted(ctx context.Context, grants []grant) {
 	GinkgoHelper()
 	for _, g := range grants {

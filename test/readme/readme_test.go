@@ -32,7 +32,7 @@ func TestWhatTheReadmeSaysWorksInAFreshClone(t *testing.T) {
 	}
 }
 
-// steps are the blocks of the README in the clone that are marked for this test.
+// steps returns the blocks of the clone's README that are marked for this test.
 func steps(t *testing.T, clone string) []*docs.Block {
 	t.Helper()
 	blocks, err := docs.Blocks(clone, "README.md")
@@ -46,7 +46,7 @@ func steps(t *testing.T, clone string) []*docs.Block {
 	return steps
 }
 
-// run runs a program with the environment of a new user, and returns what it prints.
+// run runs a program with the environment of a new user and returns its output.
 func run(t *testing.T, folder string, environment []string, program string, args ...string) string {
 	t.Helper()
 	var printed strings.Builder
@@ -58,15 +58,15 @@ func run(t *testing.T, folder string, environment []string, program string, args
 	return printed.String()
 }
 
-// newUser returns an environment in which nothing is set up: of the given one
-// only what says how to reach the network, and how the machine is used.
+// newUser returns an environment without any setup. It keeps only variables about network access
+// and the use of the machine.
 func newUser(environment []string, home string) []string {
 	kept := []string{
 		"PATH", "LANG", "TERM", "TMPDIR", "USER", "LOGNAME", "CI", "SUDO_UID", "SUDO_GID",
 		"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR",
 		"GOPROXY", "GONOPROXY", "GOPRIVATE", "GOSUMDB", "GONOSUMDB", "GOTOOLCHAIN",
 	}
-	// So that the module cache can be removed with the home.
+	// With this flag the module cache can be deleted with the home folder.
 	found := []string{"HOME=" + home, "GOFLAGS=-modcacherw"}
 	for _, variable := range environment {
 		if name, _, _ := strings.Cut(variable, "="); slices.Contains(kept, name) {

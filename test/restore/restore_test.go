@@ -32,8 +32,8 @@ const (
 `
 )
 
-// backUp returns a job as Velero keeps it, and restores it: without its status,
-// and of its metadata what is the user's.
+// backUp returns a job as Velero restores it: without its status, and with only the user's part of
+// its metadata.
 func backUp(from *unstructured.Unstructured) *unstructured.Unstructured {
 	saved := from.DeepCopy()
 	delete(saved.Object, "status")
@@ -57,7 +57,7 @@ var _ = Describe("Restoring jobs from a backup", func() {
 				before[version+name] = s.get(ctx, version, name).Object["spec"]
 			}
 		}
-		// A backup has the version that the tool prefers: either.
+		// A backup contains the version that the tool prefers, which may be either.
 		backup = append(backup, backUp(s.get(ctx, v1, "led")), backUp(s.get(ctx, v2, "workers")))
 
 		By("losing jobs and the operator")
@@ -105,8 +105,8 @@ var _ = Describe("Restoring jobs from a backup", func() {
 	})
 })
 
-// expectKept expects that an old manifest has changed what it says, and nothing
-// that only v2alpha1 can say.
+// expectKept expects that an old manifest has changed the fields that it has, and no field that
+// only v2alpha1 has.
 func (s *site) expectKept(ctx context.Context) {
 	GinkgoHelper()
 	spec := s.get(ctx, v2, "led").Object["spec"]
@@ -129,7 +129,7 @@ var _ = Describe("Applying an old definition", func() {
 			GinkgoHelper()
 			Expect(s.get(ctx, v2, "led").Object["spec"]).To(Equal(led))
 			Expect(s.get(ctx, v2, "workers").Object["spec"]).To(Equal(workers))
-			// Read through the other version and written back, it is the same.
+			// Reading it through the other version and writing it back changes nothing.
 			Eventually(func() error { return s.Update(ctx, s.get(ctx, v1, "led")) }).WithContext(ctx).Should(Succeed())
 			Expect(s.get(ctx, v2, "led").Object["spec"]).To(Equal(led))
 		}
@@ -171,14 +171,14 @@ var _ = Describe("Applying an old definition", func() {
 	})
 })
 
-// bare makes a definition a manifest that says nothing of conversion.
+// bare reduces a definition to a manifest without conversion.
 func bare(definition *unstructured.Unstructured) {
 	unstructured.RemoveNestedField(definition.Object, "spec", "conversion")
 	delete(definition.Object, "status")
 	definition.Object["metadata"] = map[string]any{"name": definition.GetName()}
 }
 
-// without returns the definition as it is, without its stanza.
+// without returns the current definition without its conversion stanza.
 func (s *site) without(ctx context.Context) *unstructured.Unstructured {
 	GinkgoHelper()
 	definition := s.definition(ctx)

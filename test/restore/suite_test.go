@@ -1,10 +1,9 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package restore plays what happens to clusters and to those who run them, on a
-// real API server: jobs are restored from a backup, by tools that know no
-// conversion, while the operator is away; old definitions and old manifests are
-// applied again.
+// Package restore simulates operational incidents on a real API server. Tools that do not support
+// conversion restore jobs from a backup while the operator is down. Users apply old definitions and
+// old manifests again.
 package restore
 
 import (
@@ -47,14 +46,14 @@ func TestRestore(t *testing.T) {
 	RunSpecs(t, "Restoring what was lost or overwritten, through a real API server")
 }
 
-// site is a cluster in which the operator's webhooks come and go.
+// site is a cluster whose webhooks start and stop.
 type site struct {
 	client.Client
 	environment *envtest.Environment
 	kubeconfig  string
 }
 
-// newSite starts one, with the webhooks' configurations and nobody who serves them.
+// newSite starts a cluster with webhook configurations that no program serves.
 func newSite(ctx context.Context) *site {
 	GinkgoHelper()
 	environment, err := testkit.StartAPI()
@@ -90,7 +89,7 @@ func (s *site) serve(ctx context.Context) (stop func()) {
 	return stop
 }
 
-// kubectl runs kubectl of the test's assets, with an object in a file where there is one.
+// kubectl runs kubectl of the test's assets. If an object is given, it is passed in a file.
 func (s *site) kubectl(ctx context.Context, object *unstructured.Unstructured, args ...string) (string, error) {
 	GinkgoHelper()
 	if object != nil {
@@ -113,7 +112,7 @@ func (s *site) read(ctx context.Context, version, name string) (*unstructured.Un
 	return found, s.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, found)
 }
 
-// get reads a job that is there.
+// get reads an existing job.
 func (s *site) get(ctx context.Context, version, name string) *unstructured.Unstructured {
 	GinkgoHelper()
 	found, err := s.read(ctx, version, name)
@@ -130,7 +129,7 @@ func (s *site) definition(ctx context.Context) *unstructured.Unstructured {
 	return found
 }
 
-// job returns a job of a version, as clients decode it: whole numbers are int64.
+// job returns a job of a version as decoded by clients: whole numbers are int64.
 func job(version, name, spec string) *unstructured.Unstructured {
 	GinkgoHelper()
 	raw, err := yaml.YAMLToJSON([]byte("spec:\n" + spec))

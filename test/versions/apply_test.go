@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// The same job as a manifest of each version. That of v2alpha1 leaves out what
-// the other says of group and collector, and adds suspend.
+// These are the same job as a manifest of each version. That of v2alpha1 omits the group and
+// collector of the other and adds suspend.
 const (
 	manifestV1 = `
 spec:
@@ -32,7 +32,7 @@ spec:
   suspend: true
   tasks: [{type: coordinator, name: coordinator, replicas: 1, template: {spec: {containers: [{name: di-container, image: a}]}}}]
 `
-	// manifestV1Extended says in v1alpha1 what manifestV2 says.
+	// manifestV1Extended is the v1alpha1 equivalent of manifestV2.
 	manifestV1Extended = `
 spec:
   cleanPodPolicy: All
@@ -41,10 +41,10 @@ spec:
 `
 )
 
-// way is a way to apply a manifest.
+// way applies a manifest.
 type way func(ctx context.Context, version, namespace, manifest string) error
 
-// clientSide applies as kubectl apply does.
+// clientSide applies like kubectl apply.
 func clientSide(ctx context.Context, version, namespace, manifest string) error {
 	GinkgoHelper()
 	raw, err := job(version, namespace, "j", manifest).MarshalJSON()
@@ -56,7 +56,7 @@ func clientSide(ctx context.Context, version, namespace, manifest string) error 
 	return err
 }
 
-// serverSide applies as a manager, as kubectl apply --server-side does.
+// serverSide applies as a field manager, like kubectl apply --server-side.
 func serverSide(manager string, options ...client.ApplyOption) way {
 	return func(ctx context.Context, version, namespace, manifest string) error {
 		applied := client.ApplyConfigurationFromUnstructured(job(version, namespace, "j", manifest))
@@ -64,7 +64,7 @@ func serverSide(manager string, options ...client.ApplyOption) way {
 	}
 }
 
-// managers returns, by manager, the version in which its fields are recorded.
+// managers returns the version in which each manager's fields are recorded.
 func managers(of *unstructured.Unstructured) map[string]string {
 	found := map[string]string{}
 	for _, entry := range of.GetManagedFields() {
@@ -73,8 +73,7 @@ func managers(of *unstructured.Unstructured) map[string]string {
 	return found
 }
 
-// specAfter applies manifests one after the other and returns the spec in
-// v2alpha1's words.
+// specAfter applies manifests one after the other and returns the spec in v2alpha1.
 func specAfter(ctx context.Context, apply way, steps ...[2]string) map[string]any {
 	GinkgoHelper()
 	namespace := newNamespace(ctx)
@@ -104,7 +103,7 @@ var _ = DescribeTable("A manifest that moves to v1alpha1 and back is what it was
 	Entry("kubectl apply --server-side", serverSide("kubectl")),
 )
 
-// manifestV1AsV2 is manifestV1 in v2alpha1's words.
+// manifestV1AsV2 is manifestV1 in v2alpha1.
 const manifestV1AsV2 = `
 spec:
   lifecycle: CoordinatorLed

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// ledJob says in v2alpha1 what v1alpha1 cannot say.
+// ledJob has fields in v2alpha1 that v1alpha1 cannot express.
 const ledJob = `
 metadata: {labels: {team: rl}}
 spec:
@@ -58,7 +58,7 @@ spec:
   - {type: collector, name: collector, replicas: 2, template: {spec: {containers: [{name: di-container, image: b}]}}}
 `
 
-// oldClient returns a client that knows the job as one type, and nothing else.
+// oldClient returns a client that decodes the job into one type only.
 func oldClient(version string, as runtime.Object) client.Client {
 	GinkgoHelper()
 	scheme := runtime.NewScheme()
@@ -83,8 +83,8 @@ func serialSpec(image string) any {
 	return fields(`{cleanPodPolicy: Running, coordinator: {template: {spec: {containers: [{name: di-container, image: ` + image + `}]}}}}`)
 }
 
-// changed returns a copy of a part of a job in which one field says something
-// else, or nothing when the value is nil.
+// changed returns a copy of a part of a job in which one field has another value, or is removed
+// when the value is nil.
 func changed(part any, value any, fields ...string) map[string]any {
 	GinkgoHelper()
 	original, ok := part.(map[string]any)

@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// table asks the API server for a namespace's jobs of a version as kubectl does.
+// table requests the table of a namespace's jobs of a version as kubectl does.
 func table(ctx context.Context, version, namespace string) *metav1.Table {
 	GinkgoHelper()
 	httpClient, err := rest.HTTPClientFor(api.Config)
@@ -34,8 +34,7 @@ func table(ctx context.Context, version, namespace string) *metav1.Table {
 	return rows
 }
 
-// columns returns the names of columns that are always shown, or only in the
-// wide form.
+// columns returns the names of the columns that are always printed, or only in the wide form.
 func columns(of *metav1.Table, wide bool) []string {
 	var names []string
 	for i := range of.ColumnDefinitions {
@@ -46,7 +45,7 @@ func columns(of *metav1.Table, wide bool) []string {
 	return names
 }
 
-// cells returns what the only row shows, without what it leaves empty.
+// cells returns the nonempty cells of the only row.
 func cells(of *metav1.Table) map[string]any {
 	GinkgoHelper()
 	Expect(of.Rows).To(HaveLen(1))

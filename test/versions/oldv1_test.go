@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// oldV1Job is a DIJob as a Go client built against release v0.2.2 knows it:
-// typed pod templates, no extended, and all three roles written always.
+// oldV1Job is a DIJob in a Go client built against release v0.2.2: typed pod templates, no
+// extended, and all three roles always written.
 type oldV1Job struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -49,8 +49,7 @@ type oldV1Replicas struct {
 	Failed    int32 `json:"failed,omitempty"`
 }
 
-// oldCondition is a condition as both releases have it: absent times are
-// written as null.
+// oldCondition is a condition of both releases: absent times are encoded as null.
 type oldCondition struct {
 	Type               string                 `json:"type"`
 	Status             corev1.ConditionStatus `json:"status"`
@@ -60,8 +59,8 @@ type oldCondition struct {
 	LastTransitionTime metav1.Time            `json:"lastTransitionTime,omitempty"`
 }
 
-// oldTemplate is a pod template as clients of the old releases' time encode
-// it: an absent creationTimestamp is written as null.
+// oldTemplate is a pod template of clients of the old releases: an absent creationTimestamp is
+// encoded as null.
 type oldTemplate struct {
 	corev1.PodTemplateSpec
 }
@@ -91,7 +90,7 @@ func (j *oldV1Job) DeepCopyObject() runtime.Object {
 	return copyOf(j, &oldV1Job{})
 }
 
-// copyOf copies by JSON: the types here are all that is to be written by hand.
+// copyOf copies through JSON, so that these types need no generated deep copies.
 func copyOf[T runtime.Object](from, to T) T {
 	raw, err := json.Marshal(from)
 	Expect(err).NotTo(HaveOccurred())

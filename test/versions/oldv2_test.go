@@ -9,9 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// oldV2Job is a DIJob as a Go client built against release v1.1.3 knows it:
-// typed pod templates, replicas that cannot say zero, profilings that hold
-// nothing, and none of the fields that v2alpha1 has gained since.
+// oldV2Job is a DIJob in a Go client built against release v1.1.3: typed pod templates, replicas
+// that cannot be zero, empty profilings, and none of the later fields of v2alpha1.
 type oldV2Job struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`

@@ -16,12 +16,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// randomJobs is how many jobs are made for each version. The pure tests of the
-// conversion try many more; these prove the same of what the API server makes
-// of a job on its way to storage and back.
+// randomJobs is the number of jobs for each version. The pure tests of the conversion try many
+// more. These tests prove the same for what the API server does to a job on its way to storage and
+// back.
 const randomJobs = 50
 
-// random makes jobs that admission lets pass.
+// random generates jobs that admission accepts.
 type random struct {
 	*rand.Rand
 }
@@ -88,7 +88,7 @@ func (r random) template() any {
 	return template
 }
 
-// shared adds what both versions say alike.
+// shared adds the fields that both versions have.
 func (r random) shared(spec map[string]any) {
 	r.some(spec, map[string][]any{
 		"group": {"", "g"}, "priorityClassName": {"", "default"}, "cleanPodPolicy": {"", "Running", "All", "None"},
@@ -96,7 +96,7 @@ func (r random) shared(spec map[string]any) {
 	})
 }
 
-// hubOnly returns what only v2alpha1 can say of any job.
+// hubOnly returns the fields of all jobs that only v2alpha1 has.
 func (r random) hubOnly() map[string]any {
 	return r.some(map[string]any{}, map[string][]any{
 		"suspend": {true, false}, "activeDeadlineSeconds": {int64(1), int64(1) << 30}, "ttlSecondsAfterFinished": {int64(0), int64(7)},
@@ -104,7 +104,7 @@ func (r random) hubOnly() map[string]any {
 	})
 }
 
-// ledOnly adds what only v2alpha1 can say of a coordinator-led job.
+// ledOnly adds the fields of a coordinator-led job that only v2alpha1 has.
 func (r random) ledOnly(fields map[string]any) {
 	r.maybe(fields, "aggregatorConfig", r.of(map[string]any{"name": "a"}, map[string]any{"name": "a", "namespace": "b"}))
 }
@@ -170,7 +170,7 @@ func (r random) conditions() any {
 	return r.of([]any{}, []any{condition})()
 }
 
-// counted returns some tasks or roles with some counts.
+// counted returns random tasks or roles with random counts.
 func (r random) counted(names, counts []string) func() any {
 	return func() any {
 		found := map[string]any{}
@@ -204,8 +204,8 @@ func (r random) hubStatus() map[string]any {
 	return status
 }
 
-// createRandom creates a job of the version with a status, and proves that it
-// is stored as it was written.
+// createRandom creates a job of the version with a status and verifies that it is stored as
+// written.
 func createRandom(ctx context.Context, r random, version, namespace, name string) {
 	GinkgoHelper()
 	spec, status := r.v1Spec(), r.v1Status()
@@ -227,9 +227,8 @@ func createRandom(ctx context.Context, r random, version, namespace, name string
 	expectSame(status, get(ctx, version, namespace, name).Object["status"])
 }
 
-// expectDefaulted proves that a stored object says all that was written; what
-// was empty or absent may have got a default. What extended says as v1alpha1
-// implies it anyway is not kept.
+// expectDefaulted verifies that a stored object has all written fields. Empty or absent fields may
+// have got a default. The parts of extended that v1alpha1 implies anyway are not stored.
 func expectDefaulted(written, stored map[string]any) {
 	GinkgoHelper()
 	for key, value := range written {

@@ -1,9 +1,8 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package versions tests through a real API server that a job is one job,
-// whichever of its two versions it is written, read, watched, applied or
-// deleted through.
+// Package versions tests through a real API server that a job is the same job in both versions, for
+// writes, reads, watches, applies and deletions.
 package versions
 
 import (
@@ -32,7 +31,7 @@ const (
 	v1    = "v1alpha1"
 	v2    = "v2alpha1"
 
-	// timeout is how long a spec waits for what the API server is to say.
+	// timeout is how long a spec waits for the API server.
 	timeout = testkit.Patience
 )
 
@@ -61,7 +60,7 @@ var _ = AfterSuite(func() {
 	}
 })
 
-// other returns the version that is not this one.
+// other returns the other version.
 func other(version string) string {
 	if version == v1 {
 		return v2
@@ -73,7 +72,7 @@ func kind(version, name string) schema.GroupVersionKind {
 	return schema.GroupVersionKind{Group: group, Version: version, Kind: name}
 }
 
-// fields returns what YAML says, decoded as clients decode: whole numbers are int64.
+// fields decodes YAML as clients do: whole numbers are int64.
 func fields(manifest string) map[string]any {
 	GinkgoHelper()
 	raw, err := yaml.YAMLToJSON([]byte(manifest))
@@ -93,7 +92,7 @@ func job(version, namespace, name, manifest string) *unstructured.Unstructured {
 	return object
 }
 
-// create creates a job of the version and returns it as it is stored then.
+// create creates a job of the version and returns it as stored.
 func create(ctx context.Context, version, namespace, name, manifest string) *unstructured.Unstructured {
 	GinkgoHelper()
 	Expect(c.Create(ctx, job(version, namespace, name, manifest))).To(Succeed())
@@ -115,7 +114,7 @@ func part(manifest, name string) any {
 	return fields(manifest)[name]
 }
 
-// newNamespace keeps the specs apart.
+// newNamespace creates a namespace, which isolates the specs.
 func newNamespace(ctx context.Context) string {
 	GinkgoHelper()
 	namespace := &corev1.Namespace{}
@@ -124,8 +123,8 @@ func newNamespace(ctx context.Context) string {
 	return namespace.Name
 }
 
-// kubectl runs kubectl of the test's assets in a namespace, with variables
-// added to its environment, and returns what it printed and whether it failed.
+// kubectl runs kubectl of the test's assets in a namespace with additional environment variables.
+// It returns the output and whether the command failed.
 func kubectl(ctx context.Context, namespace string, variables []string, args ...string) (string, error) {
 	GinkgoHelper()
 	file := filepath.Join(GinkgoT().TempDir(), "kubeconfig")
@@ -137,8 +136,8 @@ func kubectl(ctx context.Context, namespace string, variables []string, args ...
 	return string(out), err
 }
 
-// withoutEmpty returns a value without members that are null or empty, which typed
-// clients write for all that they know and did not find.
+// withoutEmpty returns a value without members that are null or empty. Typed clients write those
+// for all absent fields that they know.
 func withoutEmpty(value any) any {
 	switch value := value.(type) {
 	case map[string]any:
@@ -162,7 +161,7 @@ func withoutEmpty(value any) any {
 	return value
 }
 
-// expectSame says in which fields two values differ.
+// expectSame expects equality and reports the fields in which two values differ.
 func expectSame(want, got any) {
 	GinkgoHelper()
 	Expect(cmp.Diff(want, got)).To(BeEmpty(), "-want +got")

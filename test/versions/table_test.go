@@ -12,12 +12,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// one is a container list that admission wants in every template.
+// one is a container list; admission requires one in every template.
 const one = `template: {spec: {containers: [{name: di-container}]}}`
 
-// expectOneJob proves that a stored job is the same job in both versions: it
-// may be written back unchanged through either, spec and status, and that
-// writes nothing.
+// expectOneJob verifies that a stored job is the same job in both versions. Writing it back
+// unchanged through either, spec and status, changes nothing in storage.
 func expectOneJob(ctx context.Context, version, namespace, name string) {
 	GinkgoHelper()
 	before := get(ctx, version, namespace, name)

@@ -1,8 +1,8 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package webhooks starts an API server together with the project's webhooks, for the
-// suites of other packages.
+// Package webhooks starts an API server with the project's webhooks for the test suites of other
+// packages.
 package webhooks
 
 import (
@@ -29,23 +29,22 @@ import (
 	"opendilab.org/di-orchestrator/webhook"
 )
 
-// API is an API server with the project's webhooks, which run in the process of the
-// test.
+// API is an API server with the project's webhooks, which run in the test's process.
 type API struct {
 	*envtest.Environment
-	// Webhooks is the server of the webhooks.
+	// Webhooks is the webhook server.
 	Webhooks *webhook.Server
 
 	stopWebhooks func() error
 }
 
-// StartAPIWithWebhooks starts the API server of testkit.StartAPI together with
-// conversion, defaulting and validation, which the API server reaches by URL. It returns
-// when the API server calls them. The caller stops it; the context is only for the
-// start. The flags are added to the API server's usual ones.
+// StartAPIWithWebhooks starts the API server of testkit.StartAPI with conversion, defaulting and
+// validation, which the API server reaches by URL. It returns when the API server calls them. The
+// caller stops it. The context applies only to the start. The flags extend the API server's usual
+// flags.
 //
-// The suites of package webhook and of the packages that it imports must be external
-// test packages to use it.
+// The suites of package webhook and of the packages that it imports must be external test packages
+// to use it.
 func StartAPIWithWebhooks(ctx context.Context, flags ...string) (*API, error) {
 	environment, err := testkit.StartAPI(flags...)
 	if err != nil {
@@ -58,7 +57,7 @@ func StartAPIWithWebhooks(ctx context.Context, flags ...string) (*API, error) {
 	return api, nil
 }
 
-// Stop stops the webhooks and then the API server, which would wait a minute for their
+// Stop stops the webhooks and then the API server, which would otherwise wait a minute for their
 // watches.
 func (a *API) Stop() error {
 	var err error
@@ -98,8 +97,8 @@ func (a *API) startWebhooks(ctx context.Context) error {
 	return WaitCalled(waiting, a.Config)
 }
 
-// WaitCalled waits until the API server, which learns by watches of its own
-// what was published, calls the webhooks of both versions and converts.
+// WaitCalled waits until the API server calls the webhooks of both versions and converts. It learns
+// of published configurations by its own watches.
 func WaitCalled(ctx context.Context, config *rest.Config) error {
 	api, err := client.New(config, client.Options{})
 	if err != nil {
@@ -117,7 +116,7 @@ func WaitCalled(ctx context.Context, config *rest.Config) error {
 	return errors.Join(err, last)
 }
 
-// probeAdmission is nil when a job that only the webhooks refuse is refused.
+// probeAdmission returns nil if a job that only the webhooks reject is rejected.
 func probeAdmission(ctx context.Context, api client.Client, version string, spec map[string]any) error {
 	err := api.Create(ctx, probe(version, "webhooks.probe", spec), client.DryRunAll)
 	switch {
@@ -129,8 +128,8 @@ func probeAdmission(ctx context.Context, api client.Client, version string, spec
 	return fmt.Errorf("admission of %s does not work yet: %w", version, err)
 }
 
-// probeConversion is nil when a job is stored through the version that is not
-// the stored one.
+// probeConversion returns nil if a job can be created through the version that is not the storage
+// version.
 func probeConversion(ctx context.Context, api client.Client) error {
 	job := probe("v1alpha1", "webhooks-probe", map[string]any{"coordinator": map[string]any{
 		"template": map[string]any{"spec": map[string]any{"containers": []any{map[string]any{"name": "probe"}}}},
@@ -149,8 +148,8 @@ func probe(version, name string, spec map[string]any) *unstructured.Unstructured
 	return job
 }
 
-// InstallWebhooks creates the system namespace and the webhook configurations
-// as they are deployed, for webhooks that are served by whoever publishes them.
+// InstallWebhooks creates the system namespace and the webhook configurations as deployed. The
+// server of the webhooks publishes its address.
 func InstallWebhooks(ctx context.Context, config *rest.Config) error {
 	api, err := client.New(config, client.Options{})
 	if err != nil {
@@ -163,7 +162,7 @@ func InstallWebhooks(ctx context.Context, config *rest.Config) error {
 	return InstallConfigurations(ctx, config)
 }
 
-// InstallConfigurations does the same where the system namespace is there.
+// InstallConfigurations creates only the webhook configurations, if the system namespace exists.
 func InstallConfigurations(ctx context.Context, config *rest.Config) error {
 	api, err := client.New(config, client.Options{})
 	if err != nil {

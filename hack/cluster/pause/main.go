@@ -1,8 +1,8 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command pause keeps the namespaces of a pod open: it waits for a signal to
-// stop. As the first process of a pod it also collects orphans.
+// Command pause keeps the namespaces of a pod open: it waits for a termination signal. As the first
+// process of a pod it also collects orphans.
 package main
 
 import (
@@ -23,7 +23,7 @@ func main() {
 	}
 }
 
-// reap collects all children that ended; one signal can stand for several.
+// reap collects all children that have exited. One signal can represent several.
 func reap() {
 	for {
 		pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil)

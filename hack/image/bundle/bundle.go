@@ -1,9 +1,8 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bundle builds container images from static binaries on an empty
-// base. The same input gives the same bytes: all times are fixed and all
-// entries are sorted.
+// Package bundle builds container images from static binaries on an empty base. The same input
+// gives the same bytes: all times are fixed and all entries are sorted.
 package bundle
 
 import (
@@ -27,7 +26,7 @@ import (
 // nonRoot is the user and group that images run as.
 const nonRoot = "65532:65532"
 
-// Spec says what an image holds.
+// Spec specifies an image.
 type Spec struct {
 	// Name is the reference of the image with its tag.
 	Name string
@@ -37,10 +36,9 @@ type Spec struct {
 	Entrypoint []string
 	// Files are the contents.
 	Files []File
-	// Labels are those of the image's configuration.
+	// Labels are the labels in the image's configuration.
 	Labels map[string]string
-	// Created is when the image says that it was made: the start of 1970 where
-	// it is zero.
+	// Created is the creation time in the image. If zero, it is the start of 1970.
 	Created time.Time
 }
 
@@ -56,7 +54,7 @@ type File struct {
 // containers: Linux.
 func HostPlatform() string { return "linux/" + runtime.GOARCH }
 
-// ParseFiles reads SOURCE=PATH pairs.
+// ParseFiles parses SOURCE=PATH pairs.
 func ParseFiles(pairs []string) ([]File, error) {
 	files := make([]File, 0, len(pairs))
 	for _, pair := range pairs {
@@ -69,8 +67,8 @@ func ParseFiles(pairs []string) ([]File, error) {
 	return files, nil
 }
 
-// WriteFile writes the image as a tarball in Docker's archive layout and
-// returns its digest. The file appears complete or not at all.
+// WriteFile writes the image atomically as a tarball in Docker's archive layout and returns its
+// digest.
 func WriteFile(spec Spec, out string) (string, error) {
 	tag, err := name.NewTag(spec.Name)
 	if err != nil {
@@ -90,7 +88,7 @@ func WriteFile(spec Spec, out string) (string, error) {
 	return digest.String(), nil
 }
 
-// writeWhole lets a file appear complete or not at all.
+// writeWhole writes a file atomically.
 func writeWhole(out string, write func(partial string) error) error {
 	if err := os.MkdirAll(filepath.Dir(out), 0o755); err != nil {
 		return fmt.Errorf("folder of %s: %w", out, err)
@@ -105,7 +103,7 @@ func writeWhole(out string, write func(partial string) error) error {
 	return nil
 }
 
-// Build makes the image in memory, with Docker's media types.
+// Build builds the image in memory with Docker's media types.
 func Build(spec Spec) (v1.Image, error) {
 	platform, err := check(spec)
 	if err != nil {
@@ -181,6 +179,6 @@ func configure(img v1.Image, spec Spec, platform *v1.Platform) (v1.Image, error)
 	return img, nil
 }
 
-// epoch is the time of all files in an image: a fixed one, for the same input
-// has to give the same digest.
+// epoch returns the time of all files in an image. It is fixed because the same input must give the
+// same digest.
 func epoch() time.Time { return time.Unix(0, 0).UTC() }

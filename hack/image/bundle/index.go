@@ -19,15 +19,15 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// Annotations of an archive's only entry, by which those who load it know its
-// name: the first is of the OCI layout, the second of containerd and Docker.
+// These annotations of an archive's only entry contain its name for programs that load it. The
+// first is of the OCI layout, the second of containerd and Docker.
 const (
 	refName       = "org.opencontainers.image.ref.name"
 	containerName = "io.containerd.image.name"
 )
 
-// Index makes one image of several platforms in memory, with OCI's media
-// types. The annotations stand on the index and on the image of each platform.
+// Index builds one image of several platforms in memory with OCI's media types. It adds the
+// annotations to the index and to the image of each platform.
 func Index(specs []Spec, annotations map[string]string) (v1.ImageIndex, error) {
 	if len(specs) == 0 {
 		return nil, errors.New("platforms are empty: want at least one")
@@ -63,9 +63,8 @@ func Index(specs []Spec, annotations map[string]string) (v1.ImageIndex, error) {
 	return annotated, nil
 }
 
-// WriteArchive writes the index under a name as an archive of an OCI image
-// layout, and returns the digest of the index. The file appears complete or
-// not at all.
+// WriteArchive writes the index atomically under a name as an archive of an OCI image layout. It
+// returns the digest of the index.
 func WriteArchive(index v1.ImageIndex, ref, out string) (string, error) {
 	tag, err := name.NewTag(ref)
 	if err != nil {

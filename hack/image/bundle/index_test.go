@@ -85,8 +85,7 @@ func unpack(t *testing.T, archive string) string {
 	}
 }
 
-// onlyEntry is the entry of the layout that all tools load when they are told
-// no name.
+// onlyEntry returns the entry of the layout that all tools load without a name.
 func onlyEntry(t *testing.T, dir string) (v1.Descriptor, v1.ImageIndex) {
 	t.Helper()
 	root, err := layout.ImageIndexFromPath(dir)

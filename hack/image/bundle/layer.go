@@ -19,7 +19,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// accounts lets programs look their user up, which some libraries insist on.
+// accounts is the user database, which some libraries require.
 const accounts = "root:x:0:0:root:/root:/sbin/nologin\nnonroot:x:65532:65532:nonroot:/tmp:/sbin/nologin\n"
 
 const groups = "root:x:0:\nnonroot:x:65532:\n"
@@ -109,8 +109,7 @@ func folderHeader(dir string) *tar.Header {
 	}
 }
 
-// folders are all parents of the files and those every image has, parents
-// first.
+// folders returns all parents of the files and the folders of every image, parents first.
 func folders(files []File) []string {
 	set := map[string]bool{"/tmp": true, "/etc": true}
 	for _, file := range files {

@@ -1,8 +1,8 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command diagrams draws each D2 file of a folder as an SVG beside it. Files
-// whose names begin with an underscore are only imported by others.
+// Command diagrams renders each D2 file of a folder as an SVG next to it. Files whose names begin
+// with an underscore are only imported by others.
 package main
 
 import (
@@ -54,8 +54,8 @@ func drawAll(ctx context.Context, folder string) error {
 	return errors.Join(failed...)
 }
 
-// draw writes the picture of a source beside it. It says nothing of when and by
-// which version it was drawn, so that it changes only with what it shows.
+// draw writes the SVG of a source. The SVG contains no time and no version of the renderer, so that
+// it changes only with its content.
 func draw(ctx context.Context, source string) error {
 	text, err := os.ReadFile(source)
 	if err != nil {
@@ -72,7 +72,7 @@ func draw(ctx context.Context, source string) error {
 	)
 	options := &d2svg.RenderOpts{
 		Pad:         &pad,
-		Scale:       &scale, // Without one a picture fills the page, however small.
+		Scale:       &scale, // Without a scale, every picture fills the page.
 		ThemeID:     &d2themescatalog.NeutralDefault.ID,
 		DarkThemeID: &d2themescatalog.DarkMauve.ID,
 		OmitVersion: &omitted,
@@ -93,7 +93,7 @@ func draw(ctx context.Context, source string) error {
 	return os.WriteFile(strings.TrimSuffix(source, ".d2")+".svg", append(picture, '\n'), 0o644)
 }
 
-// layoutNamed returns the engine that a source names in vars.d2-config.
+// layoutNamed returns the layout engine that a source names in vars.d2-config.
 func layoutNamed(engine string) (d2graph.LayoutGraph, error) {
 	switch engine {
 	case "", "elk":

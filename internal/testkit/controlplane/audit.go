@@ -17,7 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Event is the part of a line of the audit log that is read.
+// Event is the part of an audit log line that tests read.
 type Event struct {
 	Stage string `json:"stage"`
 	Verb  string `json:"verb"`
@@ -35,7 +35,7 @@ type Event struct {
 	} `json:"responseStatus"`
 	// RequestObject is the body of a patch of a job's status.
 	RequestObject json.RawMessage `json:"requestObject"`
-	// Received is when the request came.
+	// Received is the time at which the API server received the request.
 	Received metav1.MicroTime `json:"requestReceivedTimestamp"`
 }
 
@@ -51,7 +51,7 @@ func (e *Event) What() string {
 // Requests count requests by verb and resource, such as "create pods".
 type Requests map[string]int
 
-// Total returns how many requests are of one of the verbs.
+// Total returns the number of requests with one of the verbs.
 func (r Requests) Total(verbs ...string) int {
 	total := 0
 	for what, count := range r {
@@ -62,7 +62,7 @@ func (r Requests) Total(verbs ...string) int {
 	return total
 }
 
-// All returns how many requests there are.
+// All returns the number of requests.
 func (r Requests) All() int {
 	all := 0
 	for _, count := range r {
@@ -71,7 +71,7 @@ func (r Requests) All() int {
 	return all
 }
 
-// Without leaves out requests for a resource.
+// Without returns the requests for all other resources.
 func (r Requests) Without(resource string) Requests {
 	others := Requests{}
 	for what, count := range r {
@@ -115,8 +115,7 @@ func (p *Plane) Mark() (Mark, error) {
 	return Mark(info.Size()), nil
 }
 
-// Since counts the requests that users have made since a mark. A watch counts
-// when it begins.
+// Since counts the requests of users since a mark. A watch counts when it begins.
 func (p *Plane) Since(mark Mark) (map[string]Requests, error) {
 	counts := map[string]Requests{}
 	for _, user := range p.users {
@@ -131,15 +130,15 @@ func (p *Plane) Since(mark Mark) (map[string]Requests, error) {
 	return counts, err
 }
 
-// Events calls each for every request since a mark, once: when it was answered, or when
-// its answer began if it is a watch.
+// Events calls each once for every request since a mark: when it was answered, or when its answer
+// began if it is a watch.
 func (p *Plane) Events(mark Mark, each func(*Event) error) (err error) {
 	file, err := os.Open(p.auditLog())
 	if err != nil {
 		return fmt.Errorf("audit log: %w", err)
 	}
 	defer func() { err = errors.Join(err, file.Close()) }()
-	// The log may have ended within a line, which was still being written then.
+	// The mark may lie within a line that was still being written.
 	if _, err := file.Seek(max(int64(mark)-1, 0), io.SeekStart); err != nil {
 		return fmt.Errorf("audit log: %w", err)
 	}
@@ -152,7 +151,7 @@ func (p *Plane) Events(mark Mark, each func(*Event) error) (err error) {
 	for {
 		line, err := lines.ReadBytes('\n')
 		if err != nil {
-			// A line without an end is still being written.
+			// A line without a newline is still being written.
 			return nil
 		}
 		var event Event

@@ -1,8 +1,7 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package controlplane starts the API server of a benchmark, and counts the requests of
-// each user.
+// Package controlplane starts the API server of a benchmark and counts the requests of each user.
 package controlplane
 
 import (
@@ -48,13 +47,13 @@ rules:
 - level: None
 `
 
-// Options say how a Plane is started.
+// Options configure a Plane.
 type Options struct {
-	// Folder is where its configuration and the audit log are written.
+	// Folder is the folder of the configuration and the audit log.
 	Folder string
-	// Users are those whose requests are counted.
+	// Users are the users whose requests are counted.
 	Users []string
-	// Etcd and APIServer are additional flags of these, by name.
+	// Etcd and APIServer are additional flags of etcd and the API server, by name.
 	Etcd, APIServer map[string]string
 	// Bare leaves out the CRDs.
 	Bare bool
@@ -93,7 +92,7 @@ func Start(options *Options) (*Plane, error) {
 	}
 	p.environment.ControlPlane.GetAPIServer().Configure().
 		Set("audit-policy-file", policy).Set("audit-log-path", p.auditLog()).
-		// Deleting everything is not part of what is measured.
+		// Deleting all objects is not part of the measurement.
 		Set("delete-collection-workers", "16")
 	for name, value := range options.APIServer {
 		p.environment.ControlPlane.GetAPIServer().Configure().Set(name, value)
@@ -130,8 +129,8 @@ func (p *Plane) Config() *rest.Config {
 	return rest.CopyConfig(p.environment.Config)
 }
 
-// Client returns a client without a cache. As for the operator, the rate limit applies
-// to each kind separately.
+// Client returns a client without a cache. The rate limit applies to each kind separately, as in
+// the operator.
 func (p *Plane) Client(config *rest.Config, qps float32, burst int) (client.WithWatch, error) {
 	config = rest.CopyConfig(config)
 	config.QPS, config.Burst, config.WarningHandler = qps, burst, rest.NoWarnings{}
@@ -151,7 +150,7 @@ func (p *Plane) User(name string) (*envtest.AuthenticatedUser, error) {
 	return user, nil
 }
 
-// Kubeconfig returns the environment with which a process acts as a user.
+// Kubeconfig returns the environment with which a process authenticates as a user.
 func (p *Plane) Kubeconfig(name string) (string, error) {
 	user, err := p.User(name)
 	if err != nil {
@@ -168,8 +167,8 @@ func (p *Plane) Kubeconfig(name string) (string, error) {
 	return "KUBECONFIG=" + path, nil
 }
 
-// InstallWebhooks creates the system namespace, if there is none, and the webhook
-// configurations as deployed; an operator writes its own address into them.
+// InstallWebhooks creates the system namespace, if it does not exist, and the webhook
+// configurations as deployed. An operator writes its own address into them.
 func (p *Plane) InstallWebhooks(ctx context.Context) error {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: names.SystemNamespace}}
 	if err := p.API.Create(ctx, namespace); err != nil && !apierrors.IsAlreadyExists(err) {

@@ -17,30 +17,30 @@ import (
 	"time"
 )
 
-// answerTime is the timeout of a request; di-server keeps a caller waiting for 30 s.
+// answerTime is the timeout of a request. di-server delays an answer by at most 30 s.
 const answerTime = time.Minute
 
-// jobsPerBlock is how many jobs have addresses that differ in the last byte only.
+// jobsPerBlock is the number of jobs whose addresses differ only in the last byte.
 const jobsPerBlock = 250
 
-// Address returns the address of a job's pod; the coordinator is the first. A client may
-// call from any address of 127.0.0.0/8.
+// Address returns the address of a job's pod. The coordinator is pod 0. A client may call from any
+// address of 127.0.0.0/8.
 func Address(job, pod int) string {
 	return fmt.Sprintf("127.%d.%d.%d", 1+pod, job/jobsPerBlock, 1+job%jobsPerBlock)
 }
 
 // Caller is a coordinator that calls di-server.
 type Caller struct {
-	// From is the address that it calls from.
+	// From is the caller's source address.
 	From string
-	// Namespace and Pod name it.
+	// Namespace and Pod identify the coordinator's pod.
 	Namespace string
 	Pod       string
 }
 
-// Line sends one caller's requests as deployed clients do: from the pod's own
-// address, without Content-Type, always with a body, head and body in two writes. It
-// writes HTTP by hand, because a load generator that computes much would measure itself.
+// Line sends one caller's requests as deployed clients do: from the pod's own address, without
+// Content-Type, always with a body, head and body in two writes. It writes HTTP by hand because a
+// load generator that computes much would measure itself.
 type Line struct {
 	dialer    net.Dialer
 	server    string
@@ -68,12 +68,12 @@ func (l *Line) head(method, path string, length int) []byte {
 		method, path, l.server, length)
 }
 
-// Get asks for the list of the caller's job.
+// Get requests the list of the caller's job.
 func (l *Line) Get(ctx context.Context) ([]byte, error) {
 	return l.ask(context.WithoutCancel(ctx), l.question, emptyBody)
 }
 
-// List asks for the list of the caller's job, and returns the URLs in the answer.
+// List requests the list of the caller's job and returns the URLs in the answer.
 func (l *Line) List(ctx context.Context) ([]string, error) {
 	content, err := l.Get(ctx)
 	if err != nil {
@@ -83,7 +83,7 @@ func (l *Line) List(ctx context.Context) ([]string, error) {
 	return slices.Concat(listed.Collectors, listed.Learners), err
 }
 
-// listed is the part of an answer that is read.
+// listed is the part of an answer that is decoded.
 type listed struct {
 	Collectors []string `json:"collectors"`
 	Learners   []string `json:"learners"`
@@ -99,7 +99,7 @@ func decode(content []byte) (listed, error) {
 	return answer.Data, nil
 }
 
-// Write asks for a change, and returns the collectors in the answer.
+// Write requests a change and returns the collectors in the answer.
 func (l *Line) Write(ctx context.Context, method, path, change string) ([]string, error) {
 	body := fmt.Sprintf(`{"namespace":%q,"coordinator":%q,%s}`, l.by.Namespace, l.by.Pod, change)
 	content, err := l.ask(ctx, l.head(method, path, len(body)), body)
@@ -154,7 +154,7 @@ func (l *Line) connect(ctx context.Context) error {
 	return nil
 }
 
-// Close ends the connection, if there is one.
+// Close closes the connection, if there is one.
 func (l *Line) Close() {
 	if l.conn != nil {
 		_ = l.conn.Close()

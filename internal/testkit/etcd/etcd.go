@@ -1,8 +1,8 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package etcd reads and writes the store of an API server directly: it stores thousands
-// of jobs in seconds, and shows objects exactly as stored.
+// Package etcd reads and writes the store of an API server directly. It stores thousands of jobs in
+// seconds and returns objects exactly as stored.
 package etcd
 
 import (
@@ -19,15 +19,15 @@ import (
 )
 
 const (
-	// batch is how many objects are written at once; etcd takes 1.5 MB.
+	// batch is the number of objects in one write; etcd accepts 1.5 MB.
 	batch = 100
-	// page is how many are read at once.
+	// page is the number of objects in one read.
 	page = 500
 )
 
-// Store is an etcd.
+// Store is an etcd server.
 type Store struct {
-	// URL is where it serves its clients.
+	// URL is the URL for clients.
 	URL *url.URL
 }
 
@@ -54,7 +54,7 @@ func (s Store) Get(ctx context.Context, key string) ([]byte, error) {
 	return found[0].Value, nil
 }
 
-// Each calls give for all values whose keys have the prefix, in the order of their keys.
+// Each calls give for all values whose keys have the prefix, ordered by key.
 func (s Store) Each(ctx context.Context, prefix string, give func(Value) error) error {
 	from, end := []byte(prefix), append([]byte(prefix), 0xff)
 	for {
@@ -74,7 +74,7 @@ func (s Store) Each(ctx context.Context, prefix string, give func(Value) error) 
 	}
 }
 
-// Put writes values, as many at once as etcd takes.
+// Put writes values in batches.
 func (s Store) Put(ctx context.Context, values []Value) error {
 	for first := 0; first < len(values); first += batch {
 		var puts []any
@@ -96,7 +96,7 @@ func (s Store) find(ctx context.Context, what map[string]any) ([]Value, error) {
 	return found.KVs, err
 }
 
-// call calls etcd by its JSON gateway.
+// call calls etcd through its JSON gateway.
 func (s Store) call(ctx context.Context, method string, message, into any) (err error) {
 	raw, err := json.Marshal(message)
 	if err != nil {

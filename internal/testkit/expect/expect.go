@@ -1,7 +1,7 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package expect has the comparisons that unit tests make most often.
+// Package expect contains the comparisons that unit tests make most often.
 package expect
 
 import (
@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Equal fails the test if what was got differs from what is wanted, and continues it.
+// Equal reports an error if got differs from want. The test continues.
 func Equal[T any](tb testing.TB, what string, want, got T) {
 	tb.Helper()
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -18,7 +18,7 @@ func Equal[T any](tb testing.TB, what string, want, got T) {
 	}
 }
 
-// MustEqual fails the test if what was got differs from what is wanted, and ends it.
+// MustEqual reports an error if got differs from want, and ends the test.
 func MustEqual[T any](tb testing.TB, what string, want, got T) {
 	tb.Helper()
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -1,7 +1,7 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package figures summarizes and formats what benchmarks measured.
+// Package figures summarizes and formats the results of benchmarks.
 package figures
 
 import (
@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Percentile returns the time that the given share of 100 did not exceed; 0 without times.
+// Percentile returns the time that the given percentage of times did not exceed; 0 without times.
 func Percentile(times []time.Duration, percent float64) time.Duration {
 	if len(times) == 0 {
 		return 0
@@ -21,17 +21,17 @@ func Percentile(times []time.Duration, percent float64) time.Duration {
 	return sorted[max(rank, 1)-1]
 }
 
-// Millis is a time as tables show it.
+// Millis formats a time in milliseconds for tables.
 func Millis(d time.Duration) string {
 	return fmt.Sprintf("%.2f ms", float64(d)/float64(time.Millisecond))
 }
 
-// Seconds is a longer time as tables show it.
+// Seconds formats a time in seconds for tables.
 func Seconds(d time.Duration) string {
 	return fmt.Sprintf("%.2f s", d.Seconds())
 }
 
-// Shown is a percentile as tables show it.
+// Shown formats a percentile for tables.
 func Shown(times []time.Duration, percent float64) string {
 	if len(times) == 0 {
 		return "-"
@@ -39,22 +39,22 @@ func Shown(times []time.Duration, percent float64) string {
 	return Millis(Percentile(times, percent))
 }
 
-// Mebibytes is a size as tables show it.
+// Mebibytes formats a size for tables.
 func Mebibytes(bytes int64) string {
 	return fmt.Sprintf("%.0f MiB", float64(bytes)/(1<<20))
 }
 
-// Limits are the limits that were missed.
+// Limits are the limits that a benchmark missed.
 type Limits []string
 
-// Require notes a limit that does not hold.
+// Require records a limit that does not hold.
 func (l *Limits) Require(holds bool, format string, arguments ...any) {
 	if !holds {
 		*l = append(*l, fmt.Sprintf(format, arguments...))
 	}
 }
 
-// Under notes a time that is not under its limit.
+// Under records a time that is not below its limit.
 func (l *Limits) Under(took, limit time.Duration, what string) {
 	l.Require(took < limit, "%s is %s, the limit %s", what, Millis(took), Millis(limit))
 }

@@ -1,7 +1,7 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package jobs makes jobs of the size that users' jobs have.
+// Package jobs creates jobs of realistic size.
 package jobs
 
 import (
@@ -12,8 +12,8 @@ import (
 	"opendilab.org/di-orchestrator/apis/v1alpha1"
 )
 
-// Of returns a coordinator-led job of v1alpha1 as JSON of about the given size: three
-// roles with templates such as users write, filled up with environment variables.
+// Of returns a coordinator-led job of v1alpha1 as JSON of about the given size. It has three roles
+// with templates such as users write, padded with environment variables.
 func Of(namespace, name string, bytes int) ([]byte, error) {
 	spare := bytes - len(templateOf(0))*3 - 700
 	variables := max(spare/3/variableBytes, 0)

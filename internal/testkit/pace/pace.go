@@ -1,7 +1,7 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pace makes calls at a fixed rate, never retries one, and counts their results.
+// Package pace makes calls at a fixed rate without retries and counts their results.
 package pace
 
 import (
@@ -14,15 +14,15 @@ import (
 )
 
 const (
-	// shownFailures is how many failures are kept in full.
+	// shownFailures is the number of failures that are recorded in full.
 	shownFailures = 5
-	// inFlight bounds how many calls of a prober may wait for their answers: on a
-	// machine that is too slow for the pace they would pile up until they time out,
-	// which is no property of the server.
+	// inFlight is the maximum number of calls of a prober that are in flight. On a machine that is
+	// too slow for the rate, calls would pile up until they time out. That is no property of the
+	// server.
 	inFlight = 100
 )
 
-// Pause waits for a time, or until the context ends.
+// Pause waits for a duration, or until the context ends.
 func Pause(ctx context.Context, long time.Duration) error {
 	timer := time.NewTimer(long)
 	defer timer.Stop()
@@ -34,23 +34,23 @@ func Pause(ctx context.Context, long time.Duration) error {
 	}
 }
 
-// Tally has the results of calls.
+// Tally contains the results of calls.
 type Tally struct {
-	// Times are the durations of the calls that succeeded, and Failed counts the others.
+	// Times are the durations of the calls that succeeded. Failed counts the others.
 	Times  []time.Duration
 	Failed int
-	// Slowest is the longest that a call took, failed or not.
+	// Slowest is the duration of the slowest call, failed or not.
 	Slowest time.Duration
-	// Failures are the first few of them.
+	// Failures are the first shownFailures errors.
 	Failures []string
 }
 
-// Calls is how many there were.
+// Calls returns the number of calls.
 func (t *Tally) Calls() int {
 	return len(t.Times) + t.Failed
 }
 
-// P99 is the time that 99 of 100 calls did not exceed.
+// P99 returns the time that 99 of 100 calls did not exceed.
 func (t *Tally) P99() time.Duration {
 	return figures.Percentile(t.Times, 99)
 }
@@ -64,12 +64,12 @@ func (t *Tally) Add(other Tally) {
 	t.Failures = t.Failures[:min(len(t.Failures), shownFailures)]
 }
 
-// Prober repeats a call at a fixed rate, whether earlier calls succeeded or not, and
-// never retries one that failed.
+// Prober repeats a call at a fixed rate, whether earlier calls succeeded or not. It never retries a
+// failed call.
 type Prober struct {
-	// Name names the call.
+	// Name is the name of the call.
 	Name string
-	// Every is the time from call to call.
+	// Every is the interval between calls.
 	Every time.Duration
 	// Call makes the call with the given number.
 	Call func(ctx context.Context, number int) error
@@ -78,17 +78,17 @@ type Prober struct {
 	stopped sync.WaitGroup
 
 	mutex sync.Mutex
-	// tally is under the mutex.
+	// tally is guarded by mutex.
 	tally Tally
 }
 
-// Start begins to call, until Stop.
+// Start makes calls until Stop.
 func (p *Prober) Start(ctx context.Context) {
 	ctx, p.stop = context.WithCancel(ctx)
 	p.stopped.Go(func() { p.run(ctx) })
 }
 
-// Stop makes no more calls, and returns when all have been answered.
+// Stop makes no further calls and returns when all have been answered.
 func (p *Prober) Stop() {
 	if p.stop != nil {
 		p.stop()
@@ -120,7 +120,7 @@ func (p *Prober) run(ctx context.Context) {
 			return
 		case running <- struct{}{}:
 			p.stopped.Go(func() {
-				// A call that began is finished: an aborted one would count as failed.
+				// A call in flight is completed: an aborted one would count as failed.
 				p.once(context.WithoutCancel(ctx), number)
 				<-running
 			})

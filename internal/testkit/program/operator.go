@@ -8,15 +8,15 @@ import (
 	"context"
 )
 
-// Operator is how tests start the operator.
+// Operator configures how tests start the operator.
 type Operator struct {
-	// Binary is the di-orchestrator, and Folder takes logs.
+	// Binary is the path of di-orchestrator. Folder is the folder for logs.
 	Binary, Folder string
-	// Environment is added to the test's own.
+	// Environment extends the test's own environment.
 	Environment []string
-	// Flags are those of the operator beside addresses.
+	// Flags are the operator's flags except addresses.
 	Flags []string
-	// NoWait has StartOperator return before the operator is ready.
+	// NoWait makes StartOperator return before the operator is ready.
 	NoWait bool
 }
 
@@ -28,19 +28,19 @@ func StartOperator(ctx context.Context, o *Operator) (*Process, error) {
 	})
 }
 
-// Webhooks is how tests start the webhooks.
+// Webhooks configures how tests start the webhooks.
 type Webhooks struct {
-	// Binary is the di-orchestrator, and Folder takes logs.
+	// Binary is the path of di-orchestrator. Folder is the folder for logs.
 	Binary, Folder string
-	// Environment is added to the test's own.
+	// Environment extends the test's own environment.
 	Environment []string
-	// Address is where the webhooks are served; a free one when empty.
+	// Address is the address that the webhooks listen on. If empty, a free one is used.
 	Address string
-	// URL is where the API server reaches the webhooks; their address when empty.
+	// URL is the URL at which the API server reaches the webhooks. It defaults to their address.
 	URL string
-	// Flags are those of the webhooks beside addresses.
+	// Flags are the webhooks' flags except addresses.
 	Flags []string
-	// NoWait has StartWebhooks return before the webhooks are ready.
+	// NoWait makes StartWebhooks return before the webhooks are ready.
 	NoWait bool
 }
 

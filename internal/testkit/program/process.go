@@ -1,8 +1,8 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package program starts the programs that benchmarks measure, and reads their use of
-// processors and memory.
+// Package program starts the programs that benchmarks measure and reads their processor and memory
+// usage.
 package program
 
 import (
@@ -30,20 +30,21 @@ import (
 // ticksPerSecond is the unit of times in /proc.
 const ticksPerSecond = 100
 
-// readyTime bounds how long a program may take until it is ready.
+// readyTime is the timeout for a program to become ready.
 const readyTime = 5 * time.Minute
 
-// Process is a program that runs beside the benchmark.
+// Process is a program that runs in parallel to the benchmark.
 type Process struct {
-	// Address is where it serves, and Probe where it serves its probes, if it has any.
+	// Address is the address that the program serves. Probe is the address of its probes, if it has
+	// any.
 	Address, Probe string
 
 	command *exec.Cmd
-	// input ends the process when it is closed; nil if a signal does.
+	// input ends the process when it is closed. It is nil if a signal ends the process.
 	input io.Closer
 	log   *os.File
 
-	// ended is closed when the process has ended, with result.
+	// ended is closed when the process has exited with result.
 	ended  chan struct{}
 	result error
 }
@@ -63,8 +64,8 @@ func (p *Process) Log() ([]byte, error) {
 	return content, nil
 }
 
-// InFolder runs a benchmark with a folder of its own for programs and logs. It keeps the
-// folder if the benchmark fails.
+// InFolder runs a benchmark with its own folder for programs and logs. It keeps the folder if the
+// benchmark fails.
 func InFolder(prefix string, run func(folder string) error) error {
 	folder, err := os.MkdirTemp("", prefix)
 	if err != nil {
@@ -81,9 +82,9 @@ func Build(ctx context.Context, folder string) (string, error) {
 	return BuildCommand(ctx, folder, "di-orchestrator")
 }
 
-// BuildCommand builds a command of this checkout into a folder and returns its path.
-// It builds without cgo, as images are built: a test with the race detector needs cgo,
-// and would compile all libraries a third time.
+// BuildCommand builds a command of this checkout into a folder and returns its path. It builds
+// without cgo, as images are built. A test with the race detector needs cgo, and would compile all
+// libraries a third time.
 func BuildCommand(ctx context.Context, folder, name string, flags ...string) (string, error) {
 	binary := filepath.Join(folder, name)
 	command := exec.CommandContext(ctx, "go", append([]string{"build", "-buildvcs=false", "-ldflags=-s -w", "-o", binary}, append(flags, "./cmd/"+name)...)...)
@@ -96,21 +97,21 @@ func BuildCommand(ctx context.Context, folder, name string, flags ...string) (st
 
 // Command starts one of di-orchestrator's programs.
 type Command struct {
-	// Binary is the di-orchestrator, and Name its command.
+	// Binary is the path of di-orchestrator. Name is the command.
 	Binary, Name string
-	// Folder is where the log is written.
+	// Folder is the folder for the log.
 	Folder string
-	// Environment is added to the benchmark's own.
+	// Environment extends the benchmark's own environment.
 	Environment []string
-	// Address is where it serves; empty for a free one.
+	// Address is the address that the program serves. If empty, a free one is used.
 	Address string
-	// Flags returns the flags for its address, without those for metrics and probes.
+	// Flags returns the flags for the address, without those for metrics and probes.
 	Flags func(address string) []string
-	// NoWait has Start return before the program is ready.
+	// NoWait makes Start return before the program is ready.
 	NoWait bool
 }
 
-// Start starts one of the programs, and returns when it is ready, unless NoWait is set.
+// Start starts one of the programs. It returns when the program is ready, unless NoWait is set.
 func Start(ctx context.Context, c *Command) (*Process, error) {
 	address, probe, err := FreeAddresses(ctx)
 	if err != nil {
@@ -135,8 +136,8 @@ func Start(ctx context.Context, c *Command) (*Process, error) {
 	return started, nil
 }
 
-// StartForeign starts another project's program, and does not wait until it is ready. It
-// logs to a file of its own in a folder.
+// StartForeign starts another project's program and does not wait until it is ready. The program
+// logs to its own file in a folder.
 func StartForeign(ctx context.Context, folder, binary string, flags ...string) (_ *Process, err error) {
 	name := filepath.Base(binary)
 	started := &Process{command: exec.CommandContext(ctx, binary, flags...)}
@@ -149,7 +150,7 @@ func StartForeign(ctx context.Context, folder, binary string, flags ...string) (
 	return started, nil
 }
 
-// startLogging starts the process, which writes to its log.
+// startLogging starts the process with output to its log.
 func (p *Process) startLogging() error {
 	p.command.Stdout, p.command.Stderr = p.log, p.log
 	if err := p.command.Start(); err != nil {
@@ -159,7 +160,7 @@ func (p *Process) startLogging() error {
 	return nil
 }
 
-// await waits for the end of the process in the background.
+// await waits for the exit of the process in the background.
 func (p *Process) await() {
 	p.ended = make(chan struct{})
 	go func() {
@@ -168,13 +169,13 @@ func (p *Process) await() {
 	}()
 }
 
-// Ended returns a channel that is closed when the process has ended.
+// Ended returns a channel that is closed when the process has exited.
 func (p *Process) Ended() <-chan struct{} {
 	return p.ended
 }
 
-// BuildCluster builds a program of the local cluster, such as kube-scheduler,
-// unless its cache has it, and returns its path.
+// BuildCluster builds a program of the local cluster, such as kube-scheduler, unless it is cached,
+// and returns its path.
 func BuildCluster(ctx context.Context, name string) (string, error) {
 	command := exec.CommandContext(ctx, "go", "run", ".", "program", name)
 	command.Dir, command.Stderr = filepath.Join(testkit.Root(), "hack", "cluster"), os.Stderr
@@ -185,8 +186,8 @@ func BuildCluster(ctx context.Context, name string) (string, error) {
 	return strings.TrimSpace(string(path)), nil
 }
 
-// Run runs one of the programs to its end, and returns its output. Address and Flags of
-// the command are not used.
+// Run runs one of the programs until it exits and returns its output. It ignores Address and Flags
+// of the command.
 func Run(ctx context.Context, c *Command, arguments ...string) (string, error) {
 	command := exec.CommandContext(ctx, c.Binary, append([]string{c.Name}, arguments...)...)
 	command.Env = append(os.Environ(), c.Environment...)
@@ -220,7 +221,7 @@ func waitReady(ctx context.Context, started *Process) error {
 	return errors.Join(err, last)
 }
 
-// Ready returns why a program that serves probes is not ready, or nil.
+// Ready returns nil if the program is ready, or the error of its probe.
 func (p *Process) Ready(ctx context.Context) error {
 	_, err := Read(ctx, "http://"+p.Probe+"/readyz")
 	return err
@@ -247,8 +248,8 @@ func Read(ctx context.Context, url string) (_ []byte, err error) {
 	return body, nil
 }
 
-// StartOwn starts another process of this program, with additional environment. The first
-// line that it prints is its address, and it ends when its input is closed.
+// StartOwn starts another process of this program with additional environment variables. The first
+// line that it prints is its address. It exits when its input is closed.
 func StartOwn(ctx context.Context, environment []string, flags ...string) (*Process, error) {
 	own, err := os.Executable()
 	if err != nil {
@@ -275,7 +276,7 @@ func StartOwn(ctx context.Context, environment []string, flags ...string) (*Proc
 	return started, nil
 }
 
-// Stop ends the process.
+// Stop terminates the process.
 func (p *Process) Stop() error {
 	var err error
 	if p.input != nil {
@@ -302,7 +303,7 @@ func (p *Process) Kill() error {
 	return p.log.Close()
 }
 
-// HasEnded reports whether the process has ended.
+// HasEnded reports whether the process has exited.
 func (p *Process) HasEnded() bool {
 	select {
 	case <-p.ended:
@@ -312,7 +313,7 @@ func (p *Process) HasEnded() bool {
 	}
 }
 
-// Usage returns what the process has used so far.
+// Usage returns the processor time and memory that the process has used.
 func (p *Process) Usage() (Usage, error) {
 	folder := filepath.Join("/proc", strconv.Itoa(p.command.Process.Pid))
 	stat, err := os.ReadFile(filepath.Join(folder, "stat"))
@@ -323,7 +324,7 @@ func (p *Process) Usage() (Usage, error) {
 	if err != nil {
 		return Usage{}, fmt.Errorf("usage: %w", err)
 	}
-	// The name, which stands in parentheses, may hold anything.
+	// The name is in parentheses and may contain any character.
 	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
 	ticks := int64(0)
 	for _, field := range fields[11:13] {
@@ -340,7 +341,7 @@ func (p *Process) Usage() (Usage, error) {
 	}, nil
 }
 
-// ResetPeak resets the peak of the process's memory to its present use.
+// ResetPeak resets the peak of the process's memory to its current use.
 func (p *Process) ResetPeak() error {
 	path := filepath.Join("/proc", strconv.Itoa(p.command.Process.Pid), "clear_refs")
 	if err := os.WriteFile(path, []byte("5"), 0o600); err != nil {
@@ -349,8 +350,7 @@ func (p *Process) ResetPeak() error {
 	return nil
 }
 
-// statusBytes returns a figure of /proc/PID/status, which is in kB; 0 where
-// there is none.
+// statusBytes returns a value of /proc/PID/status, which is in kB; 0 if it is missing.
 func statusBytes(status, name string) int64 {
 	_, line, _ := strings.Cut(status, name)
 	fields := strings.Fields(line)
@@ -361,7 +361,7 @@ func statusBytes(status, name string) int64 {
 	return kilobytes << 10
 }
 
-// BusyProcessors returns the share of processors that is busy, over a second.
+// BusyProcessors measures for a second which share of the processors is busy.
 func BusyProcessors(ctx context.Context) (string, error) {
 	idle, total, err := processorTicks()
 	if err != nil {

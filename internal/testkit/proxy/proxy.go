@@ -1,8 +1,8 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package proxy forwards TCP connections, as a Service does, so that a test can
-// break the way to a server and move it to another one.
+// Package proxy forwards TCP connections as a Service does. A test can break the path to a server
+// and redirect it to another server.
 package proxy
 
 import (
@@ -12,20 +12,20 @@ import (
 	"sync"
 )
 
-// State is what happens to connections.
+// State is how the proxy treats connections.
 type State string
 
 const (
-	// Open forwards them.
+	// Open forwards connections.
 	Open State = "open"
-	// Cut closes those that are open and those that come.
+	// Cut closes open and new connections.
 	Cut State = "cut"
-	// BlackHole forwards nothing and closes nothing; what was sent meanwhile arrives
-	// when the proxy is open again, as TCP resends it.
+	// BlackHole forwards nothing and closes nothing. Data sent meanwhile arrives when the proxy is
+	// open again because TCP resends it.
 	BlackHole State = "black hole"
 )
 
-// Proxy forwards connections to an address, from the address they came from: di-server
+// Proxy forwards connections to an address. It keeps the source address because di-server
 // identifies callers by it.
 type Proxy struct {
 	listener net.Listener
@@ -39,8 +39,8 @@ type Proxy struct {
 	connections map[net.Conn]bool
 }
 
-// New starts a proxy that listens on an address, until Close. It forwards to the first of
-// the targets that accepts; without a target it closes connections.
+// New starts a proxy that listens on an address until Close. It forwards to the first target that
+// accepts. Without a target it closes connections.
 func New(ctx context.Context, address string, targets ...string) (*Proxy, error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
@@ -51,10 +51,10 @@ func New(ctx context.Context, address string, targets ...string) (*Proxy, error)
 	return p, nil
 }
 
-// Address returns where clients connect.
+// Address returns the address for clients.
 func (p *Proxy) Address() string { return p.listener.Addr().String() }
 
-// Close cuts all connections, and returns when none is left.
+// Close cuts all connections and returns when all are closed.
 func (p *Proxy) Close() error {
 	p.Set(Cut)
 	err := p.listener.Close()
@@ -135,7 +135,7 @@ func (p *Proxy) dial(from net.Conn) (to net.Conn, err error) {
 	return nil, err
 }
 
-// hold remembers a connection, to close it, and reports whether it may stay open.
+// hold registers a connection, so that it can be closed, and reports whether it may stay open.
 func (p *Proxy) hold(connection net.Conn) bool {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
@@ -163,7 +163,7 @@ func (p *Proxy) copy(from, to net.Conn) {
 	}
 }
 
-// passes waits while the proxy is a black hole, and reports whether it is open.
+// passes waits while the proxy is a black hole and reports whether it is open.
 func (p *Proxy) passes() bool {
 	for {
 		p.mutex.Lock()

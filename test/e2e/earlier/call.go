@@ -17,18 +17,17 @@ import (
 	"opendilab.org/di-orchestrator/internal/testkit/pace"
 )
 
-// callTimeout is how long deployed clients wait for an answer.
+// callTimeout is the timeout of deployed clients.
 const callTimeout = 30 * time.Second
 
-// Tally counts the calls of one URL. A call failed that was not answered, or with an
-// error status.
+// Tally counts the calls of one URL. A call without an answer or with an error status has failed.
 type Tally struct {
 	URL string
 	pace.Tally
 }
 
-// callAll calls URLs at a pace, each time by a connection of its own, as coordinators
-// do. /tallies answers with the calls of each URL so far, and /stop ends them first.
+// callAll calls URLs at a fixed rate, over a new connection for each call, as coordinators do.
+// /tallies returns the counts of each URL so far. /stop stops the calls first.
 func callAll(ctx context.Context, address string, urls []string, every time.Duration) error {
 	addresses, err := resolve(ctx, urls)
 	if err != nil {
@@ -57,12 +56,12 @@ func callAll(ctx context.Context, address string, urls []string, every time.Dura
 			}
 			tallies[i].Add(prober.Take())
 		}
-		// The client may be gone.
+		// The client may have disconnected.
 		_ = json.NewEncoder(w).Encode(tallies)
 	}))
 }
 
-// resolve looks each name up once: how names are found is not what is counted.
+// resolve looks up each name once because name resolution is not part of the measurement.
 func resolve(ctx context.Context, urls []string) (map[string]string, error) {
 	addresses := map[string]string{}
 	for _, one := range urls {
@@ -72,7 +71,7 @@ func resolve(ctx context.Context, urls []string) (map[string]string, error) {
 		}
 		var found []string
 		for len(found) == 0 {
-			// A Service that was made a moment ago is not known yet.
+			// DNS may not know a new Service yet.
 			if found, err = net.DefaultResolver.LookupHost(ctx, parsed.Hostname()); ctx.Err() != nil {
 				return nil, fmt.Errorf("finding %s: %w", one, err)
 			}

@@ -1,11 +1,10 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command earlier stands in for the programs of earlier releases, whose images are
-// not at hand where the tests run. It decides nothing: it waits to be ended, and,
-// told so, answers every request as di-server of v0.2.2 answered for one job whose
-// replicas do not change. Like them it ends at once when it is told to. It also plays
-// the clients that call di-server.
+// Command earlier replaces the programs of earlier releases, whose images are not available where
+// the tests run. It does not reconcile: it waits for its termination. On request it answers every
+// call as di-server of v0.2.2 did for one job with constant replicas. Like those programs it exits
+// immediately on termination. It can also run clients that call di-server.
 package main
 
 import (
@@ -68,15 +67,15 @@ func list(urls string) []string {
 	return strings.Split(urls, ",")
 }
 
-// serve answers all requests alike until it is to end.
+// serve sends the same answer to all requests until its termination.
 func serve(ctx context.Context, address string, answer []byte) error {
 	return listen(ctx, address, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		// Who asked may be gone.
+		// The client may have disconnected.
 		_, _ = w.Write(answer)
 	}))
 }
 
-// listen serves until it is to end, and then finishes nothing.
+// listen serves until its termination and does not wait for requests in flight.
 func listen(ctx context.Context, address string, handler http.Handler) error {
 	server := &http.Server{Addr: address, ReadHeaderTimeout: time.Minute, Handler: handler}
 	stopped := make(chan error, 1)

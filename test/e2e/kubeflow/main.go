@@ -1,10 +1,9 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command kubeflow stands in for a training program that was written for kubeflow's
-// training operator. It reads who takes part where TensorFlow or Torch reads it,
-// meets all others at the addresses that it finds there, and ends with 0 where all
-// were told the same.
+// Command kubeflow replaces a training program that was written for kubeflow's training operator.
+// It reads its peers where TensorFlow or Torch reads them and connects to all of them at these
+// addresses. It exits with 0 if all have the same cluster spec.
 package main
 
 import (
@@ -20,7 +19,7 @@ import (
 	"time"
 )
 
-// patience bounds the wait for the others.
+// patience is the timeout for connections to the peers.
 const patience = 5 * time.Minute
 
 func main() {
@@ -41,14 +40,14 @@ func run(ctx context.Context) error {
 	return torch(limited)
 }
 
-// greeting is what one says to another when they meet.
+// greeting is the message that two peers exchange.
 type greeting struct {
-	// From is who says it, and Cluster what that was told of all.
+	// From is the sender, and Cluster its cluster spec.
 	From, Cluster string
 }
 
-// serve greets whoever calls, until as many have called as are expected. It returns
-// whom it has met, or that somebody was told otherwise.
+// serve answers calls until the expected number of peers has called. It prints the callers, and
+// returns an error if the cluster spec of one differs.
 func serve(ctx context.Context, port string, own greeting, expected int) error {
 	var config net.ListenConfig
 	listener, err := config.Listen(ctx, "tcp", ":"+port)
@@ -57,7 +56,7 @@ func serve(ctx context.Context, port string, own greeting, expected int) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	// Nothing is lost with what is still to be heard.
+	// Pending connections may be dropped.
 	context.AfterFunc(ctx, func() { _ = listener.Close() })
 	met := map[string]bool{}
 	for len(met) < expected {
@@ -67,7 +66,7 @@ func serve(ctx context.Context, port string, own greeting, expected int) error {
 		}
 		other, err := exchange(connection, own)
 		if err != nil {
-			// It calls again.
+			// The peer calls again.
 			fmt.Println("somebody has hung up:", err)
 			continue
 		}
@@ -80,7 +79,7 @@ func serve(ctx context.Context, port string, own greeting, expected int) error {
 	return nil
 }
 
-// call greets somebody, again and again until they answer.
+// call greets a peer and retries until it answers.
 func call(ctx context.Context, address string, own greeting) error {
 	for {
 		var dialer net.Dialer
@@ -103,9 +102,9 @@ func call(ctx context.Context, address string, own greeting) error {
 	}
 }
 
-// exchange says a greeting, and hears the other's.
+// exchange sends a greeting and receives that of the peer.
 func exchange(connection net.Conn, own greeting) (other greeting, err error) {
-	// What was said and heard is not lost by it.
+	// The greetings are complete before, so the error has no effect.
 	defer func() { _ = connection.Close() }()
 	if err := connection.SetDeadline(time.Now().Add(patience)); err != nil {
 		return other, fmt.Errorf("bounding a call: %w", err)
@@ -119,7 +118,7 @@ func exchange(connection net.Conn, own greeting) (other greeting, err error) {
 	return other, nil
 }
 
-// isMe checks that an address leads to this pod.
+// isMe checks that an address belongs to this pod.
 func isMe(address string) error {
 	name, err := os.Hostname()
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"net"
 )
 
-// tensorFlow meets everybody in the cluster. A parameter server serves until it
-// is ended, as TensorFlow's do.
+// tensorFlow connects to all peers in the cluster. A parameter server serves until it is
+// terminated, as TensorFlow's do.
 func tensorFlow(ctx, limited context.Context, text string) error {
 	var config struct {
 		Cluster map[string][]string
@@ -48,8 +48,8 @@ func tensorFlow(ctx, limited context.Context, text string) error {
 	return nil
 }
 
-// meetAll calls everybody else, and is called by them. The chief, whose end is the
-// job's, is called once more by who has done so.
+// meetAll calls all peers and is called by them. Each peer then calls the chief once more because
+// the chief's exit finishes the job.
 func meetAll(ctx context.Context, port string, own greeting, cluster map[string][]string) error {
 	var others []string
 	for _, addresses := range cluster {

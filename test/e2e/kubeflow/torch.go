@@ -10,7 +10,7 @@ import (
 	"strconv"
 )
 
-// torch meets at the master: it is called by all others.
+// torch connects the peers through the master, which all others call.
 func torch(ctx context.Context) error {
 	rank, err := strconv.Atoi(os.Getenv("RANK"))
 	if err != nil {

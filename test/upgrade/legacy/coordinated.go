@@ -13,7 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// coordinatedStates are those of jobs of v0.2.2.
+// coordinatedStates returns the states of jobs of v0.2.2.
 func coordinatedStates() []state {
 	serial := coordinatedSpec("Running", 0)
 	delete(serial, "collector")
@@ -67,7 +67,7 @@ func coordinatedStates() []state {
 	}
 }
 
-// coordinatedSpec is a job whose learners ask for so many GPUs.
+// coordinatedSpec returns the spec of a job whose learners request the given number of GPUs.
 func coordinatedSpec(cleanPodPolicy string, gpus int64) map[string]any {
 	role := func(image string, gpus int64) map[string]any {
 		return map[string]any{"template": template(image, gpus)}
@@ -78,7 +78,8 @@ func coordinatedSpec(cleanPodPolicy string, gpus int64) map[string]any {
 	}
 }
 
-// coordinatedStatus is what v0.2.2 said: Running ends with the job, Created never.
+// coordinatedStatus returns the status that v0.2.2 wrote: Running remains True after the job has
+// finished, Created never becomes True.
 func coordinatedStatus(phase string, collectors, learners, aggregators int64, conditions ...string) map[string]any {
 	coordinator := map[string]any{}
 	switch phase {
@@ -115,11 +116,11 @@ func coordinatedStatus(phase string, collectors, learners, aggregators int64, co
 type role struct {
 	kind, suffix string
 	is           func(*corev1.Pod)
-	// start and gpus are the part of a DDP learner in its unit of ten.
+	// start and gpus are the first GPU and the number of GPUs of a DDP learner in its unit of ten.
 	start, gpus int
 }
 
-// world is how many GPUs the cut learner has.
+// world is the number of GPUs of a unit.
 const world = 10
 
 func coordinatedPods(roles ...role) func(*owner) []*corev1.Pod {
@@ -173,7 +174,7 @@ func (r role) pod(of *owner) *corev1.Pod {
 	return pod
 }
 
-// cut makes a pod a part of a cut learner, behind its aggregator.
+// cut makes a pod a DDP learner of a unit with an aggregator.
 func (r role) cut(pod *corev1.Pod, aggregator, job string) {
 	master := "localhost"
 	pod.Labels["ddp-learner-type"] = "ddp-learner-master"
@@ -189,7 +190,7 @@ func (r role) cut(pod *corev1.Pod, aggregator, job string) {
 	container.Env = append(container.Env, corev1.EnvVar{Name: "MASTER_ADDR", Value: master})
 }
 
-// coordinatedServices is one for each pod.
+// coordinatedServices returns one service for each pod.
 func coordinatedServices(of *owner, pods []*corev1.Pod) []*corev1.Service {
 	var services []*corev1.Service
 	for _, pod := range pods {

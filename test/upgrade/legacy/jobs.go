@@ -16,38 +16,38 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// began is when every job was submitted.
+// began is the creation time of every job.
 const began = "2023-01-09T08:00:00Z"
 
 // Job is a job as a release left it.
 type Job struct {
 	Namespace, Name string
-	// State says what it is an example of, Phase what it says itself; "" where
-	// no operator has looked at it yet.
+	// State is the state that the job is an example of. Phase is the phase in its status; "" if no
+	// operator has reconciled it.
 	State, Phase string
-	// Pods and Services are the UIDs of what it has, by name.
+	// Pods and Services are the UIDs of the job's pods and services, by name.
 	Pods, Services map[string]types.UID
 }
 
-// state is one that jobs are found in. A job is called by its state and number.
+// state is a state of jobs. A job is named by its state and number.
 type state struct {
 	name, phase string
 	spec        map[string]any
-	// status is what is said beside the phase; nil for a job that nobody looked at.
+	// status contains the status fields besides the phase; nil for a job that was never reconciled.
 	status map[string]any
-	// pods are made first to last, each after its owners.
+	// pods returns the pods in order of creation, each after its owners.
 	pods     func(*owner) []*corev1.Pod
 	services func(*owner, []*corev1.Pod) []*corev1.Service
 }
 
-// owner is a stored job that pods are made for.
+// owner is a stored job for which pods are created.
 type owner struct {
 	namespace, name string
 	reference       metav1.OwnerReference
 }
 
-// Jobs leaves so many jobs in a namespace, which it makes, one state after the
-// other, with the pods and services that live.
+// Jobs creates a namespace and the given number of jobs in it, cycling through the states, with the
+// pods and services that exist in these states.
 func (r Release) Jobs(ctx context.Context, api client.Client, namespace string, n int) ([]Job, error) {
 	space := &unstructured.Unstructured{}
 	space.SetAPIVersion("v1")
@@ -68,7 +68,7 @@ func (r Release) Jobs(ctx context.Context, api client.Client, namespace string, 
 	return jobs, nil
 }
 
-// leave stores a job in a state and what belongs to it.
+// leave stores a job in a state and creates its objects.
 func (r Release) leave(ctx context.Context, api client.Client, namespace, name string, at *state) (Job, error) {
 	job := Job{Namespace: namespace, Name: name, State: at.name, Phase: at.phase, Pods: map[string]types.UID{}, Services: map[string]types.UID{}}
 	stored := &unstructured.Unstructured{Object: map[string]any{
@@ -89,7 +89,7 @@ func (r Release) leave(ctx context.Context, api client.Client, namespace, name s
 	return job, at.children(ctx, api, &job, r.ownerOf(stored))
 }
 
-// ownerOf returns how objects of a job refer to it.
+// ownerOf returns the owner reference to a job.
 func (r Release) ownerOf(stored *unstructured.Unstructured) *owner {
 	reference := metav1.OwnerReference{
 		APIVersion: "diengine.opendilab.org/" + r.Version, Kind: "DIJob", Name: stored.GetName(), UID: stored.GetUID(), Controller: ptr.To(true),
@@ -100,8 +100,8 @@ func (r Release) ownerOf(stored *unstructured.Unstructured) *owner {
 	return &owner{namespace: stored.GetNamespace(), name: stored.GetName(), reference: reference}
 }
 
-// children makes the pods and services of a job. Pods of aggregators' own name
-// their aggregator by UID, so each is made before the next is described.
+// children creates the pods and services of a job. The pods of an aggregator refer to it by UID, so
+// each pod is created before the next is described.
 func (s *state) children(ctx context.Context, api client.Client, job *Job, of *owner) error {
 	if s.pods == nil {
 		return nil
@@ -143,7 +143,7 @@ func createPod(ctx context.Context, api client.Client, pod *corev1.Pod) error {
 	return nil
 }
 
-// condition is one as all releases wrote it.
+// condition returns a condition in the form that all releases wrote.
 func condition(kind string, status corev1.ConditionStatus, reason, message string) map[string]any {
 	return map[string]any{
 		"type": kind, "status": string(status), "reason": reason, "message": message,
@@ -190,7 +190,7 @@ func ended(exitCode int32) func(*corev1.Pod) {
 	}
 }
 
-// headless is a service as all releases made it for pods.
+// headless returns a service in the form that all releases created for pods.
 func headless(of *owner, name string, labels map[string]string) *corev1.Service {
 	return &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: of.namespace, Name: name, Labels: labels, OwnerReferences: []metav1.OwnerReference{of.reference}},

@@ -1,10 +1,10 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package legacy leaves on an API server what earlier releases leave there:
-// their definitions, deployments, services and webhooks, and jobs in every
-// state with their pods. All of it is written here as those releases wrote it:
-// what the code under test knows of them proves nothing.
+// Package legacy creates on an API server what earlier releases leave there: definitions,
+// deployments, services and webhooks, and jobs in every state with their pods. All objects are
+// written here as those releases wrote them. Code under test must not define them because it would
+// then prove nothing.
 package legacy
 
 import (
@@ -31,7 +31,7 @@ import (
 // SystemNamespace is where every earlier release runs.
 const SystemNamespace = "di-system"
 
-// pollInterval is how often to look whether the API server does yet what it was told.
+// pollInterval is the interval at which legacy checks whether the API server has applied a change.
 const pollInterval = 50 * time.Millisecond
 
 var (
@@ -47,32 +47,32 @@ var (
 type Release struct {
 	// Name is its version, such as v0.2.2.
 	Name string
-	// Version is the one API version of its DIJobs.
+	// Version is the only API version of the release's DIJobs.
 	Version string
 
 	manifest []byte
-	// states are those that its jobs are found in.
+	// states are the states of the release's jobs.
 	states []state
 }
 
-// V022 is the last coordinator-led release, with webhooks by cert-manager.
+// V022 returns the last coordinator-led release, with webhooks by cert-manager.
 func V022() Release {
 	return Release{Name: "v0.2.2", Version: "v1alpha1", manifest: manifestV022, states: coordinatedStates()}
 }
 
-// V100 is the first worker-led release, whose jobs have one template.
+// V100 returns the first worker-led release, whose jobs have one template.
 func V100() Release {
 	return Release{Name: "v1.0.0", Version: "v2alpha1", manifest: release(manifestV100, "v1.0.0"), states: templateStates()}
 }
 
-// V111 is the last release whose jobs' Services are called dijob-JOB.
+// V111 returns the last release whose jobs' Services are named dijob-JOB.
 func V111() Release {
 	return Release{Name: "v1.1.1", Version: "v2alpha1", manifest: release(manifestV11, "v1.1.1"), states: workerStates(worker{
 		service: "dijob-", subdomain: "",
 	})}
 }
 
-// V113 is the last worker-led release.
+// V113 returns the last worker-led release.
 func V113() Release {
 	return Release{Name: "v1.1.3", Version: "v2alpha1", manifest: release(manifestV11, "v1.1.3"), states: workerStates(worker{
 		service: "di-", subdomain: "di-", taskLabels: true,
@@ -83,8 +83,8 @@ func release(manifest []byte, name string) []byte {
 	return bytes.ReplaceAll(manifest, []byte("RELEASE"), []byte(name))
 }
 
-// Install leaves an installation with so many jobs in a namespace, which it
-// makes. Webhooks come last, as nobody serves them.
+// Install creates an installation and the given number of jobs in a new namespace. It creates the
+// webhooks last because no program serves them.
 func (r Release) Install(ctx context.Context, api client.Client, namespace string, jobs int) ([]Job, error) {
 	if err := r.System(ctx, api); err != nil {
 		return nil, err
@@ -96,14 +96,14 @@ func (r Release) Install(ctx context.Context, api client.Client, namespace strin
 	return made, r.Webhooks(ctx, api)
 }
 
-// System leaves everything but jobs and webhooks: definitions, deployments,
-// services, rights, and the AggregatorConfig where the release has one.
+// System creates everything except jobs and webhooks: definitions, deployments, services, RBAC
+// objects, and the AggregatorConfig if the release has one.
 func (r Release) System(ctx context.Context, api client.Client) error {
 	return r.create(ctx, api, func(kind string) bool { return !isWebhook(kind) })
 }
 
-// Webhooks leaves the webhook configurations, where the release has any. From
-// then on no job is created or changed, as nobody serves them.
+// Webhooks creates the webhook configurations, if the release has any. Afterwards no job can be
+// created or changed because no program serves them.
 func (r Release) Webhooks(ctx context.Context, api client.Client) error {
 	return r.create(ctx, api, isWebhook)
 }
@@ -128,7 +128,7 @@ func (r Release) create(ctx context.Context, api client.Client, wanted func(kind
 	return nil
 }
 
-// create creates an object, and returns when definitions are served.
+// create creates an object. For definitions it returns when they are served.
 func create(ctx context.Context, api client.Client, object *unstructured.Unstructured) error {
 	err := api.Create(ctx, object)
 	if apierrors.IsAlreadyExists(err) && object.GetKind() == "Namespace" {
@@ -143,7 +143,7 @@ func create(ctx context.Context, api client.Client, object *unstructured.Unstruc
 	return waitServed(ctx, api, object)
 }
 
-// Objects are what the release's manifest holds, in its order.
+// Objects returns the objects of the release's manifest in order.
 func (r Release) Objects() ([]*unstructured.Unstructured, error) {
 	var objects []*unstructured.Unstructured
 	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(r.manifest)))
@@ -182,9 +182,8 @@ func waitServed(ctx context.Context, api client.Client, definition *unstructured
 	})
 }
 
-// Remove takes away what Install leaves, except namespaces, which nobody
-// empties where only an API server runs: so pods and services of the jobs'
-// namespaces are deleted too.
+// Remove deletes what Install created, except namespaces: only an API server runs, so no controller
+// empties them. Therefore it also deletes the pods and services of the jobs' namespaces.
 func (r Release) Remove(ctx context.Context, api client.Client, namespaces ...string) error {
 	objects, err := r.Objects()
 	if err != nil {

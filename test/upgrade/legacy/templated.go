@@ -10,8 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// templateStates are those of jobs of v1.0.0, whose replicas have one template. They
-// have no pods: such a job is not taken over.
+// templateStates returns the states of jobs of v1.0.0, whose replicas have one template. They have
+// no pods because such a job is not taken over.
 func templateStates() []state {
 	var states []state
 	for _, phase := range []string{"Running", "Restarting", "Succeeded", "Failed"} {

@@ -14,8 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// worker is what tells the releases from v1.1.0 to v1.1.3 apart: prefixes of the
-// job's Service and of its pods' subdomain, and whether labels tell their tasks.
+// worker contains the differences between the releases from v1.1.0 to v1.1.3: the prefixes of the
+// job's Service and of its pods' subdomain, and whether labels record the pods' tasks.
 type worker struct {
 	service, subdomain string
 	taskLabels         bool
@@ -28,20 +28,19 @@ type replica struct {
 	is    func(*corev1.Pod)
 }
 
-// team is a learner, two collectors and an evaluator, in the order of their ranks.
+// team returns a learner, two collectors and an evaluator in the order of their ranks.
 func team(is func(*corev1.Pod)) []replica {
 	return []replica{{"learner", 0, is}, {"collector", 0, is}, {"collector", 1, is}, {"evaluator", 0, is}}
 }
 
-// otherwise returns a team in which one is in another state; nil is one that is
-// not there.
+// otherwise returns a copy of the replicas in which one is in another state, or missing if is nil.
 func otherwise(replicas []replica, rank int, is func(*corev1.Pod)) []replica {
 	changed := slices.Clone(replicas)
 	changed[rank].is = is
 	return changed
 }
 
-// workerStates are those of jobs of v1.1.0 to v1.1.3.
+// workerStates returns the states of jobs of v1.1.0 to v1.1.3.
 func workerStates(w worker) []state {
 	alone := workerSpec("Running", nil)
 	alone["tasks"] = []any{map[string]any{"type": "none", "name": "main", "template": template("main:old", 0)}}
@@ -112,7 +111,7 @@ func workerSpec(cleanPodPolicy string, more map[string]any) map[string]any {
 	return spec
 }
 
-// workerStatus is what these releases said: of all conditions the last is true.
+// workerStatus returns the status that these releases wrote: the last of all conditions is True.
 func workerStatus(phase string, more map[string]any) map[string]any {
 	said := []any{}
 	if phase != "Pending" {
@@ -124,7 +123,7 @@ func workerStatus(phase string, more map[string]any) map[string]any {
 	return status
 }
 
-// pods makes those of a job, each on its node where nodes are given.
+// pods returns a function that creates the pods of a job, bound to nodes if given.
 func (w worker) pods(nodes []string, replicas ...replica) func(*owner) []*corev1.Pod {
 	return func(of *owner) []*corev1.Pod {
 		var all []string
@@ -202,7 +201,7 @@ func (w worker) tellNodes(of *owner, pod *corev1.Pod, one replica, replicas []re
 	}
 }
 
-// labels are those of the job's Service, and by which it selects.
+// labels returns the labels of the job's Service, which are also its selector.
 func (w worker) labels(of *owner) map[string]string {
 	labels := map[string]string{"diengine/operator": "di-operator", "diengine/job": of.name}
 	if !w.taskLabels {

@@ -1,8 +1,8 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package preflight tests on a real API server what is said of what earlier
-// releases have left, before anything is changed.
+// Package preflight tests on a real API server what the preflight reports about earlier releases
+// before an upgrade changes anything.
 package preflight
 
 import (
@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	os.Exit(testkit.RunOnBareAPI(m, &environment))
 }
 
-// readOnly refuses what may change anything.
+// readOnly rejects requests that may change anything.
 type readOnly struct{ next http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
@@ -51,7 +51,7 @@ func (r readOnly) RoundTrip(request *http.Request) (*http.Response, error) {
 	return r.next.RoundTrip(request)
 }
 
-// look inspects the cluster as a user, and refuses writes.
+// look runs the preflight as a user and rejects writes.
 func look(t *testing.T, user string) *preflight.Report {
 	t.Helper()
 	config := rest.CopyConfig(environment.Config)
@@ -72,7 +72,7 @@ func look(t *testing.T, user string) *preflight.Report {
 	return report
 }
 
-// said returns the findings of a severity, a line each.
+// said returns the findings of a severity, one per line.
 func said(report *preflight.Report, severity preflight.Severity) []string {
 	var lines []string
 	for i := range report.Findings {
@@ -92,7 +92,8 @@ func text(t *testing.T, report *preflight.Report) string {
 	return out.String()
 }
 
-// The releases come and go on one API server, as definitions are the cluster's.
+// The releases are installed one after the other on one API server because definitions are
+// cluster-scoped.
 func TestWhatIsFoundIsSaid(t *testing.T) {
 	t.Parallel()
 	g := NewWithT(t)
@@ -112,7 +113,7 @@ func TestWhatIsFoundIsSaid(t *testing.T) {
 	foundOurs(t, api)
 }
 
-// jobs is more than any release has states.
+// jobs exceeds the number of states of any release.
 const jobs = 11
 
 func withRelease(t *testing.T, api client.Client, release legacy.Release, check func(*testing.T, *preflight.Report, []legacy.Job)) {
@@ -188,7 +189,8 @@ func foundV100(t *testing.T, report *preflight.Report, made []legacy.Job) {
 	g.Expect(report.Steps).To(BeEmpty())
 }
 
-// foundOurs: the conversion is not served, and an inspection does not need it.
+// foundOurs checks this release: the conversion is not served, and an inspection does not need
+// it.
 func foundOurs(t *testing.T, api client.Client) {
 	t.Helper()
 	g := NewWithT(t)

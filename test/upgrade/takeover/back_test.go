@@ -17,7 +17,7 @@ import (
 	"opendilab.org/di-orchestrator/test/upgrade/legacy"
 )
 
-// giveBack leads back to v0.2.2, which finds each job and pod as it knows them.
+// giveBack returns the cluster to v0.2.2, which recognizes each job and pod.
 func (t *takenOver) giveBack(ctx context.Context) {
 	GinkgoHelper()
 	t.awaitStored(ctx, "v2alpha1")
@@ -51,7 +51,7 @@ func (t *takenOver) giveBack(ctx context.Context) {
 	Expect(t.api.Delete(ctx, led)).To(Succeed())
 }
 
-// kubectlDI runs the plugin, which is built for it, and returns what it printed.
+// kubectlDI builds and runs the plugin and returns its output.
 func (m *machine) kubectlDI(ctx context.Context, args ...string) (string, error) {
 	GinkgoHelper()
 	plugin, err := program.BuildCommand(ctx, filepath.Dir(binary), "kubectl-di")
@@ -68,8 +68,8 @@ func (p *plane) awaitStored(ctx context.Context, version string) {
 	}
 }
 
-// apply has each object of the release be as its manifest says, but for webhooks, which
-// nobody serves.
+// apply makes each object of the release equal to its manifest, except webhooks, because no program
+// serves them.
 func (p *plane) apply(ctx context.Context, release legacy.Release) {
 	GinkgoHelper()
 	objects, err := release.Objects()
@@ -116,8 +116,8 @@ func (p *plane) awaitServedAlone(ctx context.Context) {
 	}).WithContext(ctx).Should(Succeed())
 }
 
-// expectOwned: what belongs to jobs names them in the version that v0.2.2 serves, so
-// that its garbage collector finds them.
+// expectOwned expects that the owner references to jobs have the version that v0.2.2 serves, so
+// that its garbage collector finds the jobs.
 func (p *plane) expectOwned(ctx context.Context, version, kind string) {
 	GinkgoHelper()
 	list := &unstructured.UnstructuredList{}

@@ -23,33 +23,33 @@ import (
 // jobs is the namespace of the jobs.
 const jobs = "training"
 
-// ledger knows what programs write, so that a test can kill who writes, and sees who
-// writes too early.
+// ledger records the writes of programs, so that a test can kill a program after a write and detect
+// writes that come too early.
 type ledger struct {
-	// mayAct says that nothing of the earlier release acts any more.
+	// mayAct is set when no part of the earlier release acts any longer.
 	mayAct atomic.Bool
-	// looks counts how often somebody looked for Deployments of an earlier release.
+	// looks counts the lists of Deployments of an earlier release.
 	looks atomic.Int64
 
 	mu sync.Mutex
-	// early are writes to what jobs have before anybody may act.
+	// early are writes to objects of jobs before mayAct is set.
 	early []string
-	// deadly is called after the next write of the takeover, once, and always after
-	// each; with who wrote.
+	// deadly is called once, after the next write of the takeover. always is called after each.
+	// Both get the name of the writer.
 	deadly, always func(who string)
-	// last is the last write of the takeover that was deadly.
+	// last is the last write of the takeover that called deadly.
 	last string
-	// writes are all of the takeover, until one says that it is done.
+	// writes are all writes of the takeover, until one records that the takeover is done.
 	writes []string
 	done   bool
-	// leader wrote the lease last, leaders are all who did, and strangers writes to
-	// what jobs have by others.
+	// leader is the last writer of the lease. leaders are all its writers. strangers are writes of
+	// other programs to objects of jobs.
 	leader    string
 	leaders   set.Set[string]
 	strangers []string
 }
 
-// gateway is a program's way to the API server.
+// gateway is a program's proxy to the API server.
 type gateway struct {
 	*ledger
 	url, who string
@@ -75,7 +75,7 @@ func newGateway(config *rest.Config, ledger *ledger, who string) *gateway {
 	return g
 }
 
-// answered sees each answer before the program does.
+// answered inspects each answer before the program receives it.
 func (g *gateway) answered(response *http.Response) error {
 	request := response.Request
 	if request.Method == http.MethodGet && strings.Contains(request.URL.Path, "/deployments/") {
@@ -92,8 +92,8 @@ func (g *gateway) answered(response *http.Response) error {
 	return nil
 }
 
-// saysDone reports whether the definition of jobs was written, and says that nothing is
-// left to do. What is encoded, as JSON or Protobuf, has text as it is.
+// saysDone reports whether the answer is a written job definition that records the end of the
+// takeover. JSON and Protobuf both encode text literally.
 func saysDone(response *http.Response) (bool, error) {
 	if !strings.HasSuffix(response.Request.URL.Path, dijobs) {
 		return false, nil
@@ -106,7 +106,7 @@ func saysDone(response *http.Response) (bool, error) {
 	return bytes.Contains(content, []byte("Done: nothing of an earlier release")), nil
 }
 
-// wrote notes a write.
+// wrote records a write.
 func (l *ledger) wrote(who, at string, done bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -138,7 +138,7 @@ func (l *ledger) wrote(who, at string, done bool) {
 	}
 }
 
-// ofTakeover tells writes of the takeover from those for jobs.
+// ofTakeover reports whether a write belongs to the takeover, rather than to a job.
 func ofTakeover(at string) bool {
 	for _, resource := range []string{"/customresourcedefinitions/", "webhookconfigurations/", "/deployments/", "/services/di-server", "/endpointslices/", "/secrets"} {
 		if strings.Contains(at, resource) {
@@ -148,8 +148,8 @@ func ofTakeover(at string) bool {
 	return false
 }
 
-// arm has the next write of the takeover kill, or none for nil. It returns the last one
-// that did.
+// arm sets the function that is called after the next write of the takeover; nil for none. It
+// returns the last write that called the previous one.
 func (l *ledger) arm(kill func(who string)) (last string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -170,7 +170,7 @@ func (l *ledger) tooEarly() []string {
 	return l.early
 }
 
-// elected returns who wrote the lease last.
+// elected returns the last writer of the lease.
 func (l *ledger) elected() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -31,7 +31,8 @@ var _ = Describe("Helm installs over the objects that the manifest of v0.2.2 has
 type takenOver struct {
 	*machine
 	release legacy.Release
-	// left are its jobs, before is what they said, and kept are its definitions.
+	// left are the jobs of the earlier release, before is their previous status, and kept are the
+	// definitions.
 	left   []legacy.Job
 	before map[string]map[string]any
 	kept   map[string]types.UID
@@ -106,7 +107,7 @@ var _ = DescribeTable("Helm upgrades its release of v1.1.3, which has the defini
 	Entry("by Helm 4", "HELM", SpecTimeout(specTimeout)),
 )
 
-// service returns Service di-server.
+// service returns the Service di-server.
 func (p *plane) service(ctx context.Context) *corev1.Service {
 	GinkgoHelper()
 	found := &corev1.Service{}
@@ -114,7 +115,8 @@ func (p *plane) service(ctx context.Context) *corev1.Service {
 	return found
 }
 
-// expectSameService: clients reach di-server where they did, old pods and new ones.
+// expectSameService expects that clients reach di-server, old pods and new ones, at the same
+// address.
 func (p *plane) expectSameService(ctx context.Context, before *corev1.Service) {
 	GinkgoHelper()
 	now := p.service(ctx)
@@ -124,7 +126,7 @@ func (p *plane) expectSameService(ctx context.Context, before *corev1.Service) {
 	Expect(now.Spec.Ports).To(ContainElements(HaveField("Port", int32(8080)), HaveField("Port", int32(8081))))
 }
 
-// uids returns those of the definitions.
+// uids returns the UIDs of the definitions.
 func (p *plane) uids(ctx context.Context) map[string]types.UID {
 	GinkgoHelper()
 	var found apiextensionsv1.CustomResourceDefinitionList
@@ -137,7 +139,8 @@ func (p *plane) uids(ctx context.Context) map[string]types.UID {
 	return uids
 }
 
-// expectSameDefinitions: none was deleted, and with it the objects of its kind.
+// expectSameDefinitions expects that no definition was deleted, which would delete the objects of
+// its kind.
 func (p *plane) expectSameDefinitions(ctx context.Context, before map[string]types.UID) {
 	GinkgoHelper()
 	now := p.uids(ctx)
@@ -146,7 +149,7 @@ func (p *plane) expectSameDefinitions(ctx context.Context, before map[string]typ
 	}
 }
 
-// runElsewhere leaves an operator of v1.1 under another name in another namespace.
+// runElsewhere creates an operator of v1.1 with another name in another namespace.
 func (p *plane) runElsewhere(ctx context.Context) *appsv1.Deployment {
 	GinkgoHelper()
 	Expect(p.api.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "elsewhere"}})).To(Succeed())

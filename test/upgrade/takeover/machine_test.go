@@ -29,21 +29,21 @@ import (
 	"opendilab.org/di-orchestrator/test/upgrade/legacy"
 )
 
-// machine stands in for controllers and nodes of a cluster: it runs what the chart's
-// Jobs and the Deployments of the webhooks and the operator say, as processes beside the API server.
+// machine replaces the controllers and nodes of a cluster. It runs the chart's Jobs and the
+// Deployments of the webhooks and the operator as local processes.
 type machine struct {
 	*plane
 	kubeconfig string
 
 	mu sync.Mutex
-	// logs are what containers of hooks have printed, by their names.
+	// logs are the outputs of the hooks' containers, by container name.
 	logs map[string]string
-	// running are the programs that run, by the names of their Deployments.
+	// running are the running programs, by Deployment name.
 	running map[string]*program.Process
 	hooks   map[types.UID]bool
 }
 
-// newMachine runs what is in the system's namespace from now on.
+// newMachine starts to run the workloads in the system namespace.
 func newMachine(ctx context.Context, p *plane) *machine {
 	GinkgoHelper()
 	m := &machine{plane: p, kubeconfig: p.kubeconfig(), logs: map[string]string{}, running: map[string]*program.Process{}, hooks: map[types.UID]bool{}}
@@ -52,7 +52,7 @@ func newMachine(ctx context.Context, p *plane) *machine {
 	return m
 }
 
-// runHooks runs the Jobs that nobody has run yet.
+// runHooks runs the Jobs that have not run yet.
 func (m *machine) runHooks(ctx context.Context) {
 	var found batchv1.JobList
 	if err := m.api.List(ctx, &found, client.InNamespace(system)); err != nil {
@@ -66,7 +66,7 @@ func (m *machine) runHooks(ctx context.Context) {
 	}
 }
 
-// runHook runs the containers of a Job one after the other, and says how they ended.
+// runHook runs the containers of a Job one after the other and reports how they ended.
 func (m *machine) runHook(ctx context.Context, job *batchv1.Job) {
 	GinkgoHelper()
 	spec := &job.Spec.Template.Spec
@@ -99,8 +99,8 @@ func (m *machine) runHook(ctx context.Context, job *batchv1.Job) {
 	}
 }
 
-// runPrograms starts the webhooks and an operator while there are Deployments of them, and
-// kills them when these are gone; and it has a di-server be ready.
+// runPrograms starts the webhooks and an operator while their Deployments exist, and kills them
+// when these are deleted. It also makes a di-server ready.
 func (m *machine) runPrograms(ctx context.Context) {
 	m.runProgram(ctx, "di-orchestrator-webhook", func(args []string) *program.Process {
 		return m.startWebhooks(ctx, m.address, m.address, append(args, quick()...)...)
@@ -111,7 +111,7 @@ func (m *machine) runPrograms(ctx context.Context) {
 	})
 }
 
-// runProgram does this for one Deployment, given how to start its program with arguments.
+// runProgram does so for one Deployment, given a function that starts its program with arguments.
 func (m *machine) runProgram(ctx context.Context, name string, start func(args []string) *program.Process) {
 	deployment := &appsv1.Deployment{}
 	err := m.api.Get(ctx, client.ObjectKey{Namespace: system, Name: name}, deployment)
@@ -132,7 +132,7 @@ func (m *machine) log(container string) string {
 	return m.logs[container]
 }
 
-// helm runs the Helm that an environment key names, and returns what it printed.
+// helm runs the Helm that an environment variable names and returns its output.
 func (m *machine) helm(ctx context.Context, key string, args ...string) (string, error) {
 	GinkgoHelper()
 	program := os.Getenv(key)
@@ -144,15 +144,15 @@ func (m *machine) helm(ctx context.Context, key string, args ...string) (string,
 	return string(output), err
 }
 
-// mustHelm runs Helm to its good end.
+// mustHelm runs Helm and expects success.
 func (m *machine) mustHelm(ctx context.Context, key string, args ...string) {
 	GinkgoHelper()
 	output, err := m.helm(ctx, key, args...)
 	Expect(err).NotTo(HaveOccurred(), output)
 }
 
-// release is what the chart of this checkout is called with, after the values of the
-// upgrade guide.
+// release returns Helm's arguments for the chart of this checkout, with the values of the upgrade
+// guide.
 func (m *machine) release(command string, more ...string) []string {
 	return append([]string{
 		command, "di-orchestrator", filepath.Join(testkit.Root(), "charts", "di-orchestrator"), "--set", "server.identity=legacy",
@@ -161,8 +161,8 @@ func (m *machine) release(command string, more ...string) []string {
 	}, more...)
 }
 
-// earlierChart writes a chart that has the objects of a release, as that of v1.1 had:
-// without the definitions, unless it is to have them as objects of its own.
+// earlierChart writes a chart with the objects of a release, as the chart of v1.1 had them. It
+// includes the definitions as templates only if requested.
 func earlierChart(release legacy.Release, definitions bool) string {
 	GinkgoHelper()
 	folder := GinkgoT().TempDir()
@@ -181,7 +181,7 @@ func earlierChart(release legacy.Release, definitions bool) string {
 	return folder
 }
 
-// deployments returns the names of all Deployments of the system's namespace.
+// deployments returns the names of all Deployments of the system namespace.
 func (m *machine) deployments(ctx context.Context) []string {
 	GinkgoHelper()
 	var found appsv1.DeploymentList

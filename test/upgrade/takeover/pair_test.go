@@ -53,8 +53,8 @@ var _ = Describe("Two operators", func() {
 	}, SpecTimeout(specTimeout))
 })
 
-// onceOnly counts the writes that are to be done once: those that change what the
-// earlier release has.
+// onceOnly counts the writes that must happen only once: those that change objects of the earlier
+// release.
 func onceOnly(writes []string) map[string]int {
 	counts := map[string]int{}
 	for _, at := range writes {
@@ -66,26 +66,26 @@ func onceOnly(writes []string) map[string]int {
 	return counts
 }
 
-// pair are two operators of one installation, each with webhooks, by their names.
+// pair contains two operators of one installation, each with webhooks, by name.
 type pair struct {
 	*plane
 	ways map[string]*gateway
-	// addresses are where they serve webhooks.
+	// addresses are the addresses of the webhooks.
 	addresses map[string]string
-	// runs are those that live; they are written under the ledger's lock.
+	// runs are the running programs. The ledger's lock guards writes.
 	runs map[string]*programs
-	// killed is told each death.
+	// killed receives each death.
 	killed chan death
 }
 
-// death is that of an operator, after a write.
+// death is the kill of an operator after a write.
 type death struct {
 	who string
 	was *programs
 }
 
-// startPair starts two operators, each of which is killed after each of its writes for
-// the takeover. The API server reaches whichever of them serves, as by a Service.
+// startPair starts two operators. Each is killed after each of its writes for the takeover. The API
+// server reaches any of them that serves, as through a Service.
 func (p *plane) startPair(ctx context.Context) *pair {
 	GinkgoHelper()
 	started := &pair{
@@ -107,11 +107,11 @@ func (p *plane) startPair(ctx context.Context) *pair {
 	return started
 }
 
-// kill kills an operator that has written, once. It is called under the ledger's lock.
+// kill kills, once, an operator that has written. The caller holds the ledger's lock.
 func (p *pair) kill(who string) {
 	killed, lives := p.runs[who]
 	if !lives {
-		// Two of its writes were under way.
+		// The operator had two writes in flight.
 		return
 	}
 	delete(p.runs, who)
@@ -126,7 +126,7 @@ func (p *pair) restart(ctx context.Context, who string) {
 	p.runs[who] = p.ways[who].startPrograms(ctx, p.addresses[who], p.address, "--leader-elect")
 }
 
-// seeToEnd starts who was killed again, until nothing is left to do, and both go on.
+// seeToEnd restarts killed operators until the takeover is done and both run.
 func (p *pair) seeToEnd(ctx context.Context) {
 	GinkgoHelper()
 	for deaths := 0; ; deaths++ {
@@ -145,9 +145,8 @@ func (p *pair) seeToEnd(ctx context.Context) {
 	}
 }
 
-// revive starts an operator again that was killed. The lease of one who is dead is given
-// up in its name, as it would be after its time, and the other one, where it lives, has
-// its turn before the dead one is back.
+// revive restarts a killed operator. It first releases the dead operator's lease, as would happen
+// when it expires, so that the other operator, if it runs, can acquire it before.
 func (p *pair) revive(ctx context.Context, found death) {
 	GinkgoHelper()
 	if p.elected() == found.who {

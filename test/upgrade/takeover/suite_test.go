@@ -1,10 +1,9 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package takeover tests that the operator takes the place of earlier releases:
-// the built program, on a real API server with what such a release has left,
-// while jobs are read all the time, and with the program killed after each of
-// its writes.
+// Package takeover tests that the operator replaces earlier releases. It runs the built program on
+// a real API server with the objects of such a release. Meanwhile it reads jobs continuously and
+// kills the program after each of its writes.
 package takeover
 
 import (
@@ -51,13 +50,13 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	Expect(err).NotTo(HaveOccurred())
 })
 
-// plane is an API server of one spec, and the way to it that programs take.
+// plane is the API server of one spec, and the proxy through which programs reach it.
 type plane struct {
 	environment *envtest.Environment
-	// api may do everything.
+	// api has all permissions.
 	api client.Client
 	*gateway
-	// address is where webhooks are served, by one program after the other.
+	// address is the address of the webhooks, which one program after the other serves.
 	address string
 }
 
@@ -71,7 +70,7 @@ func newPlane(ctx context.Context) *plane {
 	return &plane{environment: environment, api: api, gateway: newGateway(environment.Config, &ledger{leaders: set.New[string]()}, "operator"), address: freeAddress(ctx)}
 }
 
-// freeAddress returns one that nobody listens on.
+// freeAddress returns an address that is not in use.
 func freeAddress(ctx context.Context) string {
 	GinkgoHelper()
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.8.0.3:0")
@@ -80,7 +79,7 @@ func freeAddress(ctx context.Context) string {
 	return listener.Addr().String()
 }
 
-// command returns the program, which reaches the API server by the gateway.
+// command returns the program, configured to reach the API server through the gateway.
 func (g *gateway) command(ctx context.Context, args ...string) *exec.Cmd {
 	GinkgoHelper()
 	command := exec.CommandContext(ctx, binary, args...)
@@ -88,13 +87,14 @@ func (g *gateway) command(ctx context.Context, args ...string) *exec.Cmd {
 	return command
 }
 
-// environment has a program reach the API server by the gateway.
+// environment returns the environment with which a program reaches the API server through the
+// gateway.
 func (g *gateway) environment() []string {
 	GinkgoHelper()
 	return []string{"KUBECONFIG=" + g.kubeconfig(), "POD_NAMESPACE=di-system"}
 }
 
-// kubeconfig writes one that leads by the gateway.
+// kubeconfig writes a kubeconfig for the gateway.
 func (g *gateway) kubeconfig() string {
 	GinkgoHelper()
 	path := filepath.Join(GinkgoT().TempDir(), "kubeconfig")
@@ -107,7 +107,7 @@ func (g *gateway) kubeconfig() string {
 	return path
 }
 
-// install runs install-crds to its end and returns what it said.
+// install runs install-crds and returns its output.
 func (p *plane) install(ctx context.Context) string {
 	GinkgoHelper()
 	output, err := p.command(ctx, "install-crds", fmt.Sprintf("--timeout=%s", testkit.Patience)).CombinedOutput()
@@ -122,7 +122,7 @@ func (p *plane) start(ctx context.Context) *programs {
 	return p.startPrograms(ctx, p.address, p.address, "--takeover-settle=100ms")
 }
 
-// programs are the webhooks and an operator, which fail together.
+// programs are the webhooks and an operator. They fail together.
 type programs struct {
 	webhooks, operator *program.Process
 }
@@ -131,14 +131,14 @@ func (p *programs) kill() error {
 	return errors.Join(p.webhooks.Kill(), p.operator.Kill())
 }
 
-// startPrograms starts the webhooks at one address, which the API server reaches at
-// another, and an operator with further flags.
+// startPrograms starts the webhooks at one address, which the API server reaches at another, and an
+// operator with additional flags.
 func (g *gateway) startPrograms(ctx context.Context, address, reached string, flags ...string) *programs {
 	GinkgoHelper()
 	return &programs{g.startWebhooks(ctx, address, reached, quick()...), g.startOperator(ctx, append(flags, quick()...)...)}
 }
 
-// quick has programs call the API server without delay.
+// quick returns flags with which programs call the API server without a rate limit.
 func quick() []string { return []string{"--kube-api-qps=1000", "--kube-api-burst=1000"} }
 
 func (g *gateway) startOperator(ctx context.Context, flags ...string) *program.Process {
@@ -161,7 +161,7 @@ func (g *gateway) startWebhooks(ctx context.Context, address, reached string, fl
 	return started
 }
 
-// killAtEnd kills a program at the end of the spec, and prints its log if that failed.
+// killAtEnd kills a program at the end of the spec. It prints the program's log if the spec failed.
 func killAtEnd(name string, started *program.Process) {
 	DeferCleanup(func() {
 		_ = started.Kill()
@@ -171,7 +171,7 @@ func killAtEnd(name string, started *program.Process) {
 	})
 }
 
-// isWrite reports whether a request changes something that is stored.
+// isWrite reports whether a request changes a stored object.
 func isWrite(request *http.Request) bool {
 	return request.Method != http.MethodGet && request.Method != http.MethodHead && request.URL.Query().Get("dryRun") == ""
 }

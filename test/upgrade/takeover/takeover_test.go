@@ -23,7 +23,7 @@ import (
 	"opendilab.org/di-orchestrator/test/upgrade/legacy"
 )
 
-// specTimeout is beyond what a slow machine takes.
+// specTimeout exceeds the duration of a spec on a slow machine.
 const specTimeout = 40 * time.Minute
 
 var _ = Describe("Taking v0.2.2 over", func() {
@@ -96,7 +96,7 @@ var _ = DescribeTable("Taking a release of workers over goes on wherever the ope
 	Entry("v1.1.3", legacy.V113(), SpecTimeout(specTimeout)),
 )
 
-// going are the jobs of which every pod lives and goes on.
+// going returns the jobs whose pods are all alive and keep running.
 func going(left []legacy.Job) []legacy.Job {
 	GinkgoHelper()
 	kept := slices.DeleteFunc(left, func(job legacy.Job) bool {
@@ -134,9 +134,8 @@ var _ = Describe("A fresh installation", func() {
 	}, SpecTimeout(specTimeout))
 })
 
-// killAfterEachWrite runs operators one after the other, each until its first
-// write of the takeover, until one finds nothing to do; that one goes on. It
-// returns what was written.
+// killAfterEachWrite runs operators one after the other, each until its first write of the
+// takeover, until one has nothing left to do. That one keeps running. It returns the writes.
 func (p *plane) killAfterEachWrite(ctx context.Context) []string {
 	GinkgoHelper()
 	var deaths []string
@@ -172,7 +171,7 @@ func (p *plane) expectReplicas(ctx context.Context, wanted map[string]int32) {
 	}
 }
 
-// expectTakenOver: nothing of the earlier release acts, and what is stored stays.
+// expectTakenOver expects that no part of the earlier release acts and that stored objects remain.
 func (p *plane) expectTakenOver(ctx context.Context) {
 	GinkgoHelper()
 	for _, name := range []string{"di-operator", "di-server", "di-webhook"} {
@@ -188,7 +187,7 @@ func (p *plane) expectTakenOver(ctx context.Context) {
 	Expect(p.definition(ctx, dijobs).Spec.Versions).To(HaveLen(2))
 }
 
-// awaitAdopted waits until each pod of v0.2.2 names its job in v2alpha1.
+// awaitAdopted waits until each pod of v0.2.2 refers to its job in v2alpha1.
 func (p *plane) awaitAdopted(ctx context.Context) {
 	GinkgoHelper()
 	Eventually(func(g Gomega) {
@@ -200,8 +199,8 @@ func (p *plane) awaitAdopted(ctx context.Context) {
 	}).WithContext(ctx).Should(Succeed())
 }
 
-// awaitRanked waits until each pod of worker-led jobs says its task and the attempt
-// that it is of, as pods of v1.1.1 did not.
+// awaitRanked waits until each pod of worker-led jobs has labels for its task and its attempt. Pods
+// of v1.1.1 did not have them.
 func (p *plane) awaitRanked(ctx context.Context, left []legacy.Job) {
 	GinkgoHelper()
 	Eventually(func(g Gomega) {
@@ -216,8 +215,8 @@ func (p *plane) awaitRanked(ctx context.Context, left []legacy.Job) {
 	}).WithContext(ctx).Should(Succeed())
 }
 
-// expectServed: each service of the jobs is the one that was there, under the name
-// that its pods were told.
+// expectServed expects that each service of the jobs is the original one, under the name that its
+// pods have in their environment.
 func (p *plane) expectServed(ctx context.Context, left []legacy.Job) {
 	GinkgoHelper()
 	for i := range left {

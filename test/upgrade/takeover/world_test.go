@@ -31,14 +31,14 @@ import (
 const (
 	system = legacy.SystemNamespace
 	dijobs = "dijobs.diengine.opendilab.org"
-	// progress is the annotation that says how far it is.
+	// progress is the annotation that records the progress of the takeover.
 	progress = "diengine.opendilab.org/takeover"
 	inject   = "cert-manager.io/inject-ca-from"
-	// pause is how long those wait who look again and again.
+	// pause is the interval of polling loops.
 	pause = 50 * time.Millisecond
 )
 
-// beside runs something again and again until the spec ends, or stops it.
+// beside runs a function repeatedly until the spec ends or stops it.
 func beside(ctx context.Context, round func(context.Context)) (stop func()) {
 	running, cancel := context.WithCancel(ctx)
 	var done sync.WaitGroup
@@ -63,8 +63,8 @@ func beside(ctx context.Context, round func(context.Context)) (stop func()) {
 	return stop
 }
 
-// runDeployments gives the earlier Deployments pods, and takes them away when
-// they are scaled to zero or deleted; nobody else does where only an API server runs.
+// runDeployments creates pods for the earlier Deployments, and deletes them when these are scaled
+// to zero or deleted. No controller does so because only an API server runs.
 func (p *plane) runDeployments(ctx context.Context) {
 	GinkgoHelper()
 	var deployments appsv1.DeploymentList
@@ -74,7 +74,7 @@ func (p *plane) runDeployments(ctx context.Context) {
 		p.createPod(ctx, deployments.Items[i].Name, deployments.Items[i].Spec.Template.Labels)
 	}
 	beside(ctx, func(ctx context.Context) {
-		// Who was first is looked at in the next round.
+		// The next round retries after a conflict.
 		_ = testkit.SyncEndpoints(ctx, p.api, system)
 	})
 	beside(ctx, func(ctx context.Context) {
@@ -90,7 +90,7 @@ func (p *plane) runDeployments(ctx context.Context) {
 			p.mayAct.Store(true)
 		}
 		for _, name := range stopped {
-			// What is gone already, or cannot be deleted now, is seen to in the next round.
+			// The next round retries a failed deletion; a pod may already be gone.
 			_ = p.api.Delete(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: name + "-5d9c-x"}}, client.GracePeriodSeconds(0))
 		}
 	})
@@ -117,7 +117,7 @@ func (p *plane) createPod(ctx context.Context, deployment string, labels map[str
 	Expect(p.api.Status().Update(ctx, pod)).To(Succeed())
 }
 
-// serve has our di-server be ready.
+// serve makes a di-server of this release ready.
 func (p *plane) serve(ctx context.Context) {
 	GinkgoHelper()
 	p.createPod(ctx, "di-orchestrator-server", map[string]string{
@@ -125,7 +125,7 @@ func (p *plane) serve(ctx context.Context) {
 	})
 }
 
-// injectBundles writes a bundle into definitions that ask for it, as cert-manager does.
+// injectBundles writes a CA bundle into definitions that request it, as cert-manager does.
 func (p *plane) injectBundles(ctx context.Context) (bundle []byte) {
 	GinkgoHelper()
 	bundle, _, err := cert.GenerateSelfSignedCertKey("di-webhook-service", nil, nil)
@@ -141,21 +141,21 @@ func (p *plane) injectBundles(ctx context.Context) (bundle []byte) {
 				continue
 			}
 			conversion.Webhook.ClientConfig.CABundle = bundle
-			// Who came first is read again.
+			// The next round retries after a conflict.
 			_ = p.api.Update(ctx, definition)
 		}
 	})
 	return bundle
 }
 
-// poller reads a job all the time, as a coordinator's programs do.
+// poller reads a job continuously, as a coordinator's programs do.
 type poller struct {
 	read   atomic.Int64
 	mu     sync.Mutex
 	errors []string
 }
 
-// poll reads one job at a version from the first time on that it can be read.
+// poll reads one job at a version repeatedly, starting when it can be read.
 func (p *plane) poll(ctx context.Context, version, name string) *poller {
 	polling := &poller{}
 	beside(ctx, func(ctx context.Context) {
@@ -187,7 +187,7 @@ func job(version string) *unstructured.Unstructured {
 	return object
 }
 
-// read returns all jobs at a version, by name, as soon as the API server serves it.
+// read returns all jobs at a version, by name, once the API server serves it.
 func (p *plane) read(ctx context.Context, version string) map[string]map[string]any {
 	GinkgoHelper()
 	list := &unstructured.UnstructuredList{}
@@ -212,19 +212,19 @@ func (p *plane) definition(ctx context.Context, name string) *apiextensionsv1.Cu
 	return found
 }
 
-// awaitStep waits until the takeover says a step.
+// awaitStep waits until the takeover records a step.
 func (p *plane) awaitStep(ctx context.Context, step string) {
 	GinkgoHelper()
 	Eventually(func() string { return p.definition(ctx, dijobs).Annotations[progress] }).WithContext(ctx).Should(HavePrefix(step + ":"))
 }
 
-// isDone reports whether the takeover says that nothing is left to do.
+// isDone reports whether the takeover has recorded that nothing is left to do.
 func (p *plane) isDone(ctx context.Context) bool {
 	GinkgoHelper()
 	return strings.HasPrefix(p.definition(ctx, dijobs).Annotations[progress], "Done:")
 }
 
-// missing returns the paths of what is not in an object any more.
+// missing returns the paths of values that an object no longer has.
 func missing(before, after any, at string) []string {
 	switch was := before.(type) {
 	case map[string]any:
@@ -251,7 +251,7 @@ func missing(before, after any, at string) []string {
 	return nil
 }
 
-// expectKept: nothing that jobs said of themselves is lost.
+// expectKept expects that the jobs' status has lost nothing.
 func expectKept(before, after map[string]map[string]any) {
 	GinkgoHelper()
 	Expect(after).To(HaveLen(len(before)))
@@ -262,8 +262,8 @@ func expectKept(before, after map[string]map[string]any) {
 	}
 }
 
-// expectAlive: each pod of the jobs is the one that was there, and names its job
-// in the version that stays.
+// expectAlive expects that each pod of the jobs is the original one and refers to its job in the
+// remaining version.
 func (p *plane) expectAlive(ctx context.Context, left []legacy.Job) {
 	GinkgoHelper()
 	var pods corev1.PodList

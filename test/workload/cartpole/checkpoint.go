@@ -16,7 +16,7 @@ func (t *training) checkpointFile() string {
 	return filepath.Join(t.checkpoint, "cartpole.json")
 }
 
-// resume continues from the checkpoint, where there is one.
+// resume continues from the checkpoint, if there is one.
 func (t *training) resume() error {
 	if t.checkpoint == "" {
 		return nil
@@ -40,8 +40,8 @@ func (t *training) resume() error {
 	return nil
 }
 
-// saveCheckpoint keeps the state of a training that is stopped. A failure does not
-// change how the process ends, so it is only logged.
+// saveCheckpoint saves the state of a stopped training. A failure does not change how the process
+// ends, so it is only logged.
 func (t *training) saveCheckpoint() {
 	if t.checkpoint == "" || t.state.Round == 0 {
 		return
@@ -53,8 +53,8 @@ func (t *training) saveCheckpoint() {
 	t.process.log.Info("saved a checkpoint", "round", t.state.Round, "steps", t.state.Steps, "file", t.checkpointFile())
 }
 
-// replaceCheckpoint replaces the file as a whole: a process that is killed meanwhile
-// leaves the old one.
+// replaceCheckpoint replaces the file atomically: if the process is killed meanwhile, the old file
+// remains.
 func (t *training) replaceCheckpoint() error {
 	content, err := json.Marshal(t.state)
 	if err != nil {
@@ -67,7 +67,7 @@ func (t *training) replaceCheckpoint() error {
 	return os.Rename(partial, t.checkpointFile())
 }
 
-// removeCheckpoint removes the state of a training that came to its end.
+// removeCheckpoint removes the state of a training that has finished.
 func (t *training) removeCheckpoint() {
 	if t.checkpoint == "" {
 		return

@@ -22,8 +22,8 @@ import (
 	"opendilab.org/di-orchestrator/test/workload/cartpole/diserver"
 )
 
-// cluster runs the pods of a job in this process, with a network and a di-server of
-// its own. It lives in a bubble of synctest, so no pause takes time.
+// cluster runs the pods of a job in this process with a simulated network and di-server. It runs in
+// a bubble of synctest, so pauses take no time.
 type cluster struct {
 	*testing.T
 	ctx context.Context //nolint:containedctx // ends all pods
@@ -57,7 +57,7 @@ func inCluster(t *testing.T, test func(c *cluster)) {
 	})
 }
 
-// process is a process on a host of the cluster.
+// process returns a process on a host of the cluster.
 func (c *cluster) process(host string, env map[string]string, stdout io.Writer) *process {
 	hostname, _, _ := strings.Cut(host, ".")
 	return &process{
@@ -112,7 +112,7 @@ func (c *cluster) dial(_ context.Context, _, address string) (net.Conn, error) {
 	return here, nil
 }
 
-// coordinate runs a coordinator to its end.
+// coordinate runs a coordinator until it exits.
 func (c *cluster) coordinate(stdout io.Writer, args ...string) error {
 	env := c.env("job-coordinator", nil)
 	return run(c.ctx, c.process("job-coordinator.ns", env, stdout), append([]string{"coordinator"}, args...))
@@ -124,7 +124,7 @@ func (c *cluster) env(pod string, more map[string]string) map[string]string {
 	return env
 }
 
-// start runs a new pod until it is stopped. The lock must be held.
+// start runs a new pod until it is stopped. The caller holds the lock.
 func (c *cluster) start(role string, env map[string]string, args ...string) string {
 	c.made++
 	pod := fmt.Sprintf("job-%s-%d", role, c.made)
@@ -156,7 +156,7 @@ func (c *cluster) startLearner(gpus int) string {
 	return aggregator + ".ns:22272"
 }
 
-// ServeHTTP is as much of di-server's protocol as the program calls, for one job.
+// ServeHTTP implements the part of di-server's protocol that the program uses, for one job.
 func (c *cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	content, _ := io.ReadAll(r.Body) // a short body fails the test by its content
 	request := r.Method + " " + r.URL.Path + " " + string(content)
@@ -199,7 +199,7 @@ func (c *cluster) serve(method, path string, content []byte) {
 		c.collectors = c.collectors[:len(c.collectors)-demand.Collectors.Replicas]
 		return
 	}
-	gpus, _ := strconv.Atoi(demand.Learners.GPUs) // none given is none
+	gpus, _ := strconv.Atoi(demand.Learners.GPUs) // no GPUs given means none
 	for range demand.Collectors.Replicas {
 		c.collectors = append(c.collectors, c.start("collector", nil)+".ns:22270")
 	}
@@ -208,7 +208,7 @@ func (c *cluster) serve(method, path string, content []byte) {
 	}
 }
 
-// crash ends pods for good, after those that take their place have their names.
+// crash ends pods permanently, after their replacements have names.
 func (c *cluster) crash(pods ...string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -217,7 +217,7 @@ func (c *cluster) crash(pods ...string) {
 	}
 }
 
-// dist calls di-server as people do.
+// dist calls di-server as users do.
 func (c *cluster) dist(args ...string) {
 	p := c.process("job-coordinator.ns", c.env("job-coordinator", nil), io.Discard)
 	if err := run(c.ctx, p, append([]string{"dist"}, args...)); err != nil {
@@ -225,14 +225,14 @@ func (c *cluster) dist(args ...string) {
 	}
 }
 
-// requested are the requests so far that begin so.
+// requested returns the requests so far that have a prefix.
 func (c *cluster) requested(prefix string) []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(c.requests), func(r string) bool { return !strings.HasPrefix(r, prefix) })
 }
 
-// output keeps the lines that a process prints, and reacts once to one of them.
+// output records the lines that a process prints, and reacts once to one of them.
 type output struct {
 	at    string
 	react func()
@@ -260,7 +260,7 @@ func (o *output) count() int {
 	return len(o.lines)
 }
 
-// outcome is the last line without what may differ from run to run.
+// outcome returns the last line without parts that differ from run to run.
 func (o *output) outcome() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -17,7 +17,7 @@ import (
 	"opendilab.org/di-orchestrator/test/workload/cartpole/diserver"
 )
 
-// Ports of the coordinator-led roles without a port in their environment.
+// These are the ports of the coordinator-led roles if their environment has none.
 const (
 	collectorPort   = 22270
 	learnerPort     = 22271
@@ -26,20 +26,20 @@ const (
 )
 
 const (
-	// coordinatorInterval is the pause between looks at di-server's list.
+	// coordinatorInterval is the interval at which a coordinator polls di-server's list.
 	coordinatorInterval = time.Second
-	// serverTimeout bounds a call of di-server, and serverRetry is the pause before it
-	// is made again after a connection error.
+	// serverTimeout is the timeout of a call to di-server. serverRetry is the backoff after a
+	// connection error.
 	serverTimeout = time.Minute
 	serverRetry   = time.Second
-	// connectTimeout is how long a replica may take to answer for the first time.
+	// connectTimeout is the timeout for the first answer of a replica.
 	connectTimeout = 2 * time.Minute
 )
 
 // follower is a process that follows a list of di-server.
 type follower struct {
 	*process
-	// strict copies the faults of the client that is deployed in the field.
+	// strict reproduces the faults of the deployed client.
 	strict bool
 	api    *diserver.Client
 }
@@ -50,7 +50,7 @@ func newFollower(p *process, flags *flag.FlagSet) *follower {
 	return f
 }
 
-// connect makes the client of di-server from the environment.
+// connect creates the client of di-server from the environment.
 func (f *follower) connect() error {
 	config := diserver.Config{
 		URL:        f.getenv("KUBERNETES_SERVER_URL"),
@@ -71,8 +71,8 @@ func (f *follower) connect() error {
 	return err
 }
 
-// follow looks again and again. An error ends a strict client, unless it says that
-// di-server can do it later.
+// follow polls repeatedly. An error ends a strict client, unless the error means that di-server can
+// serve the request later.
 func (f *follower) follow(ctx context.Context, interval time.Duration, look func(context.Context) error) error {
 	for {
 		if err := look(ctx); err != nil {
@@ -87,7 +87,7 @@ func (f *follower) follow(ctx context.Context, interval time.Duration, look func
 	}
 }
 
-// coordinator asks di-server for collectors and learners and trains with them.
+// coordinator requests collectors and learners from di-server and trains with them.
 type coordinator struct {
 	*follower
 	wanted     demand
@@ -98,7 +98,7 @@ type coordinator struct {
 	deadline   time.Time
 }
 
-// demand is the replicas that a coordinator asks for.
+// demand contains the replicas that a coordinator requests.
 type demand struct{ collectors, learners diserver.Resources }
 
 func (d *demand) flags(flags *flag.FlagSet, collectors, learners int) {
@@ -135,8 +135,7 @@ func runCoordinator(ctx context.Context, p *process, args []string) error {
 	})
 }
 
-// train continues from the state that the job's learners hold, where this
-// coordinator takes the place of another one.
+// train continues from the state of the job's learners if this coordinator replaces another one.
 func (c *coordinator) train(ctx context.Context) error {
 	waiting, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
@@ -147,7 +146,7 @@ func (c *coordinator) train(ctx context.Context) error {
 	return c.training.run(ctx)
 }
 
-// look asks for replicas once, reports those that failed, and reads the list.
+// look requests replicas once, reports those that failed, and reads the list.
 func (c *coordinator) look(ctx context.Context) error {
 	if !c.asked {
 		if _, err := c.api.Create(ctx, c.wanted.collectors, c.wanted.learners); err != nil {
@@ -190,8 +189,8 @@ func (c *coordinator) report(ctx context.Context) error {
 	return nil
 }
 
-// runDist calls di-server from inside a coordinator's pod, as people do by hand with
-// the deployed client's command of that name, and prints the answer.
+// runDist calls di-server from a coordinator's pod and prints the answer. Users do so by hand with
+// the deployed client's command of that name.
 func runDist(ctx context.Context, p *process, args []string) error {
 	flags := flag.NewFlagSet("dist", flag.ContinueOnError)
 	f := newFollower(p, flags)

@@ -153,7 +153,7 @@ func TestAStrictCoordinatorGivesUpWhenNothingCanBeConnected(t *testing.T) {
 	})
 }
 
-// aggregatorOf is an aggregator with connected parts by URL.
+// aggregatorOf returns an aggregator with connected parts by URL.
 func aggregatorOf(strict bool, listed []string, parts map[string]identity) *aggregator {
 	f := &follower{process: &process{log: slog.New(slog.DiscardHandler)}, strict: strict}
 	a := &aggregator{follower: f, listed: listed, parts: newRoster(f, 0, nil, nil)}

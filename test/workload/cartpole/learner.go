@@ -18,7 +18,7 @@ import (
 
 const (
 	aggregatorInterval = 3 * time.Second
-	// partTimeout is how long a part of a learner may take to answer for the first time.
+	// partTimeout is the timeout for the first answer of a DDP learner.
 	partTimeout = time.Minute
 )
 
@@ -36,8 +36,8 @@ func runCollector(ctx context.Context, p *process, args []string) error {
 	return p.run(ctx, map[int]http.Handler{port: mux})
 }
 
-// runLearner is a learner of one process. With WORLD_SIZE it is a part of a
-// data-parallel learner, with one learner for each GPU on consecutive ports.
+// runLearner runs a learner of one process. With WORLD_SIZE it runs a part of a data-parallel
+// learner, with one learner for each GPU on consecutive ports.
 func runLearner(ctx context.Context, p *process, args []string) error {
 	if err := p.parse(flag.NewFlagSet("learner", flag.ContinueOnError), args); err != nil {
 		return err
@@ -67,7 +67,7 @@ func runLearner(ctx context.Context, p *process, args []string) error {
 	return p.run(ctx, ports)
 }
 
-// aggregator presents the parts of a data-parallel learner as one learner.
+// aggregator combines the parts of a data-parallel learner into one learner.
 type aggregator struct {
 	*follower
 	parts *roster
@@ -116,8 +116,8 @@ func (a *aggregator) look(ctx context.Context) error {
 	return a.parts.sync(ctx, list.Learners)
 }
 
-// setListed keeps the list. A strict aggregator ends when its list loses a connected
-// part, or changes at all once it was complete: the deployed one cannot deal with that.
+// setListed stores the list. A strict aggregator exits when its list loses a connected part, or
+// changes after it was complete. The deployed aggregator cannot handle these changes.
 func (a *aggregator) setListed(listed []string) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -159,7 +159,7 @@ func (a *aggregator) complete() ([]remote, error) {
 	return parts, nil
 }
 
-// step has every part make the step. All must end in the same state.
+// step makes every part take the step. All must end in the same state.
 func (a *aggregator) step(ctx context.Context, request stepRequest) (state, error) {
 	states, err := a.all(func(r remote) (state, error) { return r.step(ctx, request) })
 	if err != nil {
@@ -173,7 +173,7 @@ func (a *aggregator) step(ctx context.Context, request stepRequest) (state, erro
 	return states[0], nil
 }
 
-// last returns the latest state of any part: one that was restarted holds none.
+// last returns the latest state of any part. A restarted part has none.
 func (a *aggregator) last(ctx context.Context) (state, error) {
 	states, err := a.all(func(r remote) (state, error) { return r.last(ctx) })
 	if err != nil {

@@ -1,8 +1,8 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command cartpole is the training program of the end-to-end tests. One binary
-// plays all parts of a distributed training job; the first argument is the role.
+// Command cartpole is the training program of the end-to-end tests. One binary implements all roles
+// of a distributed training job. The first argument is the role.
 package main
 
 import (
@@ -23,10 +23,10 @@ import (
 	"time"
 )
 
-// dialTimeout is short: names and addresses of pods come and go.
+// dialTimeout is short because names and addresses of pods change.
 const dialTimeout = 3 * time.Second
 
-// exitTerminated is the exit code of a process that was asked to stop.
+// exitTerminated is the exit code of a process that was terminated.
 const exitTerminated = 143
 
 // role runs until its work is done or ctx ends.
@@ -52,7 +52,7 @@ func main() {
 	os.Exit(code)
 }
 
-// run is the process of the role that the first argument names.
+// run runs the role that the first argument names.
 func run(ctx context.Context, p *process, args []string) error {
 	name := ""
 	if len(args) > 0 {
@@ -78,7 +78,7 @@ func exitCode(ctx context.Context, err error) int {
 }
 
 func newProcess() *process {
-	hostname, _ := os.Hostname() // where it is missing, the check of a worker's place fails
+	hostname, _ := os.Hostname() // if it is missing, the check of a worker's rank fails
 	return &process{
 		getenv:   os.Getenv,
 		hostname: hostname,
@@ -93,8 +93,8 @@ func newProcess() *process {
 	}
 }
 
-// runCrash ends the first process of its container at once: SIGQUIT ends a Go
-// program, while SIGKILL does not reach the first process from inside.
+// runCrash kills the first process of its container: SIGQUIT ends a Go program, while SIGKILL does
+// not reach the first process from inside.
 func runCrash(context.Context, *process, []string) error {
 	if err := syscall.Kill(1, syscall.SIGQUIT); err != nil {
 		return fmt.Errorf("crash the container: %w", err)

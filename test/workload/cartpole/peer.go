@@ -15,21 +15,21 @@ import (
 )
 
 const (
-	// callTimeout bounds a call of another process; all work is short.
+	// callTimeout is the timeout of a call to another process. All work is short.
 	callTimeout = 5 * time.Second
-	// maxBody bounds requests and replies.
+	// maxBody is the maximum size of requests and replies.
 	maxBody = 1 << 20
 )
 
-// Errors that keep their meaning between processes.
+// These errors keep their identity between processes.
 var (
-	// errNotReady means that a learner has not found all its parts yet.
+	// errNotReady means that a learner has not found all its parts.
 	errNotReady = errors.New("the learner is not ready yet")
-	// errDiverged means that learners that made the same step differ.
+	// errDiverged means that learners have different states after the same step.
 	errDiverged = errors.New("learners diverged")
 )
 
-// identity is how a process introduces itself.
+// identity is the answer of a process to a new connection.
 type identity struct {
 	Name string `json:"name"`
 	// Rank and WorldSize are set by the parts of a data-parallel learner.
@@ -40,7 +40,7 @@ type identity struct {
 // empty is the body of requests and replies without content.
 type empty struct{}
 
-// newMux returns a mux for the probe of the kubelet and for connections.
+// newMux returns a mux for the kubelet's probe and for connections.
 func newMux(who identity) *http.ServeMux {
 	mux := http.NewServeMux()
 	handle(mux, "GET /healthz", func(context.Context, empty) (empty, error) { return empty{}, nil })
@@ -75,7 +75,7 @@ func handle[Request, Reply any](mux *http.ServeMux, pattern string, serve func(c
 		case err != nil:
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 		default:
-			_ = json.NewEncoder(w).Encode(reply) // the caller may have left
+			_ = json.NewEncoder(w).Encode(reply) // the caller may have disconnected
 		}
 	})
 }

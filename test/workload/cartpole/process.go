@@ -18,10 +18,10 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// stopTimeout bounds the wait for requests that are served when a process ends.
+// stopTimeout is the timeout for requests in flight when a process ends.
 const stopTimeout = 5 * time.Second
 
-// process is what a role needs of the machine that it runs on.
+// process contains the interfaces to the machine that a role uses.
 type process struct {
 	getenv   func(string) string
 	hostname string
@@ -56,11 +56,10 @@ func (p *process) number(key string, fallback int) (int, error) {
 	return value, nil
 }
 
-// errDone ends a process whose work is done.
+// errDone ends a process that has finished its work.
 var errDone = errors.New("done")
 
-// run serves on ports while it does the work of a role. The first work that ends or
-// fails ends all.
+// run serves ports while it does the work of a role. The first work that ends or fails ends all.
 func (p *process) run(ctx context.Context, ports map[int]http.Handler, works ...func(context.Context) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for port, handler := range ports {
@@ -80,7 +79,7 @@ func (p *process) run(ctx context.Context, ports map[int]http.Handler, works ...
 	return nil
 }
 
-// serve answers on a port until ctx ends, then waits for the requests in flight.
+// serve serves a port until ctx ends, then waits for the requests in flight.
 func (p *process) serve(ctx context.Context, port int, handler http.Handler) error {
 	listener, err := p.listen(ctx, port)
 	if err != nil {
@@ -103,7 +102,7 @@ func (p *process) serve(ctx context.Context, port int, handler http.Handler) err
 	return ctx.Err()
 }
 
-// pause returns after d, or with an error when ctx ends first.
+// pause returns after d, or with an error if ctx ends first.
 func pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

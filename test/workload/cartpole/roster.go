@@ -13,24 +13,24 @@ import (
 )
 
 const (
-	// leaveAttempts is how often a strict client tries to disconnect from a process,
-	// and leaveRetry the pause between.
+	// leaveAttempts is how often a strict client tries to disconnect from a process. leaveRetry is
+	// the pause between attempts.
 	leaveAttempts = 5
 	leaveRetry    = 2 * time.Second
 )
 
-// linkState is how far the connection to a listed process is.
+// linkState is the state of the connection to a listed process.
 type linkState int
 
 const (
-	// connecting: the process did not answer yet.
+	// connecting: the process has not answered yet.
 	connecting linkState = iota
 	connected
-	// failed: it did not answer in time; to be reported. One that was connected is
-	// waited for, as it stays on the list until it is replaced.
+	// failed: the process did not answer in time and must be reported. A process that was connected
+	// never gets this state because it stays listed until it is replaced.
 	failed
-	// gone: it was connected and vanished from the list. A strict client never
-	// connects its URL again.
+	// gone: the process was connected and vanished from the list. A strict client never connects to
+	// its URL again.
 	gone
 )
 
@@ -40,12 +40,12 @@ type link struct {
 	who   identity
 }
 
-// roster keeps connections to the processes that di-server lists.
+// roster maintains connections to the processes that di-server lists.
 type roster struct {
 	*follower
-	// timeout is how long a process may take to answer for the first time.
+	// timeout is the timeout for the first answer of a process.
 	timeout time.Duration
-	// joined and left are called with processes that can be used, or no longer.
+	// joined is called when a process becomes available, left when it no longer is.
 	joined func(r remote, who identity)
 	left   func(url string)
 	ever   bool // a process was connected
@@ -58,8 +58,7 @@ func newRoster(f *follower, timeout time.Duration, joined func(remote, identity)
 	return &roster{follower: f, timeout: timeout, joined: joined, left: left, links: map[string]*link{}}
 }
 
-// sync brings the connections in line with a list of URLs. An error ends a strict
-// client.
+// sync updates the connections for a list of URLs. An error ends a strict client.
 func (r *roster) sync(ctx context.Context, urls []string) error {
 	r.mu.Lock()
 	var vanished []string
@@ -90,7 +89,7 @@ func (r *roster) sync(ctx context.Context, urls []string) error {
 	return nil
 }
 
-// callAll calls all processes that did not answer yet.
+// callAll calls all processes that have not answered yet.
 func (r *roster) callAll(ctx context.Context) {
 	var wait sync.WaitGroup
 	for _, url := range r.in(connecting) {
@@ -119,7 +118,7 @@ func (r *roster) call(ctx context.Context, url string) {
 	r.joined(process, who)
 }
 
-// disconnect takes leave of a process. A strict client insists on an answer.
+// disconnect disconnects from a process. A strict client requires an answer.
 func (r *roster) disconnect(ctx context.Context, url string) error {
 	for attempt := 1; ; attempt++ {
 		err := remote{r.client, url}.disconnect(ctx)
@@ -150,14 +149,14 @@ func (r *roster) in(state linkState) []string {
 	return all
 }
 
-// who is how a connected process introduced itself.
+// who returns the identity of a connected process.
 func (r *roster) who(url string) identity {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.links[url].who
 }
 
-// forget lets reported URLs be connected again, should they still be listed.
+// forget allows connections to reported URLs again if they are still listed.
 func (r *roster) forget(urls []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -166,8 +165,7 @@ func (r *roster) forget(urls []string) {
 	}
 }
 
-// podNames turns URLs of the form <pod>.<namespace>:<port> into the names of pods,
-// each once.
+// podNames returns the distinct pod names of URLs of the form <pod>.<namespace>:<port>.
 func podNames(urls []string) []string {
 	var names []string
 	for _, url := range urls {

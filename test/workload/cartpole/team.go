@@ -12,13 +12,13 @@ import (
 )
 
 const (
-	// retryEvery is the pause before a process that failed is called again.
+	// retryEvery is the pause before a failed process is called again.
 	retryEvery = time.Second
-	// attempts is the number of failed calls in a row after which a process is lost.
+	// attempts is the number of consecutive failed calls after which a process is lost.
 	attempts = 5
 )
 
-// player plays units, learner makes steps.
+// player plays units. learner takes steps.
 type (
 	player interface {
 		play(ctx context.Context, u unit) ([]int, error)
@@ -57,10 +57,10 @@ func (l *local) last(context.Context) (state, error) {
 	return l.held, nil
 }
 
-// team is a changing set of processes. One that fails is left out for a while.
+// team is a changing set of processes. A failed process is skipped for a while.
 type team[T any] struct {
-	// lost is called once per loss, with a member that failed too often in a row. It
-	// may remove the member; one that stays is retried without end.
+	// lost is called once per loss, with a member that failed too often in a row. It may remove the
+	// member. A member that remains is retried indefinitely.
 	lost func(name string, err error)
 
 	mu      sync.Mutex // protects members
@@ -74,7 +74,7 @@ type member[T any] struct {
 	retryAt    time.Time
 }
 
-// add makes a process a member, in place of one of the same name.
+// add adds a process as a member. It replaces a member of the same name.
 func (t *team[T]) add(name, task string, does T) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -116,8 +116,7 @@ func (t *team[T]) ready(task string) []*member[T] {
 	return all
 }
 
-// record counts the failures of a member. One that is not ready yet waits, but is
-// never lost.
+// record counts the failures of a member. A member that is not ready waits, but is never lost.
 func (t *team[T]) record(m *member[T], err error) {
 	t.mu.Lock()
 	if err != nil {
@@ -136,15 +135,15 @@ func (t *team[T]) record(m *member[T], err error) {
 	}
 }
 
-// Tasks of the members of a training.
+// These are the tasks of the members of a training.
 const (
 	taskCollector = "collector"
 	taskEvaluator = "evaluator"
 	taskLearner   = "learner"
 )
 
-// playAll has units played and returns their returns in the order of the units. It
-// waits for players as long as ctx lasts.
+// playAll lets the team play units and returns the results in the order of the units. It waits for
+// players until ctx ends.
 func playAll(ctx context.Context, team *team[player], units []unit) ([][]int, error) {
 	returns := make([][]int, len(units))
 	for {
@@ -168,13 +167,13 @@ func playAll(ctx context.Context, team *team[player], units []unit) ([][]int, er
 		}
 		wait.Wait()
 		if len(present) == 0 {
-			_ = pause(ctx, retryEvery) // the end of ctx is found next
+			_ = pause(ctx, retryEvery) // the next iteration detects the end of ctx
 		}
 	}
 }
 
-// playersFor returns who plays such units. Collectors evaluate where no evaluator
-// does.
+// playersFor returns the members that play such units. Collectors evaluate if there is no
+// evaluator.
 func playersFor(team *team[player], u unit) []*member[player] {
 	if u.Evaluate {
 		if evaluators := team.ready(taskEvaluator); len(evaluators) > 0 {
@@ -184,7 +183,7 @@ func playersFor(team *team[player], u unit) []*member[player] {
 	return team.ready(taskCollector)
 }
 
-// playMissing has a member play units until none is left or one fails.
+// playMissing lets a member play units until none is left or one fails.
 func playMissing(ctx context.Context, team *team[player], m *member[player], units []unit, missing <-chan int, returns [][]int) {
 	for i := range missing {
 		played, err := m.does.play(ctx, units[i])
@@ -199,8 +198,8 @@ func playMissing(ctx context.Context, team *team[player], m *member[player], uni
 	}
 }
 
-// stepAll has all learners make a step, of which one suffices. It waits for one as
-// long as ctx lasts. Learners that answer must agree bit by bit.
+// stepAll lets all learners take a step. One answer suffices. It waits for a learner until ctx
+// ends. The states of all answers must be bitwise equal.
 func stepAll(ctx context.Context, team *team[learner], request stepRequest) (state, error) {
 	for {
 		next, found, err := stepOnce(ctx, team, request)
@@ -242,9 +241,9 @@ func diverged(one, other state, name string) error {
 	return fmt.Errorf("%w: after round %d learner %s has hash %s, another one %s", errDiverged, other.Round, name, other.hash(), one.hash())
 }
 
-// heldState returns the state that learners hold, so a new driver of the training
-// continues where another one stopped. It waits until a learner holds a state, enough
-// learners hold none, or ctx ends; the zero value is none.
+// heldState returns the state that learners have, so that a new driver of the training continues
+// where another one stopped. It waits until a learner has a state, enough learners have none, or
+// ctx ends. The zero value is no state.
 func heldState(ctx context.Context, team *team[learner], enough int) state {
 	for {
 		without := 0

@@ -10,8 +10,8 @@ import (
 	"math/rand/v2"
 )
 
-// The work of a round, and how far a step goes. The numbers are part of what a
-// seed means.
+// These constants define the work of a round and the size of a step. A seed gives the same curve
+// only with the same constants.
 const (
 	collectUnits     = 8
 	evaluateUnits    = 4
@@ -37,8 +37,8 @@ func (w weights) plus(scale float64, change weights) weights {
 	return w
 }
 
-// state is all that a learner holds. A learner that gets a state continues as if it
-// had made the steps before it.
+// state is the complete state of a learner. A learner that receives a state continues as if it had
+// taken the previous steps.
 type state struct {
 	Round int `json:"round"`
 	// Steps counts the environment steps that the weights were learnt from.
@@ -51,8 +51,8 @@ func (s state) hash() string {
 	return fmt.Sprintf("%x", sha256.Sum256(fmt.Appendf(nil, "%d %x", s.Round, s.Weights)))[:16]
 }
 
-// unit is a piece of work that one collector or evaluator does at a time. What it
-// returns depends on the unit alone, not on the process that plays it.
+// unit is work that one collector or evaluator does at a time. Its result depends on the unit
+// alone, not on the process that plays it.
 type unit struct {
 	Seed     uint64  `json:"seed"`
 	Round    int     `json:"round"`
@@ -82,7 +82,7 @@ func (u unit) random() *rand.Rand {
 	return rand.New(rand.NewPCG(u.Seed, stream))
 }
 
-// change is the random change of the weights that a collecting unit tries.
+// change returns the random change of the weights that a collecting unit tries.
 func change(random *rand.Rand) weights {
 	var c weights
 	for i := range c {
@@ -106,7 +106,7 @@ func (u unit) play() []int {
 	return returns
 }
 
-// check reports what is wrong with returns that a process sent for the unit.
+// check returns an error for invalid returns that a process sent for the unit.
 func (u unit) check(returns []int) error {
 	want := 2
 	if u.Evaluate {
@@ -118,17 +118,17 @@ func (u unit) check(returns []int) error {
 	return nil
 }
 
-// stepRequest asks for one step. It carries the state, so a learner that was
-// restarted or missed steps makes the same one as the others.
+// stepRequest requests one step. It contains the state, so a learner that was restarted or missed
+// steps takes the same step as the others.
 type stepRequest struct {
 	Seed    uint64  `json:"seed"`
 	State   state   `json:"state"`
 	Returns [][]int `json:"returns"`
 }
 
-// step is one step of an evolution strategy: the weights move along the changes,
-// each weighted by how much better it was than its opposite. The sums are in the order
-// of the units, so equal returns give equal bits.
+// step takes one step of an evolution strategy: the weights move along the changes, each weighted
+// by how much better it was than its opposite. The sums are in the order of the units, so equal
+// returns give equal bits.
 func (r stepRequest) step() (state, error) {
 	next := r.State
 	next.Round++
@@ -183,7 +183,7 @@ func start(random *rand.Rand) cart {
 	return c
 }
 
-// episode returns for how many steps the pole stays up.
+// episode returns the number of steps for which the pole stays up.
 func episode(w weights, random *rand.Rand) int {
 	c := start(random)
 	for n := 1; n <= maxSteps; n++ {
@@ -194,7 +194,7 @@ func episode(w weights, random *rand.Rand) int {
 	return maxSteps
 }
 
-// pushed is the state a time step later, by Euler's method.
+// pushed returns the state a time step later, by Euler's method.
 func (c cart) pushed(right bool) cart {
 	const force, step, gravity, total, pole, half = 10, 0.02, 9.8, 1.1, 0.1, 0.5
 	push := -float64(force)

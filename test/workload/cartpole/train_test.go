@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// The end-to-end tests pause training after each of some 40 rounds before it may end.
+// The end-to-end tests pause training after each of about 40 rounds, before it may end.
 func TestTheCurvesAreAsLongAsTheEndToEndTestsNeed(t *testing.T) {
 	t.Parallel()
 	for args, atLeast := range map[string]int{"--seed=1 --target=400": 45, "--seed=1": 20, "--seed=2": 20, "--seed=3": 20} {
@@ -62,7 +62,7 @@ func TestUnitsOfAPlayerThatFailsArePlayedAgain(t *testing.T) {
 	})
 }
 
-// broken fails always.
+// broken always fails.
 type broken struct{ local }
 
 func (b *broken) play(context.Context, unit) ([]int, error) { return nil, errFlaky }
@@ -98,7 +98,7 @@ func TestEvaluatorsEvaluateAndCollectorsTakeTheirPlace(t *testing.T) {
 	})
 }
 
-// drifting makes another step than the others.
+// drifting takes another step than the others.
 type drifting struct{ local }
 
 func (d *drifting) step(ctx context.Context, r stepRequest) (state, error) {

@@ -12,19 +12,19 @@ import (
 	"time"
 )
 
-// maxRounds is the round after which training has failed.
+// maxRounds is the number of rounds after which training has failed.
 const maxRounds = 200
 
-// training is what all roles that drive training have in common. The curve depends
-// on the seed alone, not on who plays and learns.
+// training is the common part of all roles that drive training. The curve depends on the seed
+// alone, not on the processes that play and learn.
 type training struct {
 	process  *process
 	seed     uint64
 	target   float64
 	minRound time.Duration
-	// checkpoint is the folder in which a training that is stopped leaves its state.
+	// checkpoint is the folder in which a stopped training saves its state.
 	checkpoint string
-	// report is called with every round. May be nil.
+	// report is called after every round. It may be nil.
 	report func(context.Context, progress)
 
 	players  team[player]
@@ -38,10 +38,10 @@ type training struct {
 	released   chan struct{} // closed when pauseAfter changes
 }
 
-// progress is how far training is after a round.
+// progress is the progress of training after a round.
 type progress struct {
 	Round int `json:"round"`
-	// Steps counts the environment steps that were learnt from.
+	// Steps counts the environment steps so far.
 	Steps int `json:"steps"`
 	// Return is the mean return of the round's training episodes; 0 for a round that
 	// an earlier process trained.
@@ -50,7 +50,7 @@ type progress struct {
 	Eval    float64       `json:"eval"`
 	Target  float64       `json:"target"`
 	Elapsed time.Duration `json:"-"`
-	// Collectors and Learners count those that were connected.
+	// Collectors and Learners count the connected processes.
 	Collectors int    `json:"collectors"`
 	Learners   int    `json:"learners"`
 	Hash       string `json:"hash"`
@@ -66,7 +66,7 @@ func newTraining(p *process, flags *flag.FlagSet) *training {
 	return t
 }
 
-// run trains from the checkpoint that an earlier process left, and prints the curve.
+// run continues from the checkpoint of an earlier process, if any, and prints the curve.
 func (t *training) run(ctx context.Context) error {
 	if err := t.resume(); err != nil {
 		return err
@@ -92,8 +92,8 @@ func (t *training) run(ctx context.Context) error {
 	return err
 }
 
-// train makes rounds until the target is reached. A state that is continued from is
-// evaluated first: it may be the one that reaches the target.
+// train trains rounds until the target is reached. It first evaluates a resumed state because that
+// may already reach the target.
 func (t *training) train(ctx context.Context, started time.Time) error {
 	var trained [][]int
 	for begun := started; ; begun = time.Now() {
@@ -194,7 +194,7 @@ func (t *training) serve(mux *http.ServeMux) {
 	})
 }
 
-// runSerial trains in this process alone.
+// runSerial trains in a single process.
 func runSerial(ctx context.Context, p *process, args []string) error {
 	flags := flag.NewFlagSet("serial", flag.ContinueOnError)
 	t := newTraining(p, flags)

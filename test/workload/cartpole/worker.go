@@ -22,22 +22,22 @@ import (
 )
 
 const (
-	// workerPort is the port of workers whose entry in DI_NODES names none.
+	// workerPort is the port of workers whose entry in DI_NODES has none.
 	workerPort = 22270
-	// announceEvery is the pause between announcements to the leader.
+	// announceEvery is the interval of announcements to the leader.
 	announceEvery = 2 * time.Second
 	// leaderTimeout is how long a worker runs without an answer of the leader.
 	leaderTimeout = 5 * time.Minute
-	// finishTimeout is how long the leader waits until all workers know of the end.
+	// finishTimeout is how long the leader waits until all workers have learned of the end.
 	finishTimeout = time.Minute
-	// profileEvery is the least time between two posts of profilings, and
-	// profileTimeout bounds each.
+	// profileEvery is the minimum interval between two posts of profilings. profileTimeout is the
+	// timeout of each.
 	profileEvery   = time.Second
 	profileTimeout = 2 * time.Second
 )
 
-// worker is one replica of a worker-led job. The first learner leads: it trains with
-// the workers that announce themselves.
+// worker is one replica of a worker-led job. The first learner leads: it trains with the workers
+// that announce themselves.
 type worker struct {
 	*process
 	task string
@@ -47,7 +47,7 @@ type worker struct {
 	leads bool
 
 	mu       sync.Mutex      // protects all below
-	waiting  map[string]bool // workers that do not know of the end yet
+	waiting  map[string]bool // workers that have not learned of the end
 	finished bool
 }
 
@@ -88,7 +88,7 @@ func runWorker(ctx context.Context, p *process, args []string) error {
 	})
 }
 
-// readPlace reads from the environment where the worker is among the job's workers.
+// readPlace reads the worker's rank and nodes from the environment and checks them.
 func (w *worker) readPlace() error {
 	var err error
 	if w.rank, err = w.number("DI_RANK", -1); err != nil {
@@ -136,8 +136,8 @@ func (w *worker) readMates(task, mine string) error {
 	return nil
 }
 
-// nodesOf reads a list of hosts with or without ports, from a file where the variable
-// begins with @.
+// nodesOf reads a list of hosts with or without ports. It reads a file if the variable begins with
+// @.
 func (w *worker) nodesOf(key string) ([]string, error) {
 	list := w.getenv(key)
 	if path, isFile := strings.CutPrefix(list, "@"); isFile {
@@ -160,7 +160,7 @@ func (w *worker) nodesOf(key string) ([]string, error) {
 	return nodes, nil
 }
 
-// others are the addresses of all other workers.
+// others returns the addresses of all other workers.
 func (w *worker) others() []string {
 	return slices.Concat(w.nodes[:w.rank], w.nodes[w.rank+1:])
 }
@@ -171,13 +171,13 @@ type announcement struct {
 	Address string `json:"address"`
 }
 
-// reception answers it. Finished says that training has ended.
+// reception is the answer to an announcement. Finished is set when training has ended.
 type reception struct {
 	Finished bool `json:"finished"`
 }
 
-// announce introduces the worker to the leader, again and again: a leader that was
-// restarted or lost it takes it in again. Only the leader serves that route.
+// announce introduces the worker to the leader repeatedly, so that a leader that restarted or lost
+// the worker adds it again. Only the leader serves that route.
 func (w *worker) announce(ctx context.Context) error {
 	leader, answered := "", time.Now()
 	for {
@@ -209,8 +209,8 @@ func (w *worker) announce(ctx context.Context) error {
 	}
 }
 
-// receive serves the announcements of workers. One that does not answer is left out
-// until it announces itself again.
+// receive serves the announcements of workers. A worker that does not answer is excluded until it
+// announces itself again.
 func (w *worker) receive(mux *http.ServeMux, t *training) {
 	for _, address := range w.others() {
 		w.waiting[address] = true
@@ -247,8 +247,8 @@ func (w *worker) receive(mux *http.ServeMux, t *training) {
 	})
 }
 
-// finish waits until all workers have asked and know that training has ended, late
-// ones too: the job succeeds when all of its workers do.
+// finish waits until all workers, including late ones, have learned that training has ended. The
+// job succeeds when all of its workers do.
 func (w *worker) finish(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, finishTimeout)
 	defer cancel()
@@ -267,7 +267,8 @@ func (w *worker) finish(ctx context.Context) {
 	}
 }
 
-// profile posts what the job reports of itself. Training continues without di-server.
+// profile returns a function that posts the job's progress as profilings. Training continues
+// without di-server.
 func (w *worker) profile() func(context.Context, progress) {
 	server := w.getenv("DI_SERVER_URL")
 	if server == "" {

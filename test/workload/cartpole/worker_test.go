@@ -20,14 +20,14 @@ import (
 	"time"
 )
 
-// workers are the tasks of a job by rank.
+// workers returns the tasks of a job by rank.
 func workers() []string {
 	return []string{"evaluator", "learner", "learner", "collector", "collector", "collector"}
 }
 
 func hostOf(rank int) string { return fmt.Sprintf("job-%d.di-job.ns.svc", rank) }
 
-// work runs the worker of a rank to its end. It knows the nodes of its own task only.
+// work runs the worker of a rank until it exits. It knows only the nodes of its own task.
 func (c *cluster) work(ctx context.Context, rank int, stdout io.Writer, args ...string) error {
 	var all, mates []string
 	for i, task := range workers() {
@@ -42,7 +42,7 @@ func (c *cluster) work(ctx context.Context, rank int, stdout io.Writer, args ...
 	}, stdout), append([]string{"worker", easyTarget}, args...))
 }
 
-// workAll runs all workers but some to their end.
+// workAll runs all workers except some until they exit.
 func (c *cluster) workAll(ctx context.Context, stdout io.Writer, ranks int, args ...string) error {
 	results := make([]error, ranks)
 	var wait sync.WaitGroup

@@ -14,7 +14,7 @@ import (
 	"opendilab.org/di-orchestrator/hack/bench/internal/harness"
 )
 
-// jobsEvery is the pause between two looks at the jobs.
+// jobsEvery is the interval between two lists of the jobs.
 const jobsEvery = 500 * time.Millisecond
 
 func (w *world) submit(ctx context.Context, job *v2alpha1.DIJob) error {
@@ -31,7 +31,8 @@ func (w *world) submitAll(ctx context.Context, s shape) error {
 	})
 }
 
-// waitPods returns when so many pods exist in a namespace, and when the last came.
+// waitPods returns when the given number of pods exist in a namespace, with the creation time of
+// the last.
 func (w *world) waitPods(ctx context.Context, namespace string, pods int) (time.Time, error) {
 	err := w.waitFor(ctx, "pods created in "+namespace, pollEvery, pods, func() (int, error) {
 		return w.kubelet.in(namespace).pods, w.kubelet.Err()
@@ -39,15 +40,15 @@ func (w *world) waitPods(ctx context.Context, namespace string, pods int) (time.
 	return w.kubelet.in(namespace).created, err
 }
 
-// waitReady returns when so many pods are ready in a namespace.
+// waitReady returns when the given number of pods are ready in a namespace.
 func (w *world) waitReady(ctx context.Context, namespace string, pods int) error {
 	return w.waitFor(ctx, "pods ready in "+namespace, pollEvery, pods, func() (int, error) {
 		return w.kubelet.in(namespace).ready, w.kubelet.Err()
 	})
 }
 
-// waitRunning returns when so many jobs of a namespace run. It reads the jobs only
-// once so many pods are ready, because reading costs.
+// waitRunning returns when the given number of jobs of a namespace are running. It lists the jobs
+// only once enough pods are ready because the lists are costly.
 func (w *world) waitRunning(ctx context.Context, namespace string, jobs, pods int) error {
 	if err := w.waitReady(ctx, namespace, pods); err != nil {
 		return err

@@ -17,28 +17,28 @@ import (
 )
 
 const (
-	// progressEvery is the time between two lines of progress.
+	// progressEvery is the interval between two lines of progress.
 	progressEvery = 2 * time.Second
 	pollEvery     = 10 * time.Millisecond
 )
 
-// tally counts the pods of a namespace, and when the last of them came.
+// tally counts the pods of a namespace, with the creation time of the last.
 type tally struct {
 	pods, ready int
 	created     time.Time
 }
 
-// kubelet makes each pod run as soon as it exists, and counts the pods.
+// kubelet runs each pod once it exists and counts the pods.
 type kubelet struct {
 	harness.Kubelet
 
 	mutex sync.Mutex
-	// All below is under the mutex; ready is by the UID of each pod.
+	// mutex guards all fields below. ready is by the UID of each pod.
 	ready   map[types.UID]bool
 	tallies map[string]*tally
 }
 
-// startKubelet starts a kubelet and returns when it sees all pods.
+// startKubelet starts a kubelet and returns when it has observed all pods.
 func startKubelet(ctx context.Context, w *world) (*kubelet, error) {
 	user, err := w.User(userKubelet)
 	if err != nil {
@@ -49,7 +49,7 @@ func startKubelet(ctx context.Context, w *world) (*kubelet, error) {
 	return k, k.Start(ctx)
 }
 
-// count counts a pod once, as it comes, becomes ready and goes.
+// count counts a pod once when it is created, ready and deleted.
 func (k *kubelet) count(pod *corev1.Pod, gone bool) {
 	k.mutex.Lock()
 	defer k.mutex.Unlock()
@@ -87,7 +87,7 @@ func (k *kubelet) in(namespace string) tally {
 	return tally{}
 }
 
-// waitFor returns when a count has reached what is wanted.
+// waitFor returns when a count has reached the target.
 func (w *world) waitFor(ctx context.Context, what string, every time.Duration, wanted int, count func() (int, error)) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, harness.Patience, fmt.Errorf("%s take too long", what))
 	defer cancel()

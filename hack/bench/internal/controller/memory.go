@@ -20,10 +20,10 @@ import (
 	"opendilab.org/di-orchestrator/internal/testkit/program"
 )
 
-// heapLimit is how much the operator may hold for a pod, as docs/operations.md says.
+// heapLimit is the maximum heap of the operator per pod, as documented in docs/operations.md.
 const heapLimit = 50 << 10
 
-// shape is so many jobs of so many pods each.
+// shape is a number of jobs and the number of pods of each.
 type shape struct{ jobs, pods int }
 
 func (s shape) String() string { return fmt.Sprintf("%dx%d", s.jobs, s.pods) }
@@ -33,7 +33,7 @@ Per pod, from before the jobs are submitted until they run: the live heap after 
 those of one as protobuf, without managed fields. RSS is of the operator, under %s.
 `
 
-// runMemory measures what the operator holds and computes for each pod.
+// runMemory measures the operator's memory and processor time for each pod.
 func (b *bench) runMemory(ctx context.Context) (missed figures.Limits, err error) {
 	w, err := b.newWorld(ctx)
 	if err != nil {
@@ -58,7 +58,7 @@ func (b *bench) runMemory(ctx context.Context) (missed figures.Limits, err error
 
 func kibibytes(bytes int64) string { return fmt.Sprintf("%.1f KiB", float64(bytes)/1024) }
 
-// cost is what a shape costs: per pod, but for the resident memory.
+// cost is the cost of a shape: per pod, except for the resident memory.
 type cost struct {
 	podSize   int
 	heap      int64
@@ -66,8 +66,8 @@ type cost struct {
 	processor time.Duration
 }
 
-// weigh measures the operator while a shape comes to run. What it computes for the
-// measurement is not counted: the usage is read before the heap.
+// weigh measures the operator until all jobs of a shape are running. It reads the processor usage
+// before the heap, so that it excludes the cost of the measurement.
 func (w *world) weigh(ctx context.Context, s shape) (c cost, err error) {
 	w.Say("%s", s)
 	if err := w.startOperator(ctx); err != nil {
@@ -112,7 +112,7 @@ func (w *world) weigh(ctx context.Context, s shape) (c cost, err error) {
 
 var heapAllocated = regexp.MustCompile(`(?m)^# HeapAlloc = (\d+)$`)
 
-// liveHeap returns what is left of a program's heap after a garbage collection.
+// liveHeap returns the size of a program's heap after a garbage collection.
 func liveHeap(ctx context.Context, pprof string) (int64, error) {
 	raw, err := program.Read(ctx, "http://"+pprof+"/debug/pprof/heap?gc=1&debug=1")
 	if err != nil {
@@ -125,7 +125,7 @@ func liveHeap(ctx context.Context, pprof string) (int64, error) {
 	return strconv.ParseInt(string(found[1]), 10, 64)
 }
 
-// podSize returns the size of a pod as protobuf, as it is cached, without managed fields.
+// podSize returns the size of a cached pod: encoded as protobuf, without managed fields.
 func (w *world) podSize(ctx context.Context) (int, error) {
 	var pods corev1.PodList
 	if err := w.API.List(ctx, &pods, client.InNamespace(oursNamespace), client.Limit(1)); err != nil || len(pods.Items) == 0 {

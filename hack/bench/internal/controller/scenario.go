@@ -1,8 +1,7 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package controller measures in which memory the operator runs jobs, and how large
-// jobs are in etcd.
+// Package controller measures the operator's memory for running jobs and the size of jobs in etcd.
 package controller
 
 import (
@@ -15,7 +14,7 @@ import (
 	"opendilab.org/di-orchestrator/hack/bench/internal/harness"
 )
 
-// bench is what the sections share.
+// bench is shared by the sections.
 type bench struct{ *harness.Bench }
 
 // New returns the scenario.

@@ -28,16 +28,17 @@ import (
 const (
 	// operatorMemory is the memory limit of the chart's default.
 	operatorMemory = 768 << 20
-	// defaultQPS is the operator's default rate of requests, which sets its pace.
+	// defaultQPS is the operator's default request rate, which limits its speed.
 	defaultQPS = 200
-	// podGrowth is the limit: how much larger a pod of the largest job may be than one of the smallest.
+	// podGrowth is the maximum ratio of the sizes of a pod of the largest job and one of the
+	// smallest.
 	podGrowth = 1.1
 )
 
-// largestValue is what etcd takes as one value.
+// largestValue is the maximum size of a value in etcd.
 const largestValue = 1536 << 10
 
-// size is how many pods the one job has, beside its coordinator if it has one.
+// size is the number of pods of the single job, in addition to its coordinator if it has one.
 type size struct {
 	pods int
 	led  bool
@@ -50,12 +51,13 @@ func (s size) String() string {
 	return shape{1, s.pods}.String()
 }
 
-// sizes are those of worker-led jobs, and of coordinator-led ones up to the largest Membership.
+// sizes returns the sizes of worker-led jobs, and of coordinator-led ones up to the largest
+// Membership.
 func sizes() []size {
 	return []size{{100, false}, {1000, false}, {5000, false}, {100, true}, {1000, true}, {limits.Members, true}}
 }
 
-// footprint is what etcd holds of one job once it runs.
+// footprint is what etcd stores for one running job.
 type footprint struct {
 	job, pods, configMaps, memberships int64
 	// nodes is the length of DI_NODES.
@@ -64,7 +66,7 @@ type footprint struct {
 
 func (f *footprint) total() int64 { return f.job + f.pods + f.configMaps + f.memberships }
 
-// sizeRow is what one job took.
+// sizeRow is the cost of one job.
 type sizeRow struct {
 	size
 	exist, running time.Duration
@@ -80,7 +82,7 @@ replicas at once. Inline is what DI_NODES alone would take as a value in each po
 that it held at any time (VmHWM), and must stay below the chart's memory limit of %s.
 `
 
-// runSizes measures what jobs of growing size hold in etcd, and in the operator.
+// runSizes measures the storage in etcd and the memory of the operator for jobs of growing size.
 func (b *bench) runSizes(ctx context.Context) (missed figures.Limits, err error) {
 	w, err := b.newWorld(ctx)
 	if err != nil {
@@ -107,8 +109,8 @@ func (b *bench) runSizes(ctx context.Context) (missed figures.Limits, err error)
 	return missed, b.printSizes(rows)
 }
 
-// requestLimit allows one request for each pod, of a coordinator-led job two, a tenth
-// more for Events and counts, and some for the job.
+// requestLimit returns one request for each pod, two in a coordinator-led job, plus a tenth for
+// Events and counts, plus some for the job.
 func (r *sizeRow) requestLimit() int {
 	perPod := 1
 	if r.led {
@@ -117,8 +119,8 @@ func (r *sizeRow) requestLimit() int {
 	return perPod*r.pods*11/10 + 20
 }
 
-// paceLimit is twice the time that the requests take at the operator's rate, and some
-// for the job.
+// paceLimit returns twice the time that the requests take at the operator's rate, plus some for the
+// job.
 func (r *sizeRow) paceLimit() time.Duration {
 	return 2*time.Duration(r.asked.All())*time.Second/defaultQPS + 5*time.Second
 }
@@ -143,7 +145,7 @@ func (b *bench) printSizes(rows []*sizeRow) error {
 	return err
 }
 
-// sizeUp measures one job until it runs.
+// sizeUp measures one job until it is running.
 func (w *world) sizeUp(ctx context.Context, size size) (*sizeRow, error) {
 	w.Say("%s", size)
 	if err := errors.Join(w.startOperator(ctx), w.warmUp(ctx)); err != nil {
@@ -193,7 +195,7 @@ func (w *world) sizeUp(ctx context.Context, size size) (*sizeRow, error) {
 	return row, errors.Join(err, w.clear(ctx), w.stopOperator())
 }
 
-// ask asks for collectors once the coordinator runs, as di-server does.
+// ask requests collectors once the coordinator is running, as di-server does.
 func (w *world) ask(ctx context.Context, job *v2alpha1.DIJob, replicas int) error {
 	if err := w.waitRunning(ctx, job.Namespace, 1, 1); err != nil {
 		return err
@@ -213,7 +215,7 @@ func (w *world) ask(ctx context.Context, job *v2alpha1.DIJob, replicas int) erro
 	return nil
 }
 
-// footprintOf reads what etcd holds of the only job of its namespace.
+// footprintOf reads the footprint of the only job of its namespace from etcd.
 func (w *world) footprintOf(ctx context.Context, job *v2alpha1.DIJob) (footprint, error) {
 	var f footprint
 	stored, err := w.Etcd().Get(ctx, etcd.Job(job.Namespace, job.Name))

@@ -15,16 +15,16 @@ import (
 	"opendilab.org/di-orchestrator/internal/testkit/program"
 )
 
-// The users whose requests are counted, next to the operator.
+// These are the users, besides the operator, whose requests are counted.
 const (
 	userSubmitter = "bench-submitter"
 	userKubelet   = "bench-kubelet"
 )
 
-// oursNamespace has all jobs.
+// oursNamespace is the namespace of all jobs.
 const oursNamespace = "bench-ours"
 
-// world is an API server with a kubelet that runs each pod at once, and an operator.
+// world is an API server with an operator and a kubelet that runs each pod immediately.
 type world struct {
 	*harness.World
 	kubelet *kubelet
@@ -77,8 +77,8 @@ func (w *world) stop() (err error) {
 	return err
 }
 
-// startOperator starts the operator as it is deployed, but without leader election,
-// and returns when its caches are full.
+// startOperator starts the operator as deployed, but without leader election. It returns when the
+// operator's caches are synced.
 func (w *world) startOperator(ctx context.Context) (err error) {
 	if w.pprof, _, err = program.FreeAddresses(ctx); err != nil {
 		return err
@@ -87,7 +87,7 @@ func (w *world) startOperator(ctx context.Context) (err error) {
 	return err
 }
 
-// stopOperator stops the operator, if one runs.
+// stopOperator stops the operator, if it is running.
 func (w *world) stopOperator() error {
 	if w.operator == nil {
 		return nil
@@ -97,7 +97,7 @@ func (w *world) stopOperator() error {
 	return operator.Stop()
 }
 
-// warmUp returns when a first job has run and is gone again.
+// warmUp returns when a first job has run and has been deleted.
 func (w *world) warmUp(ctx context.Context) error {
 	job := harness.WorkerLedJob(oursNamespace, "warm-up", 1)
 	if err := w.submit(ctx, job); err != nil {
@@ -109,7 +109,7 @@ func (w *world) warmUp(ctx context.Context) error {
 	return w.clear(ctx)
 }
 
-// clear deletes all jobs, and returns when the operator is idle.
+// clear deletes all jobs and returns when the operator is idle.
 func (w *world) clear(ctx context.Context) error {
 	if err := w.Clear(ctx, oursNamespace, &w.kubelet.Kubelet); err != nil {
 		return err

@@ -28,7 +28,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/testkit/controlplane"
 )
 
-// crdName is the CRD whose kind is converted.
+// crdName is the name of the CRD with a conversion.
 const crdName = "dijobs." + v2alpha1.GroupName
 
 // plane is an API server that can be restarted while its etcd keeps running.
@@ -55,7 +55,7 @@ func (p *plane) stop() error {
 	return p.environment.Stop()
 }
 
-// connect makes the client, without a rate limit.
+// connect creates the client, without a rate limit.
 func (p *plane) connect(config *rest.Config) (err error) {
 	config = rest.CopyConfig(config)
 	config.QPS, config.WarningHandler = -1, rest.NoWarnings{}
@@ -65,8 +65,7 @@ func (p *plane) connect(config *rest.Config) (err error) {
 	return nil
 }
 
-// restart restarts the API server, which forgets its users, and returns when
-// it is ready.
+// restart restarts the API server, which loses its users, and returns when it is ready.
 func (p *plane) restart(ctx context.Context) error {
 	server := p.environment.ControlPlane.GetAPIServer()
 	if err := server.Stop(); err != nil {
@@ -95,7 +94,7 @@ func (p *plane) restart(ctx context.Context) error {
 	return errors.Join(err, last)
 }
 
-// convertBy makes a converter the one of the CRD.
+// convertBy configures the converter in the CRD.
 func (p *plane) convertBy(ctx context.Context, by *converter) error {
 	stanza := map[string]any{"strategy": "Webhook", "webhook": map[string]any{
 		"conversionReviewVersions": []any{"v1"},
@@ -106,7 +105,7 @@ func (p *plane) convertBy(ctx context.Context, by *converter) error {
 	})
 }
 
-// serve reports whether v1alpha1 is served.
+// serve sets whether v1alpha1 is served.
 func (p *plane) serve(ctx context.Context, served bool) error {
 	return p.editCRD(ctx, func(crd map[string]any) error {
 		versions, _, err := unstructured.NestedSlice(crd, "spec", "versions")
@@ -126,14 +125,14 @@ func (p *plane) editCRD(ctx context.Context, edit func(map[string]any) error) er
 	return controlplane.EditCRD(ctx, p.api, crdName, edit)
 }
 
-// converter is a conversion webhook that counts what it is asked.
+// converter is a conversion webhook that counts its reviews and objects.
 type converter struct {
 	server           *httptest.Server
 	reviews, objects atomic.Int64
 }
 
-// startConverter serves a conversion webhook. It is told how many objects a
-// review has by the answer. The caller closes the server.
+// startConverter serves a conversion webhook. It counts the objects of a review in the answer. The
+// caller closes the server.
 func startConverter(handler http.Handler) *converter {
 	c := &converter{}
 	c.server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -148,7 +147,7 @@ func (c *converter) bundle() string {
 	return base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.server.Certificate().Raw}))
 }
 
-// taken returns the counts since it was called last.
+// taken returns the counts since its last call.
 func (c *converter) taken() (reviews, objects int64) {
 	return c.reviews.Swap(0), c.objects.Swap(0)
 }
@@ -159,7 +158,7 @@ type objectCounter struct {
 	objects *atomic.Int64
 }
 
-// aJob is in an answer once for each job.
+// aJob matches once for each job in an answer.
 var aJob = regexp.MustCompile(`"kind":"DIJob"`)
 
 // Write implements io.Writer.

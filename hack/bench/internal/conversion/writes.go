@@ -26,36 +26,35 @@ import (
 )
 
 const (
-	// writesPerRow are half of the spec and half of the status.
+	// writesPerRow is the number of writes, half of the spec and half of the status.
 	writesPerRow = 1000
 	writesBytes  = 10_000
 	oldManager   = client.FieldOwner("old-client")
 	namespace    = "default"
 )
 
-// writesRow is one way to write a job, and what it is expected to cost.
+// writesRow is one way to write a job, with its expected cost.
 type writesRow struct {
-	// version is written through, by server-side apply or by an update.
+	// version is the version of the writes, by server-side apply or by an update.
 	version string
 	apply   bool
-	// named are the versions that managedFields name.
+	// named are the versions in managedFields.
 	named []string
 	// served reports whether v1alpha1 is served.
 	served bool
 	// hasty writes do not wait for the watch caches.
 	hasty bool
-	// expected are the conversions per write, and why says what they are for.
+	// expected is the number of conversions per write. why lists their causes.
 	expected float64
 	why      string
 }
 
-// What the API server converts for a write, on its way through the code:
-// through v1alpha1 the cached job and the new one are encoded as they are
-// stored, and the answer is decoded; the watch cache of v1alpha1 is brought up
-// to date while v1alpha1 is served; and for managedFields of a version that is
-// not the request's, the job is converted to see whether the schema has changed,
-// before the write, and after it. An apply also looks whether another manager owns
-// what it no longer sets, in both versions and back.
+// The API server converts a job for a write in these cases, in this order. Through v1alpha1 it
+// encodes the cached job and the new one in the stored version and decodes the answer. While
+// v1alpha1 is served, it updates the watch cache of v1alpha1. For managedFields of a version that
+// is not the request's, it converts the job before and after the write to detect a change of the
+// schema. An apply also checks, in both versions and back, whether another manager owns the fields
+// that it no longer sets.
 func writesRows() []writesRow {
 	v1, v2 := v1alpha1.Version, v2alpha1.Version
 	return []writesRow{
@@ -71,13 +70,13 @@ func writesRows() []writesRow {
 	}
 }
 
-// writesResult is what a row cost.
+// writesResult is the measured cost of a row.
 type writesResult struct {
 	conversions, reviews float64
 	mean, p99            time.Duration
 }
 
-// runWrites counts what the API server has converted for each write of a job.
+// runWrites counts the API server's conversions for each write of a job.
 func runWrites(ctx context.Context, out io.Writer) (err error) {
 	p, err := startPlane()
 	if err != nil {
@@ -111,7 +110,7 @@ func runWrites(ctx context.Context, out io.Writer) (err error) {
 	return failed
 }
 
-// writesNotes say what the table means.
+// writesNotes explain the table.
 const writesNotes = `
 A row counts all conversions, those for the watch cache of v1alpha1 included. It waits after each write until the caches
 have the job, except back to back. Through v1alpha1 the job that the write starts from is encoded as well, to see whether
@@ -120,8 +119,8 @@ the merge, to follow changes of the schema, and the old and the new job to see w
 They cost so also when that version is no longer served: only without entries of v1alpha1 a write converts nothing.
 `
 
-// holds reports whether the row cost what was expected. A write that does not wait
-// for the watch cache is tried again where the cached job turns out to be stale.
+// holds reports whether the row has the expected cost. A write that does not wait for the watch
+// cache is retried if the cached job is stale.
 func (r writesRow) holds(result writesResult) bool {
 	if r.hasty {
 		return result.conversions >= r.expected
@@ -150,7 +149,7 @@ func millis(d time.Duration) string {
 	return fmt.Sprintf("%.1f ms", float64(d.Microseconds())/1000)
 }
 
-// measureWrites writes a new job as the row says.
+// measureWrites writes a new job as the row specifies.
 func (p *plane) measureWrites(ctx context.Context, counting *converter, row writesRow, name string) (writesResult, error) {
 	if err := p.serve(ctx, true); err != nil {
 		return writesResult{}, err
@@ -189,7 +188,7 @@ func (p *plane) measureWrites(ctx context.Context, counting *converter, row writ
 	return resultOf(took, reviews, objects), checkNamed(job, row.named)
 }
 
-// warmUp writes spec and status once, which makes managedFields what they stay.
+// warmUp writes spec and status once, after which managedFields remain the same.
 func (p *plane) warmUp(ctx context.Context, row writesRow, name string) (*unstructured.Unstructured, error) {
 	var job *unstructured.Unstructured
 	var err error
@@ -214,8 +213,7 @@ func resultOf(took []time.Duration, reviews, objects int64) writesResult {
 	}
 }
 
-// makeWritten creates the job so that its managedFields name the versions of
-// the row.
+// makeWritten creates the job so that its managedFields have the versions of the row.
 func (p *plane) makeWritten(ctx context.Context, row writesRow, name string) error {
 	job, err := storedJob(name, writesBytes)
 	if err != nil {
@@ -240,7 +238,7 @@ func (p *plane) makeWritten(ctx context.Context, row writesRow, name string) err
 	return nil
 }
 
-// storedJob returns a job of v2alpha1 of about so many bytes.
+// storedJob returns a job of v2alpha1 of about the given size in bytes.
 func storedJob(name string, bytes int) (*unstructured.Unstructured, error) {
 	raw, err := jobs.Of(namespace, name, bytes)
 	if err != nil {
@@ -276,8 +274,8 @@ func newJob(version, name string) *unstructured.Unstructured {
 	return job
 }
 
-// write writes the spec or the status of the job, which is read if there is
-// none yet, and returns it as it is then.
+// write writes the spec or the status of the job and returns the stored job. It reads the job first
+// if none is given.
 func (p *plane) write(ctx context.Context, row writesRow, name string, i int, job *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	if row.apply {
 		return p.applyOnce(ctx, row.version, name, i)
@@ -306,8 +304,8 @@ func (p *plane) applyOnce(ctx context.Context, version, name string, i int) (*un
 	return job, p.api.Apply(ctx, client.ApplyConfigurationFromUnstructured(job), oldManager, client.ForceOwnership)
 }
 
-// setWritten changes what both versions have alike: a field of the spec for an
-// even number, else the status.
+// setWritten changes a value that both versions share: a field of the spec for an even number,
+// otherwise of the status.
 func setWritten(job *unstructured.Unstructured, i int) {
 	if i%2 == 0 {
 		spec, _ := job.Object["spec"].(map[string]any)
@@ -326,8 +324,8 @@ func setWritten(job *unstructured.Unstructured, i int) {
 	status["conditions"] = []any{map[string]any{"type": "Running", "status": "True", "message": strconv.Itoa(i)}}
 }
 
-// settle returns when the watch caches of the served versions know the job as
-// it was written last: what a cache costs, it costs after the write.
+// settle returns when the watch caches of the served versions contain the last write. The caches
+// convert after the write.
 func (p *plane) settle(ctx context.Context, row writesRow, job *unstructured.Unstructured) error {
 	options := &client.GetOptions{Raw: &metav1.GetOptions{ResourceVersion: job.GetResourceVersion()}}
 	for _, version := range []string{v1alpha1.Version, v2alpha1.Version} {
@@ -342,7 +340,7 @@ func (p *plane) settle(ctx context.Context, row writesRow, job *unstructured.Uns
 	return nil
 }
 
-// checkNamed reports whether managedFields name what the row wants.
+// checkNamed returns an error unless managedFields have the wanted versions.
 func checkNamed(job *unstructured.Unstructured, want []string) error {
 	var named []string
 	for _, entry := range job.GetManagedFields() {

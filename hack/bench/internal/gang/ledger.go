@@ -11,32 +11,32 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// ledger is what was seen of the pods of one job each.
+// ledger records the observed pods of each job.
 type ledger struct {
-	// wanted is how many pods of a job must be bound before one of them runs.
+	// wanted is the number of pods of a job that must be bound before one of them runs.
 	wanted int
 
-	// mutex guards what follows.
+	// mutex guards the fields below.
 	mutex sync.Mutex
 	jobs  map[string]*entry
-	// holding is how many pods are on nodes and have not ended, and most the most
-	// that ever were.
+	// holding is the number of pods that are bound to nodes and have not finished. most is its
+	// maximum.
 	holding, most int
 }
 
-// entry is one job.
+// entry is the record of one job.
 type entry struct {
 	job       string
 	submitted time.Time
-	// bound are its pods that were ever bound, and whether they have not ended.
+	// bound maps the pods that were ever bound to whether they have not finished.
 	bound map[types.UID]bool
-	// first and placed are when the first pod, and when as many as are wanted, were bound.
+	// first is when the first pod was bound, placed when the wanted number was.
 	first, placed time.Time
-	// early is when a pod was first seen to run while fewer than wanted were bound.
+	// early is when a pod was first observed running while fewer than wanted were bound.
 	early time.Time
 }
 
-// sight is one look at a pod.
+// sight is one observation of a pod.
 type sight struct {
 	job   string
 	uid   types.UID
@@ -50,14 +50,14 @@ func newLedger(wanted int) *ledger {
 	return &ledger{wanted: wanted, jobs: map[string]*entry{}}
 }
 
-// submit notes when a job was submitted.
+// submit records the submission of a job.
 func (l *ledger) submit(job string, at time.Time) {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
 	l.of(job).submitted = at
 }
 
-// of is called with the mutex held.
+// of returns the entry of a job. The caller holds the mutex.
 func (l *ledger) of(job string) *entry {
 	if l.jobs[job] == nil {
 		l.jobs[job] = &entry{job: job, bound: map[types.UID]bool{}}
@@ -65,7 +65,7 @@ func (l *ledger) of(job string) *entry {
 	return l.jobs[job]
 }
 
-// see notes what was seen of a pod.
+// see records an observation of a pod.
 func (l *ledger) see(s *sight) {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
@@ -97,22 +97,22 @@ func (e *entry) bind(s *sight, wanted int) {
 	}
 }
 
-// placing is one job as it was placed.
+// placing describes how one job was placed.
 type placing struct {
 	job string
-	// waited is from its submission until as many pods as are wanted were bound, and
-	// spread from the first of these to the last.
+	// waited is the time from its submission until the wanted number of pods was bound. spread is
+	// the time from the first of these to the last.
 	waited, spread time.Duration
-	// after is when that was, from the first submission.
+	// after is when the job was placed, from the first submission.
 	after time.Duration
-	// early is how long it was that pods ran while fewer were bound; 0 where none did.
+	// early is how long pods ran while fewer than wanted were bound; 0 if none did.
 	early time.Duration
-	// order is its place in the order of submission, from 0.
+	// order is its position in the order of submission, from 0.
 	order int
 }
 
-// placings returns the jobs in the order in which they were placed. What never was
-// counts as until now.
+// placings returns the jobs in the order in which they were placed. A job that was not placed
+// counts as placed now.
 func (l *ledger) placings(now time.Time) []placing {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
@@ -140,15 +140,15 @@ func (l *ledger) placings(now time.Time) []placing {
 	return placings
 }
 
-// mostAtOnce is how many pods were on nodes at a time, and had not ended.
+// mostAtOnce returns the maximum number of unfinished pods on nodes at a time.
 func (l *ledger) mostAtOnce() int {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
 	return l.most
 }
 
-// overtaken returns for each job how many that were submitted later were placed
-// earlier. Jobs come in the order in which they were placed.
+// overtaken returns, for each job, how many later submitted jobs were placed earlier. The argument
+// is in the order of placement.
 func overtaken(placings []placing) []int {
 	counts := make([]int, len(placings))
 	for i := range placings {

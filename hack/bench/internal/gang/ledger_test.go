@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// second is a time, so many seconds after the first submission.
+// second returns the time n seconds after the first submission.
 func second(n int) time.Time {
 	return time.Date(2026, 1, 1, 0, 0, n, 0, time.UTC)
 }

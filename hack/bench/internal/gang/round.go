@@ -21,19 +21,19 @@ const (
 	sayEvery  = 5 * time.Second
 )
 
-// outcome is what came of one round.
+// outcome is the result of one round.
 type outcome struct {
 	placings []placing
-	// succeeded and restarted are jobs.
+	// succeeded and restarted count jobs.
 	succeeded, restarted int
-	// most is how many pods were on nodes at a time.
+	// most is the maximum number of pods on nodes at a time.
 	most int
 	took time.Duration
-	// asked is what was asked for by whom, from the first submission to the end.
+	// asked are the requests by user, from the first submission to the end.
 	asked map[string]controlplane.Requests
 }
 
-// play submits jobs, with gangs or without, waits until all have ended, and removes them.
+// play submits jobs, with gangs or without, waits until all have finished, and deletes them.
 func (w *world) play(ctx context.Context, namespace string, jobs, pods int, gang bool) (*outcome, error) {
 	mark, err := w.WaitQuiet(ctx, restTime)
 	if err != nil {
@@ -73,8 +73,8 @@ func (w *world) submitAll(ctx context.Context, namespace string, jobs, pods int,
 	})
 }
 
-// waitEnded returns when all jobs have ended, or after the harness.Patience of the run, and
-// how they did.
+// waitEnded returns when all jobs have finished, or after harness.Patience, and reports their
+// results.
 func (w *world) waitEnded(ctx context.Context, namespace string, jobs int, done *outcome) error {
 	var said time.Time
 	for deadline := time.Now().Add(harness.Patience); time.Now().Before(deadline); {

@@ -1,9 +1,8 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package gang measures the cost of Kubernetes' own gangs, and checks that none
-// starts in part: the real scheduler places more gangs than fit, and then the same
-// jobs without gangs.
+// Package gang measures the cost of Kubernetes' own gangs, and checks that none starts partially.
+// The real scheduler places more gangs than fit, and then the same jobs without gangs.
 package gang
 
 import (
@@ -18,7 +17,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/testkit/program"
 )
 
-// options are the flags.
+// options are the values of the flags.
 type options struct {
 	gangs, size, room int
 	work, settle      time.Duration
@@ -54,7 +53,7 @@ func (b *bench) flags(flags *flag.FlagSet) {
 	flags.StringVar(&b.controllerManager, "controller-manager", "", "the kube-controller-manager; the one of hack/cluster when empty")
 }
 
-// prepare checks the flags and builds the programs that they do not name.
+// prepare validates the flags and builds the programs that they do not name.
 func (b *bench) prepare(ctx context.Context) error {
 	if b.gangs < 1 || b.size < 1 || b.room < 1 || b.work <= 0 || b.settle <= 0 {
 		return errors.New("-gangs, -size, -room, -work and -settle have to be more than 0")
@@ -70,7 +69,7 @@ func (b *bench) prepare(ctx context.Context) error {
 	return b.Build(ctx)
 }
 
-// measure runs the jobs with gangs and without, and prints the tables.
+// measure runs the jobs with and without gangs and prints the tables.
 func (b *bench) measure(ctx context.Context) (_ figures.Limits, err error) {
 	w, err := b.newWorld(ctx)
 	if w != nil {

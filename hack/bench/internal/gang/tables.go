@@ -70,7 +70,7 @@ func printWaiting(out io.Writer, gangs, plain *outcome) error {
 	return table.Flush()
 }
 
-// quartet shows the least, the median, the 99th percentile and the most.
+// quartet formats the minimum, the median, the 99th percentile and the maximum.
 func quartet(times []time.Duration) string {
 	if len(times) == 0 {
 		return "-\t-\t-\t-"
@@ -102,18 +102,18 @@ func printRequests(out io.Writer, o *options, gangs, plain *outcome) error {
 
 func per(count, jobs int) float64 { return float64(count) / float64(jobs) }
 
-// requirement is what must hold, and whether it does.
+// requirement is a requirement and whether it holds.
 type requirement struct {
 	holds bool
 	text  string
 }
 
-// otherRequests is how many requests a gang may take of the operator, beside those
-// of a job without and Events: its PodGroup is created and deleted, and the job
-// says that it waits, and that it is placed.
+// otherRequests is the maximum number of additional requests of the operator for a gang, compared
+// with a job without one and without Events. The operator creates and deletes its PodGroup, and
+// writes that the job waits and that it is placed.
 const otherRequests = 4
 
-// requirements are what must hold of a run.
+// requirements returns the requirements of a run.
 func requirements(o *options, gangs, plain *outcome) []requirement {
 	var partial int
 	var longest time.Duration
@@ -144,8 +144,8 @@ func requirements(o *options, gangs, plain *outcome) []requirement {
 	}
 }
 
-// readsOfJobs counts the operator's GETs and LISTs of jobs and what they consist
-// of. Its certificates, and which schedulers' APIs there are, it looks at now and then.
+// readsOfJobs counts the operator's GETs and LISTs of jobs and their objects. It excludes the
+// periodic reads of certificates and of the schedulers' APIs.
 func readsOfJobs(of *outcome) int {
 	count := 0
 	for _, resource := range []string{"dijobs", "pods", "services", "podgroups", "nodes", "memberships"} {
@@ -156,7 +156,7 @@ func readsOfJobs(of *outcome) int {
 	return count
 }
 
-// judge prints what must hold, and returns an error where something does not.
+// judge prints the requirements and returns an error if one does not hold.
 func judge(out io.Writer, all []requirement) error {
 	var missed error
 	for _, each := range all {

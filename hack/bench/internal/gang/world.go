@@ -24,7 +24,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/testkit/program"
 )
 
-// The users whose requests are counted, and the submitter, whose are not.
+// These are the users whose requests are counted, and the submitter, whose requests are not.
 const (
 	userScheduler   = "bench-scheduler"
 	userControllers = "bench-controllers"
@@ -32,22 +32,23 @@ const (
 )
 
 const (
-	// The namespaces of jobs with gangs, of the same without, and of the first job.
+	// These are the namespaces of jobs with gangs, of the same jobs without, and of the first job.
 	gangNamespace  = "bench-gang"
 	plainNamespace = "bench-bare"
 	firstNamespace = "bench-warm"
-	// What gangs of Kubernetes' own need.
+	// These settings enable Kubernetes' own gangs.
 	podGroupGate = "GenericWorkload=true"
 	gangGate     = "GangScheduling=true"
 	podGroupAPI  = "scheduling.k8s.io/v1alpha2=true"
-	// protection is the controller that lets go of PodGroups whose pods have ended.
+	// protection is the controller that removes the finalizer of PodGroups whose pods have
+	// finished.
 	protection = "podgroup-protection-controller"
-	// restTime is the time without requests after which all is done.
+	// restTime is the time without requests after which the programs are idle.
 	restTime = 2 * time.Second
 )
 
-// world is an API server with the real scheduler, nodes that exist in the API only,
-// and an operator.
+// world is an API server with the real scheduler, nodes that exist only in the API, and an
+// operator.
 type world struct {
 	*harness.World
 	*options
@@ -56,11 +57,11 @@ type world struct {
 	ledgers   map[string]*ledger
 	webhooks  *program.Process
 	operator  *program.Process
-	// foreign are the other programs.
+	// foreign are the programs of other projects.
 	foreign []*program.Process
 }
 
-// newWorld starts a world. The caller stops it, also when starting it failed.
+// newWorld starts a world. The caller stops it, also after an error.
 func (b *bench) newWorld(ctx context.Context) (*world, error) {
 	plane, err := b.NewWorld(&controlplane.Options{
 		Users:     []string{harness.UserOperator, harness.UserWebhooks, userScheduler, userControllers},
@@ -75,7 +76,7 @@ func (b *bench) newWorld(ctx context.Context) (*world, error) {
 	return w, w.populate(ctx)
 }
 
-// populate creates what jobs need.
+// populate creates the objects that jobs need.
 func (w *world) populate(ctx context.Context) error {
 	if err := w.InstallWebhooks(ctx); err != nil {
 		return err
@@ -100,7 +101,7 @@ func (w *world) populate(ctx context.Context) error {
 	return w.startPrograms(ctx)
 }
 
-// see gives each event of a pod to the ledger of its namespace.
+// see passes each event of a pod to the ledger of its namespace.
 func (w *world) see(pod *corev1.Pod, gone bool) {
 	of := w.ledgers[pod.Namespace]
 	if gone || of == nil || pod.Spec.NodeName == "" {
@@ -113,7 +114,7 @@ func (w *world) see(pod *corev1.Pod, gone bool) {
 	})
 }
 
-// addNode adds a node with room for one gang.
+// addNode adds a node with capacity for one gang.
 func (w *world) addNode(ctx context.Context, name string) error {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name}}}
 	if err := w.API.Create(ctx, node); err != nil {
@@ -131,7 +132,7 @@ func (w *world) addNode(ctx context.Context, name string) error {
 	if err := w.API.Status().Update(ctx, node); err != nil {
 		return fmt.Errorf("making node %s ready: %w", name, err)
 	}
-	// The API server gives new nodes a taint, which a controller takes off in a cluster.
+	// The API server taints new nodes. A controller removes the taint in a complete cluster.
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		if err := w.API.Get(ctx, client.ObjectKeyFromObject(node), node); err != nil {
 			return err
@@ -145,8 +146,8 @@ func (w *world) addNode(ctx context.Context, name string) error {
 	return nil
 }
 
-// startPrograms starts the scheduler, the controller that it needs beside it, the webhooks and
-// the operator, each with its own defaults.
+// startPrograms starts the scheduler, the controller that it needs, the webhooks and the operator,
+// each with its own defaults.
 func (w *world) startPrograms(ctx context.Context) error {
 	w.Say("starting %s, %s, the webhooks and the operator", w.scheduler, w.controllerManager)
 	err := errors.Join(

@@ -1,9 +1,8 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package harness runs the scenarios of the benchmark: it parses flags, builds
-// the program under measurement, starts a control plane, runs the sections and
-// prints the limits that they miss.
+// Package harness runs the scenarios of the benchmark. It parses flags, builds the program under
+// measurement, starts a control plane, runs the sections and prints the limits that they miss.
 package harness
 
 import (
@@ -22,13 +21,13 @@ import (
 	"opendilab.org/di-orchestrator/internal/testkit/program"
 )
 
-// Bench is what the sections of a scenario share.
+// Bench is shared by the sections of a scenario.
 type Bench struct {
-	// Out takes the tables, and Progress a line for each step.
+	// Out receives the tables. Progress receives a line for each step.
 	Out, Progress io.Writer
-	// Folder holds what processes are started from and what they log.
+	// Folder contains the files and logs of processes.
 	Folder string
-	// Binary is the di-orchestrator to measure.
+	// Binary is the path of the di-orchestrator to measure.
 	Binary string
 
 	only  string
@@ -39,15 +38,15 @@ type Bench struct {
 // Scenario is a group of sections with flags of its own.
 type Scenario struct {
 	Name string
-	// Bench is filled in before a section runs.
+	// Bench is set before a section runs.
 	Bench *Bench
-	// Flags registers the flags beside -only, -check and -binary; may be nil.
+	// Flags registers flags in addition to -only, -check and -binary; may be nil.
 	Flags func(*flag.FlagSet)
 	// Prepare runs before the first section; may be nil.
 	Prepare func(ctx context.Context) error
 	// Sections run in this order.
 	Sections []Section
-	// Roles are the further processes that this program plays for the scenario.
+	// Roles are further processes of the scenario that this program can run as.
 	Roles map[string]func(ctx context.Context, in io.Reader, out io.Writer) error
 }
 
@@ -93,7 +92,7 @@ func (s *Scenario) Run(ctx context.Context, arguments []string) error {
 	})
 }
 
-// runSections runs the wanted sections. One that fails does not stop the others.
+// runSections runs the selected sections. A failed section does not stop the others.
 func (s *Scenario) runSections(ctx context.Context) error {
 	wanted, err := wantedOf(s.Sections, s.Bench.only)
 	if err != nil {
@@ -130,7 +129,7 @@ func (b *Bench) runSection(ctx context.Context, section Section) error {
 	return failed
 }
 
-// wantedOf returns the sections of those names, in their own order.
+// wantedOf returns the sections with the given names, in the order of sections.
 func wantedOf(sections []Section, only string) ([]Section, error) {
 	names := strings.FieldsFunc(only, func(r rune) bool { return r == ',' })
 	if len(names) == 0 {
@@ -157,7 +156,7 @@ func (b *Bench) Build(ctx context.Context) (err error) {
 	return err
 }
 
-// Say reports progress.
+// Say prints progress.
 func (b *Bench) Say(format string, arguments ...any) {
 	fmt.Fprintf(b.Progress, "# %s "+format+"\n", append([]any{time.Now().Format(time.TimeOnly)}, arguments...)...)
 }
@@ -167,7 +166,7 @@ func (b *Bench) Table(flags uint) *tabwriter.Writer {
 	return tabwriter.NewWriter(b.Out, 0, 0, 2, ' ', flags)
 }
 
-// Close joins the error of what ends with a function to the error of the function.
+// Close calls end when a function returns, and joins its error to the function's error.
 func Close(err *error, end func() error) {
 	*err = errors.Join(*err, end())
 }

@@ -19,7 +19,7 @@ const template = `{"spec":{"containers":[{"name":"di-container","image":"diorche
 "volumeMounts":[{"name":"work-dir","mountPath":"/ding"},{"name":"cache-volume","mountPath":"/dev/shm"}]}],
 "volumes":[{"name":"work-dir","hostPath":{"path":"/data/nfs/ding/cartpole"}},{"name":"cache-volume","emptyDir":{"medium":"Memory","sizeLimit":"128Mi"}}]}}`
 
-// WorkerLedJob returns a job of one task with so many pods.
+// WorkerLedJob returns a job of one task with the given number of pods.
 func WorkerLedJob(namespace, name string, pods int) *v2alpha1.DIJob {
 	worker := task(v2alpha1.TaskTypeNone, "worker")
 	worker.Replicas = ptr.To(int32(pods))

@@ -23,10 +23,11 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
-// Writers is how many pods are written concurrently.
+// Writers is the number of concurrent writes of pods.
 const Writers = 32
 
-// The status that a kubelet writes, as a strategic merge patch with a verb for the pod's UID.
+// This is the status that a kubelet writes, as a strategic merge patch with a verb for the pod's
+// UID.
 const (
 	running = `{"metadata":{"uid":%q},"status":{"phase":"Running","conditions":[` +
 		`{"type":"Initialized","status":"True"},{"type":"ContainersReady","status":"True"},{"type":"Ready","status":"True"}],` +
@@ -37,16 +38,16 @@ const (
 		`"state":{"running":null,"terminated":{"exitCode":0,"reason":"Completed"}}}]}}`
 )
 
-// Kubelet plays the kubelets of all nodes: it makes pods run, lets them succeed,
-// and ends those that are deleted.
+// Kubelet simulates the kubelets of all nodes: it runs pods, lets them succeed, and removes
+// terminating ones.
 type Kubelet struct {
-	// Config reaches the API server.
+	// Config is the client configuration of the API server.
 	Config *rest.Config
-	// BoundOnly leaves pods alone that no scheduler has bound.
+	// BoundOnly ignores pods that are not bound to a node.
 	BoundOnly bool
 	// Work is how long a pod runs before it succeeds; 0 keeps it running.
 	Work time.Duration
-	// Seen sees each event of a pod, one at a time.
+	// Seen is called for each event of a pod, one at a time.
 	Seen func(pod *corev1.Pod, gone bool)
 
 	api    kubernetes.Interface
@@ -56,14 +57,12 @@ type Kubelet struct {
 	ended  sync.WaitGroup
 
 	mutex sync.Mutex
-	// All below is under the mutex: when pods end their work, and the first error of a
-	// write.
+	// The mutex guards all fields below: when pods finish, and the first error of a write.
 	ends map[types.UID]time.Time
 	err  error
 }
 
-// Start returns when the kubelet has seen all pods. The caller stops it, unless
-// Start fails.
+// Start returns when the kubelet has observed all pods. The caller stops it, unless Start fails.
 func (k *Kubelet) Start(ctx context.Context) error {
 	config := rest.CopyConfig(k.Config)
 	config.QPS = -1
@@ -98,14 +97,14 @@ func (k *Kubelet) Start(ctx context.Context) error {
 	return nil
 }
 
-// Stop returns when the informer and all writers have ended.
+// Stop returns when the informer and all writers have stopped.
 func (k *Kubelet) Stop() {
 	k.cancel()
 	k.queue.ShutDown()
 	k.ended.Wait()
 }
 
-// Pods is how many pods there are.
+// Pods returns the number of existing pods.
 func (k *Kubelet) Pods() int { return len(k.pods.ListKeys()) }
 
 // Err returns the first error of a write.
@@ -137,7 +136,7 @@ func (k *Kubelet) see(object any, gone bool) {
 	}
 }
 
-// workLeft is how much longer a pod runs.
+// workLeft returns the remaining run time of a pod.
 func (k *Kubelet) workLeft(pod *corev1.Pod) time.Duration {
 	k.mutex.Lock()
 	defer k.mutex.Unlock()
@@ -165,7 +164,7 @@ func (k *Kubelet) writeAll(ctx context.Context) {
 	}
 }
 
-// write brings a pod to its next phase. A pod that is gone is no error.
+// write writes the next phase of a pod. It ignores a pod that no longer exists.
 func (k *Kubelet) write(ctx context.Context, key types.NamespacedName) error {
 	object, exists, err := k.pods.GetByKey(key.String())
 	pod, isPod := object.(*corev1.Pod)

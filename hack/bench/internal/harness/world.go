@@ -20,21 +20,21 @@ import (
 	"opendilab.org/di-orchestrator/internal/testkit/program"
 )
 
-// The users that the programs under measurement run as.
+// These are the users of the programs under measurement.
 const (
 	UserOperator = "bench-operator"
 	UserWebhooks = "bench-webhook"
 	UserServer   = "bench-server"
 )
 
-// The memory limits of config/operator, config/webhook and config/server.
+// These are the memory limits of config/operator, config/webhook and config/server.
 const (
 	OperatorMemoryLimit = "GOMEMLIMIT=690MiB"
 	WebhooksMemoryLimit = "GOMEMLIMIT=690MiB"
 	ServerMemoryLimit   = "GOMEMLIMIT=230MiB"
 )
 
-// Patience bounds how long anything may take.
+// Patience is the timeout of every step.
 const Patience = 20 * time.Minute
 
 // World is an API server whose audit log counts the requests of the named users.
@@ -48,7 +48,7 @@ func (b *Bench) NewWorld(options *controlplane.Options) (*World, error) {
 	b.Say("starting an API server")
 	options.Folder = b.Folder
 	if options.Etcd == nil {
-		// The disk is not under measurement, in the references neither.
+		// The disk is not part of the measurement, neither here nor in the references.
 		options.Etcd = map[string]string{"quota-backend-bytes": "8589934592", "unsafe-no-fsync": "true"}
 	}
 	plane, err := controlplane.Start(options)
@@ -58,7 +58,7 @@ func (b *Bench) NewWorld(options *controlplane.Options) (*World, error) {
 	return &World{Bench: b, Plane: plane}, nil
 }
 
-// ClientOf returns a client that acts as a user; a negative qps sets no rate limit.
+// ClientOf returns a client that authenticates as a user. A negative qps disables the rate limit.
 func (w *World) ClientOf(name string, qps float32, burst int) (client.WithWatch, error) {
 	user, err := w.User(name)
 	if err != nil {
@@ -77,14 +77,13 @@ func (w *World) CreateNamespaces(ctx context.Context, names ...string) error {
 	return nil
 }
 
-// StartOperator starts an operator, and returns when it is ready, for which it needs the
-// webhooks.
+// StartOperator starts an operator and returns when it is ready, which requires the webhooks.
 func (w *World) StartOperator(ctx context.Context, flags ...string) (*program.Process, error) {
 	return w.start(ctx, UserOperator, "operator", OperatorMemoryLimit, func(string) []string { return flags })
 }
 
-// StartWebhooks starts the webhooks, and returns when they are ready. The API server calls
-// them at an address; at their own if it is empty.
+// StartWebhooks starts the webhooks and returns when they are ready. The API server calls them at
+// the given address, or at their own if it is empty.
 func (w *World) StartWebhooks(ctx context.Context, called string, flags ...string) (*program.Process, error) {
 	return w.start(ctx, UserWebhooks, "webhook", WebhooksMemoryLimit, func(address string) []string {
 		return append([]string{"--webhook-address", address, "--webhook-url", "https://" + cmp.Or(called, address)}, flags...)
@@ -108,8 +107,8 @@ func (w *World) start(ctx context.Context, user, name, memoryLimit string, flags
 	})
 }
 
-// WaitQuiet returns the end of the audit log once the counted users have requested
-// nothing but Leases for that time.
+// WaitQuiet returns the end of the audit log once the counted users have sent no requests, except
+// for Leases, for the given time.
 func (w *World) WaitQuiet(ctx context.Context, quiet time.Duration) (controlplane.Mark, error) {
 	mark, err := w.Mark()
 	if err != nil {
@@ -136,8 +135,8 @@ func (w *World) WaitQuiet(ctx context.Context, quiet time.Duration) (controlplan
 	return mark, nil
 }
 
-// Clear deletes the jobs of a namespace with all their objects, and returns when the
-// kubelet sees no pod any more.
+// Clear deletes the jobs of a namespace with all their objects, and returns when the kubelet
+// observes no pods.
 func (w *World) Clear(ctx context.Context, namespace string, kubelet *Kubelet) error {
 	w.Say("deleting all jobs of %s", namespace)
 	for _, object := range []client.Object{&v2alpha1.DIJob{}, &corev1.Pod{}, &corev1.Service{}, &corev1.ConfigMap{}, &v2alpha1.Membership{}} {
@@ -154,10 +153,10 @@ func (w *World) Clear(ctx context.Context, namespace string, kubelet *Kubelet) e
 	return nil
 }
 
-// submitters is how many jobs are submitted at a time.
+// submitters is the number of concurrent submissions.
 const submitters = 16
 
-// SubmitAll submits so many jobs, some at a time.
+// SubmitAll submits the given number of jobs, several at a time.
 func (w *World) SubmitAll(ctx context.Context, jobs int, submit func(ctx context.Context, index int) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(submitters)

@@ -23,12 +23,12 @@ import (
 
 const (
 	namespace = metav1.NamespaceDefault
-	// writers is how many jobs are created concurrently.
+	// writers is the number of jobs that are created concurrently.
 	writers = 32
 )
 
-// makeJobs creates jobs with the Memberships and running pods that an operator
-// creates for them, and returns their coordinators.
+// makeJobs creates jobs with the Memberships and running pods that an operator would create for
+// them. It returns their coordinators.
 func (r *polling) makeJobs(ctx context.Context, jobs int, collectors, learners int32) ([]coordinator.Caller, error) {
 	callers := make([]coordinator.Caller, jobs)
 	group, ctx := errgroup.WithContext(ctx)
@@ -97,7 +97,7 @@ func podsOf(job *v2alpha1.DIJob, list *v2alpha1.Membership) ([]*corev1.Pod, erro
 	return pods, nil
 }
 
-// statusOf says that all pods of a list run.
+// statusOf returns a status in which all pods of a list are running.
 func statusOf(list *v2alpha1.Membership) v2alpha1.MembershipStatus {
 	var status v2alpha1.MembershipStatus
 	for i := range list.Spec.Members {
@@ -107,7 +107,7 @@ func statusOf(list *v2alpha1.Membership) v2alpha1.MembershipStatus {
 	return status
 }
 
-// runPod creates a pod and makes it ready.
+// runPod creates a ready pod.
 func (r *polling) runPod(ctx context.Context, pod *corev1.Pod, address string) error {
 	if err := r.create(ctx, pod); err != nil {
 		return err

@@ -14,18 +14,17 @@ import (
 	"opendilab.org/di-orchestrator/internal/testkit/pace"
 )
 
-// writersOf is of how many coordinators one writes, and reportersOf reports
-// failed replicas as well.
+// One of every writersOf coordinators writes. One of every reportersOf also reports failed replicas.
 const (
 	writersOf   = 5
 	reportersOf = 50
 )
 
-// load is the calls of coordinators.
+// load describes the calls of coordinators.
 type load struct {
 	server  string
 	callers []coordinator.Caller
-	// writes is how many writes a second the coordinators share.
+	// writes is the total number of writes a second.
 	writes float64
 }
 
@@ -36,8 +35,8 @@ type measured struct {
 	body int
 }
 
-// generate makes the calls for some time. Each coordinator polls at its own beat: an
-// answer that is late delays no other call.
+// generate makes the calls for a duration. Each coordinator polls at its own rate: a late answer
+// delays no other call.
 func (l *load) generate(ctx context.Context, long time.Duration) (*measured, error) {
 	lines := make([]*line, len(l.callers))
 	for i := range lines {
@@ -74,7 +73,7 @@ func (l *load) generate(ctx context.Context, long time.Duration) (*measured, err
 	return result, nil
 }
 
-// line is one coordinator's line, which makes one call at a time.
+// line is one coordinator's connection, which makes one call at a time.
 type line struct {
 	*coordinator.Line
 
@@ -96,14 +95,14 @@ func (l *line) size() int {
 	return l.body
 }
 
-// writer does one coordinator's writes, one after another: a collector more, then
-// a collector less, and of some coordinators a report of it in between.
+// writer does one coordinator's writes in sequence: add a collector, then remove one. Some
+// coordinators report the collector as failed in between.
 type writer struct {
 	line    *coordinator.Line
 	reports bool
 
 	mutex sync.Mutex
-	// added and reported decide the next write; both are under the mutex.
+	// added and reported determine the next write. The mutex guards both.
 	added    string
 	reported bool
 }
@@ -111,7 +110,7 @@ type writer struct {
 func (l *load) writers() []*writer {
 	var writers []*writer
 	for i := 0; i < len(l.callers); i += writersOf {
-		// Each write has a connection of its own, which it closes.
+		// Each write opens and closes its own connection.
 		writers = append(writers, &writer{line: coordinator.NewLine(l.server, &l.callers[i], false), reports: i%reportersOf == 0})
 	}
 	return writers

@@ -24,7 +24,7 @@ const (
 	pollingCollectors = 4
 	pollingLearners   = 1
 	pollingInterval   = time.Second
-	// pollingP99 and pollingMemory are the limits of what is measured.
+	// pollingP99 and pollingMemory are the limits of the measurements.
 	pollingP99    = 20 * time.Millisecond
 	pollingMemory = 300 << 20
 )
@@ -34,7 +34,7 @@ type pollingRow struct {
 	name   string
 	polls  bool
 	writes float64
-	// bare is the reference: a handler that does nothing, in the same place.
+	// bare selects the reference: an empty handler in place of di-server.
 	bare bool
 }
 
@@ -46,7 +46,7 @@ type polling struct {
 	callers []coordinator.Caller
 	table   *tabwriter.Writer
 	missed  figures.Limits
-	// size is that of an answer.
+	// size is the size of an answer.
 	size  int
 	notes []string
 }

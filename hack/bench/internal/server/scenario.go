@@ -13,7 +13,7 @@ import (
 	"opendilab.org/di-orchestrator/hack/bench/internal/harness"
 )
 
-// roleBare is the process that serves the reference, a handler that does nothing.
+// roleBare is the process that serves the reference, an empty handler.
 const roleBare = "bare"
 
 // bench is the scenario with its flags.

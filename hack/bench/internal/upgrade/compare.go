@@ -16,28 +16,29 @@ import (
 	"opendilab.org/di-orchestrator/conversion"
 )
 
-// toldChanges is how many changes are told.
+// toldChanges is the maximum number of changes that are printed.
 const toldChanges = 10
 
-// storedAs reports whether a stored job is in a version.
+// storedAs reports whether a stored job has a version.
 func storedAs(raw []byte, version string) bool {
 	var kind struct {
 		APIVersion string `json:"apiVersion"`
 	}
-	// What does not decode is of no version.
+	// A value that cannot be decoded has no version.
 	return json.Unmarshal(raw, &kind) == nil && kind.APIVersion == v2alpha1.GroupName+"/"+version
 }
 
-// comparison is of jobs before and after.
+// comparison compares jobs before and after.
 type comparison struct {
 	objects int
-	// old is how many are not in the new version, and missing how many are gone.
+	// old is the number of jobs that do not have the new version, and missing the number that no
+	// longer exist.
 	old, missing int
 	// changed are the fields that have changed, by job.
 	changed []string
 }
 
-// add compares one job, as it was stored then and is now.
+// add compares one job as stored before and now.
 func (c *comparison) add(key string, then, now []byte) error {
 	before, after, err := bothSeen(key, then, now)
 	if err != nil {
@@ -47,8 +48,8 @@ func (c *comparison) add(key string, then, now []byte) error {
 	return nil
 }
 
-// addLost looks only for what is not as it was of what there was: operators add
-// to jobs, and write the status of those that have not finished.
+// addLost compares only the earlier values: operators add fields to jobs, and write the status of
+// jobs that have not finished.
 func (c *comparison) addLost(key string, then, now []byte) error {
 	before, after, err := bothSeen(key, then, now)
 	if err != nil {
@@ -61,7 +62,7 @@ func (c *comparison) addLost(key string, then, now []byte) error {
 	return nil
 }
 
-// only is what of a value is in another one, too: of objects the keys, at any depth.
+// only returns the part of value whose keys also exist in in, at any depth.
 func only(in, value any) any {
 	wanted, isWanted := in.(map[string]any)
 	from, isObject := value.(map[string]any)
@@ -93,8 +94,8 @@ func bothSeen(key string, then, now []byte) (before, after map[string]any, err e
 	return before, after, nil
 }
 
-// seen is a stored job as it is read at v1alpha1, without what others change in
-// it on purpose, and what every write changes.
+// seen returns a stored job as read at v1alpha1, without fields that the other clients change on
+// purpose and fields that every write changes.
 func seen(raw []byte) (map[string]any, error) {
 	converted, err := conversion.Convert(raw, v1alpha1.GroupVersion.String())
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// jobAs is a coordinator-led job as it is stored at v1alpha1.
+// jobAs returns a coordinator-led job as stored at v1alpha1.
 func jobAs(group, touched string) string {
 	return fmt.Sprintf(`{"apiVersion":"diengine.opendilab.org/v1alpha1","kind":"DIJob",
 		"metadata":{"name":"a","resourceVersion":%[2]q,"labels":{"team":"rl","touched":%[2]q}},

@@ -21,22 +21,22 @@ import (
 	"opendilab.org/di-orchestrator/internal/testkit/program"
 )
 
-// pollEvery is how often a coordinator polls di-server.
+// pollEvery is the interval at which a coordinator polls di-server.
 const pollEvery = time.Second
 
-// strict is what deployed coordinators are: any answer but a list ends one, and a
-// URL that leaves the list, too, in the end.
+// strict simulates deployed coordinators. Any answer but a list ends a coordinator. So does a URL
+// that leaves the list, when the coordinator notices it.
 type strict struct {
 	by []coordinator.Caller
-	// address is where they find di-server.
+	// address is the address of di-server.
 	address string
 
 	mutex sync.Mutex
-	// known are the URLs that each was told; it is under the mutex.
+	// known are the URLs in answers to each coordinator. The mutex guards it.
 	known []map[string]bool
 }
 
-// newStrict returns coordinators, by the names of their pods.
+// newStrict returns coordinators by the names of their pods.
 func newStrict(address string, pods []string) *strict {
 	s := &strict{address: address, known: make([]map[string]bool, len(pods))}
 	for i, pod := range pods {
@@ -46,7 +46,7 @@ func newStrict(address string, pods []string) *strict {
 	return s
 }
 
-// prober polls for all of them, each at its pace, over a new connection each time.
+// prober polls for all coordinators, each at its interval, over a new connection each time.
 func (s *strict) prober() *pace.Prober {
 	return &pace.Prober{
 		Name: fmt.Sprintf("%d coordinators", len(s.by)), Every: pollEvery / time.Duration(len(s.by)),
@@ -69,7 +69,7 @@ func (s *strict) poll(ctx context.Context, i int) error {
 	return nil
 }
 
-// learn adds what is listed to what is known, and returns what is no longer listed.
+// learn adds the listed URLs to the known ones and returns those that are no longer listed.
 func learn(known map[string]bool, listed []string) []string {
 	var gone []string
 	for url := range known {
@@ -84,7 +84,7 @@ func learn(known map[string]bool, listed []string) []string {
 	return gone
 }
 
-// urls is how many URLs all of them know.
+// urls returns the total number of URLs that the coordinators know.
 func (s *strict) urls() int {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
@@ -95,8 +95,8 @@ func (s *strict) urls() int {
 	return total
 }
 
-// addressPods gives coordinators the addresses that they call from. di-server takes its
-// time with callers at unknown addresses.
+// addressPods assigns coordinators their source addresses. di-server delays answers to callers at
+// unknown addresses.
 func (w *world) addressPods(ctx context.Context, pods []string) error {
 	for i, name := range pods {
 		address := coordinator.Address(i, 0)
@@ -109,8 +109,8 @@ func (w *world) addressPods(ctx context.Context, pods []string) error {
 	return nil
 }
 
-// startServers starts two di-servers behind their Service, which keeps callers
-// where they are. Callers without identity are let in, as after a takeover.
+// startServers starts two di-servers behind a Service with session affinity. They accept callers
+// without identity, as after a takeover.
 func (w *world) startServers(ctx context.Context) (err error) {
 	w.Say("starting two di-servers")
 	if w.calls, err = startService(ctx, true); err != nil {

@@ -17,16 +17,16 @@ import (
 	"opendilab.org/di-orchestrator/internal/testkit/program"
 )
 
-// deployment is some replicas of a program.
+// deployment contains the replicas of a program.
 type deployment struct {
 	name string
-	// service leads to them; nil for none.
+	// service routes to them; nil for none.
 	service *service
-	// start starts one replica, and returns when it is ready.
+	// start starts one replica and returns when it is ready.
 	start func(ctx context.Context) (*program.Process, error)
 
 	replicas []*replica
-	// ended is how many have ended by themselves.
+	// ended is the number of replicas that exited by themselves.
 	ended int
 }
 
@@ -35,7 +35,7 @@ type replica struct {
 	forget func()
 }
 
-// add starts one replica more, and returns when the service, if any, leads to it.
+// add starts an additional replica and returns when the service, if any, routes to it.
 func (d *deployment) add(ctx context.Context) error {
 	one, err := d.begin(ctx)
 	if err != nil {
@@ -64,7 +64,7 @@ func (d *deployment) begin(ctx context.Context) (*replica, error) {
 	return one, nil
 }
 
-// restart ends each replica in turn, and starts it again before the next one ends.
+// restart restarts the replicas one after the other.
 func (d *deployment) restart(ctx context.Context, end func(*program.Process) error) error {
 	for i := range d.replicas {
 		if err := d.replace(ctx, i, end); err != nil {
@@ -74,7 +74,7 @@ func (d *deployment) restart(ctx context.Context, end func(*program.Process) err
 	return nil
 }
 
-// replace ends one replica, and starts it again.
+// replace ends one replica and starts it again.
 func (d *deployment) replace(ctx context.Context, i int, end func(*program.Process) error) error {
 	err := end(d.replicas[i].Process)
 	d.replicas[i].forget()
@@ -83,7 +83,7 @@ func (d *deployment) replace(ctx context.Context, i int, end func(*program.Proce
 	}
 	next, err := d.begin(ctx)
 	if err != nil {
-		// None is there to be stopped.
+		// The old replica has ended, so stop must not stop it.
 		d.replicas = slices.Delete(d.replicas, i, i+1)
 		return err
 	}
@@ -91,7 +91,7 @@ func (d *deployment) replace(ctx context.Context, i int, end func(*program.Proce
 	return nil
 }
 
-// revive starts the replicas again that have ended by themselves, as a cluster does.
+// revive restarts the replicas that exited by themselves, as a cluster does.
 func (d *deployment) revive(ctx context.Context) error {
 	for i := range d.replicas {
 		if !d.replicas[i].HasEnded() {
@@ -105,7 +105,8 @@ func (d *deployment) revive(ctx context.Context) error {
 	return nil
 }
 
-// killed kills a process, and returns when no connection leads to it.
+// killed returns a function that kills a process and returns when no new connection is routed to
+// it.
 func killed(ctx context.Context) func(*program.Process) error {
 	return func(process *program.Process) error {
 		if err := process.Kill(); err != nil {
@@ -115,7 +116,7 @@ func killed(ctx context.Context) func(*program.Process) error {
 	}
 }
 
-// stop stops all replicas at once.
+// stop stops all replicas concurrently.
 func (d *deployment) stop() error {
 	ended := make(chan error)
 	for _, one := range d.replicas {

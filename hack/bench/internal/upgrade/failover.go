@@ -22,12 +22,12 @@ import (
 	"opendilab.org/di-orchestrator/internal/testkit/program"
 )
 
-// failoverLimit is how long jobs may wait for the successor of an operator that was
-// killed: a lease of 15 seconds runs out for who looks at it each 2 to 4.4 seconds,
-// and its caches are filled.
+// failoverLimit is the maximum time that jobs wait for the successor of a killed operator. A
+// standby checks every 2 to 4.4 seconds whether the lease of 15 seconds has expired, and then syncs
+// its caches.
 const failoverLimit = 25 * time.Second
 
-// placeInterval is how often it is looked whether a job has a pod.
+// placeInterval is the interval at which the benchmark checks whether a job has a pod.
 const placeInterval = 20 * time.Millisecond
 
 const failoverNotes = `
@@ -35,15 +35,15 @@ Of two operators the elected one is ended, and a job is submitted at once, and a
 the job's first pod, which is the other operator's. Then the one that was ended is started again.
 `
 
-// succession is a way in which an operator is followed by another one.
+// succession is a way in which the leader is replaced by another operator.
 type succession struct {
 	name string
-	// end ends the leader; nil where no operator is ended.
+	// end ends the leader; nil if no operator is ended.
 	end  func(*program.Process) error
 	took []time.Duration
 }
 
-// runFailover measures how long jobs wait when the elected operator is gone.
+// runFailover measures how long jobs wait when the leader is gone.
 func (b *bench) runFailover(ctx context.Context) (missed figures.Limits, err error) {
 	w, err := b.newRunning(ctx)
 	if err != nil {
@@ -56,7 +56,7 @@ func (b *bench) runFailover(ctx context.Context) (missed figures.Limits, err err
 		{name: "stopped by SIGTERM", end: (*program.Process).Stop},
 		{name: "killed by SIGKILL", end: (*program.Process).Kill},
 	}
-	// The first job waits until the first elected operator has begun.
+	// The first job waits until the first leader reconciles.
 	if _, err := run.place(ctx, time.Now()); err != nil {
 		return nil, err
 	}
@@ -88,17 +88,17 @@ func printSuccessions(b *bench, all []*succession) (missed figures.Limits, err e
 	return missed, nil
 }
 
-// failoverRun is what a run of the section has.
+// failoverRun is a run of the section.
 type failoverRun struct {
 	*world
-	// elected is which of the operators acts.
+	// elected is the index of the leader.
 	elected int
-	// jobs is how many jobs were submitted.
+	// jobs is the number of submitted jobs.
 	jobs int
 }
 
-// succeed ends the elected operator, returns after what time another one has acted,
-// and starts the first one again.
+// succeed ends the leader, returns the time until another operator has acted, and restarts the
+// first one.
 func (r *failoverRun) succeed(ctx context.Context, by *succession) (took time.Duration, err error) {
 	if by.end == nil {
 		return r.place(ctx, time.Now())
@@ -125,7 +125,7 @@ func (r *failoverRun) succeed(ctx context.Context, by *succession) (took time.Du
 	return took, err
 }
 
-// place submits a job, and returns how long after a time it has a pod.
+// place submits a job and returns the time from since until it has a pod.
 func (r *failoverRun) place(ctx context.Context, since time.Time) (time.Duration, error) {
 	job, err := newJob(jobName(r.jobs), jobBytes)
 	if err != nil {
@@ -149,7 +149,7 @@ func (r *failoverRun) place(ctx context.Context, since time.Time) (time.Duration
 	return time.Since(since), nil
 }
 
-// holder returns who is elected.
+// holder returns the name of the leader.
 func (r *failoverRun) holder(ctx context.Context) (string, error) {
 	var lease coordinationv1.Lease
 	if err := r.API.Get(ctx, client.ObjectKey{Namespace: names.SystemNamespace, Name: controlplane.OperatorLease}, &lease); err != nil {

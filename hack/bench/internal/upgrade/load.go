@@ -12,7 +12,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/testkit/pace"
 )
 
-// load is what calls all the time.
+// load contains the continuous calls.
 type load []*pace.Prober
 
 func (l load) start(ctx context.Context) {
@@ -27,7 +27,7 @@ func (l load) stop() {
 	}
 }
 
-// take returns the results since it was called last, by prober.
+// take returns the results since its last call, by prober.
 func (l load) take() []pace.Tally {
 	taken := make([]pace.Tally, len(l))
 	for i, prober := range l {
@@ -39,13 +39,13 @@ func (l load) take() []pace.Tally {
 // phase is a part of a section.
 type phase struct {
 	name string
-	// strict phases may have no call that fails.
+	// strict phases must not have a failed call.
 	strict bool
 	took   time.Duration
 	calls  []pace.Tally
 }
 
-// during measures the load while something is done.
+// during measures the load while do runs.
 func (l load) during(name string, strict bool, do func() error) (phase, error) {
 	l.take()
 	began := time.Now()
@@ -53,7 +53,7 @@ func (l load) during(name string, strict bool, do func() error) (phase, error) {
 	return phase{name: name, strict: strict, took: time.Since(began), calls: l.take()}, err
 }
 
-// print prints the phases and returns the limits that were missed.
+// print prints the phases and returns the limits that they miss.
 func (l load) print(b *bench, phases []phase) (figures.Limits, error) {
 	var missed figures.Limits
 	table := b.Table(0)

@@ -33,15 +33,15 @@ import (
 )
 
 const (
-	// recordKey is where the record of the migration of jobs is.
+	// recordKey is the key of the record of the migration of jobs.
 	recordKey = "dijobs"
-	// quiet is how long operators have to ask for nothing to be at rest.
+	// quiet is the time without requests after which the operators are idle.
 	quiet = 3 * time.Second
-	// touched is of how many jobs others change a label.
+	// touched is the number of jobs whose label other clients change.
 	touched = 200
-	// plainWrites is how many jobs the plain client writes.
+	// plainWrites is the number of jobs that the reference client writes.
 	plainWrites = 500
-	// migrationRequests is how many requests an object may take.
+	// migrationRequests is the maximum number of requests per object.
 	migrationRequests = 2.5
 )
 
@@ -53,7 +53,7 @@ v1alpha1 have to be converted once jobs are stored as v2alpha1. Requests are tho
 the annotation to the end. The plain client writes %d of the jobs (a label) one after the other.
 `
 
-// runMigration measures the migration of many stored jobs, and what others notice of it.
+// runMigration measures the migration of many stored jobs and its effects on other clients.
 func (b *bench) runMigration(ctx context.Context) (missed figures.Limits, err error) {
 	w, err := b.newRunning(ctx)
 	if err != nil {
@@ -87,12 +87,12 @@ func (b *bench) runMigration(ctx context.Context) (missed figures.Limits, err er
 	return append(missed, run.report(&compared)...), nil
 }
 
-// migrationRun is what a run of the section has.
+// migrationRun is a run of the section.
 type migrationRun struct {
 	*world
-	// before are the jobs as they were stored, by their keys.
+	// before are the jobs as originally stored, by key.
 	before map[string][]byte
-	// took is how long the migration took, and asked what the operators asked for meanwhile.
+	// took is the duration of the migration. asked are the operators' requests during it.
 	took  time.Duration
 	asked controlplane.Requests
 	plain time.Duration
@@ -100,11 +100,11 @@ type migrationRun struct {
 	storedVersions []string
 }
 
-// sizes are the bytes of jobs, each of as many of them.
+// sizes returns the sizes of jobs in bytes. Each size has the same number of jobs.
 func sizes() []int { return []int{5_000, 7_500, 10_000} }
 
-// store stores jobs as v1alpha1, a few through the API server and the operator,
-// which are the patterns of the others, and returns when the operators are at rest.
+// store stores jobs as v1alpha1 and returns when the operators are idle. It creates a few through
+// the API server and the operator. These are the patterns of the others.
 func (r *migrationRun) store(ctx context.Context) error {
 	if err := r.storeAs(ctx, v1alpha1.Version); err != nil {
 		return err
@@ -139,7 +139,7 @@ func (r *migrationRun) eachStored(ctx context.Context, give func(key string, val
 	return r.Etcd().Each(ctx, etcd.Job(namespace, ""), func(one etcd.Value) error { return give(string(one.Key), one.Value) })
 }
 
-// storeAs says which version jobs are stored in, before there are any.
+// storeAs sets the storage version of jobs before there are any.
 func (w *world) storeAs(ctx context.Context, version string) error {
 	err := controlplane.EditCRD(ctx, w.API, webhook.CRD, func(crd map[string]any) error {
 		versions, _, err := unstructured.NestedSlice(crd, "spec", "versions")
@@ -170,13 +170,13 @@ func (w *world) storeAs(ctx context.Context, version string) error {
 	return nil
 }
 
-// stored is a job as it is stored.
+// stored is a stored job.
 type stored struct {
 	uid string
 	raw []byte
 }
 
-// pattern has the operator run a job to its end.
+// pattern lets the operator run a job until it finishes.
 func (r *migrationRun) pattern(ctx context.Context, i, size int) (*stored, error) {
 	r.Say("running a job of %d bytes to its end", size)
 	job, err := newJob(jobName(i), size)
@@ -199,8 +199,8 @@ func (r *migrationRun) pattern(ctx context.Context, i, size int) (*stored, error
 	return &stored{uid: string(job.GetUID()), raw: value}, err
 }
 
-// finish says that a job's coordinator has succeeded, and returns when the
-// operator has said so of the job, and the pod is gone.
+// finish marks a job's coordinator as succeeded, and returns when the operator has recorded it in
+// the job and the pod is deleted.
 func (r *migrationRun) finish(ctx context.Context, job string) error {
 	pod := &corev1.Pod{}
 	key := client.ObjectKey{Namespace: namespace, Name: names.CoordinatorPod(job)}
@@ -230,7 +230,7 @@ func ignoreConflict(err error) error {
 	return err
 }
 
-// poll returns when something has come.
+// poll returns when the condition holds.
 func (w *world) poll(ctx context.Context, what string, come func(context.Context) (bool, error)) error {
 	if err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, harness.Patience, true, come); err != nil {
 		return fmt.Errorf("waiting for %s: %w", what, err)
@@ -238,7 +238,7 @@ func (w *world) poll(ctx context.Context, what string, come func(context.Context
 	return nil
 }
 
-// askedSince counts the requests of a user, Leases apart.
+// askedSince counts the requests of a user, except those for Leases.
 func (w *world) askedSince(mark controlplane.Mark, user string) (controlplane.Requests, error) {
 	asked, err := w.Since(mark)
 	if err != nil {
@@ -247,9 +247,9 @@ func (w *world) askedSince(mark controlplane.Mark, user string) (controlplane.Re
 	return asked[user].Without("leases"), nil
 }
 
-// others are calls of others to the jobs.
+// others returns the calls of other clients to the jobs.
 func (r *migrationRun) others() load {
-	any := func() string { return jobName(rand.IntN(r.bench.objects)) } // nothing rests on it
+	any := func() string { return jobName(rand.IntN(r.bench.objects)) } // no result depends on it
 	second := func(rate int) time.Duration { return time.Second / time.Duration(max(rate, 1)) }
 	return load{
 		{Name: "GET v1alpha1", Every: second(r.bench.rate / 2), Call: func(ctx context.Context, _ int) error {
@@ -267,7 +267,7 @@ func (r *migrationRun) others() load {
 	}
 }
 
-// measure measures the calls of others before, during and after the migration.
+// measure measures the calls of other clients before, during and after the migration.
 func (r *migrationRun) measure(ctx context.Context, calls load) ([]phase, error) {
 	before, err := r.atRest(ctx, calls, "before, stored as v1alpha1")
 	if err != nil {
@@ -289,8 +289,8 @@ func (r *migrationRun) measure(ctx context.Context, calls load) ([]phase, error)
 	return []phase{before, during, after}, err
 }
 
-// migrate has jobs stored as v2alpha1, kills operators on the way, and returns
-// when it is done.
+// migrate migrates jobs to v2alpha1, kills operators meanwhile, and returns when the migration is
+// done.
 func (r *migrationRun) migrate(ctx context.Context) error {
 	r.Say("migrating")
 	err := controlplane.EditCRD(ctx, r.API, webhook.CRD, func(crd map[string]any) error {
@@ -311,7 +311,7 @@ func (r *migrationRun) migrate(ctx context.Context) error {
 	return r.waitMigrated(ctx)
 }
 
-// waitDone returns when so many jobs have been rewritten, or all.
+// waitDone returns when the given number of jobs, or all, have been rewritten.
 func (r *migrationRun) waitDone(ctx context.Context, wanted int) error {
 	said := time.Now()
 	return r.poll(ctx, "the migration to get on", func(ctx context.Context) (bool, error) {
@@ -323,7 +323,7 @@ func (r *migrationRun) waitDone(ctx context.Context, wanted int) error {
 			said = time.Now()
 			r.Say("%d of %d jobs rewritten, %s", at.Done, r.bench.objects, at.Phase)
 		}
-		// Before it begins the record is of what was wanted before.
+		// Until the migration begins, the record has the previous target.
 		begun := at.Target == v2alpha1.GroupVersion.Version
 		return begun && (at.Done >= int64(wanted) || at.Phase == migration.PhaseFinished), err
 	})
@@ -342,7 +342,7 @@ func (r *migrationRun) record(ctx context.Context) (migration.Record, error) {
 	return at, nil
 }
 
-// waitMigrated returns when the CRD says that jobs are stored as v2alpha1 only.
+// waitMigrated returns when the CRD reports v2alpha1 as the only stored version of jobs.
 func (r *migrationRun) waitMigrated(ctx context.Context) error {
 	return r.poll(ctx, "the migration to end", func(ctx context.Context) (bool, error) {
 		if err := r.operators.revive(ctx); err != nil {
@@ -357,7 +357,7 @@ func (r *migrationRun) waitMigrated(ctx context.Context) error {
 	})
 }
 
-// writePlainly is the reference: a client that writes jobs one after the other.
+// writePlainly measures the reference: a client that writes jobs sequentially.
 func (r *migrationRun) writePlainly(ctx context.Context) (time.Duration, error) {
 	r.Say("writing jobs by a plain client")
 	count := min(plainWrites, r.bench.objects)
@@ -370,7 +370,7 @@ func (r *migrationRun) writePlainly(ctx context.Context) (time.Duration, error) 
 	return time.Since(began) / time.Duration(count), nil
 }
 
-// compare compares all jobs that were stored before with what is stored now.
+// compare compares all originally stored jobs with the stored jobs now.
 func (r *migrationRun) compare(ctx context.Context) (comparison, error) {
 	compared := comparison{missing: len(r.before)}
 	err := r.eachStored(ctx, func(key string, now []byte) error {
@@ -388,7 +388,7 @@ func (r *migrationRun) compare(ctx context.Context) (comparison, error) {
 	return compared, err
 }
 
-// report prints what the migration came to.
+// report prints the results of the migration.
 func (r *migrationRun) report(compared *comparison) figures.Limits {
 	var missed figures.Limits
 	perObject := float64(r.asked.All()) / float64(r.bench.objects)

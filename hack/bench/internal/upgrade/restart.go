@@ -24,7 +24,7 @@ reference SIGKILL, and started again; the next one goes when the Service leads t
 connection each time. No call is tried again.
 `
 
-// users are the calls of others at the version that is not stored: each has to be
+// users returns the calls of other clients at the version that is not stored. Each must be
 // converted, and some are admitted.
 func (w *world) users(stored int) load {
 	return load{
@@ -38,23 +38,23 @@ func (w *world) users(stored int) load {
 	}
 }
 
-// creator creates jobs without storing them.
+// creator creates jobs as dry runs.
 func (w *world) creator() *pace.Prober {
 	return &pace.Prober{Name: "create v1alpha1", Every: time.Second / 10, Call: func(ctx context.Context, number int) error {
 		return w.others.create(ctx, number)
 	}}
 }
 
-// listLimit is how many jobs a list has at most.
+// listLimit is the maximum number of jobs in a list.
 const listLimit = 200
 
-// atRest measures the load while nothing is done.
+// atRest measures the load without other activity.
 func (w *world) atRest(ctx context.Context, calls load, name string) (phase, error) {
 	w.Say("measuring at rest")
 	return calls.during(name, true, func() error { return pace.Pause(ctx, w.bench.rest) })
 }
 
-// runRestart measures what users notice of restarts.
+// runRestart measures the effects of restarts on users.
 func (b *bench) runRestart(ctx context.Context) (missed figures.Limits, err error) {
 	w, err := b.newRunning(ctx)
 	if err != nil {
@@ -103,7 +103,7 @@ func (b *bench) runRestart(ctx context.Context) (missed figures.Limits, err erro
 	return missed, err
 }
 
-// coordinatorsOf returns the names of the coordinators' pods of so many jobs.
+// coordinatorsOf returns the names of the coordinators' pods for the given number of jobs.
 func coordinatorsOf(jobs int) []string {
 	var pods []string
 	for i := range jobs {

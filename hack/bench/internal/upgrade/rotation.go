@@ -34,10 +34,10 @@ is trusted in the CRD and both webhook configurations, both replicas of the webh
 jobs again, for which all are converted. No call is tried again.
 `
 
-// afterRotation is how long is still measured when a rotation is over.
+// afterRotation is how long the measurement continues after a rotation.
 const afterRotation = 10 * time.Second
 
-// runRotation measures what is noticed of rotations of the webhooks' authority.
+// runRotation measures the effects of rotations of the webhooks' certificate authority.
 func (b *bench) runRotation(ctx context.Context) (missed figures.Limits, err error) {
 	w, err := b.newRunning(ctx)
 	if err != nil {
@@ -91,8 +91,8 @@ func (b *bench) runRotation(ctx context.Context) (missed figures.Limits, err err
 	return missed, err
 }
 
-// rotate replaces the authority, and returns when all serve by the next, and all
-// trust it and no other.
+// rotate replaces the authority. It returns when all webhooks serve certificates of the next
+// authority, and all clients trust only that.
 func (w *world) rotate(ctx context.Context) error {
 	name := client.ObjectKey{Namespace: names.SystemNamespace, Name: webhook.AuthoritySecret}
 	var secret corev1.Secret
@@ -123,7 +123,7 @@ func (w *world) rotate(ctx context.Context) error {
 	return nil
 }
 
-// trusted says where an authority is not trusted.
+// trusted returns an error that lists the objects whose CA bundle does not contain an authority.
 func (w *world) trusted(ctx context.Context, authority []byte) error {
 	return w.eachBundle(ctx, func(kind string, bundle []byte) error {
 		if !bytes.Contains(bundle, bytes.TrimSpace(authority)) {
@@ -133,7 +133,7 @@ func (w *world) trusted(ctx context.Context, authority []byte) error {
 	})
 }
 
-// givenUp says where an authority is trusted still.
+// givenUp returns an error that lists the objects whose CA bundle still contains an authority.
 func (w *world) givenUp(ctx context.Context, authority []byte) error {
 	return w.eachBundle(ctx, func(kind string, bundle []byte) error {
 		if bytes.Contains(bundle, bytes.TrimSpace(authority)) {
@@ -143,7 +143,7 @@ func (w *world) givenUp(ctx context.Context, authority []byte) error {
 	})
 }
 
-// eachBundle says what is wrong with whom API servers are to trust.
+// eachBundle checks all CA bundles for API servers and returns the errors.
 func (w *world) eachBundle(ctx context.Context, check func(kind string, bundle []byte) error) error {
 	var failed error
 	for _, place := range []struct{ group, kind, name string }{
@@ -173,7 +173,7 @@ func bundlesIn(value any) [][]byte {
 	switch value := value.(type) {
 	case map[string]any:
 		if encoded, ok := value["caBundle"].(string); ok {
-			// What does not decode is no authority.
+			// A value that cannot be decoded is no authority.
 			bundle, _ := base64.StdEncoding.DecodeString(encoded)
 			found = append(found, bundle)
 		}
@@ -190,7 +190,7 @@ func bundlesIn(value any) [][]byte {
 	return found
 }
 
-// servedBy returns which replicas of the webhooks do not serve by an authority.
+// servedBy returns an error unless all webhooks serve certificates that an authority has signed.
 func (w *world) servedBy(ctx context.Context, authority []byte) error {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(authority)

@@ -1,9 +1,8 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package upgrade measures what users of an installation notice of an upgrade: calls
-// that fail or wait while operators restart, the webhooks' authority is rotated and
-// stored jobs are migrated.
+// Package upgrade measures the effects of an upgrade on users: calls that fail or wait while
+// operators restart, the webhooks' authority is rotated and stored jobs are migrated.
 package upgrade
 
 import (

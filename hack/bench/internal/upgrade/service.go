@@ -18,22 +18,22 @@ import (
 )
 
 const (
-	// Readiness probes are as installed: one that fails is enough.
+	// Readiness probes are as installed: one failure is enough.
 	probePeriod  = 2 * time.Second
 	probeTimeout = time.Second
-	// endpointDelay is how long it takes until connections follow what a probe found.
+	// endpointDelay is the time until connections follow the result of a probe.
 	endpointDelay = time.Second
 )
 
-// endpoint is where connections may lead to.
+// endpoint is a destination of connections.
 type endpoint struct {
 	address string
 	ready   bool
 }
 
-// endpoints choose where a connection leads to: to those that are ready, in turn.
+// endpoints choose the destination of a connection from the ready endpoints, in turn.
 type endpoints struct {
-	// affinity keeps a caller where it is as long as that is ready.
+	// affinity keeps a caller at the same endpoint while that is ready.
 	affinity bool
 
 	all  []endpoint
@@ -41,7 +41,7 @@ type endpoints struct {
 	kept map[string]string
 }
 
-// set reports whether an endpoint is ready, which is new or not.
+// set sets whether an endpoint, possibly a new one, is ready.
 func (e *endpoints) set(address string, ready bool) {
 	i := slices.IndexFunc(e.all, func(one endpoint) bool { return one.address == address })
 	if i < 0 {
@@ -59,7 +59,7 @@ func (e *endpoints) isReady(address string) bool {
 	return slices.Contains(e.all, endpoint{address: address, ready: true})
 }
 
-// choose returns where a connection of a caller leads to; empty where nothing is ready.
+// choose returns the destination for a connection of a caller; empty if no endpoint is ready.
 func (e *endpoints) choose(caller string) string {
 	if kept := e.kept[caller]; e.affinity && e.isReady(kept) {
 		return kept
@@ -77,8 +77,8 @@ func (e *endpoints) choose(caller string) string {
 	return ""
 }
 
-// service plays a Service, and the kubelet that probes what is behind it: new
-// connections lead to processes that are ready, those that exist stay.
+// service simulates a Service and the kubelet that probes its endpoints. It routes new connections
+// to processes that are ready, and keeps existing ones.
 type service struct {
 	listener net.Listener
 	running  context.Context //nolint:containedctx // what runs until the service is closed
@@ -89,7 +89,7 @@ type service struct {
 	endpoints endpoints
 }
 
-// startService starts a service with nothing behind it. The caller closes it.
+// startService starts a service without endpoints. The caller closes it.
 func startService(ctx context.Context, affinity bool) (*service, error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -112,8 +112,8 @@ func (s *service) close() error {
 	return err
 }
 
-// follow has connections lead to a process while it is ready, until the returned
-// function is called, which is when the process has gone.
+// follow routes connections to a process while it is ready. The caller calls the returned function
+// when the process has exited.
 func (s *service) follow(process *program.Process) (forget func()) {
 	ctx, cancel := context.WithCancel(s.running)
 	s.ended.Go(func() {
@@ -145,7 +145,7 @@ func isReady(ctx context.Context, process *program.Process) bool {
 	return process.Ready(ctx) == nil
 }
 
-// leadsTo reports whether connections may lead to a process.
+// leadsTo reports whether connections may be routed to a process.
 func (s *service) leadsTo(process *program.Process) bool {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
@@ -164,12 +164,12 @@ func (s *service) accept() {
 	}
 }
 
-// carry carries one connection until both sides have ended it.
+// carry forwards one connection until both sides have closed it.
 func (s *service) carry(from *net.TCPConn) {
 	defer func() { _ = from.Close() }()
 	to, err := s.dial(from)
 	if err != nil {
-		// As if there were no listener.
+		// It resets the connection, as if there were no listener.
 		_ = from.SetLinger(0)
 		return
 	}
@@ -183,7 +183,7 @@ func (s *service) carry(from *net.TCPConn) {
 	ways.Wait()
 }
 
-// pump carries one way, and passes on how it ended: by an end, or broken off.
+// pump forwards one direction and its end, either a regular close or a reset.
 func pump(from, to *net.TCPConn) {
 	if _, err := io.Copy(to, from); err != nil {
 		_ = to.SetLinger(0)
@@ -195,8 +195,8 @@ func pump(from, to *net.TCPConn) {
 
 var errNothingReady = errors.New("nothing behind the service is ready")
 
-// dial opens the connection to an endpoint, from the caller's own address, by
-// which callers are told.
+// dial opens the connection to an endpoint from the caller's own address, which identifies the
+// caller.
 func (s *service) dial(from net.Conn) (*net.TCPConn, error) {
 	caller, _, err := net.SplitHostPort(from.RemoteAddr().String())
 	if err != nil {

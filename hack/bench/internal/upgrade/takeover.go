@@ -42,24 +42,24 @@ stored as v2alpha1 only. GETs at v2alpha1 begin when that version answers for th
 being stored) when the webhook configurations of v0.2.2, which no program serves here, are gone. No call is tried again. Fields are those of spec and metadata, and of status where a job had finished.
 `
 
-// takeover is what a run of the section has.
+// takeover is a run of the section.
 type takeover struct {
 	*world
 	jobs []legacy.Job
-	// before are the jobs as they were stored, by their keys.
+	// before are the jobs as originally stored, by key.
 	before map[string][]byte
-	// restarts are how often containers had been restarted before, by pod.
+	// restarts are the previous numbers of container restarts, by pod.
 	restarts map[string]int32
-	// began is when the upgrade did, and steps when what was reached.
+	// began is the start of the upgrade. steps are the times at which its steps were reached.
 	began time.Time
 	steps []string
-	// v2 reads at the version that is new, polls is of the coordinators, and creates
-	// creates jobs without storing them.
+	// v2 reads at the new version, polls polls as the coordinators, and creates creates jobs as dry
+	// runs.
 	v2, polls, creates *pace.Prober
 	lists              *strict
 }
 
-// runTakeover measures what is noticed of the upgrade of v0.2.2 in place.
+// runTakeover measures the effects of an in-place upgrade of v0.2.2.
 func (b *bench) runTakeover(ctx context.Context) (missed figures.Limits, err error) {
 	w, err := b.newWorld(ctx, &controlplane.Options{Bare: true})
 	if err != nil {
@@ -89,7 +89,7 @@ func (b *bench) runTakeover(ctx context.Context) (missed figures.Limits, err err
 	if err != nil {
 		return nil, err
 	}
-	// Before there is anything to call, nothing is called.
+	// Before the upgrade some of the called APIs do not exist, so failures are allowed.
 	before.strict = false
 	if missed, err = calls.print(b, []phase{before, upgrade, after}); err != nil {
 		return nil, err
@@ -105,7 +105,7 @@ func (w *world) reader(version string, of []legacy.Job) *pace.Prober {
 	}}
 }
 
-// installEarlier leaves what v0.2.2 does, and notes what there is.
+// installEarlier creates the installation of v0.2.2 and records its state.
 func (t *takeover) installEarlier(ctx context.Context) (err error) {
 	t.Say("leaving what v0.2.2 leaves, with %d jobs", t.bench.jobs)
 	if t.jobs, err = legacy.V022().Install(ctx, t.API, namespace, t.bench.jobs); err != nil {
@@ -129,7 +129,7 @@ func (t *takeover) installEarlier(ctx context.Context) (err error) {
 	return nil
 }
 
-// coordinators returns the names of the coordinators' pods that run.
+// coordinators returns the names of the coordinators' running pods.
 func (t *takeover) coordinators() []string {
 	var pods []string
 	for i := range t.jobs {
@@ -141,14 +141,14 @@ func (t *takeover) coordinators() []string {
 	return pods
 }
 
-// reached notes a step.
+// reached records a step.
 func (t *takeover) reached(what string) {
 	step := fmt.Sprintf("%s after %s", what, figures.Seconds(time.Since(t.began)))
 	t.Say("%s", step)
 	t.steps = append(t.steps, step)
 }
 
-// upgrade does what a user does, and returns when it is over.
+// upgrade does what a user does for an upgrade and returns when it is complete.
 func (t *takeover) upgrade(ctx context.Context) error {
 	t.began = time.Now()
 	if err := t.install(ctx); err != nil {
@@ -182,7 +182,7 @@ func (t *takeover) upgrade(ctx context.Context) error {
 	return t.waitOver(ctx)
 }
 
-// install runs install-crds as the chart's hook does, and applies what is ours.
+// install runs install-crds, as the chart's hook does, and applies the objects of this release.
 func (t *takeover) install(ctx context.Context) error {
 	kubeconfig, err := t.Kubeconfig(harness.UserOperator)
 	if err != nil {
@@ -208,8 +208,8 @@ func (t *takeover) start(ctx context.Context) error {
 	return t.showServers(ctx)
 }
 
-// showServers makes pods of what runs as di-servers, by which operators see that
-// they are ready.
+// showServers creates pods for the running di-servers. Operators use them to detect that di-server
+// is ready.
 func (t *takeover) showServers(ctx context.Context) error {
 	for i := range t.servers.replicas {
 		pod := &corev1.Pod{
@@ -236,8 +236,7 @@ func (t *takeover) showServers(ctx context.Context) error {
 	return testkit.SyncEndpoints(ctx, t.API, names.SystemNamespace)
 }
 
-// waitOver returns when jobs are known to be stored as v2alpha1 only, and nothing
-// of v0.2.2 acts.
+// waitOver returns when v2alpha1 is the only stored version of jobs and no part of v0.2.2 acts.
 func (t *takeover) waitOver(ctx context.Context) error {
 	if err := t.poll(ctx, "the earlier release to be stopped", t.isStopped); err != nil {
 		return err
@@ -269,8 +268,8 @@ func (t *takeover) waitOver(ctx context.Context) error {
 	return nil
 }
 
-// isStopped reports whether the Deployments of v0.2.2 are at zero and its webhook
-// configurations are gone.
+// isStopped reports whether the Deployments of v0.2.2 have zero replicas and its webhook
+// configurations are deleted.
 func (t *takeover) isStopped(ctx context.Context) (bool, error) {
 	for _, name := range []string{"di-operator", "di-webhook", "di-server"} {
 		var deployment appsv1.Deployment
@@ -293,7 +292,7 @@ func (t *takeover) isStopped(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// storageIn returns the version that a CRD stores.
+// storageIn returns the storage version of a CRD.
 func storageIn(crd map[string]any) string {
 	versions, _, _ := unstructured.NestedSlice(crd, "spec", "versions")
 	for _, item := range versions {
@@ -305,7 +304,7 @@ func storageIn(crd map[string]any) string {
 	return ""
 }
 
-// inspect looks at what there is at the end, and prints what has changed.
+// inspect compares the final state with the original one and prints the differences.
 func (t *takeover) inspect(ctx context.Context) (figures.Limits, error) {
 	lost, err := t.lostPods(ctx)
 	if err != nil {

@@ -28,27 +28,27 @@ import (
 	"opendilab.org/di-orchestrator/internal/testkit/program"
 )
 
-// userOthers is the user of calls that are not ours.
+// userOthers is the user of calls of other clients.
 const userOthers = "bench-others"
 
 const (
 	namespace = "default"
-	// jobBytes is the size of a job: of three roles, each with a pod template.
+	// jobBytes is the size of a job with three roles, each with a pod template.
 	jobBytes = 7_000
 )
 
-// world is an API server, two operators, and two replicas of the webhooks behind the
-// Service by which the API server calls them.
+// world is an API server, two operators, and two replicas of the webhooks behind the Service
+// through which the API server calls them.
 type world struct {
 	*harness.World
 	bench     *bench
 	hooks     *service
 	webhooks  *deployment
 	operators *deployment
-	// calls is the Service of servers, where there are any.
+	// calls is the Service of servers, if there are any.
 	calls   *service
 	servers *deployment
-	// others calls the API server without a rate limit, and retries nothing.
+	// others calls the API server without a rate limit or retries.
 	others *caller
 }
 
@@ -117,7 +117,7 @@ func (w *world) startOperators(ctx context.Context) error {
 	return nil
 }
 
-// waitAdmitted returns when a job comes through the API server to the webhooks.
+// waitAdmitted returns when the API server calls the webhooks for a job.
 func (w *world) waitAdmitted(ctx context.Context) error {
 	var last error
 	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, harness.Patience, true, func(ctx context.Context) (bool, error) {
@@ -130,7 +130,7 @@ func (w *world) waitAdmitted(ctx context.Context) error {
 	return nil
 }
 
-// stop stops all there is.
+// stop stops everything.
 func (w *world) stop() (err error) {
 	defer harness.Close(&err, w.Stop)
 	for _, one := range []*service{w.hooks, w.calls} {
@@ -161,7 +161,7 @@ func (w *world) makeJobs(ctx context.Context, count int) error {
 	return nil
 }
 
-// newJob returns a job of about that size at v1alpha1, without a status.
+// newJob returns a job at v1alpha1 of about the given size, without a status.
 func newJob(name string, size int) (*unstructured.Unstructured, error) {
 	raw, err := jobs.Of(namespace, name, size)
 	if err != nil {
@@ -179,8 +179,8 @@ func jobName(i int) string {
 	return fmt.Sprintf("job-%05d", i)
 }
 
-// caller calls the API server. What fails has failed: clients of Kubernetes
-// wait out and try again what they are told to in the background.
+// caller calls the API server without retries. Kubernetes' clients would retry in the background
+// when the API server requests it.
 type caller struct {
 	http *http.Client
 	url  string
@@ -198,12 +198,12 @@ func newCaller(config *rest.Config) (*caller, error) {
 	return &caller{http: http, url: strings.TrimSuffix(base.String(), "/")}, nil
 }
 
-// pathOf is where the API server has a job in a version, or all of them.
+// pathOf returns the API path of a job in a version, or of all jobs if the name is empty.
 func pathOf(version, name string) string {
 	return strings.TrimSuffix("/apis/"+v2alpha1.GroupName+"/"+version+"/namespaces/"+namespace+"/dijobs/"+name, "/")
 }
 
-// do makes one call, which has to succeed, and returns the answer.
+// do makes one call, which must succeed, and returns the answer.
 func (c *caller) do(ctx context.Context, method, path, kind string, body []byte) (_ []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -229,7 +229,7 @@ func (c *caller) do(ctx context.Context, method, path, kind string, body []byte)
 	return answer, nil
 }
 
-// messageOf returns what an answer of the API server that is an error says.
+// messageOf returns the message in an error answer of the API server.
 func messageOf(answer []byte) string {
 	var status metav1.Status
 	if err := json.Unmarshal(answer, &status); err != nil || status.Message == "" {
@@ -238,7 +238,7 @@ func messageOf(answer []byte) string {
 	return status.Message
 }
 
-// get, list, create and label make a call of their kind to jobs of a version.
+// get, list, create and label make a call of their kind for jobs of a version.
 func (c *caller) get(ctx context.Context, version, name string) error {
 	_, err := c.do(ctx, http.MethodGet, pathOf(version, name), "", nil)
 	return err
@@ -249,14 +249,14 @@ func (c *caller) list(ctx context.Context, version string, limit int) error {
 	return err
 }
 
-// label patches a label of a job with a value that is new each time.
+// label patches a label of a job with a new value each time.
 func (c *caller) label(ctx context.Context, version, name string, number int) error {
 	patch := fmt.Appendf(nil, `{"metadata":{"labels":{"touched":"%d"}}}`, number)
 	_, err := c.do(ctx, http.MethodPatch, pathOf(version, name), "application/merge-patch+json", patch)
 	return err
 }
 
-// create creates a job without storing it.
+// create creates a job as a dry run.
 func (c *caller) create(ctx context.Context, number int) error {
 	raw, err := jobs.Of(namespace, fmt.Sprintf("unstored-%d", number), jobBytes)
 	if err != nil {

@@ -1,9 +1,8 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command coredns is CoreDNS with only the plugins that the cluster's Corefile
-// names. CoreDNS' own main links the SDKs of three clouds, which take most of
-// the time to compile it.
+// Command coredns is CoreDNS with only the plugins of the cluster's Corefile. CoreDNS' own main
+// links the SDKs of three clouds, whose compilation takes most of the time.
 package main
 
 import (

@@ -119,7 +119,7 @@ func TestThePinsOfThisCheckoutAreComplete(t *testing.T) {
 			t.Errorf("%s is at %s in an empty cache", name, cache.Path(name))
 		}
 	}
-	// Only one that is quick to plan.
+	// Only the pause image is planned, because its plan is quick.
 	steps, err := cache.Steps(t.Context(), map[string]bool{}, PauseImage)
 	if err != nil || len(steps) != 1 || steps[0].Skip {
 		t.Errorf("got steps %v (%v), want one to do", steps, err)

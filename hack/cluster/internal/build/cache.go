@@ -14,23 +14,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Cache knows where each program is, built or not.
+// Cache returns the path of each program, built or not.
 type Cache struct {
 	dir    string
 	source string
-	// entries are the programs and the pause image, in the order in which they are built.
+	// entries are the programs and the pause image, in build order.
 	entries []entry
 }
 
 // entry is one file of the cache.
 type entry struct {
 	name, version, path string
-	// component and pkg are what a program is built from.
+	// component and pkg are the source of a program.
 	component component
 	pkg       string
 }
 
-// Open works out the content of the cache for the pins in the checkout. It builds nothing.
+// Open computes the content of the cache for the pins in the checkout. It builds nothing.
 func Open(dir, source string) (*Cache, error) {
 	c := &Cache{dir: dir, source: source}
 	for _, comp := range components() {
@@ -53,7 +53,7 @@ func Open(dir, source string) (*Cache, error) {
 	return c, nil
 }
 
-// find returns the entry with a name; there is none with another name than those above.
+// find returns the entry with a name, which must be one of the names above.
 func (c *Cache) find(name string) entry {
 	for _, e := range c.entries {
 		if e.name == name {
@@ -63,16 +63,16 @@ func (c *Cache) find(name string) entry {
 	return entry{}
 }
 
-// Path is where a program or file is, or will be once it is built.
+// Path returns the path of a program or file, also before it is built.
 func (c *Cache) Path(name string) string { return c.find(name).path }
 
-// Version is the version of the module a program is built from.
+// Version returns the version of a program's module.
 func (c *Cache) Version(name string) string { return c.find(name).version }
 
 // Has reports whether a program or file is built.
 func (c *Cache) Has(name string) bool { return exists(c.find(name).path) }
 
-// All are the names of everything in the cache.
+// All returns the names of everything in the cache.
 func (c *Cache) All() []string {
 	names := make([]string, 0, len(c.entries))
 	for _, e := range c.entries {
@@ -81,11 +81,11 @@ func (c *Cache) All() []string {
 	return names
 }
 
-// AssetNames are the programs in the folder of assets.
+// AssetNames returns the names of the programs in the folder of assets.
 func AssetNames() []string { return []string{Etcd, APIServer, Kubectl} }
 
-// AssetsDir is the folder with etcd, kube-apiserver and kubectl, as tests
-// expect it in KUBEBUILDER_ASSETS.
+// AssetsDir returns the folder with etcd, kube-apiserver and kubectl that tests expect in
+// KUBEBUILDER_ASSETS.
 func (c *Cache) AssetsDir() string {
 	var paths []string
 	for _, name := range AssetNames() {
@@ -94,7 +94,7 @@ func (c *Cache) AssetsDir() string {
 	return filepath.Join(c.dir, "assets-"+c.Version(APIServer)+"-"+hashOf(strings.Join(paths, "\n")))
 }
 
-// LinkAssets puts links to the programs into the folder of assets.
+// LinkAssets links the programs into the folder of assets.
 func (c *Cache) LinkAssets() error {
 	dir := c.AssetsDir()
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -112,9 +112,9 @@ func (c *Cache) LinkAssets() error {
 	return nil
 }
 
-// Lock keeps two runs from changing the same cache, or a cluster with programs
-// from it, at once. It waits, after calling waiting if it has to, and returns
-// how to unlock. The kernel unlocks by itself when a run dies.
+// Lock prevents concurrent runs from changing the same cache, or a cluster with programs from it.
+// It calls waiting before it waits, and returns the function that unlocks. The kernel releases the
+// lock when a run dies.
 func Lock(dir string, waiting func()) (func() error, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("cache directory: %w", err)

@@ -22,21 +22,22 @@ import (
 	"opendilab.org/di-orchestrator/hack/image/bundle"
 )
 
-// PauseImageName is the name of the image that holds a pod's namespaces.
+// PauseImageName is the name of the image that keeps a pod's namespaces open.
 const PauseImageName = "di-orchestrator-pause:1"
 
-// outputLimit is how much of a failed build's output an error quotes.
+// outputLimit is the maximum output of a failed build in an error.
 const outputLimit = 4096
 
-// What a machine with 2 cores compiles and links. The estimate adapts to the machine.
+// These are the speed of compiling and the time of linking on a machine with 2 cores. The estimate
+// adapts to the machine.
 const (
 	bytesPerSecond = 400_000
 	linkTime       = 5 * time.Second
 )
 
-// Steps are the builds of the named programs, one step for the programs of a
-// component. How long they take follows from what the Go build cache lacks, and
-// counted has what earlier steps compile.
+// Steps returns the builds of the named programs, one step for the programs of a component. The
+// expected durations depend on the packages that the Go build cache does not have. Packages that
+// earlier steps compile are in counted.
 func (c *Cache) Steps(ctx context.Context, counted map[string]bool, names ...string) ([]progress.Step, error) {
 	var steps []progress.Step
 	for _, comp := range components() {
@@ -76,8 +77,8 @@ func describe(entries []entry) string {
 	return "build " + strings.Join(names, ", ") + " " + entries[0].version
 }
 
-// step builds programs of a component with one command, which links one while it
-// compiles for another.
+// step builds programs of a component with one command, which links and compiles programs in
+// parallel.
 func (c *Cache) step(ctx context.Context, comp component, missing []entry, counted map[string]bool) (progress.Step, error) {
 	module := filepath.Join(c.source, "binaries", comp.folder)
 	args := []string{"build", "-buildvcs=false", "-mod=readonly", "-ldflags", comp.ldflags(missing[0].version)}
@@ -105,7 +106,7 @@ func (c *Cache) step(ctx context.Context, comp component, missing []entry, count
 	})
 }
 
-// MakeSteps run targets of the Makefile in the root of the checkout, each of which
+// MakeSteps returns steps that run targets of the Makefile in the root of the checkout. Each
 // compiles packages of a module.
 func (c *Cache) MakeSteps(ctx context.Context, counted map[string]bool, targets ...MakeTarget) ([]progress.Step, error) {
 	var steps []progress.Step
@@ -114,7 +115,7 @@ func (c *Cache) MakeSteps(ctx context.Context, counted map[string]bool, targets 
 		module := filepath.Join(root, target.Module)
 		step, err := compiling(ctx, "make "+target.Name, module, []string{"CGO_ENABLED=0"}, []string{"build"}, target.Packages, counted,
 			func(ctx context.Context, started func(string)) error {
-				// The go command reports what it compiles; make passes its flags on.
+				// The go command prints what it compiles. Make passes its flags on.
 				return run(ctx, root, []string{"GOFLAGS=-v"}, started, "make", "-s", target.Name)
 			})
 		if err != nil {
@@ -128,13 +129,13 @@ func (c *Cache) MakeSteps(ctx context.Context, counted map[string]bool, targets 
 // MakeTarget is a target of the Makefile.
 type MakeTarget struct {
 	Name string
-	// Module is the folder of the module whose packages it compiles.
+	// Module is the folder of the module whose packages the target compiles.
 	Module   string
 	Packages []string
 }
 
-// compiling returns a step that compiles and links packages. Those that an earlier step
-// compiles are in counted. While it runs it reports each package that it compiles.
+// compiling returns a step that compiles and links packages. Packages that an earlier step compiles
+// are in counted. The step reports each package that it compiles.
 func compiling(ctx context.Context, name, module string, env, args, packages []string, counted map[string]bool,
 	do func(ctx context.Context, started func(pkg string)) error,
 ) (progress.Step, error) {
@@ -146,7 +147,7 @@ func compiling(ctx context.Context, name, module string, env, args, packages []s
 	var compiled atomic.Int64
 	return progress.Step{
 		Name: name, Expected: expected,
-		// What is left when all is compiled is linking.
+		// Linking follows after all packages are compiled.
 		Share: func() float64 { return float64(compiled.Load()) / bytesPerSecond / expected.Seconds() },
 		Run: func(ctx context.Context) error {
 			return do(ctx, func(pkg string) { compiled.Add(sizes[pkg]) })
@@ -154,8 +155,8 @@ func compiling(ctx context.Context, name, module string, env, args, packages []s
 	}, nil
 }
 
-// emptyFolder makes a folder for this run only, below another, and removes those of
-// interrupted runs, whose compilers may still be writing.
+// emptyFolder creates a folder for this run below parent, and removes those of interrupted runs,
+// whose compilers may still be writing.
 func emptyFolder(parent string) (string, error) {
 	// The names of the cache have no special characters, so Glob cannot fail.
 	stale, _ := filepath.Glob(filepath.Join(parent, "partial-*"))
@@ -191,8 +192,8 @@ func moveTo(built []entry, folder string) error {
 	return nil
 }
 
-// uncompiled returns the size of the source of each package that a build has to compile,
-// and of all that are not counted yet.
+// uncompiled returns the source size of each package that a build must compile, and the total of
+// those not counted yet.
 func uncompiled(ctx context.Context, module string, env, args []string, counted map[string]bool) (sizes map[string]int64, total int64, err error) {
 	sizes = map[string]int64{}
 	err = run(ctx, module, env, func(line string) {
@@ -221,8 +222,8 @@ func uncompiled(ctx context.Context, module string, env, args []string, counted 
 	return sizes, total, err
 }
 
-// atomically makes a file or folder under another name and renames it when it
-// is complete, so that whatever has the final name is complete.
+// atomically creates a file or folder under another name and renames it when it is complete, so
+// that a path with the final name is always complete.
 func atomically(path string, write func(partial string) error) error {
 	folder, err := emptyFolder(filepath.Dir(path))
 	if err != nil {
@@ -235,8 +236,8 @@ func atomically(path string, write func(partial string) error) error {
 	return errors.Join(err, os.RemoveAll(folder))
 }
 
-// cgoEnvironment points the C compiler to libseccomp. The program that would
-// otherwise be asked for its flags, pkg-config, is not needed then.
+// cgoEnvironment returns the location of libseccomp for the C compiler, so that pkg-config is not
+// needed.
 func (c *Cache) cgoEnvironment() []string {
 	env := []string{"CGO_ENABLED=1", "PKG_CONFIG=true"}
 	root := c.PackageRoot(LibseccompDev)
@@ -249,11 +250,10 @@ func (c *Cache) cgoEnvironment() []string {
 	)
 }
 
-// run runs a command in a folder and passes on each line that it prints to standard
-// error.
+// run runs a command in a folder and passes each line of its standard error to a function.
 func run(ctx context.Context, folder string, env []string, line func(string), name string, args ...string) error {
 	cmd := exec.CommandContext(ctx, name, args...)
-	// A workspace or flags of the caller must not change what is built.
+	// A workspace or flags of the caller must not change the build.
 	cmd.Env = append(append(os.Environ(), "GOWORK=off", "GOFLAGS=", "GOOS="+runtime.GOOS, "GOARCH="+runtime.GOARCH), env...)
 	cmd.Dir = folder
 	stderr, err := cmd.StderrPipe()
@@ -282,7 +282,7 @@ func tail(output []byte) []byte {
 	return output[max(len(output)-outputLimit, 0):]
 }
 
-// makePauseImage returns what builds the image that holds a pod's namespaces.
+// makePauseImage returns a function that builds the image that keeps a pod's namespaces open.
 func (c *Cache) makePauseImage(ctx context.Context) func(path string) error {
 	return func(path string) error {
 		binary := path + ".bin"

@@ -1,9 +1,8 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package build compiles the programs of the local cluster from Go modules into
-// a cache outside the checkout. A program in the cache is complete, and is never
-// built again.
+// Package build compiles the programs of the local cluster from Go modules into a cache outside the
+// checkout. A cached program is complete and never rebuilt.
 package build
 
 import (
@@ -20,7 +19,7 @@ import (
 	"golang.org/x/mod/modfile"
 )
 
-// Names of the programs other packages ask the cache for.
+// These are the names of the programs that other packages request from the cache.
 const (
 	Etcd              = "etcd"
 	APIServer         = "kube-apiserver"
@@ -38,11 +37,11 @@ const (
 	PauseImage        = "pause.tar"
 )
 
-// component is a Go module under binaries with the programs built from it.
+// component is a Go module below binaries, with the programs built from it.
 type component struct {
 	// folder is the folder below binaries with the go.mod.
 	folder string
-	// module is the module whose version the programs have.
+	// module is the module that determines the version of the programs.
 	module string
 	// packages are the main packages, by the names of the programs.
 	packages []string
@@ -71,12 +70,12 @@ func components() []component {
 			folder: "runc", module: "github.com/opencontainers/runc", cgo: true, tags: "seccomp,netgo,osusergo",
 			packages: []string{"github.com/opencontainers/runc"},
 		},
-		// Its main is ours: only the plugins that the Corefile names.
+		// Its main package is in this repository: it has only the plugins in the Corefile.
 		{folder: "coredns", module: "github.com/coredns/coredns", packages: []string{"."}},
 	}
 }
 
-// program is the name of the program of a main package.
+// program returns the name of the program of a main package.
 func (c component) program(pkg string) string {
 	switch pkg {
 	case ".":
@@ -87,8 +86,8 @@ func (c component) program(pkg string) string {
 	return path.Base(pkg)
 }
 
-// kubernetesVersionFlags sets the version that Kubernetes otherwise gets from its
-// release scripts; without it the programs report v0.0.0.
+// kubernetesVersionFlags returns flags that set the version, as Kubernetes' release scripts do.
+// Without them the programs report v0.0.0.
 func kubernetesVersionFlags(version string) string {
 	const variable = "-X k8s.io/component-base/version."
 	major, rest, _ := strings.Cut(strings.TrimPrefix(version, "v"), ".")
@@ -125,8 +124,8 @@ func (c component) ldflags(version string) string {
 	return flags
 }
 
-// pins returns the version of a component and the hash of all that decides what is
-// built. The Go toolchain is not part of it: a newer one is no reason to build again.
+// pins returns the version of a component and the hash of everything that determines the build,
+// except the Go toolchain: a newer one does not require a rebuild.
 func (c component) pins(folder string) (version, hash string, err error) {
 	var contents [3]string
 	for i, name := range []string{"go.mod", "go.sum", "main.go"} {
@@ -142,7 +141,7 @@ func (c component) pins(folder string) (version, hash string, err error) {
 	return version, hashOf(contents[0], contents[1], runtime.GOOS+"/"+runtime.GOARCH, c.ldflags(version), c.tags, contents[2]), nil
 }
 
-// hashOf returns a short hash of texts. Their lengths are part of it.
+// hashOf returns a short hash of texts, including their lengths.
 func hashOf(texts ...string) string {
 	h := sha256.New()
 	for _, text := range texts {

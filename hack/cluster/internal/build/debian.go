@@ -18,23 +18,23 @@ import (
 	"opendilab.org/di-orchestrator/hack/cluster/internal/progress"
 )
 
-// Debian packages that are needed where the machine does not have them. They
-// are unpacked into the cache; nothing gets installed.
+// These Debian packages are needed if the machine does not have them. They are unpacked into the
+// cache, not installed.
 const (
-	// Nftables has the program nft, which kube-proxy calls.
+	// Nftables contains the program nft, which kube-proxy calls.
 	Nftables = "nftables"
-	// LibseccompDev has the library runc is linked with.
+	// LibseccompDev contains the library that runc links.
 	LibseccompDev = "libseccomp-dev"
 )
 
 // errNoApt means that a package is needed but cannot be downloaded.
 var errNoApt = errors.New("apt-get and dpkg-deb are not there")
 
-// PackageRoot is where a package is unpacked.
+// PackageRoot returns the folder of an unpacked package.
 func (c *Cache) PackageRoot(pkg string) string { return filepath.Join(c.dir, "debian-"+pkg) }
 
-// MissingPackages are the packages that are not installed on this machine and must be
-// unpacked, whether they are in the cache or not.
+// MissingPackages returns the packages that are not installed on this machine and must be unpacked,
+// whether they are cached or not.
 func (c *Cache) MissingPackages() []string {
 	var missing []string
 	if _, err := exec.LookPath("nft"); err != nil && !exists("/usr/sbin/nft") {
@@ -61,7 +61,7 @@ func (c *Cache) CheckPackages(pkgs []string) error {
 	return nil
 }
 
-// PackageSteps unpack the packages into the cache.
+// PackageSteps returns steps that unpack the packages into the cache.
 func (c *Cache) PackageSteps(pkgs []string) []progress.Step {
 	steps := make([]progress.Step, 0, len(pkgs))
 	for _, pkg := range pkgs {
@@ -79,9 +79,8 @@ func (c *Cache) PackageSteps(pkgs []string) []progress.Step {
 	return steps
 }
 
-// unpack downloads a package with those of its dependencies that are not
-// installed. The package lists of the machine are used as they are; if they
-// are stale or missing, a set of our own is fetched.
+// unpack downloads a package with those of its dependencies that are not installed. It uses the
+// machine's package lists. If they are stale or missing, it fetches a separate set.
 func unpack(ctx context.Context, pkg, dir string) error {
 	archives, lists := filepath.Join(dir, "archives"), filepath.Join(dir, "lists")
 	for _, d := range []string{filepath.Join(archives, "partial"), filepath.Join(lists, "partial")} {
@@ -133,7 +132,7 @@ func runTool(ctx context.Context, name string, args ...string) error {
 	return nil
 }
 
-// NftEnvironment are the search paths with which nft is found and runs.
+// NftEnvironment returns the search paths with which nft is found and runs.
 func (c *Cache) NftEnvironment() []string {
 	const system = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 	root := c.PackageRoot(Nftables)
@@ -146,7 +145,7 @@ func (c *Cache) NftEnvironment() []string {
 	}
 }
 
-// libraryDirs are the folders with the libraries of an unpacked package.
+// libraryDirs returns the folders with the libraries of an unpacked package.
 func libraryDirs(root string) []string {
 	dirs := []string{}
 	for _, pattern := range []string{"usr/lib/*-linux-gnu*", "lib/*-linux-gnu*"} {

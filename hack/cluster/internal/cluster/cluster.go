@@ -1,7 +1,7 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cluster brings the local cluster up and takes it down.
+// Package cluster starts and stops the local cluster.
 package cluster
 
 import (
@@ -18,7 +18,7 @@ import (
 	"opendilab.org/di-orchestrator/hack/cluster/internal/settings"
 )
 
-// Cluster is the one cluster of a state directory.
+// Cluster is the only cluster of a state directory.
 type Cluster struct {
 	settings settings.Settings
 	cache    *build.Cache
@@ -26,21 +26,20 @@ type Cluster struct {
 	out      io.Writer
 }
 
-// New returns the cluster with the given settings, running or not. Taking it
-// down needs no cache.
+// New returns the cluster with the given settings, running or not. Down needs no cache.
 func New(s settings.Settings, cache *build.Cache, out io.Writer) *Cluster {
 	return &Cluster{settings: s, cache: cache, control: process.NewControl(s.StateDir), out: out}
 }
 
-// printf reports on a best-effort basis.
+// printf prints and ignores errors.
 func (c *Cluster) printf(format string, args ...any) { _, _ = fmt.Fprintf(c.out, format, args...) }
 
-// identityFile holds the choices a cluster was made with. As the first file of
-// a state directory it also says that the directory is one.
+// identityFile returns the path of the file with the choices that a cluster was created with. As
+// the first file of a state directory it also identifies the directory as one.
 func (c *Cluster) identityFile() string { return c.settings.State("cluster.json") }
 
-// claimState makes the state directory, or checks that it belongs to a cluster
-// with the same choices.
+// claimState creates the state directory, or checks that it belongs to a cluster with the same
+// choices.
 func (c *Cluster) claimState() error {
 	recorded, err := machine.ReadRecord[map[string]string](c.identityFile())
 	if err != nil {
@@ -59,13 +58,13 @@ func (c *Cluster) claimState() error {
 	return machine.WriteRecord(c.identityFile(), c.settings.Identity())
 }
 
-// onlyPartial reports whether a directory holds no more than what a crash while
-// claiming it leaves.
+// onlyPartial reports whether a directory contains nothing but the leftovers of a crash in
+// claimState.
 func onlyPartial(entries []os.DirEntry) bool {
 	return len(entries) == 1 && entries[0].Name() == "cluster.json.partial"
 }
 
-// checkIdentity refuses to change what a running cluster is built on.
+// checkIdentity returns an error if the choices of an existing cluster would change.
 func checkIdentity(recorded, wanted map[string]string) error {
 	if maps.Equal(recorded, wanted) {
 		return nil
@@ -79,19 +78,19 @@ func checkIdentity(recorded, wanted map[string]string) error {
 	return fmt.Errorf("%w: take the cluster down before changing it", errors.Join(errs...))
 }
 
-// Kubeconfig is where the kubeconfig of the cluster is or will be.
+// Kubeconfig returns the path of the cluster's kubeconfig, also before it exists.
 func (c *Cluster) Kubeconfig() string { return c.settings.Kubeconfig() }
 
-// configFile is a file rendered again by every run.
+// configFile returns the path of a file that every run renders again.
 func (c *Cluster) configFile(name string) string { return c.settings.State("config", name) }
 
-// writeConfig writes a rendered file and returns where it is.
+// writeConfig writes a rendered file and returns its path.
 func (c *Cluster) writeConfig(name, content string) (string, error) {
 	path := c.configFile(name)
 	return path, machine.WriteFile(path, []byte(content))
 }
 
-// Environment are the shell commands with which a terminal uses the cluster.
+// Environment returns the shell commands with which a terminal uses the cluster.
 func (c *Cluster) Environment() string {
 	return fmt.Sprintf("export PATH=%s:$PATH\nexport KUBECONFIG=%s\n", c.cache.AssetsDir(), c.Kubeconfig())
 }

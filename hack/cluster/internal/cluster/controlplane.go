@@ -17,11 +17,11 @@ import (
 	"opendilab.org/di-orchestrator/hack/cluster/internal/settings"
 )
 
-// readyLimit is how long what is started may take on a busy machine: a daemon to
-// answer, a node to be ready, the cluster to make what it makes by itself.
+// readyLimit is the timeout, on a busy machine, for a daemon to answer, a node to be ready, and the
+// cluster to create its initial objects.
 const readyLimit = 5 * time.Minute
 
-// unusedControllers serve clouds, storage systems and devices which a local
+// unusedControllers returns controllers for clouds, storage systems and devices that a local
 // cluster does not have.
 func unusedControllers() []string {
 	return []string{
@@ -32,10 +32,10 @@ func unusedControllers() []string {
 	}
 }
 
-// Kubernetes' own gang scheduling is alpha, and off by default. Here it is always on,
-// for tests of gangs; pods that name no PodGroup are placed as without it. The API
-// server serves PodGroups, the scheduler places pods by them, and the controller manager
-// removes the finalizers of those whose pods have finished.
+// Kubernetes' own gang scheduling is alpha and off by default. It is always on here for tests of
+// gangs. Pods without a PodGroup are scheduled as usual. The API server serves PodGroups, the
+// scheduler places pods by them, and the controller manager removes the finalizers of PodGroups
+// whose pods have finished.
 const (
 	podGroupGate = "GenericWorkload=true"
 	gangGate     = "GangScheduling=true"
@@ -137,7 +137,7 @@ func (c *Cluster) runScheduler(ctx context.Context) error {
 	return c.run(ctx, c.schedulerSpec(), dialing("tcp", c.settings.OnGateway(10259)))
 }
 
-// run starts a daemon unless it runs, and waits until it is ready.
+// run starts a daemon unless it is running, and waits until it is ready.
 func (c *Cluster) run(ctx context.Context, spec process.Spec, ready func(context.Context) error) error {
 	restarted, err := c.control.Ensure(ctx, spec)
 	if err != nil {
@@ -149,7 +149,7 @@ func (c *Cluster) run(ctx context.Context, spec process.Spec, ready func(context
 	return c.control.Await(ctx, spec, readyLimit, ready)
 }
 
-// dialing is a check whether something listens.
+// dialing returns a check of whether a program listens on an address.
 func dialing(kind, address string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		dialer := net.Dialer{Timeout: 2 * time.Second}
@@ -161,8 +161,8 @@ func dialing(kind, address string) func(context.Context) error {
 	}
 }
 
-// ensureObjects puts the first objects into the cluster, and waits for those
-// the cluster makes by itself and without which no pod can be created.
+// ensureObjects creates the first objects in the cluster. It waits for the objects that the cluster
+// itself creates and without which no pod can be created.
 func (c *Cluster) ensureObjects(ctx context.Context) error {
 	if _, err := c.kubectl(ctx, render.ClusterObjects(), "apply", "-f", "-"); err != nil {
 		return err

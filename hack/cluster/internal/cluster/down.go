@@ -18,11 +18,10 @@ import (
 	"opendilab.org/di-orchestrator/hack/cluster/internal/settings"
 )
 
-// killAtOnce is the grace of processes whose state is thrown away anyway.
+// killAtOnce is the grace period of processes whose state is deleted anyway.
 const killAtOnce = 0 * time.Second
 
-// Down ends the cluster and removes everything it made on this machine, but
-// not the cache.
+// Down stops the cluster and removes everything it created on this machine, except the cache.
 func (c *Cluster) Down(ctx context.Context) error {
 	if err := machine.CheckRoot(); err != nil {
 		return err
@@ -41,7 +40,7 @@ func (c *Cluster) Down(ctx context.Context) error {
 	})
 }
 
-// checkOwned keeps a mistyped state directory from being removed.
+// checkOwned prevents the removal of a mistyped state directory.
 func (c *Cluster) checkOwned() error {
 	entries, err := os.ReadDir(c.settings.StateDir)
 	if errors.Is(err, os.ErrNotExist) || err == nil && (len(entries) == 0 || onlyPartial(entries)) {
@@ -65,8 +64,8 @@ func (c *Cluster) endStarters(ctx context.Context) error {
 	return nil
 }
 
-// endStartersOf ends a node's kubelet first, then its containerd: whatever they
-// would start again stays away then.
+// endStartersOf ends a node's kubelet first, then its containerd, so that they do not restart other
+// processes.
 func (c *Cluster) endStartersOf(ctx context.Context, node settings.Node) error {
 	for _, program := range []string{build.Kubelet, build.Containerd} {
 		running, err := process.Find(c.settings.StateDir)
@@ -90,8 +89,7 @@ func (c *Cluster) endContainers(ctx context.Context) error {
 	return nil
 }
 
-// endAll ends everything with the marks of this cluster, helpers of
-// containerd included.
+// endAll ends all processes with the marks of this cluster, including containerd's helpers.
 func (c *Cluster) endAll(ctx context.Context) error {
 	running, err := process.Find(c.settings.StateDir)
 	if err != nil {
@@ -101,7 +99,7 @@ func (c *Cluster) endAll(ctx context.Context) error {
 }
 
 func (c *Cluster) removeNetwork(context.Context) error {
-	// The table of kube-proxy is another cluster's if this one's never ran.
+	// The table of kube-proxy belongs to another cluster if this one's kube-proxy never ran.
 	if _, err := os.Stat(c.configFile("kube-proxy.yaml")); err == nil {
 		if err := network.RemoveProxyTables(); err != nil {
 			return err

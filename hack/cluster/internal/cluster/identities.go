@@ -14,7 +14,7 @@ import (
 	"opendilab.org/di-orchestrator/hack/cluster/internal/settings"
 )
 
-// certificates are all identities of the cluster.
+// certificates returns all identities of the cluster.
 func certificates(s settings.Settings) []pki.Request {
 	gateway := s.Gateway().String()
 	const masters = "system:masters"
@@ -43,7 +43,7 @@ func certificates(s settings.Settings) []pki.Request {
 	return requests
 }
 
-// clients are the identities that get a kubeconfig.
+// clients returns the identities that get a kubeconfig.
 func clients(s settings.Settings) []string {
 	names := []string{pki.ControllerManager, pki.Scheduler, pki.Proxy, pki.CoreDNS}
 	for _, node := range s.Nodes() {
@@ -71,8 +71,8 @@ func (c *Cluster) kubeconfigFor(client string) string {
 	})
 }
 
-// authorityContent makes every daemon restart when the certificates were made
-// again. Without the file the daemon gets restarted too, which is right.
+// authorityContent returns the authority's certificate, so that every daemon restarts after the
+// certificates were recreated. Without the file the daemon also restarts, which is correct.
 func (c *Cluster) authorityContent() string {
 	content, err := os.ReadFile(c.pkiFile(pki.CA + ".crt"))
 	if err != nil {

@@ -17,25 +17,25 @@ import (
 	"opendilab.org/di-orchestrator/hack/cluster/internal/settings"
 )
 
-// waitRound is how long kubectl waits before it is called again, and the age of the
-// reason in an error.
+// waitRound is how long kubectl waits before it is called again, and therefore the maximum age of
+// the reason in an error.
 const waitRound = 20 * time.Second
 
-// kubectl runs kubectl as administrator of the cluster.
+// kubectl runs kubectl as the cluster's administrator.
 func (c *Cluster) kubectl(ctx context.Context, input string, args ...string) (string, error) {
-	// Each call reads what the server offers again: a cache would outlive the cluster.
+	// Each call discovers the server's APIs again because a cache would outlive the cluster.
 	args = append([]string{"--kubeconfig=" + c.Kubeconfig(), "--cache-dir=" + c.settings.State("tmp", "kubectl")}, args...)
 	return run(ctx, input, c.cache.Path(build.Kubectl), args...)
 }
 
-// await has kubectl wait for a state of objects.
+// await waits with kubectl for a state of objects.
 func (c *Cluster) await(ctx context.Context, state string, objects ...string) error {
 	_, err := c.kubectlUntilDone(ctx, append([]string{"wait", state, "--timeout=" + waitRound.String()}, objects...)...)
 	return err
 }
 
-// kubectlUntilDone repeats what may be repeated: an API server that is busy, or was
-// started a moment ago, does not answer each call.
+// kubectlUntilDone retries an idempotent command because an API server that is busy or has just
+// started may not answer each call.
 func (c *Cluster) kubectlUntilDone(ctx context.Context, args ...string) (output string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, readyLimit)
 	defer cancel()

@@ -25,7 +25,7 @@ import (
 // resolvConf is the machine's own list of DNS servers.
 const resolvConf = "/etc/resolv.conf"
 
-// runNode runs a node. Its kubelet creates the Node object.
+// runNode starts a node. Its kubelet creates the Node object.
 func (c *Cluster) runNode(ctx context.Context, node settings.Node) error {
 	if err := network.EnsureBridge(c.settings, node); err != nil {
 		return err
@@ -66,8 +66,8 @@ func (c *Cluster) runContainerd(ctx context.Context, node settings.Node) error {
 	return err
 }
 
-// forgetOldBoot removes the records of running containers that containerd and runc have
-// from before a restart of the machine.
+// forgetOldBoot removes the records that containerd and runc have of containers from before a
+// restart of the machine.
 func (c *Cluster) forgetOldBoot() error {
 	current, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -89,8 +89,8 @@ func (c *Cluster) forgetOldBoot() error {
 	return machine.WriteFile(file, current)
 }
 
-// forgetContainers removes the records of running containers of a node's containerd and
-// runc.
+// forgetContainers removes the records of running containers that a node's containerd and runc
+// have.
 func forgetContainers(node settings.Node) error {
 	for _, dir := range []string{node.State("run"), node.ShimSockets()} {
 		if err := machine.RemoveTree(dir); err != nil {
@@ -138,7 +138,7 @@ func (c *Cluster) ensureNodes(ctx context.Context) error {
 	return nil
 }
 
-// ensureNode waits for a node and lets it advertise GPUs.
+// ensureNode waits for a node and makes it advertise GPUs.
 func (c *Cluster) ensureNode(ctx context.Context, of settings.Node) error {
 	node := "node/" + of.Name()
 	for _, state := range []string{"--for=create", "--for=condition=Ready"} {
@@ -153,8 +153,8 @@ func (c *Cluster) ensureNode(ctx context.Context, of settings.Node) error {
 	return c.awaitPods(ctx, of)
 }
 
-// awaitPods waits until a kubelet knows the pods of its node again: a node
-// counts as ready for a while after its kubelet died.
+// awaitPods waits until a kubelet has learned the pods of its node again. A node remains ready for
+// a while after its kubelet died.
 func (c *Cluster) awaitPods(ctx context.Context, node settings.Node) error {
 	ctx, cancel := context.WithTimeout(ctx, readyLimit)
 	defer cancel()
@@ -178,7 +178,7 @@ func (c *Cluster) awaitPods(ctx context.Context, node settings.Node) error {
 	})
 }
 
-// unknownPods are the pods of the first list that the second one lacks.
+// unknownPods returns the pods of the first list that are not in the second.
 func unknownPods(bound, known string) ([]string, error) {
 	inBound, err := podIDs(bound)
 	if err != nil {

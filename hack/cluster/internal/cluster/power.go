@@ -18,11 +18,11 @@ import (
 	"opendilab.org/di-orchestrator/hack/cluster/internal/settings"
 )
 
-// errFirstNode says why a node cannot be stopped.
+// errFirstNode is the reason why a node cannot be stopped.
 var errFirstNode = errors.New("the control plane is on this node: take the cluster down instead")
 
-// StopNode ends a node as a power failure does: it is off the network at once, and its
-// programs and containers are gone without notice. Its disk stays.
+// StopNode ends a node like a power failure: it is off the network immediately, and its programs
+// and containers are killed without notice. Its disk remains.
 func (c *Cluster) StopNode(ctx context.Context, name string) error {
 	node, err := c.node(name)
 	if err != nil {
@@ -38,7 +38,7 @@ func (c *Cluster) StopNode(ctx context.Context, name string) error {
 	})
 }
 
-// endNode ends a node's programs and all that they have started.
+// endNode ends a node's programs and all processes that they have started.
 func (c *Cluster) endNode(ctx context.Context, node settings.Node) error {
 	if err := c.endStartersOf(ctx, node); err != nil {
 		return err
@@ -53,7 +53,7 @@ func (c *Cluster) endNode(ctx context.Context, node settings.Node) error {
 	return process.End(ctx, startedBy(node, running), killAtOnce)
 }
 
-// startedBy are the processes that a node's daemons are or have started.
+// startedBy returns a node's daemons and the processes that they have started.
 func startedBy(node settings.Node, running []process.Process) []process.Process {
 	var found []process.Process
 	for _, p := range running {
@@ -64,8 +64,8 @@ func startedBy(node settings.Node, running []process.Process) []process.Process 
 	return found
 }
 
-// forgetMemory removes what a machine has in memory only: volumes of secrets, and records
-// of running containers.
+// forgetMemory removes what a machine has only in memory: volumes of secrets, and records of
+// running containers.
 func forgetMemory(node settings.Node) error {
 	if err := machine.Unmount(node.State("kubelet")); err != nil {
 		return err
@@ -73,7 +73,7 @@ func forgetMemory(node settings.Node) error {
 	return forgetContainers(node)
 }
 
-// StartNode brings a node back.
+// StartNode starts a stopped node.
 func (c *Cluster) StartNode(ctx context.Context, name string) error {
 	node, err := c.node(name)
 	if err != nil {

@@ -21,8 +21,7 @@ import (
 	"opendilab.org/di-orchestrator/hack/cluster/internal/settings"
 )
 
-// runProxy runs one kube-proxy for all nodes, which share this machine's packet
-// filter.
+// runProxy starts one kube-proxy for all nodes because they share this machine's packet filter.
 func (c *Cluster) runProxy(ctx context.Context) error {
 	if err := c.claimProxyTable(); err != nil {
 		return err
@@ -41,8 +40,8 @@ func (c *Cluster) runProxy(ctx context.Context) error {
 	return c.run(ctx, spec, dialing("tcp", service.String()))
 }
 
-// claimProxyTable refuses to share the packet filter with another cluster's
-// kube-proxy: both would write the same table.
+// claimProxyTable returns an error if another cluster's kube-proxy uses the packet filter: both
+// would write the same table.
 func (c *Cluster) claimProxyTable() error {
 	if _, err := os.Stat(c.configFile("kube-proxy.yaml")); err == nil {
 		return nil
@@ -77,8 +76,7 @@ func (c *Cluster) runDNS(ctx context.Context) error {
 	})
 }
 
-// upstreamServers are the DNS servers of this machine. A file that cannot be
-// read means that there are none.
+// upstreamServers returns the DNS servers of this machine, or none if the file cannot be read.
 func upstreamServers(file string, except netip.Addr) []netip.Addr {
 	content, err := os.ReadFile(file)
 	if err != nil {

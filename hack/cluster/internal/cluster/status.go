@@ -16,13 +16,13 @@ import (
 	"opendilab.org/di-orchestrator/hack/cluster/internal/process"
 )
 
-// ErrIncomplete means that the cluster does not run, or not all of it.
+// ErrIncomplete means that the cluster is not running, or only partially.
 var ErrIncomplete = errors.New("the cluster is not running: bring it up")
 
-// daemon is a program of a running cluster, of which each node may have one.
+// daemon is a program of a running cluster. Each node may have its own.
 type daemon struct{ name, program string }
 
-// daemons are the programs of a running cluster.
+// daemons returns the programs of a running cluster.
 func (c *Cluster) daemons() []daemon {
 	var all []daemon
 	for _, program := range []string{
@@ -38,7 +38,7 @@ func (c *Cluster) daemons() []daemon {
 	return all
 }
 
-// Status prints what runs and how to use it. The error reports whether the
+// Status prints the running daemons and how to use the cluster. It returns an error unless the
 // cluster is complete.
 func (c *Cluster) Status(ctx context.Context) error {
 	running, err := process.Find(c.settings.StateDir)

@@ -20,15 +20,15 @@ import (
 	"opendilab.org/di-orchestrator/hack/cluster/internal/settings"
 )
 
-// reportEvery is how often a long step reports that it runs.
+// reportEvery is the interval at which a long step reports its progress.
 const reportEvery = 20 * time.Second
 
-// Up brings the cluster up: it builds what is missing, starts what does not
-// run and leaves alone what does.
+// Up starts the cluster. It builds missing programs and starts daemons that are not running. It
+// does not restart the others.
 func (c *Cluster) Up(ctx context.Context) error { return c.up(ctx, nil, nil, 0) }
 
-// Demo brings the cluster up and loads the images of the demo, which make builds first, so
-// that one estimate covers all of make demo.
+// Demo starts the cluster and loads the images of the demo, which `make` builds first, so that one
+// estimate covers all of `make demo`.
 func (c *Cluster) Demo(ctx context.Context, tarballs []string) error {
 	targets := []build.MakeTarget{
 		{Name: "helm", Module: "hack/helm", Packages: []string{"helm.sh/helm/v4/cmd/helm"}},
@@ -40,7 +40,7 @@ func (c *Cluster) Demo(ctx context.Context, tarballs []string) error {
 	return c.up(ctx, targets, []progress.Step{load}, demoTime)
 }
 
-// demoTime is how long the demo takes to install the operator and to train.
+// demoTime is the expected duration of the demo's installation and training.
 const demoTime = time.Minute
 
 func (c *Cluster) up(ctx context.Context, first []build.MakeTarget, last []progress.Step, afterwards time.Duration) error {
@@ -53,7 +53,7 @@ func (c *Cluster) up(ctx context.Context, first []build.MakeTarget, last []progr
 	}
 	c.announce(packages)
 	return c.locked(func() error {
-		// The packages come first: runc is built with them.
+		// The packages come first because runc's build uses them.
 		if err := c.runner().Run(ctx, c.cache.PackageSteps(packages), 0); err != nil {
 			return err
 		}
@@ -72,7 +72,7 @@ func (c *Cluster) up(ctx context.Context, first []build.MakeTarget, last []progr
 
 func (c *Cluster) runner() *progress.Runner { return progress.NewRunner(c.out, reportEvery) }
 
-// locked runs what changes the cache or the cluster while no other run does.
+// locked runs a function that changes the cache or the cluster while no other run does.
 func (c *Cluster) locked(do func() error) error {
 	unlock, err := build.Lock(c.settings.CacheDir, func() { c.printf("waiting for another run that uses the cache\n") })
 	if err != nil {
@@ -89,7 +89,7 @@ func (c *Cluster) steps(ctx context.Context, steps []progress.Step) error {
 	return c.locked(func() error { return c.runner().Run(ctx, steps, 0) })
 }
 
-// build builds programs. No privileges are needed for that.
+// build builds programs. It needs no privileges.
 func (c *Cluster) build(ctx context.Context, names ...string) error {
 	return c.locked(func() error {
 		steps, err := c.cache.Steps(ctx, map[string]bool{}, names...)
@@ -100,7 +100,8 @@ func (c *Cluster) build(ctx context.Context, names ...string) error {
 	})
 }
 
-// BuildAssets builds only what tests against an API server need, and returns its folder.
+// BuildAssets builds only the programs that tests against an API server need, and returns their
+// folder.
 func (c *Cluster) BuildAssets(ctx context.Context) (string, error) {
 	if err := c.build(ctx, build.AssetNames()...); err != nil {
 		return "", err
@@ -108,12 +109,12 @@ func (c *Cluster) BuildAssets(ctx context.Context) (string, error) {
 	return c.cache.AssetsDir() + "\n", c.cache.LinkAssets()
 }
 
-// BuildProgram builds only one program, and returns its path.
+// BuildProgram builds a single program and returns its path.
 func (c *Cluster) BuildProgram(ctx context.Context, name string) (string, error) {
 	return c.cache.Path(name) + "\n", c.build(ctx, name)
 }
 
-// Programs are the names that BuildProgram takes.
+// Programs returns the names that BuildProgram accepts.
 func (c *Cluster) Programs() []string { return c.cache.All() }
 
 func (c *Cluster) checkMachine(ctx context.Context) error {
@@ -126,8 +127,8 @@ func (c *Cluster) checkMachine(ctx context.Context) error {
 	return nil
 }
 
-// checkNoOtherKubelet refuses a machine that is a node of another cluster:
-// two kubelets would take this socket, whose place is fixed, from each other.
+// checkNoOtherKubelet returns an error if the machine is a node of another cluster. Two kubelets
+// would both use this socket, whose path is fixed.
 func (c *Cluster) checkNoOtherKubelet(ctx context.Context) error {
 	if _, err := os.Stat(c.identityFile()); err == nil {
 		return nil
@@ -140,7 +141,7 @@ func (c *Cluster) checkNoOtherKubelet(ctx context.Context) error {
 	return errors.Join(fmt.Errorf("this machine is a node of another Kubernetes, whose kubelet listens on %s", socket), conn.Close())
 }
 
-// announce prints what of the machine changes, before it does.
+// announce prints the changes to the machine before they happen.
 func (c *Cluster) announce(packages []string) {
 	s := c.settings
 	c.printf("cache %s, state %s\n", s.CacheDir, s.StateDir)
@@ -155,8 +156,8 @@ func (c *Cluster) announce(packages []string) {
 	}
 }
 
-// startSteps start the cluster from built programs, in the order in which
-// they need each other.
+// startSteps returns the steps that start the cluster from built programs, in the order of their
+// dependencies.
 func (c *Cluster) startSteps() []progress.Step {
 	const seconds = time.Second
 	steps := []progress.Step{
@@ -191,7 +192,7 @@ func (c *Cluster) prepareState(context.Context) error {
 			return fmt.Errorf("state directory: %w", err)
 		}
 	}
-	// Only root looks into it: it holds the keys of the cluster.
+	// Only root may list it because it contains the keys of the cluster.
 	if err := os.Chmod(c.settings.StateDir, 0o711); err != nil {
 		return fmt.Errorf("state directory: %w", err)
 	}

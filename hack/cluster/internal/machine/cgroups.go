@@ -25,7 +25,7 @@ type Mount struct {
 	Type string
 }
 
-// Mounts lists what is mounted for this process.
+// Mounts returns the mounts of this process.
 func Mounts() ([]Mount, error) {
 	content, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -47,7 +47,7 @@ func parseMounts(mountinfo string) []Mount {
 	return mounts
 }
 
-// unescape decodes the octal escapes the kernel writes for spaces and the like.
+// unescape decodes the octal escapes that the kernel writes for characters such as spaces.
 func unescape(path string) string {
 	var b strings.Builder
 	for i := 0; i < len(path); i++ {
@@ -76,8 +76,8 @@ func cgroupMounts(mounts []Mount) (v1, v2 []string) {
 	return v1, v2
 }
 
-// EnsureCgroup creates a cgroup for the pods in every hierarchy the kubelet
-// uses: all of version 1 where there are some, else the one of version 2.
+// EnsureCgroup creates a cgroup for the pods in every hierarchy that the kubelet uses: all of
+// version 1 if there are any, otherwise that of version 2.
 func EnsureCgroup(name string) error {
 	mounts, err := Mounts()
 	if err != nil {
@@ -99,8 +99,8 @@ func EnsureCgroup(name string) error {
 	return nil
 }
 
-// inheritCPUSet gives a new cgroup of version 1 the processors and memory of
-// its parent; without them it can hold no process.
+// inheritCPUSet copies the processors and memory of the parent to a new cgroup of version 1.
+// Without them it cannot contain processes.
 func inheritCPUSet(hierarchy, name string) error {
 	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
 		target := filepath.Join(hierarchy, name, file)
@@ -122,7 +122,7 @@ func inheritCPUSet(hierarchy, name string) error {
 	return nil
 }
 
-// RemoveCgroup kills everything in the cgroup of the pods and removes it.
+// RemoveCgroup kills all processes in the cgroup of the pods and removes it.
 func RemoveCgroup(ctx context.Context, name string) error {
 	mounts, err := Mounts()
 	if err != nil {
@@ -147,8 +147,8 @@ func RemoveCgroup(ctx context.Context, name string) error {
 	})
 }
 
-// killAndRemove removes a tree of cgroups, deepest first. Cgroups have only
-// folders and the kernel's files in them, which go by themselves.
+// killAndRemove removes a tree of cgroups, deepest first. Cgroups contain only folders and the
+// kernel's files, which disappear by themselves.
 func killAndRemove(root string) error {
 	var dirs []string
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {

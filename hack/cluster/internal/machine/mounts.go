@@ -13,10 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// overlayMagic is the type statfs reports for an overlay file system.
+// overlayMagic is the type that statfs reports for an overlay file system.
 const overlayMagic = 0x794c7630
 
-// below are the mount points under a folder, deepest first.
+// below returns the mount points under a folder, deepest first.
 func below(mounts []Mount, dir string) []string {
 	var found []string
 	for _, m := range mounts {
@@ -42,8 +42,8 @@ func Unmount(dir string) error {
 	return nil
 }
 
-// RemoveTree deletes a folder, unless something is still mounted below it:
-// then that could be deleted too.
+// RemoveTree deletes a folder, unless a file system is still mounted below it, whose content could
+// be deleted too.
 func RemoveTree(dir string) error {
 	if err := Unmount(dir); err != nil {
 		return err
@@ -61,8 +61,8 @@ func RemoveTree(dir string) error {
 	return nil
 }
 
-// Snapshotter is how containerd should stack image layers in a folder: overlay
-// file systems cannot be stacked on each other, so copies have to do there.
+// Snapshotter returns containerd's method of stacking image layers in a folder. Overlay file
+// systems cannot be stacked on each other, so layers are copied there.
 func Snapshotter(dir string) (string, error) {
 	var stat unix.Statfs_t
 	if err := unix.Statfs(dir, &stat); err != nil {

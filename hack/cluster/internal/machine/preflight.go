@@ -30,7 +30,7 @@ func (e UnsuitableError) Error() string {
 // Unwrap returns the reason.
 func (e UnsuitableError) Unwrap() error { return e.Reason }
 
-// Needed capabilities by their number in the kernel.
+// neededCapabilities returns the needed capabilities by their number in the kernel.
 func neededCapabilities() map[string]uint {
 	return map[string]uint{
 		"CAP_NET_ADMIN": unix.CAP_NET_ADMIN, "CAP_SYS_ADMIN": unix.CAP_SYS_ADMIN, "CAP_SYS_CHROOT": unix.CAP_SYS_CHROOT,
@@ -46,7 +46,7 @@ func CheckRoot() error {
 	return nil
 }
 
-// Check returns why the cluster cannot run on this machine, if it cannot.
+// Check returns the reason why the cluster cannot run on this machine, or nil.
 func Check() error {
 	if err := CheckRoot(); err != nil {
 		return err

@@ -14,18 +14,17 @@ import (
 	"strings"
 )
 
-// wantedSysctls are the kernel settings the cluster needs.
+// wantedSysctls returns the kernel settings that the cluster needs.
 func wantedSysctls() map[string]string {
 	return map[string]string{
 		"net.ipv4.ip_forward": "1",
-		// Packets between two pods pass the packet filter too, else the answer of
-		// a pod reached through a Service would not find its way back.
+		// Packets between two pods must also pass the packet filter. Otherwise the answer of a pod
+		// that was reached through a Service would be lost.
 		"net.bridge.bridge-nf-call-iptables": "1",
 	}
 }
 
-// changedSysctls are further kernel settings which programs of the cluster
-// change by themselves.
+// changedSysctls returns further kernel settings that programs of the cluster change by themselves.
 func changedSysctls() []string {
 	return []string{
 		"vm.overcommit_memory", "vm.panic_on_oom", "kernel.panic", "kernel.panic_on_oops",
@@ -33,7 +32,7 @@ func changedSysctls() []string {
 	}
 }
 
-// ApplySysctls changes the kernel settings, after recording in a file what they were.
+// ApplySysctls changes the kernel settings after it has recorded their previous values in a file.
 func ApplySysctls(record string) error {
 	if err := recordOnce(record, currentSysctls); err != nil {
 		return err
@@ -55,8 +54,7 @@ func currentSysctls() (map[string]string, error) {
 	return current, nil
 }
 
-// RestoreSysctls sets the kernel settings to what they were. Without a record
-// nothing was changed.
+// RestoreSysctls restores the previous kernel settings. Without a record nothing was changed.
 func RestoreSysctls(record string) error {
 	before, err := ReadRecord[map[string]string](record)
 	if err != nil {
@@ -77,8 +75,7 @@ func sysctlPath(name string) string {
 	return filepath.Join("/proc/sys", strings.ReplaceAll(name, ".", "/"))
 }
 
-// writeSysctl writes only a value that differs, for some machines refuse
-// writing even the same.
+// writeSysctl writes a value only if it differs because some machines reject even writing the same.
 func writeSysctl(name, value string) error {
 	current, err := os.ReadFile(sysctlPath(name))
 	if err != nil {
@@ -93,8 +90,8 @@ func writeSysctl(name, value string) error {
 	return nil
 }
 
-// recordOnce records a value in a file as JSON. A file that exists is from an earlier
-// run and stays as it is.
+// recordOnce writes a value to a file as JSON. An existing file is from an earlier run and remains
+// unchanged.
 func recordOnce[T any](file string, value func() (T, error)) error {
 	if _, err := os.Stat(file); !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -115,7 +112,7 @@ func WriteRecord(file string, value any) error {
 	return WriteFile(file, content)
 }
 
-// ReadRecord reads a value from a file, and returns none if there is no file.
+// ReadRecord reads a value from a file. It returns the zero value if there is no file.
 func ReadRecord[T any](file string) (value T, err error) {
 	content, err := os.ReadFile(file)
 	if errors.Is(err, os.ErrNotExist) {
@@ -130,7 +127,7 @@ func ReadRecord[T any](file string) (value T, err error) {
 	return value, nil
 }
 
-// WriteFile writes a file that is complete or not there.
+// WriteFile writes a file atomically.
 func WriteFile(path string, content []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return fmt.Errorf("folder of %s: %w", path, err)

@@ -12,18 +12,18 @@ import (
 	"strings"
 )
 
-// Traces are the few things programs of the cluster put outside the state
-// directory, because no setting of theirs says otherwise.
+// Traces are the files that programs of the cluster create outside the state directory. No setting
+// of theirs prevents it.
 type Traces struct {
-	// Root is / but in tests.
+	// Root is / except in tests.
 	Root string
-	// StateDir is what links into are ours.
+	// StateDir is the folder that the cluster's own links point into.
 	StateDir string
 	// Network is the name of the pod network.
 	Network string
 }
 
-// dirs are the folders the traces are in, inner ones first.
+// dirs returns the folders of the traces, inner ones first.
 func (t Traces) dirs() []string {
 	dirs := []string{
 		"var/lib/cni/results", "var/lib/cni", "var/lib/kubelet/device-plugins", "var/lib/kubelet", "var/log/containers", "run/mount",
@@ -34,7 +34,7 @@ func (t Traces) dirs() []string {
 	return dirs
 }
 
-// Record records which of the folders do not exist yet.
+// Record records the folders that do not exist yet.
 func (t Traces) Record(file string) error {
 	return recordOnce(file, func() ([]string, error) {
 		return slices.DeleteFunc(t.dirs(), func(dir string) bool {
@@ -44,8 +44,8 @@ func (t Traces) Record(file string) error {
 	})
 }
 
-// Remove removes the traces, and those of the folders that did not exist
-// before and are empty now. Without a record nothing was touched.
+// Remove removes the traces, and the folders that did not exist before and are empty now. Without a
+// record nothing was created.
 func (t Traces) Remove(file string) error {
 	absent, err := ReadRecord[[]string](file)
 	if err != nil || absent == nil {
@@ -58,7 +58,7 @@ func (t Traces) Remove(file string) error {
 	}
 	for _, dir := range t.dirs() {
 		if slices.Contains(absent, dir) {
-			// A folder that another program uses by now is not empty, and stays.
+			// A folder that another program also uses is not empty and remains.
 			_ = os.Remove(dir)
 		}
 	}
@@ -73,9 +73,9 @@ func (t Traces) files() []string {
 	return slices.Concat(files, t.networkResults(), t.logLinks())
 }
 
-// networkResults are the records of the network plugins for our pods. Those
-// for the loopback device have only the pod's id, which is in the names of those for
-// our network.
+// networkResults returns the network plugins' records for the cluster's pods. The records for the
+// loopback device contain only the pod's id. The names of the records for the pod network contain
+// it too.
 func (t Traces) networkResults() []string {
 	dir := filepath.Join(t.Root, "var/lib/cni/results")
 	// The pattern is well formed, so Glob cannot fail.
@@ -87,7 +87,7 @@ func (t Traces) networkResults() []string {
 	return files
 }
 
-// logLinks are the links the kubelet makes to the logs of containers.
+// logLinks returns the links that the kubelet creates to the logs of containers.
 func (t Traces) logLinks() []string {
 	links, _ := filepath.Glob(filepath.Join(t.Root, "var/log/containers/*"))
 	return slices.DeleteFunc(links, func(link string) bool {

@@ -39,7 +39,7 @@ func TestOnlyOwnTracesAreRemoved(t *testing.T) {
 	write("var/log/containers/another.log")
 	link("var/log/containers/ours.log", "/state/pod-logs/ours.log")
 	link("var/log/containers/theirs.log", "/state2/pod-logs/theirs.log")
-	// A later run must not take what the first one made for something that was there before.
+	// A later run must not record as preexisting what the first one created.
 	if err := traces.Record(record); err != nil {
 		t.Fatal(err)
 	}

@@ -1,8 +1,8 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package network sets up what the pods of the local cluster reach each other
-// and this machine through, and takes it away again.
+// Package network creates and removes the network between the pods of the local cluster and this
+// machine.
 package network
 
 import (
@@ -17,11 +17,12 @@ import (
 	"opendilab.org/di-orchestrator/hack/cluster/internal/settings"
 )
 
-// owner is written on the bridge, so that its owner is known even if all else is lost.
+// owner returns the alias of the bridge, which identifies its owner even if all other state is
+// lost.
 func owner(s settings.Settings) string { return "di-orchestrator-cluster " + s.StateDir }
 
-// CheckFree returns why the networks of the cluster cannot be used: another program's
-// device has the name of the bridge, or a route leads elsewhere.
+// CheckFree returns an error if the networks of the cluster cannot be used: another program's
+// device has the name of the bridge, or a conflicting route exists.
 func CheckFree(s settings.Settings) error {
 	mine := map[int]bool{}
 	for _, node := range s.Nodes() {
@@ -54,8 +55,7 @@ func CheckFree(s settings.Settings) error {
 	return nil
 }
 
-// prefixOf turns the destination of a route into a prefix; the default route
-// has none.
+// prefixOf converts the destination of a route to a prefix. The default route has none.
 func prefixOf(dst *net.IPNet) (netip.Prefix, bool) {
 	if dst == nil {
 		return netip.Prefix{}, false
@@ -65,8 +65,8 @@ func prefixOf(dst *net.IPNet) (netip.Prefix, bool) {
 	return netip.PrefixFrom(addr, ones), ok && ones > 0
 }
 
-// EnsureBridge creates a node's bridge with its address, and sets up what is
-// missing of an existing one. The first node's is also the way to Services.
+// EnsureBridge creates a node's bridge with its address, or completes the setup of an existing one.
+// The first node's bridge is also the route to Services.
 func EnsureBridge(s settings.Settings, node settings.Node) error {
 	bridge, err := findBridge(s, node)
 	if err != nil {
@@ -87,8 +87,8 @@ func EnsureBridge(s settings.Settings, node settings.Node) error {
 	if !node.IsFirst() {
 		return nil
 	}
-	// With the route, this machine reaches Services even without a default
-	// route, and does so from the address of the bridge.
+	// With the route, this machine reaches Services even without a default route, from the address
+	// of the bridge.
 	route := &netlink.Route{LinkIndex: bridge.Attrs().Index, Dst: ipNet(s.ServiceCIDR), Src: s.Gateway().AsSlice(), Scope: unix.RT_SCOPE_LINK}
 	if err := netlink.RouteReplace(route); err != nil {
 		return fmt.Errorf("route to Services: %w", err)
@@ -112,7 +112,7 @@ func createBridge(s settings.Settings, node settings.Node) (netlink.Link, error)
 	return bridge, nil
 }
 
-// Unplug takes a node off the network without notice, as pulling its cable does.
+// Unplug disconnects a node from the network without notice, like pulling its cable.
 func Unplug(s settings.Settings, node settings.Node) error {
 	bridge, err := findBridge(s, node)
 	if err != nil || bridge == nil {
@@ -128,7 +128,7 @@ func ipNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
-// findBridge returns the bridge of a node, or nil if there is none.
+// findBridge returns the bridge of a node, or nil if it does not exist.
 func findBridge(s settings.Settings, node settings.Node) (netlink.Link, error) {
 	link, err := netlink.LinkByName(node.Bridge())
 	if notFound := (netlink.LinkNotFoundError{}); errors.As(err, &notFound) {
@@ -140,8 +140,8 @@ func findBridge(s settings.Settings, node settings.Node) (netlink.Link, error) {
 	if alias := link.Attrs().Alias; alias != owner(s) && alias != "" {
 		return nil, fmt.Errorf("device %s belongs to %q: set %s to another name", node.Bridge(), alias, settings.EnvBridge)
 	}
-	// A bridge without addresses and owner is what a crash between creating and
-	// naming it leaves; anything else without an owner is not ours.
+	// A bridge without addresses and owner results from a crash between its creation and naming.
+	// Any other bridge without an owner is foreign.
 	if link.Attrs().Alias == "" {
 		addresses, err := netlink.AddrList(link, netlink.FAMILY_V4)
 		if err != nil || len(addresses) > 0 || link.Type() != "bridge" {
@@ -154,8 +154,8 @@ func findBridge(s settings.Settings, node settings.Node) (netlink.Link, error) {
 	return link, nil
 }
 
-// RemoveBridge deletes the bridge of a node and all devices still plugged into
-// it. Its addresses and routes go with it.
+// RemoveBridge deletes the bridge of a node and all devices still attached to it. The kernel also
+// removes its addresses and routes.
 func RemoveBridge(s settings.Settings, node settings.Node) error {
 	bridge, err := findBridge(s, node)
 	if err != nil || bridge == nil {
@@ -169,7 +169,7 @@ func RemoveBridge(s settings.Settings, node settings.Node) error {
 		if link.Attrs().MasterIndex != bridge.Attrs().Index {
 			continue
 		}
-		// A device whose other end vanishes with its pod may be gone meanwhile.
+		// A device may already be gone because its other end vanished with its pod.
 		if err := netlink.LinkDel(link); err != nil && !errors.Is(err, unix.ENODEV) {
 			return fmt.Errorf("delete device %s: %w", link.Attrs().Name, err)
 		}

@@ -16,10 +16,10 @@ import (
 	"opendilab.org/di-orchestrator/hack/cluster/internal/settings"
 )
 
-// proxyTable is the name kube-proxy gives its tables.
+// proxyTable is the name of kube-proxy's tables.
 const proxyTable = "kube-proxy"
 
-// HasProxyTable reports whether a kube-proxy works on this machine.
+// HasProxyTable reports whether a kube-proxy runs on this machine.
 func HasProxyTable() (bool, error) {
 	tables, err := new(nftables.Conn).ListTables()
 	if err != nil {
@@ -28,9 +28,9 @@ func HasProxyTable() (bool, error) {
 	return slices.ContainsFunc(tables, func(t *nftables.Table) bool { return t.Name == proxyTable }), nil
 }
 
-// EnsureMasquerade lets pods reach what this machine reaches: whatever leaves
-// the pod network gets the address of this machine. The table is one of its
-// own, so that taking it away takes away nothing else.
+// EnsureMasquerade gives pods access to everything that this machine can reach: packets that leave
+// the pod network get the address of this machine. It uses a separate table, so that its removal
+// affects nothing else.
 func EnsureMasquerade(s settings.Settings) error {
 	if err := RemoveTables(settings.NFTable); err != nil {
 		return err
@@ -66,10 +66,10 @@ func matchNetwork(offset uint32, cidr netip.Prefix, op expr.CmpOp) []expr.Any {
 	}
 }
 
-// RemoveProxyTables removes what kube-proxy leaves behind.
+// RemoveProxyTables removes the tables that kube-proxy leaves behind.
 func RemoveProxyTables() error { return RemoveTables(proxyTable) }
 
-// RemoveTables removes the tables with a name; there may be none.
+// RemoveTables removes the tables with a name, if there are any.
 func RemoveTables(name string) error {
 	conn := new(nftables.Conn)
 	tables, err := conn.ListTables()

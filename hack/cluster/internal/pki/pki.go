@@ -1,8 +1,8 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pki makes the certificates and keys of the local cluster. They are
-// made all at once, so that an incomplete set never stays.
+// Package pki creates the certificates and keys of the local cluster. It creates all of them at
+// once, so that no incomplete set remains.
 package pki
 
 import (
@@ -23,7 +23,7 @@ import (
 	"time"
 )
 
-// Names of the certificates; files are NAME.crt and NAME.key.
+// These are the names of the certificates. The files are NAME.crt and NAME.key.
 const (
 	CA                = "ca"
 	FrontProxyCA      = "front-proxy-ca"
@@ -42,7 +42,7 @@ const (
 	ServiceAccount    = "service-account"
 )
 
-// Validity of all certificates. A set about to expire is recreated.
+// All certificates have the same validity. A set that is about to expire is recreated.
 const (
 	validity    = 365 * 24 * time.Hour
 	renewBefore = 30 * 24 * time.Hour
@@ -52,9 +52,9 @@ const (
 type Request struct {
 	// Name is one of the names above.
 	Name string
-	// CommonName is the user a client is.
+	// CommonName is the user name of a client.
 	CommonName string
-	// Groups are the groups the user is in.
+	// Groups are the groups of the user.
 	Groups []string
 	// Hosts are the DNS names and addresses of a server.
 	Hosts []string
@@ -62,8 +62,8 @@ type Request struct {
 	Issuer string
 }
 
-// Ensure makes the certificates in a directory if they are not there yet or
-// are about to expire, and reports whether it did.
+// Ensure creates the certificates in a directory if they do not exist or are about to expire, and
+// reports whether it did.
 func Ensure(dir string, requests []Request, now time.Time) (bool, error) {
 	if !slices.ContainsFunc(requests, func(request Request) bool { return !fresh(dir, request, now) }) {
 		return false, nil
@@ -81,7 +81,7 @@ func Ensure(dir string, requests []Request, now time.Time) (bool, error) {
 	return true, nil
 }
 
-// fresh reports whether a certificate is there, valid for a while and for what is requested.
+// fresh reports whether a certificate exists, remains valid for a while and matches the request.
 func fresh(dir string, request Request, now time.Time) bool {
 	pair, err := tls.LoadX509KeyPair(filepath.Join(dir, request.Name+".crt"), filepath.Join(dir, request.Name+".key"))
 	if err != nil {
@@ -128,8 +128,8 @@ func writeAll(dir string, requests []Request, now time.Time) error {
 	return writeServiceAccountKey(dir)
 }
 
-// sign makes a key and a certificate for it, signed by the issuer or else by itself, and
-// writes both.
+// sign creates a key and a certificate signed by the issuer, or self-signed without one, and writes
+// both.
 func sign(dir, name string, template *x509.Certificate, issuer *authority, now time.Time) (*authority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -171,8 +171,7 @@ func writeKey(dir, name string, key *ecdsa.PrivateKey) error {
 	return writePEM(filepath.Join(dir, name+".key"), "EC PRIVATE KEY", der)
 }
 
-// writeServiceAccountKey writes the key pair that tokens of service accounts
-// are signed and checked with.
+// writeServiceAccountKey writes the key pair that signs and verifies tokens of service accounts.
 func writeServiceAccountKey(dir string) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

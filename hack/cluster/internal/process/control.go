@@ -16,14 +16,14 @@ import (
 	"time"
 )
 
-// poll is how often a condition is checked that the kernel does not announce.
+// poll is the polling interval for conditions that the kernel does not announce.
 const poll = 50 * time.Millisecond
 
-// endLimit is how long the kernel may take on a busy machine to end what is killed,
-// and to show what was started.
+// endLimit is the timeout, on a busy machine, for the kernel to end killed processes and to show
+// started ones.
 const endLimit = time.Minute
 
-// quotedLog is how much of a daemon's log an error quotes.
+// quotedLog is the maximum size of a daemon's log in an error.
 const quotedLog = 3000
 
 // Control starts and ends the daemons of one cluster.
@@ -31,14 +31,14 @@ type Control struct {
 	stateDir string
 }
 
-// NewControl returns the control for a state directory. Daemons run in that
-// directory and log to its folder logs.
+// NewControl returns the control for a state directory. Daemons run in that directory and log to
+// its folder logs.
 func NewControl(stateDir string) Control {
 	return Control{stateDir: stateDir}
 }
 
-// Ensure makes a daemon run with exactly the arguments of its specification, and reports
-// whether it ran with others.
+// Ensure makes a daemon run with exactly the arguments of its specification, and reports whether it
+// restarted one with different arguments.
 func (c Control) Ensure(ctx context.Context, spec Spec) (restarted bool, err error) {
 	running, err := Find(c.stateDir)
 	if err != nil {
@@ -57,8 +57,8 @@ func (c Control) Ensure(ctx context.Context, spec Spec) (restarted bool, err err
 	return len(old) > 0, c.start(ctx, spec)
 }
 
-// awaitPredecessor waits for a daemon that is being killed: it loses its marks before it
-// releases its addresses and files.
+// awaitPredecessor waits for a daemon that is being killed. It loses its marks before it releases
+// its addresses and files.
 func (c Control) awaitPredecessor(ctx context.Context, spec Spec) error {
 	content, err := os.ReadFile(c.pidFile(spec.Name))
 	if errors.Is(err, os.ErrNotExist) {
@@ -77,16 +77,15 @@ func (c Control) awaitPredecessor(ctx context.Context, spec Spec) error {
 	return nil
 }
 
-// dying reports whether a process has lost its memory, and with it its
-// environment, but still exists. Threads of the kernel look the same, but
-// their numbers are in no pid file.
+// dying reports whether a process has lost its memory, and thereby its environment, but still
+// exists. Kernel threads look the same, but their numbers are in no pid file.
 func dying(pid int) bool {
 	environ, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "environ"))
 	return err == nil && len(environ) == 0 && alive(pid)
 }
 
-// start runs a daemon in a session of its own, so that neither the end of
-// this process nor that of its terminal ends it.
+// start runs a daemon in a new session, so that it survives the end of this process and of its
+// terminal.
 func (c Control) start(ctx context.Context, spec Spec) error {
 	if err := keepDescriptors(); err != nil {
 		return err
@@ -112,7 +111,7 @@ func (c Control) start(ctx context.Context, spec Spec) error {
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start %s: %w", spec.Name, err)
 	}
-	// The number is for readers and their tools; this program finds processes by their marks.
+	// The number is for people and their tools. This program finds processes by their marks.
 	if err := os.WriteFile(c.pidFile(spec.Name), fmt.Appendln(nil, cmd.Process.Pid), 0o644); err != nil {
 		return fmt.Errorf("write pid file of %s: %w", spec.Name, err)
 	}
@@ -125,8 +124,8 @@ func (c Control) start(ctx context.Context, spec Spec) error {
 	return nil
 }
 
-// keepDescriptors keeps daemons from inheriting the descriptors that this program has
-// inherited: a daemon outlives the caller, and would keep the lock of a flock around the call.
+// keepDescriptors prevents daemons from inheriting the descriptors that this program has inherited.
+// A daemon outlives the caller, and would keep the lock of a flock around the call.
 func keepDescriptors() error {
 	entries, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
@@ -144,8 +143,8 @@ func keepDescriptors() error {
 	return nil
 }
 
-// awaitMarks waits until the marks of a new process can be read: for a moment
-// after its start the kernel shows an empty environment.
+// awaitMarks waits until the marks of a new process can be read. For a moment after its start the
+// kernel shows an empty environment.
 func (c Control) awaitMarks(ctx context.Context, pid int) error {
 	ctx, cancel := context.WithTimeout(ctx, endLimit)
 	defer cancel()
@@ -159,13 +158,13 @@ func (c Control) pidFile(name string) string {
 	return filepath.Join(c.stateDir, "pids", name+".pid")
 }
 
-// LogFile is where a daemon logs to.
+// LogFile returns the path of a daemon's log.
 func (c Control) LogFile(name string) string {
 	return filepath.Join(c.stateDir, "logs", name+".log")
 }
 
-// Await waits until ready returns no error. It fails as soon as the daemon dies, and then
-// quotes the end of its log.
+// Await waits until ready returns no error. It fails when the daemon dies, and then quotes the end
+// of its log.
 func (c Control) Await(ctx context.Context, spec Spec, limit time.Duration, ready func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -197,14 +196,14 @@ func (c Control) logTail(name string) string {
 	return string(content[max(len(content)-quotedLog, 0):])
 }
 
-// retryable is an error that means not yet.
+// retryable is an error that means "not yet".
 type retryable struct{ error }
 
-// Retryable marks an error as one that means not yet.
+// Retryable marks an error as one that means "not yet".
 func Retryable(err error) error { return retryable{err} }
 
-// Until polls a condition until it is true, fails for good or the context ends;
-// then the last reason is part of the error.
+// Until polls a condition until it is true, fails permanently or the context ends. In the last case
+// the error includes the last reason.
 func Until(ctx context.Context, condition func(context.Context) (bool, error)) error {
 	ticker := time.NewTicker(poll)
 	defer ticker.Stop()
@@ -228,8 +227,8 @@ func Until(ctx context.Context, condition func(context.Context) (bool, error)) e
 	}
 }
 
-// End asks processes to end and kills those which do not within the grace
-// period. No grace kills at once.
+// End terminates processes and kills those that do not exit within the grace period. A grace period
+// of 0 kills immediately.
 func End(ctx context.Context, processes []Process, grace time.Duration) error {
 	if grace > 0 {
 		signal(processes, syscall.SIGTERM)
@@ -246,7 +245,7 @@ func End(ctx context.Context, processes []Process, grace time.Duration) error {
 
 func signal(processes []Process, sig syscall.Signal) {
 	for _, p := range processes {
-		// A process that is gone already is as it should be; awaitEnd sees any other failure.
+		// A process may already have exited. awaitEnd detects any other failure.
 		_ = syscall.Kill(p.PID, sig)
 	}
 }

@@ -13,19 +13,19 @@ import (
 
 // Spec is a daemon that should run.
 type Spec struct {
-	// Name is what the log and the pid file are called.
+	// Name is the name of the log and the pid file.
 	Name string
 	// Program is the path of the executable.
 	Program string
 	Args    []string
 	// Env is added to an otherwise empty environment.
 	Env []string
-	// Inputs are the contents of files it reads at start, so that a change of
-	// one restarts it.
+	// Inputs are the contents of files that the daemon reads at start, so that a change of one
+	// restarts it.
 	Inputs []string
 }
 
-// Fingerprint is the same exactly if the daemon would run the same way.
+// Fingerprint returns equal strings exactly for daemons that would run in the same way.
 func (s Spec) Fingerprint() string {
 	h := sha256.New()
 	for _, parts := range [][]string{{s.Name, s.Program}, s.Args, s.Env, s.Inputs} {
@@ -35,13 +35,14 @@ func (s Spec) Fingerprint() string {
 	return hex.EncodeToString(h.Sum(nil))[:16]
 }
 
-// Decide reports whether a daemon runs as it should, and returns its running processes.
+// Decide reports whether a daemon runs according to its specification, and returns its running
+// processes.
 func Decide(spec Spec, running []Process) (keep bool, mine []Process) {
 	mine = Of(spec, running)
 	return len(mine) == 1 && mine[0].Fingerprint == spec.Fingerprint(), mine
 }
 
-// Of are the processes which are the daemon itself, not one of its children.
+// Of returns the processes that are the daemon itself, not its children.
 func Of(spec Spec, running []Process) []Process {
 	return slices.DeleteFunc(slices.Clone(running), func(p Process) bool {
 		return p.Name != spec.Name || p.Program != filepath.Base(spec.Program)

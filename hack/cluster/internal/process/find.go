@@ -1,9 +1,9 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package process starts, finds and ends the background processes of the local
-// cluster. Processes have marks in their environment. By these they are found after a
-// crash at any point, and no other process is mistaken for one, as with pid files.
+// Package process starts, finds and ends the background processes of the local cluster. Processes
+// have marks in their environment. The marks identify them after a crash at any point. Unlike pid
+// files, they never match another process.
 package process
 
 import (
@@ -15,7 +15,7 @@ import (
 	"strings"
 )
 
-// The marks. Children inherit them; the program distinguishes a daemon from its helpers.
+// These are the marks. Children inherit them. The program distinguishes a daemon from its helpers.
 const (
 	markCluster     = "DI_CLUSTER_DAEMON_OF="
 	markName        = "DI_CLUSTER_DAEMON_NAME="
@@ -25,9 +25,9 @@ const (
 // Process is a running process of a cluster.
 type Process struct {
 	PID int
-	// Name is the daemon it is, or the daemon that started it.
+	// Name is the name of the daemon, or of the daemon that started the process.
 	Name string
-	// Fingerprint is what it was started with.
+	// Fingerprint is the fingerprint of the daemon's specification at its start.
 	Fingerprint string
 	// Program is the base name of its executable.
 	Program string
@@ -53,8 +53,8 @@ func Find(stateDir string) ([]Process, error) {
 	return found, nil
 }
 
-// inspect reads the marks of a process. One that ends meanwhile, or cannot be read, is not
-// one of the cluster.
+// inspect reads the marks of a process. A process that exits meanwhile, or cannot be read, does not
+// belong to the cluster.
 func inspect(pid int, stateDir string) (Process, bool) {
 	proc := filepath.Join("/proc", strconv.Itoa(pid))
 	environ, err := os.ReadFile(filepath.Join(proc, "environ"))
@@ -85,8 +85,8 @@ func parseMarks(environ []byte, stateDir string) (p Process, ours bool) {
 	return p, ours
 }
 
-// alive reports whether a process exists and has not ended: one that ended but
-// was not collected by its parent yet still has a number.
+// alive reports whether a process exists and has not exited. A process that its parent has not
+// collected still has a number.
 func alive(pid int) bool {
 	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
 	if err != nil {
@@ -96,8 +96,8 @@ func alive(pid int) bool {
 	return state != 'Z' && state != 'X' && state != 0
 }
 
-// stateOf reads the state letter, which follows the program's name in
-// parentheses; the name itself may hold parentheses.
+// stateOf returns the state letter, which follows the program's name in parentheses. The name
+// itself may contain parentheses.
 func stateOf(stat []byte) byte {
 	end := bytes.LastIndexByte(stat, ')')
 	if end < 0 || end+2 >= len(stat) {

@@ -122,7 +122,7 @@ func TestADaemonInheritsNothingOfTheCallers(t *testing.T) {
 		t.Fatal(err)
 	}
 	file := filepath.Join(t.TempDir(), "lock")
-	// As a shell opens it: without the flag that os.Open sets.
+	// A shell opens files like this: without the flag that os.Open sets.
 	descriptor, err := syscall.Open(file, syscall.O_CREAT|syscall.O_RDWR, 0o600)
 	if err != nil {
 		t.Fatal(err)

@@ -53,7 +53,7 @@ func TestStepsRunInOrderAndStopAtTheFirstError(t *testing.T) {
 	if got := strings.Join(ran, " "); got != "one three" {
 		t.Errorf("ran %q, want one and three", got)
 	}
-	// What is there is not in the estimate, what follows is.
+	// The estimate excludes completed steps and includes the following ones.
 	for _, want := range []string{"steps: 4, about 4h0m0s left", "[1/4] one: done", "[2/4] two: is there"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("report %q lacks %q", out.String(), want)

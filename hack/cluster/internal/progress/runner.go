@@ -11,17 +11,19 @@ import (
 	"time"
 )
 
-// Step is one thing to do.
+// Step is one step of a command.
 type Step struct {
-	// Name is what happens, such as "build etcd v3.6.16".
+	// Name describes the step, such as "build etcd v3.6.16".
 	Name string
-	// Expected is how long it takes on a machine with 2 cores; nothing if it is done already.
+	// Expected is the duration on a machine with 2 cores; 0 if the step is already done.
 	Expected time.Duration
-	// Skip leaves the step out, because it is done already.
+	// Skip skips the step because it is already done.
 	Skip bool
-	// Share returns which share of a running step is done; nil estimates it by the time.
+	// Share returns the completed share of a running step. If nil, the share is estimated from the
+	// time.
 	Share func() float64
-	// Run does it. It must be repeatable: an earlier run may have been interrupted anywhere.
+	// Run runs the step. It must be repeatable because an earlier run may have been interrupted at
+	// any point.
 	Run func(context.Context) error
 }
 
@@ -29,18 +31,18 @@ type Step struct {
 type Runner struct {
 	out   io.Writer
 	every time.Duration
-	// began is when the first step began; total, done and elapsed are as of Left.
+	// began is the start of the first step. total, done and elapsed are the arguments of Left.
 	began                time.Time
 	total, done, elapsed time.Duration
 }
 
-// NewRunner returns a runner that reports on a long step every so often.
+// NewRunner returns a runner that reports on a long step at an interval.
 func NewRunner(out io.Writer, every time.Duration) *Runner {
 	return &Runner{out: out, every: every}
 }
 
-// Run runs the steps in order and stops at the first error. The estimate includes the
-// time of what the caller does afterwards.
+// Run runs the steps in order and stops at the first error. The estimate includes the duration of
+// the caller's later work.
 func (r *Runner) Run(ctx context.Context, steps []Step, afterwards time.Duration) error {
 	r.began, r.total, r.done, r.elapsed = time.Now(), afterwards, 0, 0
 	for _, step := range steps {
@@ -89,7 +91,7 @@ func (r *Runner) runStep(ctx context.Context, step *Step, prefix string) error {
 	}
 }
 
-// left describes the time left, unless it is short.
+// left formats the remaining time, or returns "" if it is short.
 func (r *Runner) left() string {
 	left := Left(r.total, r.done, r.elapsed)
 	if left < time.Second {
@@ -98,5 +100,5 @@ func (r *Runner) left() string {
 	return fmt.Sprintf(", about %s left", Human(left))
 }
 
-// printf reports on a best-effort basis: the steps run also if no one can read it.
+// printf prints and ignores errors, so that the steps also run without a reader.
 func (r *Runner) printf(format string, args ...any) { _, _ = fmt.Fprintf(r.out, format, args...) }

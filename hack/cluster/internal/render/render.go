@@ -1,8 +1,8 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package render fills in the templates of the configuration files of the cluster's
-// programs, and of the objects of a new cluster.
+// Package render renders the templates of the configuration files of the cluster's programs and of
+// the objects of a new cluster.
 package render
 
 import (
@@ -16,16 +16,16 @@ import (
 )
 
 const (
-	// GPU is the extended resource nodes advertise.
+	// GPU is the extended resource that nodes advertise.
 	GPU = "nvidia.com/gpu"
-	// DNSUser is the user CoreDNS watches Services as.
+	// DNSUser is the user as which CoreDNS watches Services.
 	DNSUser = "system:coredns"
 )
 
 //go:embed templates
 var templates embed.FS
 
-// fill fills in a template. The data are those of this package, so no template fails.
+// fill renders a template. The data are those of this package, so no template fails.
 func fill(name string, data any) string {
 	var text strings.Builder
 	if err := template.Must(template.ParseFS(templates, "templates/"+name)).Execute(&text, data); err != nil {
@@ -34,7 +34,7 @@ func fill(name string, data any) string {
 	return text.String()
 }
 
-// Runtime are the paths and choices containerd needs.
+// Runtime contains the paths and choices that containerd needs.
 type Runtime struct {
 	// Shim is the path of containerd-shim-runc-v2.
 	Shim string
@@ -42,14 +42,14 @@ type Runtime struct {
 	Runc string
 	// CNIBin is the folder with the network plugins.
 	CNIBin string
-	// PauseImage is the reference of the image that holds a pod's namespaces.
+	// PauseImage is the reference of the image that keeps a pod's namespaces open.
 	PauseImage string
-	// Snapshotter is overlayfs, or native where that does not work.
+	// Snapshotter is overlayfs, or native if overlayfs is not possible.
 	Snapshotter string
 }
 
-// Containerd renders the configuration of a node's containerd. Every path is below the
-// state directory; plugins that would make other folders are off.
+// Containerd renders the configuration of a node's containerd. All paths are below the state
+// directory. Plugins that would create other folders are disabled.
 func Containerd(n settings.Node, r Runtime) string {
 	return fill("containerd.toml", struct {
 		Runtime
@@ -58,7 +58,7 @@ func Containerd(n settings.Node, r Runtime) string {
 	}{r, n, CNIDir(n)})
 }
 
-// CNIDir is the folder containerd reads the pod network from.
+// CNIDir returns the folder from which containerd reads the pod network.
 func CNIDir(n settings.Node) string { return n.State("config", "cni") }
 
 // CNI renders the network of a node's pods: a bridge on this machine.
@@ -66,7 +66,7 @@ func CNI(n settings.Node) string {
 	return fill("cni.json", map[string]any{"Network": settings.Network, "Node": n})
 }
 
-// Credential is what a client authenticates with.
+// Credential identifies and authenticates a client.
 type Credential struct {
 	Server, CAFile, CertFile, KeyFile string
 }
@@ -78,14 +78,14 @@ func Kubeconfig(c Credential) string { return fill("kubeconfig.yaml", c) }
 type KubeletFiles struct {
 	// CA is the certificate authority of its callers.
 	CA string
-	// Cert and Key are those of its server.
+	// Cert and Key are those of the kubelet's server.
 	Cert, Key string
-	// ResolvConf lists the DNS servers of pods that do not ask the cluster's.
+	// ResolvConf lists the DNS servers of pods that do not use the cluster's.
 	ResolvConf string
 }
 
-// Kubelet renders the configuration of a node's kubelet. Pods ask the DNS server
-// at the given address.
+// Kubelet renders the configuration of a node's kubelet. Pods use the DNS server at the given
+// address.
 func Kubelet(n settings.Node, dns netip.Addr, files KubeletFiles) string {
 	return fill("kubelet.yaml", struct {
 		KubeletFiles
@@ -101,13 +101,13 @@ func Proxy(s settings.Settings, kubeconfig string) string {
 	return fill("kube-proxy.yaml", map[string]any{"Settings": s, "Kubeconfig": kubeconfig})
 }
 
-// Corefile renders the configuration of CoreDNS. It does not cache answers, because
-// pods must find the names of their peers as soon as they exist.
+// Corefile renders the configuration of CoreDNS. It does not cache answers because pods must find
+// the names of their peers immediately.
 func Corefile(s settings.Settings, kubeconfig string, upstream []netip.Addr) string {
 	return fill("Corefile", map[string]any{"Settings": s, "Domain": settings.Domain, "Kubeconfig": kubeconfig, "Upstream": upstream})
 }
 
-// ClusterObjects renders the objects a new cluster needs.
+// ClusterObjects renders the objects that a new cluster needs.
 func ClusterObjects() string { return fill("objects.yaml", map[string]any{"DNSUser": DNSUser}) }
 
 // GPUPatch renders the patch of a node's status that advertises GPUs.

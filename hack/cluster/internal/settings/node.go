@@ -9,21 +9,19 @@ import (
 	"strconv"
 )
 
-// nodeCount is how many nodes run containers. Two is the least with which a
-// node can be lost and its pods find another one. Below, the network of the pods
-// is cut into halves.
+// nodeCount is the number of nodes that run containers. Two is the minimum for a test in which the
+// pods of a lost node move to another. The code below splits the pod network into halves.
 const nodeCount = 2
 
-// Node is one of the nodes that run containers. All are on this machine, and
-// each has what two machines do not share: a kubelet, a container runtime, a
-// network for its pods, an address, and places for its files.
+// Node is one of the nodes that run containers. All are on this machine. Each has what real
+// machines do not share: a kubelet, a container runtime, a pod network, an address, and folders for
+// its files.
 type Node struct {
 	settings Settings
 	index    int
 }
 
-// Nodes are the nodes of the cluster. The first one has the addresses of the
-// control plane.
+// Nodes returns the nodes of the cluster. The first one has the addresses of the control plane.
 func (s Settings) Nodes() []Node {
 	nodes := make([]Node, nodeCount)
 	for i := range nodes {
@@ -32,7 +30,7 @@ func (s Settings) Nodes() []Node {
 	return nodes
 }
 
-// Node is the node with a name.
+// Node returns the node with a name.
 func (s Settings) Node(name string) (Node, bool) {
 	for _, node := range s.Nodes() {
 		if node.Name() == name {
@@ -42,23 +40,22 @@ func (s Settings) Node(name string) (Node, bool) {
 	return Node{}, false
 }
 
-// IsFirst reports whether this is the node that has the addresses of the control
-// plane.
+// IsFirst reports whether this node has the addresses of the control plane.
 func (n Node) IsFirst() bool { return n.index == 0 }
 
-// Name is the name of the node.
+// Name returns the name of the node.
 func (n Node) Name() string { return n.numbered("local") }
 
-// Daemon is the name of a daemon of which every node has one.
+// Daemon returns the name of a daemon that runs once per node.
 func (n Node) Daemon(name string) string { return n.numbered(name) }
 
-// Bridge is the name of the network device of its pods.
+// Bridge returns the name of the network device of the node's pods.
 func (n Node) Bridge() string { return n.numbered(n.settings.Bridge) }
 
-// Cgroup is the parent of the cgroups of its pods.
+// Cgroup returns the parent of the cgroups of the node's pods.
 func (n Node) Cgroup() string { return n.numbered("di-orchestrator-cluster") }
 
-// numbered is the name of something of the node: the first node's have no number.
+// numbered returns a name with the number of the node. The first node's names have no number.
 func (n Node) numbered(name string) string {
 	if n.IsFirst() {
 		return name
@@ -66,7 +63,7 @@ func (n Node) numbered(name string) string {
 	return fmt.Sprintf("%s-%d", name, n.index+1)
 }
 
-// PodCIDR is where its pods get their addresses from.
+// PodCIDR returns the address range of the node's pods.
 func (n Node) PodCIDR() netip.Prefix {
 	whole := n.settings.PodCIDR
 	base := whole.Addr().As4()
@@ -76,13 +73,13 @@ func (n Node) PodCIDR() netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4(base), whole.Bits()+1)
 }
 
-// Address is the address of its bridge, which is that of the node.
+// Address returns the address of the node and of its bridge.
 func (n Node) Address() netip.Addr { return n.PodCIDR().Addr().Next() }
 
-// On is host:port on its address.
+// On returns host:port with the node's address.
 func (n Node) On(port uint16) string { return netip.AddrPortFrom(n.Address(), port).String() }
 
-// State is a path of its own below the state directory.
+// State returns a path of the node below the state directory.
 func (n Node) State(elem ...string) string {
 	if n.IsFirst() {
 		return n.settings.State(elem...)
@@ -90,8 +87,8 @@ func (n Node) State(elem ...string) string {
 	return n.settings.State(append([]string{n.Name()}, elem...)...)
 }
 
-// ShimSockets is where the helpers of containerd listen. Its name is short, for
-// what is in it has names that fill a socket address.
+// ShimSockets returns the folder of the sockets of containerd's helpers. Its name is short because
+// the names of the sockets almost fill a socket address.
 func (n Node) ShimSockets() string {
 	if n.IsFirst() {
 		return n.settings.State("s")
@@ -99,5 +96,5 @@ func (n Node) ShimSockets() string {
 	return n.settings.State("s" + strconv.Itoa(n.index+1))
 }
 
-// ContainerdSocket is where its containerd listens.
+// ContainerdSocket returns the socket of the node's containerd.
 func (n Node) ContainerdSocket() string { return n.State("run", "containerd.sock") }

@@ -1,8 +1,8 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package settings holds what a user can choose about the local cluster and
-// derives addresses and paths from it. It touches nothing.
+// Package settings contains the user's choices for the local cluster and derives addresses and
+// paths from them. It has no side effects.
 package settings
 
 import (
@@ -16,7 +16,7 @@ import (
 	"strings"
 )
 
-// Environment variables that change the defaults.
+// These environment variables override the defaults.
 const (
 	EnvStateDir    = "DI_CLUSTER_STATE_DIR"
 	EnvCacheDir    = "DI_CLUSTER_CACHE_DIR"
@@ -25,7 +25,7 @@ const (
 	EnvBridge      = "DI_CLUSTER_BRIDGE"
 )
 
-// GPUs is how many nvidia.com/gpu each node advertises.
+// GPUs is the number of nvidia.com/gpu that each node advertises.
 const GPUs = 8
 
 const (
@@ -35,12 +35,12 @@ const (
 	APIPort = 6443
 	// EtcdPort is the loopback port of etcd for clients.
 	EtcdPort = 12379
-	// EtcdPeerPort is the loopback port of etcd for (nonexistent) peers.
+	// EtcdPeerPort is the loopback port of etcd for its (nonexistent) peers.
 	EtcdPeerPort = 12380
-	// LeaseSeconds is how long a kubelet's lease lasts; it renews it four times as often.
+	// LeaseSeconds is the duration of a kubelet's lease. The kubelet renews it four times as often.
 	LeaseSeconds = 16
-	// GraceSeconds is how long a node may be silent before it counts as lost: shorter
-	// than elsewhere, because tests wait for it.
+	// GraceSeconds is how long a node may be silent before it is lost. It is shorter than elsewhere
+	// because tests wait for it.
 	GraceSeconds = 16
 	// Network is the name of the pod network.
 	Network = "di-orchestrator-cluster"
@@ -48,34 +48,33 @@ const (
 	NFTable = "di-orchestrator-cluster"
 )
 
-// maxStateDir keeps unix sockets below the state directory within the 108
-// characters the kernel allows.
+// maxStateDir is the maximum length of the state directory. Unix sockets below it then fit in the
+// 108 characters that the kernel allows.
 const maxStateDir = 38
 
-// maxBridge leaves room for the number of a node in the 15 characters of a
-// device's name.
+// maxBridge reserves characters for the number of a node in the 15 characters of a device's name.
 const maxBridge = 13
 
-// Settings are all choices of a user.
+// Settings contains all choices of a user.
 type Settings struct {
-	// StateDir is everything of a running cluster. It goes when the cluster goes.
+	// StateDir contains everything of a running cluster. It is removed with the cluster.
 	StateDir string
-	// CacheDir is what was built and downloaded. It stays.
+	// CacheDir contains built and downloaded files. It remains.
 	CacheDir string
 	// SourceDir is the folder hack/cluster of the checkout.
 	SourceDir string
-	// Bridge is the name of the network device of the first node's pods, from
-	// which the others' names follow.
+	// Bridge is the name of the network device of the first node's pods. The names of the others
+	// derive from it.
 	Bridge string
-	// PodCIDR is where pods get their addresses from.
+	// PodCIDR is the address range of pods.
 	PodCIDR netip.Prefix
-	// ServiceCIDR is where Services get their addresses from.
+	// ServiceCIDR is the address range of Services.
 	ServiceCIDR netip.Prefix
 }
 
-// FromEnvironment reads and validates the settings. The default networks are ones that
-// neither other Kubernetes distributions nor Docker use. The pins are looked for in the
-// given folder, the root of the checkout or hack/cluster.
+// FromEnvironment reads and validates the settings. Neither other Kubernetes distributions nor
+// Docker use the default networks. It reads the pins from the given folder, the root of the
+// checkout or hack/cluster.
 func FromEnvironment(getenv func(string) string, folder string) (Settings, error) {
 	get := func(name, fallback string) string { return cmp.Or(getenv(name), fallback) }
 	var cache string
@@ -98,7 +97,7 @@ func FromEnvironment(getenv func(string) string, folder string) (Settings, error
 	return s, s.Validate()
 }
 
-// Validate names every setting that cannot work.
+// Validate returns an error that lists every invalid setting.
 func (s Settings) Validate() error {
 	return errors.Join(
 		validateDir("state directory", s.StateDir, maxStateDir), validateDir("cache directory", s.CacheDir, 4096),
@@ -136,33 +135,33 @@ func validateApart(pods, services netip.Prefix) error {
 	return nil
 }
 
-// Gateway is the address of the first node's bridge: of that node, the API
-// server and the DNS server.
+// Gateway returns the address of the first node's bridge, which is the address of that node, the
+// API server and the DNS server.
 func (s Settings) Gateway() netip.Addr { return s.PodCIDR.Addr().Next() }
 
-// APIService is the cluster address of the API server.
+// APIService returns the cluster address of the API server.
 func (s Settings) APIService() netip.Addr { return s.ServiceCIDR.Addr().Next() }
 
-// APIServer is the address of the API server for this machine and the pods.
+// APIServer returns the address of the API server for this machine and the pods.
 func (s Settings) APIServer() string { return fmt.Sprintf("https://%s:%d", s.Gateway(), APIPort) }
 
-// OnGateway is host:port on the first node's address.
+// OnGateway returns host:port with the first node's address.
 func (s Settings) OnGateway(port uint16) string {
 	return netip.AddrPortFrom(s.Gateway(), port).String()
 }
 
-// Etcd is the address of etcd.
+// Etcd returns the address of etcd.
 func (s Settings) Etcd() string { return fmt.Sprintf("https://127.0.0.1:%d", EtcdPort) }
 
-// State is a path below the state directory.
+// State returns a path below the state directory.
 func (s Settings) State(elem ...string) string {
 	return filepath.Join(append([]string{s.StateDir}, elem...)...)
 }
 
-// Kubeconfig is where the kubeconfig of the administrator is.
+// Kubeconfig returns the path of the administrator's kubeconfig.
 func (s Settings) Kubeconfig() string { return s.State("kubeconfig") }
 
-// Identity are the choices that cannot change while a cluster exists.
+// Identity returns the choices that cannot change while a cluster exists.
 func (s Settings) Identity() map[string]string {
 	return map[string]string{
 		"bridge": s.Bridge, "podCIDR": s.PodCIDR.String(), "serviceCIDR": s.ServiceCIDR.String(),

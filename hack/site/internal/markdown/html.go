@@ -10,19 +10,18 @@ import (
 	"golang.org/x/net/html"
 )
 
-// HTML is what a page of HTML refers to and what it can be referred to by.
+// HTML contains the references of an HTML page and the possible targets in it.
 type HTML struct {
 	Links []Link
-	// Loads are the addresses that a browser fetches to show the page.
+	// Loads are the addresses that a browser loads to display the page.
 	Loads []string
 	// Anchors are the ids.
 	Anchors map[string]bool
-	// Repeated are ids that stand more than once.
+	// Repeated are the ids that occur more than once.
 	Repeated []string
 }
 
-// ReadHTML reads a page or a part of one. HTML is read as browsers do, to which
-// nothing is malformed.
+// ReadHTML parses a page or a part of one. It parses as browsers do, which accept all input.
 func ReadHTML(source io.Reader) HTML {
 	found := HTML{Anchors: map[string]bool{}}
 	tokens := html.NewTokenizer(source)
@@ -33,7 +32,7 @@ func ReadHTML(source io.Reader) HTML {
 		case html.StartTagToken, html.SelfClosingTagToken:
 			found.addTag(tokens.Token())
 		default:
-			// Text, comments and ends refer to nothing.
+			// Text, comments and end tags contain no references.
 		}
 	}
 }

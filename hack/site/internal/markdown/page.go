@@ -1,7 +1,7 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package markdown reads pages as GitHub does, and renders them as HTML.
+// Package markdown parses pages as GitHub does and renders them as HTML.
 package markdown
 
 import (
@@ -17,17 +17,17 @@ import (
 	"github.com/yuin/goldmark/util"
 )
 
-// Page is a Markdown file that was read.
+// Page is a parsed Markdown file.
 type Page struct {
-	// Path is the file's, relative to the repository, with slashes.
+	// Path is the path of the file, relative to the repository, with slashes.
 	Path string
 	// Title is the text of the first heading of level 1.
 	Title string
-	// Headings are all headings in their order.
+	// Headings are all headings in order.
 	Headings []Heading
-	// Links are the links and images, those in HTML included.
+	// Links are the links and images, including those in HTML.
 	Links []Link
-	// Anchors are the ids that a link to the page may name.
+	// Anchors are the ids that a link to the page can use.
 	Anchors map[string]bool
 
 	source []byte
@@ -44,22 +44,22 @@ type Heading struct {
 
 // Link is a link or an image of a page.
 type Link struct {
-	// Destination is what the link says, not resolved.
+	// Destination is the unresolved destination of the link.
 	Destination string
-	// Line is where it stands, counted from 1; 0 where that is not known.
+	// Line is the line of the link, counted from 1; 0 if unknown.
 	Line int
 	// IsImage is set for images.
 	IsImage bool
 }
 
-// Section is a heading with the text up to the next one.
+// Section is a heading with the text up to the next heading.
 type Section struct {
 	Heading
 	// Body is the text without markup.
 	Body string
 }
 
-// Parse reads a page. Headings get the anchors that GitHub gives them.
+// Parse parses a page. Headings get the anchors that GitHub gives them.
 func Parse(path string, source []byte) *Page {
 	page := &Page{
 		Path:    path,
@@ -99,7 +99,7 @@ func newMarkdown() goldmark.Markdown {
 
 // each calls visit for each node, parents first.
 func (p *Page) each(visit func(node ast.Node)) {
-	// The walker only returns what visit does, and it returns no error.
+	// Walk only returns the errors of its function, which returns none.
 	_ = ast.Walk(p.root, func(node ast.Node, entering bool) (ast.WalkStatus, error) {
 		if entering {
 			visit(node)
@@ -204,7 +204,7 @@ func startOf(node ast.Node) (int, bool) {
 	return 0, false
 }
 
-// Sections returns the page's text by headings.
+// Sections returns the page's text by heading.
 func (p *Page) Sections() []Section {
 	var sections []Section
 	next := 0
@@ -235,7 +235,7 @@ type Item struct {
 	Text, Destination string
 }
 
-// Lists returns the lists of the page with the heading that each stands below.
+// Lists returns the lists of the page with their headings.
 func (p *Page) Lists() []List {
 	var lists []List
 	headings := p.Headings

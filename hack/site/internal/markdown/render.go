@@ -17,8 +17,8 @@ import (
 	"github.com/yuin/goldmark/util"
 )
 
-// Render returns the page as HTML, with each link's destination as rewrite
-// says. It is called once for a page.
+// Render returns the page as HTML, with the destination of each link replaced by the result of
+// rewrite. It must be called only once for a page.
 func (p *Page) Render(rewrite func(Link) (string, error)) (string, error) {
 	var failed error
 	redirect := func(destination []byte, isImage bool) []byte {
@@ -47,7 +47,7 @@ func (p *Page) Render(rewrite func(Link) (string, error)) (string, error) {
 	return b.String(), nil
 }
 
-// addPermalinks gives each heading but the title a link to itself.
+// addPermalinks adds to each heading except the title a link to itself.
 func (p *Page) addPermalinks() {
 	var headings []*ast.Heading
 	p.each(func(node ast.Node) {
@@ -67,7 +67,7 @@ func (p *Page) addPermalinks() {
 	}
 }
 
-// codeRenderer colours fenced code by its language.
+// codeRenderer highlights fenced code by its language.
 type codeRenderer struct{}
 
 // RegisterFuncs implements renderer.NodeRenderer.
@@ -99,7 +99,7 @@ func highlight(w io.Writer, language, code string) error {
 	return html.New(html.WithClasses(true)).Format(w, styles.Fallback, tokens)
 }
 
-// CodeStyles returns the CSS of coloured code, by day and by night.
+// CodeStyles returns the CSS of highlighted code for light and dark mode.
 func CodeStyles() (light, dark string, err error) {
 	var day, night bytes.Buffer
 	formatter := html.New(html.WithClasses(true))

@@ -9,11 +9,11 @@ import (
 	"unicode"
 )
 
-// slugs are the anchors that a page has given already.
+// slugs are the anchors that a page has already used.
 type slugs map[string]bool
 
-// next returns the anchor that GitHub gives to a heading: its letters and
-// digits in lower case, with hyphens for spaces, and a number where it is taken.
+// next returns the anchor that GitHub gives to a heading: its letters and digits in lower case,
+// with hyphens for spaces, and a number if the anchor is already used.
 func (s slugs) next(heading string) string {
 	base := slug(heading)
 	id := base

@@ -1,8 +1,7 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package repository reads the Markdown of the repository and finds links that
-// lead nowhere.
+// Package repository reads the Markdown of the repository and finds broken links.
 package repository
 
 import (
@@ -31,8 +30,7 @@ func (r *Repository) ReadFile(name string) ([]byte, error) {
 	return fs.ReadFile(r.files, name)
 }
 
-// Read reads all Markdown of a repository. Hidden folders, and those that hold
-// what was built, are left out.
+// Read reads all Markdown of a repository, except in hidden folders and folders of build output.
 func Read(files fs.FS) (*Repository, error) {
 	read := &Repository{Pages: map[string]*markdown.Page{}, files: files}
 	err := fs.WalkDir(files, ".", func(name string, entry fs.DirEntry, err error) error {
@@ -63,9 +61,9 @@ func isLeftOut(folder string) bool {
 		strings.HasPrefix(base, ".") && base != "." && base != ".github"
 }
 
-// Target is where a link leads to.
+// Target is the target of a link.
 type Target struct {
-	// External is set for what is not in the repository.
+	// External is set for targets outside the repository.
 	External bool
 	// Path is the file or folder in the repository.
 	Path string
@@ -75,8 +73,8 @@ type Target struct {
 	IsFolder bool
 }
 
-// Resolve returns where a link of a page leads to, or why it leads nowhere. Of
-// addresses elsewhere only the form is looked at.
+// Resolve returns the target of a page's link, or an error if the link is broken. It checks only
+// the syntax of external addresses.
 func (r *Repository) Resolve(page *markdown.Page, link markdown.Link) (Target, error) {
 	address, err := url.Parse(link.Destination)
 	if err != nil {
@@ -129,7 +127,7 @@ func checkExternal(address *url.URL) error {
 	return nil
 }
 
-// Check returns all links that lead nowhere, each with its place.
+// Check returns an error that lists all broken links with their positions.
 func (r *Repository) Check() error {
 	var broken []error
 	for _, name := range slices.Sorted(maps.Keys(r.Pages)) {

@@ -106,7 +106,7 @@ func TestEveryPageOfTheDocsHasATitleAndIsFoundFromTheIndex(t *testing.T) {
 	}
 }
 
-// reach follows the links of an index, and of the indices that it links to.
+// reach follows the links of an index and of the indices that it links to.
 func reach(t *testing.T, found *repository.Repository, index string, reached map[string]bool) {
 	t.Helper()
 	reached[index] = true

@@ -23,7 +23,7 @@ import (
 	"opendilab.org/di-orchestrator/hack/site/internal/repository"
 )
 
-// searchIndex is the script with what a search may find.
+// searchIndex is the script with the searchable text.
 const searchIndex = "search-index.js"
 
 //go:embed assets
@@ -31,15 +31,14 @@ var assets embed.FS
 
 // Builder builds a site.
 type Builder struct {
-	// Source is what the site is built from.
+	// Source is the repository from which the site is built.
 	Source *repository.Repository
-	// SourceURL is where the repository is shown; what is no page of the site is
-	// linked to there.
+	// SourceURL is the URL of the repository. Links to files that are not in the site lead there.
 	SourceURL string
 
 	menu []section
 	page *template.Template
-	// files are what the site consists of, by address.
+	// files are the files of the site, by address.
 	files map[string][]byte
 }
 
@@ -56,7 +55,7 @@ func (b *Builder) Build() (map[string][]byte, error) {
 	var hits []hit
 	for _, name := range b.pages() {
 		page := b.Source.Pages[name]
-		// The index repeats what the other pages say.
+		// The index repeats the text of the other pages.
 		if name != index {
 			hits = append(hits, hitsOf(page)...)
 		}
@@ -67,8 +66,7 @@ func (b *Builder) Build() (map[string][]byte, error) {
 	return b.files, errors.Join(b.addSearch(hits), b.addAssets())
 }
 
-// pages returns the pages of the site: the start, all docs, and what else the
-// menu lists.
+// pages returns the pages of the site: the start page, all docs, and the other pages in the menu.
 func (b *Builder) pages() []string {
 	pages := map[string]bool{start: b.Source.Pages[start] != nil}
 	for name := range b.Source.Pages {
@@ -101,7 +99,7 @@ func (b *Builder) addPage(page *markdown.Page) error {
 	return nil
 }
 
-// rewrite returns where a link leads to in the site. Pictures become a part of it.
+// rewrite returns the address of a link's target in the site. It adds linked pictures to the site.
 func (b *Builder) rewrite(page *markdown.Page, address string, link markdown.Link) (string, error) {
 	target, err := b.Source.Resolve(page, link)
 	switch {
@@ -133,7 +131,7 @@ func (b *Builder) isPage(name string) bool {
 	return slices.Contains(b.pages(), name)
 }
 
-// hit is what a search may find: a section of a page.
+// hit is a search result: a section of a page.
 type hit struct {
 	ID      string `json:"id"`
 	Address string `json:"address"`
@@ -146,7 +144,7 @@ func hitsOf(page *markdown.Page) []hit {
 	var hits []hit
 	for i, section := range page.Sections() {
 		address := addressOf(page.Path)
-		// The first section is the page itself; no two may have the same id.
+		// The first section is the page itself. No two hits may have the same id.
 		if i > 0 {
 			address += "#" + section.ID
 		}
@@ -158,8 +156,8 @@ func hitsOf(page *markdown.Page) []hit {
 	return hits
 }
 
-// addSearch writes the index as a script, as a page that was opened as a file
-// may load nothing else.
+// addSearch writes the index as a script because a page that was opened as a file can load nothing
+// else.
 func (b *Builder) addSearch(hits []hit) error {
 	list, err := json.Marshal(hits)
 	if err != nil {
@@ -184,8 +182,8 @@ func (b *Builder) addAssets() error {
 	return errors.Join(append(failed, err)...)
 }
 
-// Write puts files into a folder, which holds nothing else then. It refuses one
-// that holds something else than a site.
+// Write replaces the content of a folder by the files. It returns an error if the folder contains
+// anything other than a site.
 func Write(files map[string][]byte, folder string) error {
 	entries, err := os.ReadDir(folder)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -15,9 +15,8 @@ import (
 	"opendilab.org/di-orchestrator/hack/site/internal/markdown"
 )
 
-// Check returns what of a built site is broken: links to files or ids that it
-// has not, ids that stand twice on a page, and what a browser would have to
-// fetch from elsewhere.
+// Check returns an error that lists the faults of a built site: links to missing files or ids,
+// duplicate ids on a page, and resources that a browser would have to load from other hosts.
 func Check(files map[string][]byte) error {
 	pages := map[string]markdown.HTML{}
 	for name, content := range files {

@@ -12,8 +12,7 @@ import (
 	"opendilab.org/di-orchestrator/hack/site/internal/repository"
 )
 
-// start is the page that the site opens with, index the one whose sections and
-// links are the menu.
+// start is the start page of the site. index is the page whose sections and links form the menu.
 const (
 	start = "README.md"
 	index = "docs/README.md"
@@ -30,8 +29,8 @@ type section struct {
 	entries []entry
 }
 
-// menuOf reads the menu from the index: its headings of level 2, and the first
-// link of each item below them. Pages that are not there yet are left out.
+// menuOf reads the menu from the index: its headings of level 2, and the first link of each item
+// below them. It omits pages that do not exist yet.
 func menuOf(source *repository.Repository) ([]section, error) {
 	page, found := source.Pages[index]
 	if !found {
@@ -59,8 +58,8 @@ func menuOf(source *repository.Repository) ([]section, error) {
 	return menu, nil
 }
 
-// addressOf returns where the site has a page or picture of the repository,
-// relative to its root.
+// addressOf returns the address in the site of a page or picture of the repository, relative to the
+// site's root.
 func addressOf(name string) string {
 	switch name {
 	case start:
@@ -78,8 +77,8 @@ func addressOf(name string) string {
 	return strings.TrimSuffix(name, ".md") + ".html"
 }
 
-// rootOf returns the way from a page to the root of the site, so that the site
-// works in any folder and without a server.
+// rootOf returns the relative path from a page to the root of the site, so that the site works in
+// any folder and without a server.
 func rootOf(address string) string {
 	return strings.Repeat("../", strings.Count(address, "/"))
 }

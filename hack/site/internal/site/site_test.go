@@ -33,7 +33,7 @@ func build(t *testing.T, files map[string]string) (map[string][]byte, error) {
 	return (&site.Builder{Source: read, SourceURL: source}).Build()
 }
 
-// small is a repository of a few pages.
+// small returns a repository of a few pages.
 func small() map[string]string {
 	return map[string]string{
 		"README.md": "# Project\n[concepts](docs/concepts.md#the-parts) [code](main.go) [all](docs/) [folder](hack)\n",

@@ -10,9 +10,9 @@ import (
 	"opendilab.org/di-orchestrator/hack/site/internal/markdown"
 )
 
-// view is what the template of a page shows.
+// view is the data of the page template.
 type view struct {
-	// Root leads to the root of the site, Source to where the page is edited.
+	// Root is the path to the root of the site, Source the address for edits of the page.
 	Root, Source string
 	Title        string
 	Menu         []menuView
@@ -66,8 +66,8 @@ func (b *Builder) viewOf(page *markdown.Page, address string) view {
 	return shown
 }
 
-// isWithin reports whether a page is an entry of the menu, or belongs to the
-// folder below docs that the entry is the index of.
+// isWithin reports whether a page is an entry of the menu, or belongs to the folder below docs
+// whose index the entry is.
 func isWithin(page, entry string) bool {
 	folder, isIndex := strings.CutSuffix(entry, "README.md")
 	return page == entry || isIndex && strings.HasPrefix(folder, "docs/") && strings.HasPrefix(page, folder)

@@ -1,8 +1,8 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package diserver is the workload's client of di-server. It makes its calls as the
-// client that is deployed in the field does.
+// Package diserver is the workload's client of di-server. It makes its calls as the deployed client
+// does.
 package diserver
 
 import (
@@ -21,41 +21,40 @@ import (
 )
 
 const (
-	// TokenFile is where a pod finds its token.
+	// TokenFile is the path of a pod's token.
 	TokenFile = "/var/run/secrets/diengine.opendilab.org/token"
-	// maxReply bounds what is read of a reply.
+	// maxReply is the maximum size of a reply.
 	maxReply = 8 << 20
-	// retries is how often a call is retried after a connection error, for every
-	// method.
+	// retries is the number of retries after a connection error, for every method.
 	retries = 5
 )
 
-// Config says where di-server is and who calls it.
+// Config contains the address of di-server and the identity of the caller.
 type Config struct {
 	// URL is the address of di-server, with or without http://.
 	URL string
-	// APIVersion is the path under which the protocol is served.
+	// APIVersion is the path of the protocol.
 	APIVersion string
 	Namespace  string
 	// Name is the pod name of the caller.
 	Name string
-	// TokenFile holds the token that identifies the caller; without it or the file no
-	// token is sent. It is renewed, so each call reads it.
+	// TokenFile is the file with the token that authenticates the caller. Without it no token is
+	// sent. The token is renewed, so each call reads the file.
 	TokenFile string
-	// RetryWait is the pause before a retry.
+	// RetryWait is the backoff before a retry.
 	RetryWait time.Duration
-	// HTTP makes the calls; its timeout bounds each of them.
+	// HTTP makes the calls. Its timeout applies to each of them.
 	HTTP *http.Client
 }
 
-// Client speaks the v1 protocol.
+// Client implements the v1 protocol.
 type Client struct {
 	config Config
 	base   string
 	http   *http.Client
 }
 
-// StatusError is an answer of di-server that is an error.
+// StatusError is an error answer of di-server.
 type StatusError struct {
 	Method, Path, Message string
 	Status                int
@@ -66,8 +65,7 @@ func (e *StatusError) Error() string {
 	return fmt.Sprintf("di-server answered %s %s with status %d: %s", e.Method, e.Path, e.Status, e.Message)
 }
 
-// LaterError is an answer of di-server that asks to make the request later.
-// Deployed clients survive it.
+// LaterError is an answer of di-server that requests a later retry. Deployed clients survive it.
 type LaterError struct {
 	Method, Path, Message string
 }
@@ -77,7 +75,7 @@ func (e *LaterError) Error() string {
 	return fmt.Sprintf("di-server cannot do %s %s now: %s", e.Method, e.Path, e.Message)
 }
 
-// IsLater reports whether an error says that the same request may succeed later.
+// IsLater reports whether an error means that the same request may succeed later.
 func IsLater(err error) bool {
 	_, ok := errors.AsType[*LaterError](err)
 	return ok
@@ -96,7 +94,7 @@ func New(config Config) (*Client, error) {
 	}, nil
 }
 
-// baseURL accepts an address with and without scheme.
+// baseURL accepts an address with or without a scheme.
 func baseURL(address string) (string, error) {
 	if !strings.Contains(address, "://") {
 		address = "http://" + address
@@ -111,8 +109,8 @@ func baseURL(address string) (string, error) {
 	return strings.TrimRight(address, "/"), nil
 }
 
-// Resources are the replicas of one kind that are asked for. Empty quantities
-// keep what the job's template says.
+// Resources are the requested replicas of one kind. Empty quantities keep those of the job's
+// template.
 type Resources struct {
 	Replicas int    `json:"replicas"`
 	CPUs     string `json:"cpus,omitempty"`
@@ -141,7 +139,7 @@ func demandOf[T Resources | []string](c *Client, collectors, learners T) demand[
 	return demand[T]{Namespace: c.config.Namespace, Coordinator: c.config.Name, Collectors: collectors, Learners: learners}
 }
 
-// Failed names the pods of replicas that do not answer.
+// Failed lists the pods of replicas that do not answer.
 type Failed struct {
 	Collectors []string
 	Learners   []string
@@ -155,12 +153,12 @@ type envelope struct {
 	Data    json.RawMessage `json:"data"`
 }
 
-// Create asks for replicas.
+// Create requests replicas.
 func (c *Client) Create(ctx context.Context, collectors, learners Resources) (Replicas, error) {
 	return c.replicas(ctx, http.MethodPost, "/replicas", demandOf(c, collectors, learners))
 }
 
-// Delete gives replicas up.
+// Delete requests the removal of replicas.
 func (c *Client) Delete(ctx context.Context, collectors, learners int) (Replicas, error) {
 	return c.replicas(ctx, http.MethodDelete, "/replicas",
 		demandOf(c, Resources{Replicas: collectors}, Resources{Replicas: learners}))
@@ -176,7 +174,7 @@ func (c *Client) OfAggregator(ctx context.Context) (Replicas, error) {
 	return c.list(ctx, "aggregator")
 }
 
-// ReportFailed asks for new replicas in place of those that do not answer.
+// ReportFailed requests replacements of replicas that do not answer.
 func (c *Client) ReportFailed(ctx context.Context, f Failed) error {
 	_, err := c.call(ctx, http.MethodPost, "/replicas/failed",
 		demandOf(c, append([]string{}, f.Collectors...), append([]string{}, f.Learners...)))
@@ -201,7 +199,7 @@ func (c *Client) replicas(ctx context.Context, method, path string, body any) (R
 	return replicas, nil
 }
 
-// call makes a call, again after connection errors but never after an answer.
+// call makes a call. It retries after connection errors but never after an answer.
 func (c *Client) call(ctx context.Context, method, path string, body any) (json.RawMessage, error) {
 	encoded, err := json.Marshal(body)
 	if err != nil {
@@ -215,8 +213,8 @@ func (c *Client) call(ctx context.Context, method, path string, body any) (json.
 	return data, err
 }
 
-// Retry calls until a call succeeds, is answered with an error status, or has
-// failed once and then five times more, a pause apart.
+// Retry repeats a call until it succeeds, returns an error status, or its first attempt and five
+// retries have failed. It pauses between attempts.
 func Retry(ctx context.Context, pause time.Duration, call func() error) error {
 	for attempt := 0; ; attempt++ {
 		err := call()
@@ -238,7 +236,7 @@ func isAnswer(err error) bool {
 	return ok || IsLater(err)
 }
 
-// authorize adds the token, where there is one.
+// authorize adds the token, if there is one.
 func (c *Client) authorize(request *http.Request) error {
 	if c.config.TokenFile == "" {
 		return nil

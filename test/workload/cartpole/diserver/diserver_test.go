@@ -21,8 +21,8 @@ import (
 
 var errRefused = errors.New("connection refused")
 
-// transport answers calls with a status each, 0 being a connection error; the
-// last one stands for all that follow.
+// transport answers each call with a status; 0 is a connection error. The last status applies to
+// all further calls.
 type transport struct {
 	statuses []int
 	reply    string
