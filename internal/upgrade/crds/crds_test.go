@@ -236,7 +236,7 @@ func releases(t *testing.T, api client.Client) {
 		t.Fatal(err)
 	}
 	before := get(t, api)
-	if printed := install(t, api); !strings.Contains(printed, "left as v0.2.2 made it") || !strings.Contains(printed, "next: let the operator start") {
+	if printed := install(t, api); !strings.Contains(printed, "left as v0.2.2 made it") || !strings.Contains(printed, "next: start the webhooks and the operator") {
 		t.Errorf("got %q", printed)
 	}
 	after := get(t, api)
