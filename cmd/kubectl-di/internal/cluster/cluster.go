@@ -39,6 +39,10 @@ type Cluster struct {
 // New returns the cluster of a configuration. It makes no call: it registers the kinds that the
 // commands use, so that no discovery is needed.
 func New(config *rest.Config, namespace string) (*Cluster, error) {
+	config = rest.CopyConfig(config)
+	// The API server limits its clients itself. A client's own limit fails a call that would
+	// wait beyond a deadline before the deadline has passed.
+	config.QPS = -1
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
 		corev1.AddToScheme, appsv1.AddToScheme, autoscalingv1.AddToScheme, authenticationv1.AddToScheme,

@@ -127,9 +127,7 @@ func (c *Cluster) PodWarnings(ctx context.Context, namespace string) ([]corev1.E
 
 // Logs streams the log of a container.
 func (c *Cluster) Logs(ctx context.Context, pod string, options *corev1.PodLogOptions) (io.ReadCloser, error) {
-	config := c.Config()
-	config.QPS = -1 // A job has many pods, and the API server limits its clients itself.
-	api, err := corev1client.NewForConfig(config)
+	api, err := corev1client.NewForConfig(c.Config())
 	if err != nil {
 		return nil, fmt.Errorf("making a client: %w", err)
 	}
