@@ -30,18 +30,24 @@ type Set struct {
 
 type rankRange struct{ first, last int32 }
 
+// parseRange parses a rank or a range of ranks, such as 3 or 5-7.
+func parseRange(text string) (first, last int64, isRange bool) {
+	from, to, found := strings.Cut(text, "-")
+	if !found {
+		to = from
+	}
+	first, errFirst := strconv.ParseInt(from, 10, 32)
+	last, errLast := strconv.ParseInt(to, 10, 32)
+	return first, last, errFirst == nil && errLast == nil && first <= last
+}
+
 // Read parses the text that Format returns. Any other text contributes no rank, nor does a number
 // beyond all valid ranks.
 func Read(text string) Set {
 	var set Set
 	for part := range strings.SplitSeq(text, ",") {
-		first, last, isRange := strings.Cut(part, "-")
-		if !isRange {
-			last = first
-		}
-		from, errFrom := strconv.ParseInt(first, 10, 32)
-		to, errTo := strconv.ParseInt(last, 10, 32)
-		if errFrom == nil && errTo == nil && from <= to && from < limits.Replicas {
+		from, to, isRange := parseRange(part)
+		if isRange && from < limits.Replicas {
 			set.ranges = append(set.ranges, rankRange{int32(from), int32(min(to, limits.Replicas-1))})
 		}
 	}
@@ -120,13 +126,8 @@ func ReadRun(text string) []int32 {
 	}
 	var ranks []int32
 	for part := range strings.SplitSeq(text, ",") {
-		first, last, isRange := strings.Cut(part, "-")
-		if !isRange {
-			last = first
-		}
-		from, errFrom := strconv.ParseInt(first, 10, 32)
-		to, errTo := strconv.ParseInt(last, 10, 32)
-		if errFrom != nil || errTo != nil || from < 0 || to < from || to >= limits.Replicas ||
+		from, to, isRange := parseRange(part)
+		if !isRange || from < 0 || to >= limits.Replicas ||
 			int64(len(ranks))+to-from >= limits.Replicas {
 			return nil
 		}
