@@ -80,13 +80,13 @@ func programs(t *testing.T, config *rest.Config) []documented {
 	var server serverOptions
 	return []documented{
 		{"Operator", registered(t, &operator.processOptions, operator.addFlags, func(watching observers) (ctrl.Manager, error) {
-			return newOperatorManager(t.Context(), rest.CopyConfig(config), logr.Discard(), &operator, watching)
+			return operator.newManager(t.Context(), rest.CopyConfig(config), logr.Discard(), watching)
 		})},
 		{"Webhooks", registered(t, &hooks.processOptions, hooks.addFlags, func(watching observers) (ctrl.Manager, error) {
-			return newWebhookManager(t.Context(), rest.CopyConfig(config), logr.Discard(), &hooks, watching)
+			return hooks.newManager(t.Context(), rest.CopyConfig(config), logr.Discard(), watching)
 		})},
 		{"di-server", registered(t, &server.processOptions, server.addFlags, func(watching observers) (ctrl.Manager, error) {
-			return newServerManager(t.Context(), rest.CopyConfig(config), logr.Discard(), &server, watching)
+			return server.newManager(t.Context(), rest.CopyConfig(config), logr.Discard(), watching)
 		})},
 	}
 }

@@ -13,12 +13,10 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"go.opentelemetry.io/otel/trace"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/controllers"
@@ -141,75 +139,41 @@ func newOperatorCommand() *cobra.Command {
 		Short: "Run the operator: the controllers of jobs",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return runOperator(cmd.Context(), &options)
+			if err := options.validate(); err != nil {
+				return err
+			}
+			// Informers read through the conversion webhook.
+			return options.run(cmd.Context(), &program{
+				name: "di-orchestrator-operator", title: "the operator", await: awaitConversion, newManager: options.newManager,
+			})
 		},
 	}
 	options.addFlags(command.Flags())
 	return command
 }
 
-func runOperator(ctx context.Context, options *operatorOptions) error {
-	if err := options.validate(); err != nil {
-		return err
-	}
-	log, err := options.log.newLogger()
-	if err != nil {
-		return err
-	}
-	config, err := options.restConfig()
-	if err != nil {
-		return err
-	}
-	return options.tracing.traced(ctx, "di-orchestrator-operator", log, func(traces trace.TracerProvider) error {
-		return serveOperator(ctx, config, log, options, observers{metrics: metrics.Registry, traces: traces})
-	})
-}
-
-// serveOperator runs the operator until the context ends, or until it loses its Lease.
-func serveOperator(ctx context.Context, config *rest.Config, log logr.Logger, options *operatorOptions, watching observers) error {
-	// Informers read through the conversion webhook.
-	if err := awaitConversion(ctx, config, log); err != nil {
-		return err
-	}
-	mgr, err := newOperatorManager(ctx, config, log, options, watching)
-	if err != nil {
-		return err
-	}
-	log.Info("Starting the operator", "version", version)
-	if err := mgr.Start(ctx); err != nil {
-		return fmt.Errorf("running the operator: %w", err)
-	}
-	return nil
-}
-
-// newOperatorManager returns the manager of the operator. The context ends with the process.
-func newOperatorManager(ctx context.Context, config *rest.Config, log logr.Logger, options *operatorOptions, watching observers) (ctrl.Manager, error) {
+// newManager returns the manager of the operator. It ends when it loses its Lease. The context ends
+// with the process.
+func (o *operatorOptions) newManager(ctx context.Context, config *rest.Config, log logr.Logger, watching observers) (ctrl.Manager, error) {
 	if err := registerBuild(watching.metrics); err != nil {
 		return nil, err
 	}
 	watching.wrap(config)
-	options.complete()
+	o.complete()
 	scheme, err := newScheme()
 	if err != nil {
 		return nil, err
 	}
-	mgr, err := ctrl.NewManager(config, ctrl.Options{
-		Scheme:                  scheme,
-		Logger:                  log,
-		Cache:                   controllers.CacheOptions(),
-		Metrics:                 options.metricsServer(),
-		HealthProbeBindAddress:  options.probeAddress,
-		PprofBindAddress:        options.pprofAddress,
-		GracefulShutdownTimeout: ptr.To(stopTimeout),
-
-		LeaderElection:                options.leaderElect,
-		LeaderElectionID:              leaderElectionID,
-		LeaderElectionNamespace:       options.namespace,
-		LeaderElectionReleaseOnCancel: true,
-		LeaseDuration:                 ptr.To(leaseDuration),
-		RenewDeadline:                 ptr.To(renewDeadline),
-		RetryPeriod:                   ptr.To(retryPeriod),
-	})
+	settings := o.managerOptions(scheme, log)
+	settings.Cache = controllers.CacheOptions()
+	settings.LeaderElection = o.leaderElect
+	settings.LeaderElectionID = leaderElectionID
+	settings.LeaderElectionNamespace = o.namespace
+	settings.LeaderElectionReleaseOnCancel = true
+	settings.LeaseDuration = ptr.To(leaseDuration)
+	settings.RenewDeadline = ptr.To(renewDeadline)
+	settings.RetryPeriod = ptr.To(retryPeriod)
+	mgr, err := ctrl.NewManager(config, settings)
 	if err != nil {
 		return nil, fmt.Errorf("making the manager: %w", err)
 	}
@@ -217,11 +181,11 @@ func newOperatorManager(ctx context.Context, config *rest.Config, log logr.Logge
 	if err != nil {
 		return nil, err
 	}
-	o := &operator{options: options, mgr: mgr, observers: watching, recorder: recorder}
-	if err := o.add(ctx); err != nil {
+	made := &operator{options: o, mgr: mgr, observers: watching, recorder: recorder}
+	if err := made.add(ctx); err != nil {
 		return nil, err
 	}
-	return mgr, addProbes(mgr, o.ready)
+	return mgr, addProbes(mgr, made.ready)
 }
 
 // complete derives the settings that depend on several flags.

@@ -5,16 +5,21 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"os"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/spf13/pflag"
+	"go.opentelemetry.io/otel/trace"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
@@ -133,6 +138,56 @@ func (o *processOptions) restConfig() (*rest.Config, error) {
 	config.QPS = o.qps
 	config.Burst = o.burst
 	return config, nil
+}
+
+// program is one of the programs of this binary.
+type program struct {
+	// name is the name of its service in traces, and title names it in logs and errors.
+	name, title string
+	// await returns when the cluster is ready for the program; nil if it needs nothing of it.
+	await func(context.Context, *rest.Config, logr.Logger) error
+	// newManager returns its manager. The context ends with the process.
+	newManager func(context.Context, *rest.Config, logr.Logger, observers) (ctrl.Manager, error)
+}
+
+// run runs a program until the context ends.
+func (o *processOptions) run(ctx context.Context, p *program) error {
+	log, err := o.log.newLogger()
+	if err != nil {
+		return err
+	}
+	config, err := o.restConfig()
+	if err != nil {
+		return err
+	}
+	return o.tracing.traced(ctx, p.name, log, func(traces trace.TracerProvider) error {
+		if p.await != nil {
+			if err := p.await(ctx, config, log); err != nil {
+				return err
+			}
+		}
+		mgr, err := p.newManager(ctx, config, log, observers{metrics: metrics.Registry, traces: traces})
+		if err != nil {
+			return err
+		}
+		log.Info("Starting "+p.title, "version", version)
+		if err := mgr.Start(ctx); err != nil {
+			return fmt.Errorf("running %s: %w", p.title, err)
+		}
+		return nil
+	})
+}
+
+// managerOptions returns the options that the managers of all programs share.
+func (o *processOptions) managerOptions(scheme *runtime.Scheme, log logr.Logger) ctrl.Options {
+	return ctrl.Options{
+		Scheme:                  scheme,
+		Logger:                  log,
+		Metrics:                 o.metricsServer(),
+		HealthProbeBindAddress:  o.probeAddress,
+		PprofBindAddress:        o.pprofAddress,
+		GracefulShutdownTimeout: ptr.To(stopTimeout),
+	}
 }
 
 // metricsServer returns the options of the metrics server.

@@ -10,15 +10,12 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"go.opentelemetry.io/otel/trace"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
-	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"opendilab.org/di-orchestrator/internal/certs"
 	"opendilab.org/di-orchestrator/internal/names"
@@ -70,49 +67,20 @@ func newServerCommand() *cobra.Command {
 		Short: "Run di-server, the HTTP API that running jobs call",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return runServer(cmd.Context(), &options)
+			if err := options.tracing.validate(); err != nil {
+				return err
+			}
+			return options.run(cmd.Context(), &program{
+				name: "di-orchestrator-server", title: "di-server", await: awaitServed, newManager: options.newManager,
+			})
 		},
 	}
 	options.addFlags(command.Flags())
 	return command
 }
 
-func runServer(ctx context.Context, options *serverOptions) error {
-	if err := options.tracing.validate(); err != nil {
-		return err
-	}
-	log, err := options.log.newLogger()
-	if err != nil {
-		return err
-	}
-	config, err := options.restConfig()
-	if err != nil {
-		return err
-	}
-	return options.tracing.traced(ctx, "di-orchestrator-server", log, func(traces trace.TracerProvider) error {
-		return serve(ctx, config, log, options, observers{metrics: metrics.Registry, traces: traces})
-	})
-}
-
-// serve runs di-server until the context ends.
-func serve(ctx context.Context, config *rest.Config, log logr.Logger, options *serverOptions, watching observers) error {
-	if err := awaitServed(ctx, config, log); err != nil {
-		return err
-	}
-	mgr, err := newServerManager(ctx, config, log, options, watching)
-	if err != nil {
-		return err
-	}
-	log.Info("Starting di-server", "version", version)
-	if err := mgr.Start(ctx); err != nil {
-		return fmt.Errorf("running di-server: %w", err)
-	}
-	return nil
-}
-
-// newServerManager returns the manager of di-server, which reports to the observers.
-func newServerManager(ctx context.Context, config *rest.Config, log logr.Logger, options *serverOptions, watching observers,
-) (ctrl.Manager, error) {
+// newManager returns the manager of di-server, which reports to the observers.
+func (o *serverOptions) newManager(ctx context.Context, config *rest.Config, log logr.Logger, watching observers) (ctrl.Manager, error) {
 	if err := registerBuild(watching.metrics); err != nil {
 		return nil, err
 	}
@@ -123,15 +91,9 @@ func newServerManager(ctx context.Context, config *rest.Config, log logr.Logger,
 	if err != nil {
 		return nil, err
 	}
-	mgr, err := ctrl.NewManager(config, ctrl.Options{
-		Scheme:                  scheme,
-		Logger:                  log,
-		Cache:                   store.CacheOptions(),
-		Metrics:                 options.metricsServer(),
-		HealthProbeBindAddress:  options.probeAddress,
-		PprofBindAddress:        options.pprofAddress,
-		GracefulShutdownTimeout: ptr.To(stopTimeout),
-	})
+	settings := o.managerOptions(scheme, log)
+	settings.Cache = store.CacheOptions()
+	mgr, err := ctrl.NewManager(config, settings)
 	if err != nil {
 		return nil, fmt.Errorf("making the manager: %w", err)
 	}
@@ -140,7 +102,7 @@ func newServerManager(ctx context.Context, config *rest.Config, log logr.Logger,
 	}
 	issued := &certs.Issued{
 		API:    mgr.GetAPIReader(),
-		Secret: types.NamespacedName{Namespace: options.namespace, Name: serverCertificate},
+		Secret: types.NamespacedName{Namespace: o.namespace, Name: serverCertificate},
 		Clock:  clock.RealClock{},
 		Log:    log.WithName("certificate"),
 	}
@@ -153,17 +115,17 @@ func newServerManager(ctx context.Context, config *rest.Config, log logr.Logger,
 		APIReader:        mgr.GetAPIReader(),
 		Lookups:          lookups,
 		Cache:            mgr.GetCache(),
-		Identity:         auth.Mode(options.identity),
-		StrictAddresses:  options.strict,
-		Limits:           options.limits,
+		Identity:         auth.Mode(o.identity),
+		StrictAddresses:  o.strict,
+		Limits:           o.limits,
 		Watches:          watches,
 		Metrics:          watching.metrics,
 		Traces:           watching.traces,
 		Log:              log.WithName("server"),
-		GPUResource:      corev1.ResourceName(options.gpuResource),
-		AggregatorConfig: options.aggregatorConfig.NamespacedName,
-		Addresses:        options.addresses,
-		TLSAddress:       options.tlsAddress,
+		GPUResource:      corev1.ResourceName(o.gpuResource),
+		AggregatorConfig: o.aggregatorConfig.NamespacedName,
+		Addresses:        o.addresses,
+		TLSAddress:       o.tlsAddress,
 		GetCertificate:   issued.GetCertificate,
 		DrainDelay:       drainDelay,
 	})
@@ -173,7 +135,7 @@ func newServerManager(ctx context.Context, config *rest.Config, log logr.Logger,
 	if err := mgr.Add(api); err != nil {
 		return nil, fmt.Errorf("adding di-server: %w", err)
 	}
-	if options.tlsAddress != "" {
+	if o.tlsAddress != "" {
 		if err := mgr.Add(issued); err != nil {
 			return nil, fmt.Errorf("adding the certificate of di-server: %w", err)
 		}

@@ -11,12 +11,9 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"go.opentelemetry.io/otel/trace"
 	"k8s.io/client-go/rest"
-	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"opendilab.org/di-orchestrator/webhook"
 )
@@ -62,41 +59,19 @@ func newWebhookCommand() *cobra.Command {
 		Short: "Run the webhooks: conversion, defaulting and validation",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return runWebhooks(cmd.Context(), &options)
+			if err := options.validate(); err != nil {
+				return err
+			}
+			return options.run(cmd.Context(), &program{name: "di-orchestrator-webhook", title: "the webhooks", newManager: options.newManager})
 		},
 	}
 	options.addFlags(command.Flags())
 	return command
 }
 
-func runWebhooks(ctx context.Context, options *webhookOptions) error {
-	if err := options.validate(); err != nil {
-		return err
-	}
-	log, err := options.log.newLogger()
-	if err != nil {
-		return err
-	}
-	config, err := options.restConfig()
-	if err != nil {
-		return err
-	}
-	return options.tracing.traced(ctx, "di-orchestrator-webhook", log, func(traces trace.TracerProvider) error {
-		mgr, err := newWebhookManager(ctx, config, log, options, observers{metrics: metrics.Registry, traces: traces})
-		if err != nil {
-			return err
-		}
-		log.Info("Starting the webhooks", "version", version)
-		if err := mgr.Start(ctx); err != nil {
-			return fmt.Errorf("running the webhooks: %w", err)
-		}
-		return nil
-	})
-}
-
-// newWebhookManager returns the manager of the webhooks. It has no informers and no leader, because
-// every replica serves. The context ends with the process.
-func newWebhookManager(ctx context.Context, config *rest.Config, log logr.Logger, options *webhookOptions, watching observers) (ctrl.Manager, error) {
+// newManager returns the manager of the webhooks. It has no informers and no leader, because every
+// replica serves. The context ends with the process.
+func (o *webhookOptions) newManager(ctx context.Context, config *rest.Config, log logr.Logger, watching observers) (ctrl.Manager, error) {
 	if err := registerBuild(watching.metrics); err != nil {
 		return nil, err
 	}
@@ -109,38 +84,31 @@ func newWebhookManager(ctx context.Context, config *rest.Config, log logr.Logger
 	if err != nil {
 		return nil, err
 	}
-	preparer, err := newPreparer(config, log, options)
+	preparer, err := newPreparer(config, log, o)
 	if err != nil {
 		return nil, err
 	}
 	hooks, err := webhook.New(webhook.Options{
 		Recorder:    recorder,
 		Config:      config,
-		Namespace:   options.namespace,
-		Service:     options.service,
-		URL:         options.url,
-		BindAddress: options.address,
+		Namespace:   o.namespace,
+		Service:     o.service,
+		URL:         o.url,
+		BindAddress: o.address,
 		DrainDelay:  drainDelay,
 		Log:         log.WithName("webhook"),
 		Registerer:  watching.metrics,
 		Traces:      watching.traces,
 		Prepare:     preparer.Prepare,
 
-		CertificateSecret: options.secret,
-		MaxPods:           options.maxPods,
-		ServiceDomain:     options.serviceDomain,
+		CertificateSecret: o.secret,
+		MaxPods:           o.maxPods,
+		ServiceDomain:     o.serviceDomain,
 	})
 	if err != nil {
 		return nil, err
 	}
-	mgr, err := ctrl.NewManager(config, ctrl.Options{
-		Scheme:                  scheme,
-		Logger:                  log,
-		Metrics:                 options.metricsServer(),
-		HealthProbeBindAddress:  options.probeAddress,
-		PprofBindAddress:        options.pprofAddress,
-		GracefulShutdownTimeout: ptr.To(stopTimeout),
-	})
+	mgr, err := ctrl.NewManager(config, o.managerOptions(scheme, log))
 	if err != nil {
 		return nil, fmt.Errorf("making the manager: %w", err)
 	}
