@@ -101,14 +101,17 @@ func TestWhoResetAFieldIsToldFromWhoCreatedItWithinTheSameSecond(t *testing.T) {
 			Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate, Time: &now, FieldsV1: metav1.NewFieldsV1(fields),
 		}
 	}
-	definition := &unstructured.Unstructured{Object: map[string]any{}}
-	// The API server sorts entries in this order.
-	definition.SetManagedFields([]metav1.ManagedFieldsEntry{
-		wrote(string(fieldManager), `{"f:spec":{"f:conversion":{"f:webhook":{".":{}}}}}`),
-		wrote("gitops", `{"f:spec":{"f:conversion":{"f:strategy":{}}}}`),
-		wrote("installer", `{"f:spec":{"f:conversion":{".":{}},"f:group":{}}}`),
-	})
-	if got := managerOf(definition, "conversion"); got != "gitops" {
-		t.Errorf("got %q", got)
+	// The API server writes a struct that is owned alone in both forms.
+	for _, alone := range []string{`{".":{}}`, `{}`} {
+		definition := &unstructured.Unstructured{Object: map[string]any{}}
+		// The API server sorts entries in this order.
+		definition.SetManagedFields([]metav1.ManagedFieldsEntry{
+			wrote(string(fieldManager), `{"f:spec":{"f:conversion":{"f:webhook":{".":{}}}}}`),
+			wrote("gitops", `{"f:spec":{"f:conversion":{"f:strategy":{}}}}`),
+			wrote("installer", `{"f:spec":{"f:conversion":`+alone+`,"f:group":{}}}`),
+		})
+		if got := managerOf(definition, "conversion"); got != "gitops" {
+			t.Errorf("got %q where the installer owns %s", got, alone)
+		}
 	}
 }

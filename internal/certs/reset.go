@@ -84,8 +84,11 @@ func share(entry *metav1.ManagedFieldsEntry, field string) int {
 	if !owns(entry, field) {
 		return 0
 	}
-	if strings.Contains(entry.FieldsV1.GetRawString(), `"f:`+field+`":{".":{}}`) {
-		return 1
+	fields := entry.FieldsV1.GetRawString()
+	for _, alone := range []string{`{".":{}}`, `{}`} {
+		if strings.Contains(fields, `"f:`+field+`":`+alone) {
+			return 1
+		}
 	}
 	return 2
 }
