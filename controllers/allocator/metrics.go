@@ -9,8 +9,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"opendilab.org/di-orchestrator/allocation"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/internal/allocator"
 	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/telemetry"
 )
@@ -93,7 +93,7 @@ func (m *roundMetrics) observeDecision(decision string) {
 }
 
 // observeState sets the numbers of jobs and nodes after a round.
-func (m *roundMetrics) observeState(jobs map[string]int, nodes []*allocator.Node) {
+func (m *roundMetrics) observeState(jobs map[string]int, nodes []*allocation.Node) {
 	for _, state := range []string{statePlaced, statePartial, stateWaiting} {
 		m.jobs.WithLabelValues(state).Set(float64(jobs[state]))
 	}

@@ -20,9 +20,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"opendilab.org/di-orchestrator/allocation"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/controllers"
-	"opendilab.org/di-orchestrator/internal/allocator"
 	"opendilab.org/di-orchestrator/internal/assume"
 	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/lifecycle/sizing"
@@ -55,7 +55,7 @@ type Reconciler struct {
 	// live reads from the API server.
 	live     client.Reader
 	recorder events.EventRecorder
-	policy   allocator.Policy
+	policy   allocation.Policy
 	cycle    time.Duration
 	// maxPods is the maximum number of pods of a job; 0 for the default.
 	maxPods int32
@@ -93,7 +93,9 @@ func (a *Reconciler) goRound(ctx context.Context) (ctrl.Result, error) {
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	decided := a.policy.Optimize(slices.Collect(maps.Values(round.wanted)), round.snapshot.Nodes, round.previous)
+	decided := a.policy.Optimize(&allocation.Round{
+		Now: a.now(), Jobs: slices.Collect(maps.Values(round.wanted)), Nodes: round.snapshot.Nodes, Previous: round.previous,
+	})
 	maps.Copy(round.placements, decided)
 	err = a.carryOut(ctx, jobs, round)
 	a.conclude(ctx, jobs, round)
@@ -167,14 +169,14 @@ func (a *Reconciler) learnWritten(ctx context.Context) error {
 
 // round is the input and the result of an allocation round.
 type round struct {
-	snapshot *allocator.Snapshot
+	snapshot *allocation.Snapshot
 	// maxPods is the maximum number of pods of a job.
 	maxPods int32
-	wanted  map[types.NamespacedName]*allocator.Job
+	wanted  map[types.NamespacedName]*allocation.Job
 	// previous are the nodes of jobs. placed are those nodes that are recorded in their status.
 	previous, placed map[types.NamespacedName][]string
 	// placements are the decisions.
-	placements map[types.NamespacedName]allocator.Placement
+	placements map[types.NamespacedName]allocation.Placement
 }
 
 // survey reads nodes, pods and jobs.
@@ -184,12 +186,12 @@ func (a *Reconciler) survey(ctx context.Context, jobs []*v2alpha1.DIJob) (*round
 		return nil, err
 	}
 	r := &round{
-		snapshot:   allocator.NewSnapshot(nodes),
+		snapshot:   allocation.NewSnapshot(nodes),
 		maxPods:    cmp.Or(a.maxPods, limits.PodsPerJob),
-		wanted:     make(map[types.NamespacedName]*allocator.Job, len(jobs)),
+		wanted:     make(map[types.NamespacedName]*allocation.Job, len(jobs)),
 		previous:   make(map[types.NamespacedName][]string, len(jobs)),
 		placed:     make(map[types.NamespacedName][]string, len(jobs)),
-		placements: make(map[types.NamespacedName]allocator.Placement, len(jobs)),
+		placements: make(map[types.NamespacedName]allocation.Placement, len(jobs)),
 	}
 	pods, err := a.occupy(ctx, r.snapshot, jobs)
 	if err != nil {
@@ -208,7 +210,7 @@ func (r *round) take(job *v2alpha1.DIJob, pods []*corev1.Pod, now time.Time) {
 	wanted, err := jobToPlace(job, r.snapshot, r.maxPods)
 	switch {
 	case workerled.LeavesPlace(job):
-		r.placements[name] = allocator.Placement{Reason: v2alpha1.ConditionSuspended, Message: "a suspended job has no placement"}
+		r.placements[name] = allocation.Placement{Reason: v2alpha1.ConditionSuspended, Message: "a suspended job has no placement"}
 		if err == nil {
 			// Other jobs get its capacity once its release is written.
 			r.snapshot.Reserve(wanted, job.Status.Allocation)
@@ -216,7 +218,7 @@ func (r *round) take(job *v2alpha1.DIJob, pods []*corev1.Pod, now time.Time) {
 		}
 	case err != nil:
 		// Running pods continue. Only new pods could not be created.
-		r.placements[name] = allocator.Placement{
+		r.placements[name] = allocation.Placement{
 			Nodes: job.Status.Allocation, Reason: v2alpha1.ConditionInvalidSpec, Message: err.Error(),
 		}
 	case len(r.snapshot.Nodes) == 0 && isPlacedByOther(job):
@@ -271,7 +273,7 @@ func isLost(node *corev1.Node, now time.Time) bool {
 
 // occupy subtracts running pods from the snapshot, except the pods of the jobs of the round. It returns
 // those pods by job.
-func (a *Reconciler) occupy(ctx context.Context, snapshot *allocator.Snapshot, jobs []*v2alpha1.DIJob) (map[types.UID][]*corev1.Pod, error) {
+func (a *Reconciler) occupy(ctx context.Context, snapshot *allocation.Snapshot, jobs []*v2alpha1.DIJob) (map[types.UID][]*corev1.Pod, error) {
 	var list corev1.PodList
 	if err := a.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing pods: %w", err)
@@ -293,7 +295,7 @@ func (a *Reconciler) occupy(ctx context.Context, snapshot *allocator.Snapshot, j
 }
 
 // occupy subtracts a pod from its node in a snapshot.
-func occupy(snapshot *allocator.Snapshot, pod *corev1.Pod) {
+func occupy(snapshot *allocation.Snapshot, pod *corev1.Pod) {
 	if pod.Spec.NodeName != "" && !podstate.Finished(pod) {
 		snapshot.Occupy(pod)
 	}
@@ -301,7 +303,7 @@ func occupy(snapshot *allocator.Snapshot, pod *corev1.Pod) {
 
 // placeOf returns the nodes of a job: its allocation or, if it never had one, the nodes of its pods. The
 // latter may not be known yet. A job is placed again if one of its pods waits for a closed node.
-func placeOf(job *v2alpha1.DIJob, pods []*corev1.Pod, snapshot *allocator.Snapshot) (nodes []string, known bool) {
+func placeOf(job *v2alpha1.DIJob, pods []*corev1.Pod, snapshot *allocation.Snapshot) (nodes []string, known bool) {
 	allocation := job.Status.Allocation
 	if len(allocation) == 0 {
 		return workerled.NodesByRank(job, pods)
@@ -318,11 +320,11 @@ func placeOf(job *v2alpha1.DIJob, pods []*corev1.Pod, snapshot *allocator.Snapsh
 
 // jobToPlace returns a job as input for a policy. Counts above the limits are an error, because a policy
 // would not terminate.
-func jobToPlace(job *v2alpha1.DIJob, snapshot *allocator.Snapshot, maxPods int32) (*allocator.Job, error) {
+func jobToPlace(job *v2alpha1.DIJob, snapshot *allocation.Snapshot, maxPods int32) (*allocation.Job, error) {
 	if excess := limits.CheckCounts(&job.Spec, maxPods); len(excess) > 0 {
 		return nil, errors.New(excess[0].String())
 	}
-	wanted := &allocator.Job{Name: client.ObjectKeyFromObject(job), Created: job.CreationTimestamp.Time}
+	wanted := &allocation.Job{Name: client.ObjectKeyFromObject(job), Created: job.CreationTimestamp.Time}
 	if job.Spec.Priority == v2alpha1.PriorityHigh {
 		wanted.Priority = 1
 	}
@@ -333,7 +335,7 @@ func jobToPlace(job *v2alpha1.DIJob, snapshot *allocator.Snapshot, maxPods int32
 		if err != nil {
 			return nil, err
 		}
-		wanted.Tasks = append(wanted.Tasks, allocator.Task{
+		wanted.Tasks = append(wanted.Tasks, allocation.Task{
 			Name: task.Name, Replicas: sizing.Count(job, i), Pod: snapshot.RequirementsOf(&template.Spec),
 		})
 	}
@@ -344,15 +346,15 @@ func jobToPlace(job *v2alpha1.DIJob, snapshot *allocator.Snapshot, maxPods int32
 // after a failed write: a job gets a placement once others have released it. If jobs wait for each other,
 // a placed one releases its placement and is placed in the next round.
 func (a *Reconciler) carryOut(ctx context.Context, jobs []*v2alpha1.DIJob, r *round) error {
-	ledger := allocator.NewLedger(slices.Collect(maps.Values(r.wanted)), r.snapshot.Nodes, r.placed)
+	ledger := allocation.NewLedger(slices.Collect(maps.Values(r.wanted)), r.snapshot.Nodes, r.placed)
 	for {
 		waiting, err := a.writeWhatFits(ctx, jobs, r, ledger)
 		switch {
 		case err != nil || len(waiting) == 0:
 			return err
 		case len(waiting) == len(jobs):
-			return a.write(ctx, waiting[max(slices.IndexFunc(waiting, isPlaced), 0)], allocator.Placement{
-				Reason: allocator.ReasonInsufficientCapacity, Message: "it makes room for jobs that are placed again as well, and is placed next",
+			return a.write(ctx, waiting[max(slices.IndexFunc(waiting, isPlaced), 0)], allocation.Placement{
+				Reason: allocation.ReasonInsufficientCapacity, Message: "it makes room for jobs that are placed again as well, and is placed next",
 			})
 		}
 		jobs = waiting
@@ -362,7 +364,7 @@ func (a *Reconciler) carryOut(ctx context.Context, jobs []*v2alpha1.DIJob, r *ro
 func isPlaced(job *v2alpha1.DIJob) bool { return len(job.Status.Allocation) > 0 }
 
 // writeWhatFits writes the placements that fit beside the written ones. It returns the other jobs.
-func (a *Reconciler) writeWhatFits(ctx context.Context, jobs []*v2alpha1.DIJob, r *round, ledger *allocator.Ledger) ([]*v2alpha1.DIJob, error) {
+func (a *Reconciler) writeWhatFits(ctx context.Context, jobs []*v2alpha1.DIJob, r *round, ledger *allocation.Ledger) ([]*v2alpha1.DIJob, error) {
 	var waiting []*v2alpha1.DIJob
 	var failed []error
 	for _, job := range jobs {
@@ -389,7 +391,7 @@ func (a *Reconciler) writeWhatFits(ctx context.Context, jobs []*v2alpha1.DIJob, 
 
 // write patches a job's allocation and condition if they change. The patch includes the resource version,
 // so the API server refuses a decision on a stale job. The next round decides again.
-func (a *Reconciler) write(ctx context.Context, job *v2alpha1.DIJob, placement allocator.Placement) error {
+func (a *Reconciler) write(ctx context.Context, job *v2alpha1.DIJob, placement allocation.Placement) error {
 	if a.isRecent(job, placement) {
 		return nil
 	}
@@ -418,7 +420,7 @@ func (a *Reconciler) write(ctx context.Context, job *v2alpha1.DIJob, placement a
 }
 
 // report counts and logs a written placement.
-func (a *Reconciler) report(ctx context.Context, job *v2alpha1.DIJob, placement allocator.Placement) {
+func (a *Reconciler) report(ctx context.Context, job *v2alpha1.DIJob, placement allocation.Placement) {
 	log := log.FromContext(ctx).WithValues(names.LogWhole(job)...)
 	if slices.Equal(job.Status.Allocation, placement.Nodes) {
 		log.V(1).Info("Updated condition Allocated", "reason", placement.Reason, "message", placement.Message)
@@ -432,7 +434,7 @@ func (a *Reconciler) report(ctx context.Context, job *v2alpha1.DIJob, placement 
 
 // isRecent reports whether the condition of a waiting job was updated within the last cycle. Such updates
 // are limited because the numbers in the message change with every pod of the cluster.
-func (a *Reconciler) isRecent(job *v2alpha1.DIJob, placement allocator.Placement) bool {
+func (a *Reconciler) isRecent(job *v2alpha1.DIJob, placement allocation.Placement) bool {
 	if len(placement.Nodes) > 0 || isPlaced(job) {
 		return false
 	}

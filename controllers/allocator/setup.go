@@ -26,9 +26,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"opendilab.org/di-orchestrator/allocation"
+	"opendilab.org/di-orchestrator/allocation/fit"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/controllers"
-	"opendilab.org/di-orchestrator/internal/allocator"
 	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/lifecycle/workerled"
 	"opendilab.org/di-orchestrator/internal/names"
@@ -38,9 +39,9 @@ import (
 
 // Options are the settings of the allocator. The zero value selects the defaults.
 type Options struct {
-	// Policy decides the placements: by default allocator.Fit, which lets a job grow five minutes after it
+	// Policy decides the placements: by default fit.Fit, which lets a job grow five minutes after it
 	// was placed.
-	Policy allocator.Policy
+	Policy allocation.Policy
 	// Cycle is the time between allocation rounds without changes: DefaultCycle by default.
 	Cycle time.Duration
 	// MaxPods is the maximum number of pods of a job: limits.PodsPerJob by default.
@@ -65,7 +66,7 @@ func New(cached client.Client, live client.Reader, options Options) (*Reconciler
 		options.Registerer = metrics.Registry
 	}
 	if options.Policy == nil {
-		options.Policy = allocator.Fit{GrowAfter: defaultGrowAfter}
+		options.Policy = fit.Fit{GrowAfter: defaultGrowAfter}
 	}
 	if options.Now == nil {
 		options.Now = clock.RealClock{}.Now

@@ -24,9 +24,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"opendilab.org/di-orchestrator/allocation"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	allocatorcontroller "opendilab.org/di-orchestrator/controllers/allocator"
-	"opendilab.org/di-orchestrator/internal/allocator"
 )
 
 // rounds is an allocator that reads only the space. The spec sets its clock.
@@ -36,7 +36,7 @@ type rounds struct {
 	registry  *prometheus.Registry
 	clock     time.Time
 	// policy is the allocator's policy if the spec sets one.
-	policy allocator.Policy
+	policy allocation.Policy
 }
 
 func (s *space) newRounds(faults interceptor.Funcs) *rounds {
@@ -119,15 +119,14 @@ func placement(job *v2alpha1.DIJob) string {
 // decided is a policy with fixed placements.
 type decided map[string][]string
 
-func (d decided) Allocate(job *allocator.Job, _ []*allocator.Node) allocator.Placement {
-	return allocator.Placement{Nodes: d[job.Name.Name], Reason: allocator.ReasonPlaced}
+func (d decided) Allocate(job *allocation.Job, _ []*allocation.Node) allocation.Placement {
+	return allocation.Placement{Nodes: d[job.Name.Name], Reason: allocation.ReasonPlaced}
 }
 
-func (d decided) Optimize(jobs []*allocator.Job, nodes []*allocator.Node, _ map[types.NamespacedName][]string,
-) map[types.NamespacedName]allocator.Placement {
-	placements := map[types.NamespacedName]allocator.Placement{}
-	for _, job := range jobs {
-		placements[job.Name] = d.Allocate(job, nodes)
+func (d decided) Optimize(round *allocation.Round) map[types.NamespacedName]allocation.Placement {
+	placements := map[types.NamespacedName]allocation.Placement{}
+	for _, job := range round.Jobs {
+		placements[job.Name] = d.Allocate(job, round.Nodes)
 	}
 	return placements
 }

@@ -1,7 +1,7 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package allocator
+package allocation
 
 import (
 	"cmp"
@@ -13,7 +13,7 @@ import (
 )
 
 // explain says why a job has no room: for each task what the nodes lack.
-func (b *board) explain(job *Job, candidates [][]bool) string {
+func (b *Board) explain(job *Job, candidates [][]bool) string {
 	var tasks []string
 	for task := range job.Tasks {
 		least := job.replicas(task, job.Min)
@@ -24,7 +24,7 @@ func (b *board) explain(job *Job, candidates [][]bool) string {
 	return fmt.Sprintf("insufficient capacity on %d nodes; %s", len(b.nodes), strings.Join(tasks, "; "))
 }
 
-func (b *board) lacking(pod *Requirements, task int, candidates [][]bool) string {
+func (b *Board) lacking(pod *Requirements, task int, candidates [][]bool) string {
 	if pod.impossible != "" {
 		return fmt.Sprintf("no node has %s", pod.impossible)
 	}

@@ -1,10 +1,9 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package allocator
+package fit
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -13,6 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"opendilab.org/di-orchestrator/allocation"
 )
 
 func TestAJobThatMayBeBiggerOrSmallerKeepsItsNodes(t *testing.T) {
@@ -32,14 +33,14 @@ func TestAJobThatMayBeBiggerOrSmallerKeepsItsNodes(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			snapshot := NewSnapshot([]*corev1.Node{node("a", 4, 0), node("b", 4, 0), node("c", 4, 0)})
+			snapshot := allocation.NewSnapshot([]*corev1.Node{node("a", 4, 0), node("b", 4, 0), node("c", 4, 0)})
 			one := snapshot.RequirementsOf(pod("1", 0))
-			job := &Job{
+			job := &allocation.Job{
 				Name: types.NamespacedName{Name: "job"}, Elastic: 1, Min: tc.least, Wanted: tc.most,
-				Tasks: []Task{{Name: "learner", Replicas: 1, Pod: one}, {Name: "collector", Pod: one}, {Name: "evaluator", Replicas: 1, Pod: one}},
+				Tasks: []allocation.Task{{Name: "learner", Replicas: 1, Pod: one}, {Name: "collector", Pod: one}, {Name: "evaluator", Replicas: 1, Pod: one}},
 			}
 			before := slices.Clone(tc.previous)
-			got := Fit{GrowAfter: time.Hour}.Optimize([]*Job{job}, snapshot.Nodes, map[types.NamespacedName][]string{job.Name: tc.previous})
+			got := Fit{GrowAfter: time.Hour}.Optimize(&allocation.Round{Jobs: []*allocation.Job{job}, Nodes: snapshot.Nodes, Previous: map[types.NamespacedName][]string{job.Name: tc.previous}})
 			if diff := cmp.Diff(tc.want, got[job.Name].Nodes); diff != "" {
 				t.Errorf("nodes (-want +got):\n%s", diff)
 			}
@@ -60,13 +61,13 @@ func TestRanksThatHaveEndedNeedNoRoom(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			snapshot := NewSnapshot([]*corev1.Node{node("a", 1, 0), node("b", 4, 0)})
+			snapshot := allocation.NewSnapshot([]*corev1.Node{node("a", 1, 0), node("b", 4, 0)})
 			foreign := &corev1.Pod{Spec: *pod("1", 0)}
 			foreign.Spec.NodeName = "a"
 			snapshot.Occupy(foreign)
 			job := collectors(snapshot, "job", 1, 2, pod("1", 0))
 			job.Ended = tc.ended
-			got := Fit{}.Optimize([]*Job{job}, snapshot.Nodes, map[types.NamespacedName][]string{job.Name: {"a", "b"}})
+			got := Fit{}.Optimize(&allocation.Round{Jobs: []*allocation.Job{job}, Nodes: snapshot.Nodes, Previous: map[types.NamespacedName][]string{job.Name: {"a", "b"}}})
 			if diff := cmp.Diff(tc.want, got[job.Name].Nodes); diff != "" {
 				t.Errorf("nodes (-want +got):\n%s", diff)
 			}
@@ -76,15 +77,15 @@ func TestRanksThatHaveEndedNeedNoRoom(t *testing.T) {
 
 func TestRanksThatHaveEndedDriveNobodyOut(t *testing.T) {
 	t.Parallel()
-	snapshot := NewSnapshot([]*corev1.Node{node("a", 4, 0), node("b", 4, 0)})
+	snapshot := allocation.NewSnapshot([]*corev1.Node{node("a", 4, 0), node("b", 4, 0)})
 	foreign := &corev1.Pod{Spec: *pod("1", 0)}
 	foreign.Spec.NodeName = "a"
 	snapshot.Occupy(foreign)
 	first, second := collectors(snapshot, "first", 2, 2, pod("1", 0)), collectors(snapshot, "second", 2, 2, pod("1", 0))
 	first.Ended = map[int]bool{1: true}
 	previous := map[types.NamespacedName][]string{first.Name: {"a", "a"}, second.Name: {"a", "a"}}
-	got := Fit{}.Optimize([]*Job{first, second}, snapshot.Nodes, previous)
-	for _, job := range []*Job{first, second} {
+	got := Fit{}.Optimize(&allocation.Round{Jobs: []*allocation.Job{first, second}, Nodes: snapshot.Nodes, Previous: previous})
+	for _, job := range []*allocation.Job{first, second} {
 		if diff := cmp.Diff([]string{"a", "a"}, got[job.Name].Nodes); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", job.Name.Name, diff)
 		}
@@ -93,30 +94,30 @@ func TestRanksThatHaveEndedDriveNobodyOut(t *testing.T) {
 
 func TestRanksThatHaveEndedKeepNobodyFromWhatIsFree(t *testing.T) {
 	t.Parallel()
-	snapshot := NewSnapshot([]*corev1.Node{node("a", 2, 0), node("b", 2, 0)})
+	snapshot := allocation.NewSnapshot([]*corev1.Node{node("a", 2, 0), node("b", 2, 0)})
 	foreign := &corev1.Pod{Spec: *pod("1", 0)}
 	foreign.Spec.NodeName = "a"
 	snapshot.Occupy(foreign)
 	ended, fresh := collectors(snapshot, "ended", 2, 2, pod("2", 0)), collectors(snapshot, "fresh", 1, 1, pod("1", 0))
 	ended.Ended = map[int]bool{0: true}
 	placed := map[types.NamespacedName][]string{ended.Name: {"a", "b"}}
-	jobs := []*Job{ended, fresh}
-	to := Fit{}.Optimize(jobs, snapshot.Nodes, placed)[fresh.Name].Nodes
+	jobs := []*allocation.Job{ended, fresh}
+	to := Fit{}.Optimize(&allocation.Round{Jobs: jobs, Nodes: snapshot.Nodes, Previous: placed})[fresh.Name].Nodes
 	if diff := cmp.Diff([]string{"a"}, to); diff != "" {
 		t.Fatalf("nodes (-want +got):\n%s", diff)
 	}
-	if _, moves := NewLedger(jobs, snapshot.Nodes, placed).Move(fresh, to); !moves {
+	if _, moves := allocation.NewLedger(jobs, snapshot.Nodes, placed).Move(fresh, to); !moves {
 		t.Error("what is free is not given")
 	}
 }
 
 func TestAJobThatIsPlacedAnewNeedsRoomForTheRanksThatHaveEndedToo(t *testing.T) {
 	t.Parallel()
-	snapshot := NewSnapshot([]*corev1.Node{node("a", 2, 0), node("b", 1, 0), node("c", 1, 0)})
+	snapshot := allocation.NewSnapshot([]*corev1.Node{node("a", 2, 0), node("b", 1, 0), node("c", 1, 0)})
 	moved, other := collectors(snapshot, "moved", 2, 2, pod("1", 0)), collectors(snapshot, "other", 1, 1, pod("1", 0))
 	moved.Ended = map[int]bool{0: true}
-	jobs, placed := []*Job{moved, other}, map[types.NamespacedName][]string{moved.Name: {"a", "a"}, other.Name: {"b"}}
-	ledger := NewLedger(jobs, snapshot.Nodes, placed)
+	jobs, placed := []*allocation.Job{moved, other}, map[types.NamespacedName][]string{moved.Name: {"a", "a"}, other.Name: {"b"}}
+	ledger := allocation.NewLedger(jobs, snapshot.Nodes, placed)
 	if _, moves := ledger.Move(moved, []string{"b", "c"}); moves {
 		t.Error("it gets the room that another has")
 	}
@@ -127,20 +128,20 @@ func TestAJobThatIsPlacedAnewNeedsRoomForTheRanksThatHaveEndedToo(t *testing.T) 
 
 func TestNothingNewIsPlacedWhereAJobsPodsAreStillLeaving(t *testing.T) {
 	t.Parallel()
-	snapshot := NewSnapshot([]*corev1.Node{node("a", 4, 0), node("b", 4, 0)})
+	snapshot := allocation.NewSnapshot([]*corev1.Node{node("a", 4, 0), node("b", 4, 0)})
 	stays, moved, fresh := collectors(snapshot, "stays", 2, 2, pod("1", 0)), collectors(snapshot, "moved", 2, 2, pod("1", 0)), collectors(snapshot, "fresh", 4, 4, pod("1", 0))
 	leaving := &corev1.Pod{Spec: *pod("1", 0)}
 	leaving.Spec.NodeName = "a"
 	// Two pods of the job are on "a" still, of which it has one place there by now.
 	snapshot.Leave(moved, []string{"a", "b"}, []*corev1.Pod{leaving, leaving})
 	previous := map[types.NamespacedName][]string{stays.Name: {"a", "a"}, moved.Name: {"a", "b"}}
-	got := Fit{}.Optimize([]*Job{stays, moved, fresh}, snapshot.Nodes, previous)
-	for job, want := range map[*Job][]string{stays: {"a", "a"}, moved: {"a", "b"}, fresh: nil} {
+	got := Fit{}.Optimize(&allocation.Round{Jobs: []*allocation.Job{stays, moved, fresh}, Nodes: snapshot.Nodes, Previous: previous})
+	for job, want := range map[*allocation.Job][]string{stays: {"a", "a"}, moved: {"a", "b"}, fresh: nil} {
 		if diff := cmp.Diff(want, got[job.Name].Nodes); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", job.Name.Name, diff)
 		}
 	}
-	free := NewSnapshot([]*corev1.Node{node("a", 4, 0)})
+	free := allocation.NewSnapshot([]*corev1.Node{node("a", 4, 0)})
 	free.Leave(moved, nil, []*corev1.Pod{leaving})
 	if got := (Fit{}).Allocate(collectors(free, "one", 1, 4, pod("1", 0)), free.Nodes).Nodes; len(got) != 3 {
 		t.Errorf("of a node of 4 that one pod is leaving a new job gets %v", got)
@@ -158,10 +159,10 @@ func TestAJobGrowsNotTooSoonAndNotWhenRanksHaveEnded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			snapshot := NewSnapshot([]*corev1.Node{node("a", 4, 0)})
+			snapshot := allocation.NewSnapshot([]*corev1.Node{node("a", 4, 0)})
 			job := collectors(snapshot, "job", 1, 4, pod("1", 0))
 			job.Held, job.Ended = tc.held, tc.ended
-			got := Fit{GrowAfter: 5 * time.Minute}.Optimize([]*Job{job}, snapshot.Nodes, map[types.NamespacedName][]string{job.Name: {"a", "a"}})
+			got := Fit{GrowAfter: 5 * time.Minute}.Optimize(&allocation.Round{Jobs: []*allocation.Job{job}, Nodes: snapshot.Nodes, Previous: map[types.NamespacedName][]string{job.Name: {"a", "a"}}})
 			if len(got[job.Name].Nodes) != tc.want {
 				t.Errorf("it gets %+v", got[job.Name])
 			}
@@ -171,20 +172,20 @@ func TestAJobGrowsNotTooSoonAndNotWhenRanksHaveEnded(t *testing.T) {
 
 func TestNobodyGrowsIntoTheRoomThatAJobMustHave(t *testing.T) {
 	t.Parallel()
-	snapshot := NewSnapshot([]*corev1.Node{node("a", 4, 0)})
+	snapshot := allocation.NewSnapshot([]*corev1.Node{node("a", 4, 0)})
 	job, must := collectors(snapshot, "job", 1, 4, pod("1", 0)), collectors(snapshot, "must", 4, 4, pod("1", 0))
 	previous := map[types.NamespacedName][]string{job.Name: {"a"}, must.Name: {"a", "a"}}
-	got := Fit{}.Optimize([]*Job{job, must}, snapshot.Nodes, previous)
-	if len(got[job.Name].Nodes) != 1 || len(got[must.Name].Nodes) != 2 || got[must.Name].Reason != ReasonPartiallyPlaced {
+	got := Fit{}.Optimize(&allocation.Round{Jobs: []*allocation.Job{job, must}, Nodes: snapshot.Nodes, Previous: previous})
+	if len(got[job.Name].Nodes) != 1 || len(got[must.Name].Nodes) != 2 || got[must.Name].Reason != allocation.ReasonPartiallyPlaced {
 		t.Errorf("it gets %+v beside %+v", got[job.Name], got[must.Name])
 	}
 }
 
 func TestAJobThatTheNodesCannotHoldKeepsNobodyFromGrowing(t *testing.T) {
 	t.Parallel()
-	snapshot := NewSnapshot([]*corev1.Node{node("a", 4, 0)})
+	snapshot := allocation.NewSnapshot([]*corev1.Node{node("a", 4, 0)})
 	job, huge := collectors(snapshot, "job", 1, 4, pod("1", 0)), collectors(snapshot, "huge", 5, 5, pod("1", 0))
-	got := Fit{}.Optimize([]*Job{job, huge}, snapshot.Nodes, map[types.NamespacedName][]string{job.Name: {"a"}})
+	got := Fit{}.Optimize(&allocation.Round{Jobs: []*allocation.Job{job, huge}, Nodes: snapshot.Nodes, Previous: map[types.NamespacedName][]string{job.Name: {"a"}}})
 	if len(got[job.Name].Nodes) != 4 {
 		t.Errorf("it gets %+v", got[job.Name])
 	}
@@ -205,8 +206,8 @@ func TestWhateverIsWrittenOfARoundFits(t *testing.T) {
 			random.Shuffle(len(nodes), func(i, j int) { nodes[i], nodes[j] = nodes[j], nodes[i] })
 			nodes = nodes[random.IntN(2):]
 			endSome(random, snapshot, jobs, written)
-			placements := Fit{}.Optimize(jobs, nodes, written)
-			ledger := NewLedger(jobs, nodes, cloned(written))
+			placements := Fit{}.Optimize(&allocation.Round{Jobs: jobs, Nodes: nodes, Previous: written})
+			ledger := allocation.NewLedger(jobs, nodes, cloned(written))
 			for _, job := range jobs {
 				to := placements[job.Name].Nodes
 				undo, moves := ledger.Move(job, to)
@@ -229,17 +230,17 @@ func TestWhateverIsWrittenOfARoundFits(t *testing.T) {
 }
 
 // endSome lets a rank of some jobs end, and others than jobs take its room.
-func endSome(random *rand.Rand, snapshot *Snapshot, jobs []*Job, written map[types.NamespacedName][]string) {
+func endSome(random *rand.Rand, snapshot *allocation.Snapshot, jobs []*allocation.Job, written map[types.NamespacedName][]string) {
 	for _, job := range jobs {
 		nodes := written[job.Name]
 		if len(nodes) == 0 || len(job.Ended) > 0 || random.IntN(3) > 0 {
 			continue
 		}
 		rank := random.IntN(len(nodes))
-		elastic, _ := job.elastic(len(nodes))
-		for at, pod := range job.ranks(elastic) {
+		elastic, _ := job.ElasticOf(len(nodes))
+		for at, pod := range job.Ranks(elastic) {
 			if at == rank {
-				take(snapshot.find(nodes[rank]).Free, pod.amounts, 1)
+				snapshot.Reserve(&allocation.Job{Elastic: -1, Tasks: []allocation.Task{{Replicas: 1, Pod: pod}}}, []string{nodes[rank]})
 			}
 		}
 		job.Ended = map[int]bool{rank: true}
@@ -256,15 +257,10 @@ func cloned(placed map[types.NamespacedName][]string) map[types.NamespacedName][
 
 // overWritten says which of the nodes that are there has been given more than it
 // has, "" for none.
-func overWritten(nodes []*Node, jobs []*Job, written map[types.NamespacedName][]string) string {
-	b := newBoard(nodes)
+func overWritten(nodes []*allocation.Node, jobs []*allocation.Job, written map[types.NamespacedName][]string) string {
+	board := allocation.NewBoard(nodes)
 	for _, job := range jobs {
-		b.hold(job, written[job.Name])
+		board.Hold(job, written[job.Name])
 	}
-	for at, left := range b.free {
-		if slices.Min(left) < 0 {
-			return fmt.Sprintf("node %s is left with %v", b.nodes[at].Name, left)
-		}
-	}
-	return ""
+	return board.Overcommitted()
 }

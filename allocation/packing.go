@@ -1,13 +1,13 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package allocator
+package allocation
 
 import "slices"
 
 // packing is a job while it is placed.
 type packing struct {
-	board      *board
+	board      *Board
 	job        *Job
 	candidates [][]bool
 	// order are the tasks, those of the biggest replicas first.
@@ -24,7 +24,7 @@ type packing struct {
 	trial   []int32
 }
 
-func newPacking(b *board, job *Job, elastic int32, candidates [][]bool) *packing {
+func newPacking(b *Board, job *Job, elastic int32, candidates [][]bool) *packing {
 	p := &packing{
 		board: b, job: job, candidates: candidates, used: map[int]bool{}, left: job.size(elastic), trial: make([]int32, len(job.Tasks)),
 	}

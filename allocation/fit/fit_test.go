@@ -1,7 +1,7 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package allocator
+package fit
 
 import (
 	"fmt"
@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"opendilab.org/di-orchestrator/allocation"
 )
 
 const gpu = corev1.ResourceName("nvidia.com/gpu")
@@ -48,10 +50,10 @@ func pod(cpu string, gpus int64) *corev1.PodSpec {
 }
 
 // collectors returns a job of elastic collectors only.
-func collectors(snapshot *Snapshot, name string, least, wanted int32, spec *corev1.PodSpec) *Job {
-	return &Job{
+func collectors(snapshot *allocation.Snapshot, name string, least, wanted int32, spec *corev1.PodSpec) *allocation.Job {
+	return &allocation.Job{
 		Name:  types.NamespacedName{Namespace: "space", Name: name},
-		Tasks: []Task{{Name: "collector", Pod: snapshot.RequirementsOf(spec)}},
+		Tasks: []allocation.Task{{Name: "collector", Pod: snapshot.RequirementsOf(spec)}},
 		Min:   least, Wanted: wanted,
 	}
 }
@@ -63,25 +65,25 @@ func TestAJobIsPlacedOnTheFewestNodesThatHoldIt(t *testing.T) {
 		nodes  []*corev1.Node
 		wanted int32
 		gpus   int64
-		want   Placement
+		want   allocation.Placement
 	}{
-		"the tightest node that holds it": {big, 4, 1, Placement{
-			[]string{"b", "b", "b", "b"}, ReasonPlaced, "4 replicas on 1 nodes",
+		"the tightest node that holds it": {big, 4, 1, allocation.Placement{
+			Nodes: []string{"b", "b", "b", "b"}, Reason: allocation.ReasonPlaced, Message: "4 replicas on 1 nodes",
 		}},
-		"the nodes that hold most of it": {big, 3, 4, Placement{
-			[]string{"a", "a", "b"}, ReasonPlaced, "3 replicas on 2 nodes",
+		"the nodes that hold most of it": {big, 3, 4, allocation.Placement{
+			Nodes: []string{"a", "a", "b"}, Reason: allocation.ReasonPlaced, Message: "3 replicas on 2 nodes",
 		}},
-		"as many as there is room for": {small, 7, 1, Placement{
-			[]string{"a", "a", "b", "b"}, ReasonPartiallyPlaced, "4 replicas on 2 nodes: there is capacity for 4 replicas of task collector, 7 are desired",
+		"as many as there is room for": {small, 7, 1, allocation.Placement{
+			Nodes: []string{"a", "a", "b", "b"}, Reason: allocation.ReasonPartiallyPlaced, Message: "4 replicas on 2 nodes: there is capacity for 4 replicas of task collector, 7 are desired",
 		}},
-		"nowhere": {small, 3, 8, Placement{
-			nil, ReasonInsufficientCapacity, "insufficient capacity on 2 nodes; task collector wants 1: there is capacity for 0 on its own, 2 nodes lack nvidia.com/gpu",
+		"nowhere": {small, 3, 8, allocation.Placement{
+			Nodes: nil, Reason: allocation.ReasonInsufficientCapacity, Message: "insufficient capacity on 2 nodes; task collector wants 1: there is capacity for 0 on its own, 2 nodes lack nvidia.com/gpu",
 		}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			snapshot := NewSnapshot(tc.nodes)
+			snapshot := allocation.NewSnapshot(tc.nodes)
 			got := Fit{}.Allocate(collectors(snapshot, "job", 1, tc.wanted, pod("100m", tc.gpus)), snapshot.Nodes)
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("placement (-want +got):\n%s", diff)
@@ -92,10 +94,10 @@ func TestAJobIsPlacedOnTheFewestNodesThatHoldIt(t *testing.T) {
 
 func TestRanksFollowTheTasks(t *testing.T) {
 	t.Parallel()
-	snapshot := NewSnapshot([]*corev1.Node{node("gpus", 4, 2), node("cpus", 64, 0)})
-	job := &Job{
+	snapshot := allocation.NewSnapshot([]*corev1.Node{node("gpus", 4, 2), node("cpus", 64, 0)})
+	job := &allocation.Job{
 		Name: types.NamespacedName{Name: "job"}, Elastic: 1, Min: 1, Wanted: 3,
-		Tasks: []Task{
+		Tasks: []allocation.Task{
 			{Name: "learner", Replicas: 2, Pod: snapshot.RequirementsOf(pod("2", 1))},
 			{Name: "collector", Pod: snapshot.RequirementsOf(pod("4", 0))},
 			{Name: "evaluator", Replicas: 1, Pod: snapshot.RequirementsOf(pod("1", 0))},
@@ -145,7 +147,7 @@ func TestNodesThatTakeNoSuchPodsAreLeftOut(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			snapshot := NewSnapshot([]*corev1.Node{node("a", 4, 0, tc.change)})
+			snapshot := allocation.NewSnapshot([]*corev1.Node{node("a", 4, 0, tc.change)})
 			spec := pod("1", 0)
 			spec.Tolerations, spec.NodeSelector = tc.tolerations, tc.selector
 			placement := Fit{}.Allocate(collectors(snapshot, "job", 1, 1, spec), snapshot.Nodes)
@@ -158,7 +160,7 @@ func TestNodesThatTakeNoSuchPodsAreLeftOut(t *testing.T) {
 
 func TestWhatRunsAlreadyIsNotFree(t *testing.T) {
 	t.Parallel()
-	snapshot := NewSnapshot([]*corev1.Node{node("a", 8, 2), node("b", 8, 2)})
+	snapshot := allocation.NewSnapshot([]*corev1.Node{node("a", 8, 2), node("b", 8, 2)})
 	for _, name := range []string{"a", "elsewhere"} {
 		running := &corev1.Pod{Spec: *pod("6", 0)}
 		running.Spec.NodeName = name
@@ -172,13 +174,13 @@ func TestWhatRunsAlreadyIsNotFree(t *testing.T) {
 
 func TestJobsStayWhereTheyAreAndTheHigherAndOlderGoFirst(t *testing.T) {
 	t.Parallel()
-	snapshot := NewSnapshot([]*corev1.Node{node("a", 4, 0), node("b", 4, 0)})
+	snapshot := allocation.NewSnapshot([]*corev1.Node{node("a", 4, 0), node("b", 4, 0)})
 	running := collectors(snapshot, "running", 1, 4, pod("1", 0))
 	old, young, urgent := collectors(snapshot, "old", 2, 2, pod("1", 0)), collectors(snapshot, "young", 2, 2, pod("1", 0)), collectors(snapshot, "urgent", 2, 2, pod("1", 0))
 	young.Created, urgent.Created, urgent.Priority = time.Unix(1, 0), time.Unix(2, 0), 1
 	previous := map[types.NamespacedName][]string{running.Name: {"b", "b", "b", "b"}}
-	got := Fit{}.Optimize([]*Job{young, urgent, old, running}, snapshot.Nodes, previous)
-	for job, want := range map[*Job][]string{running: {"b", "b", "b", "b"}, urgent: {"a", "a"}, old: {"a", "a"}, young: nil} {
+	got := Fit{}.Optimize(&allocation.Round{Jobs: []*allocation.Job{young, urgent, old, running}, Nodes: snapshot.Nodes, Previous: previous})
+	for job, want := range map[*allocation.Job][]string{running: {"b", "b", "b", "b"}, urgent: {"a", "a"}, old: {"a", "a"}, young: nil} {
 		if diff := cmp.Diff(want, got[job.Name].Nodes); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", job.Name.Name, diff)
 		}
@@ -187,9 +189,9 @@ func TestJobsStayWhereTheyAreAndTheHigherAndOlderGoFirst(t *testing.T) {
 
 func TestAJobWhoseNodeIsGoneIsPlacedAnew(t *testing.T) {
 	t.Parallel()
-	snapshot := NewSnapshot([]*corev1.Node{node("b", 4, 0)})
+	snapshot := allocation.NewSnapshot([]*corev1.Node{node("b", 4, 0)})
 	job := collectors(snapshot, "job", 1, 2, pod("1", 0))
-	got := Fit{}.Optimize([]*Job{job}, snapshot.Nodes, map[types.NamespacedName][]string{job.Name: {"a", "b"}})
+	got := Fit{}.Optimize(&allocation.Round{Jobs: []*allocation.Job{job}, Nodes: snapshot.Nodes, Previous: map[types.NamespacedName][]string{job.Name: {"a", "b"}}})
 	if diff := cmp.Diff([]string{"b", "b"}, got[job.Name].Nodes); diff != "" {
 		t.Errorf("nodes (-want +got):\n%s", diff)
 	}
@@ -212,9 +214,9 @@ func TestAJobStaysOnANodeThatTakesNoFurtherPodsAndLeavesOneThatDrivesItOut(t *te
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			snapshot := NewSnapshot([]*corev1.Node{node("a", 4, 0, tc.change), node("b", 4, 0)})
+			snapshot := allocation.NewSnapshot([]*corev1.Node{node("a", 4, 0, tc.change), node("b", 4, 0)})
 			job := collectors(snapshot, "job", 1, 1, pod("1", 0))
-			got := Fit{}.Optimize([]*Job{job}, snapshot.Nodes, map[types.NamespacedName][]string{job.Name: {"a"}})
+			got := Fit{}.Optimize(&allocation.Round{Jobs: []*allocation.Job{job}, Nodes: snapshot.Nodes, Previous: map[types.NamespacedName][]string{job.Name: {"a"}}})
 			if diff := cmp.Diff([]string{tc.want}, got[job.Name].Nodes); diff != "" {
 				t.Errorf("nodes (-want +got):\n%s", diff)
 			}
@@ -224,22 +226,22 @@ func TestAJobStaysOnANodeThatTakesNoFurtherPodsAndLeavesOneThatDrivesItOut(t *te
 
 func TestAPartiallyPlacedJobGrowsWhenNobodyWaits(t *testing.T) {
 	t.Parallel()
-	snapshot := NewSnapshot([]*corev1.Node{node("a", 4, 0)})
+	snapshot := allocation.NewSnapshot([]*corev1.Node{node("a", 4, 0)})
 	job := collectors(snapshot, "job", 1, 4, pod("1", 0))
 	previous := map[types.NamespacedName][]string{job.Name: {"a", "a"}}
-	got := Fit{}.Optimize([]*Job{job}, snapshot.Nodes, previous)
+	got := Fit{}.Optimize(&allocation.Round{Jobs: []*allocation.Job{job}, Nodes: snapshot.Nodes, Previous: previous})
 	if len(got[job.Name].Nodes) != 4 {
 		t.Errorf("alone it gets %+v", got[job.Name])
 	}
 	waiting := collectors(snapshot, "waiting", 3, 3, pod("1", 0))
-	got = Fit{}.Optimize([]*Job{job, waiting}, snapshot.Nodes, previous)
+	got = Fit{}.Optimize(&allocation.Round{Jobs: []*allocation.Job{job, waiting}, Nodes: snapshot.Nodes, Previous: previous})
 	if len(got[job.Name].Nodes) != 2 || len(got[waiting.Name].Nodes) != 0 {
 		t.Errorf("beside one that waits it gets %+v", got[job.Name])
 	}
 }
 
 // anyCluster returns random nodes, some of them busy, and random jobs.
-func anyCluster(random *rand.Rand, nodes, jobs int) (*Snapshot, []*Job) {
+func anyCluster(random *rand.Rand, nodes, jobs int) (*allocation.Snapshot, []*allocation.Job) {
 	var objects []*corev1.Node
 	for i := range nodes {
 		objects = append(objects, node(fmt.Sprintf("node-%03d", i), 8<<random.IntN(4), int64(random.IntN(3)*4), func(node *corev1.Node) {
@@ -251,8 +253,8 @@ func anyCluster(random *rand.Rand, nodes, jobs int) (*Snapshot, []*Job) {
 			node.Status.Allocatable[corev1.ResourceMemory] = *resource.NewQuantity(int64(8+random.IntN(64))<<30, resource.BinarySI)
 		}))
 	}
-	snapshot := NewSnapshot(objects)
-	var listed []*Job
+	snapshot := allocation.NewSnapshot(objects)
+	var listed []*allocation.Job
 	for i := range jobs {
 		job := collectors(snapshot, fmt.Sprintf("job-%04d", i), int32(random.IntN(3)), int32(3+random.IntN(8)), pod("1", int64(random.IntN(2))))
 		job.Priority, job.Created = int32(random.IntN(2)), time.Unix(int64(i), 0)
@@ -262,7 +264,7 @@ func anyCluster(random *rand.Rand, nodes, jobs int) (*Snapshot, []*Job) {
 			learner.NodeSelector = map[string]string{"zone": "a"}
 			learner.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
 		}
-		job.Tasks = append(job.Tasks, Task{Name: "learner", Replicas: int32(1 + random.IntN(2)), Pod: snapshot.RequirementsOf(learner)})
+		job.Tasks = append(job.Tasks, allocation.Task{Name: "learner", Replicas: int32(1 + random.IntN(2)), Pod: snapshot.RequirementsOf(learner)})
 		listed = append(listed, job)
 	}
 	return snapshot, listed
@@ -275,7 +277,7 @@ func TestNoNodeIsEverGivenMoreThanItHas(t *testing.T) {
 		snapshot, jobs := anyCluster(random, 1+random.IntN(20), 1+random.IntN(40))
 		previous := map[types.NamespacedName][]string{}
 		for round := range 3 {
-			got := Fit{}.Optimize(jobs, snapshot.Nodes, previous)
+			got := Fit{}.Optimize(&allocation.Round{Jobs: jobs, Nodes: snapshot.Nodes, Previous: previous})
 			if message := overCapacity(snapshot, jobs, got); message != "" {
 				t.Fatalf("seed %d, round %d: %s", seed, round, message)
 			}
@@ -292,56 +294,43 @@ func TestNoNodeIsEverGivenMoreThanItHas(t *testing.T) {
 }
 
 // overCapacity says what is wrong with placements, "" for nothing.
-func overCapacity(snapshot *Snapshot, jobs []*Job, placements map[types.NamespacedName]Placement) string {
-	free := map[string][]int64{}
+func overCapacity(snapshot *allocation.Snapshot, jobs []*allocation.Job, placements map[types.NamespacedName]allocation.Placement) string {
 	nodes := map[string]*corev1.Node{}
 	for _, node := range snapshot.Nodes {
-		free[node.Object.Name] = append([]int64{}, node.Free...)
 		nodes[node.Object.Name] = node.Object
 	}
+	board := allocation.NewBoard(snapshot.Nodes)
 	for _, job := range jobs {
 		placement, decided := placements[job.Name]
-		if !decided || placement.Reason == "" || (len(placement.Nodes) == 0) != (placement.Reason == ReasonInsufficientCapacity) {
+		if !decided || placement.Reason == "" || (len(placement.Nodes) == 0) != (placement.Reason == allocation.ReasonInsufficientCapacity) {
 			return fmt.Sprintf("%s is decided as %+v", job.Name, placement)
 		}
 		if len(placement.Nodes) == 0 {
 			continue
 		}
-		elastic, fits := job.elastic(len(placement.Nodes))
+		elastic, fits := job.ElasticOf(len(placement.Nodes))
 		if !fits {
 			return fmt.Sprintf("%s has %d replicas", job.Name, len(placement.Nodes))
 		}
-		rank := 0
-		for task := range job.Tasks {
-			for range job.replicas(task, elastic) {
-				name := placement.Nodes[rank]
-				if nodes[name] == nil || !job.Tasks[task].Pod.mayStay(nodes[name]) {
-					return fmt.Sprintf("%s has rank %d on %q", job.Name, rank, name)
-				}
-				take(free[name], job.Tasks[task].Pod.amounts, 1)
-				rank++
+		for rank, pod := range job.Ranks(elastic) {
+			if node := nodes[placement.Nodes[rank]]; node == nil || !pod.MayStay(node) {
+				return fmt.Sprintf("%s has rank %d on %q", job.Name, rank, placement.Nodes[rank])
 			}
 		}
+		board.Hold(job, placement.Nodes)
 	}
-	for name, left := range free {
-		for _, amount := range left {
-			if amount < 0 {
-				return fmt.Sprintf("node %s is left with %v", name, left)
-			}
-		}
-	}
-	return ""
+	return board.Overcommitted()
 }
 
 func TestAPlacementThatIsDecidedTwiceStaysTheSame(t *testing.T) {
 	t.Parallel()
 	snapshot, jobs := anyCluster(rand.New(rand.NewPCG(7, 7)), 12, 30)
-	first := Fit{}.Optimize(jobs, snapshot.Nodes, nil)
+	first := Fit{}.Optimize(&allocation.Round{Jobs: jobs, Nodes: snapshot.Nodes, Previous: nil})
 	previous := map[types.NamespacedName][]string{}
 	for name, placement := range first {
 		previous[name] = placement.Nodes
 	}
-	second := Fit{}.Optimize(jobs, snapshot.Nodes, previous)
+	second := Fit{}.Optimize(&allocation.Round{Jobs: jobs, Nodes: snapshot.Nodes, Previous: previous})
 	for name, placement := range second {
 		if diff := cmp.Diff(strings.Join(previous[name], " "), strings.Join(placement.Nodes, " ")); diff != "" {
 			t.Errorf("%s moved (-before +after):\n%s", name, diff)
@@ -353,19 +342,19 @@ func TestAPlacementThatIsDecidedTwiceStaysTheSame(t *testing.T) {
 // placed yet, and where all stay.
 func BenchmarkFit(b *testing.B) {
 	snapshot, jobs := anyCluster(rand.New(rand.NewPCG(1, 1)), 512, 1000)
-	first := Fit{}.Optimize(jobs, snapshot.Nodes, nil)
+	first := Fit{}.Optimize(&allocation.Round{Jobs: jobs, Nodes: snapshot.Nodes, Previous: nil})
 	previous := map[types.NamespacedName][]string{}
 	for name, placement := range first {
 		previous[name] = placement.Nodes
 	}
 	b.Run("all are new", func(b *testing.B) {
 		for b.Loop() {
-			Fit{}.Optimize(jobs, snapshot.Nodes, nil)
+			Fit{}.Optimize(&allocation.Round{Jobs: jobs, Nodes: snapshot.Nodes, Previous: nil})
 		}
 	})
 	b.Run("all stay", func(b *testing.B) {
 		for b.Loop() {
-			Fit{}.Optimize(jobs, snapshot.Nodes, previous)
+			Fit{}.Optimize(&allocation.Round{Jobs: jobs, Nodes: snapshot.Nodes, Previous: previous})
 		}
 	})
 }

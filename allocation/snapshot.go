@@ -1,7 +1,7 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package allocator
+package allocation
 
 import (
 	"slices"
@@ -57,8 +57,8 @@ func (s *Snapshot) Occupy(pod *corev1.Pod) {
 
 // Reserve takes the room of where a job is placed.
 func (s *Snapshot) Reserve(job *Job, placed []string) {
-	elastic, _ := job.elastic(len(placed))
-	for rank, pod := range job.ranks(max(elastic, 0)) {
+	elastic, _ := job.ElasticOf(len(placed))
+	for rank, pod := range job.Ranks(max(elastic, 0)) {
 		if rank >= len(placed) {
 			return
 		}
@@ -82,8 +82,8 @@ func (s *Snapshot) Leave(job *Job, placed []string, pods []*corev1.Pod) {
 		}
 		take(beyond[node], s.requests(pod), -1)
 	}
-	elastic, _ := job.elastic(len(placed))
-	for rank, pod := range job.ranks(max(elastic, 0)) {
+	elastic, _ := job.ElasticOf(len(placed))
+	for rank, pod := range job.Ranks(max(elastic, 0)) {
 		if rank >= len(placed) {
 			break
 		}
@@ -188,9 +188,9 @@ func (r *Requirements) accepts(node *corev1.Node) bool {
 	return r.tolerates(node, keepsAway(node))
 }
 
-// mayStay reports whether pods of these requirements that are on a node already
+// MayStay reports whether pods of these requirements that are on a node already
 // are left there.
-func (r *Requirements) mayStay(node *corev1.Node) bool {
+func (r *Requirements) MayStay(node *corev1.Node) bool {
 	return r.tolerates(node, drivesOut)
 }
 

@@ -1,7 +1,7 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package allocator
+package allocation
 
 import (
 	"slices"
@@ -13,18 +13,18 @@ import (
 // any of these writes may fail, or be the last one that this process does, and
 // what is written by then must not be more than the nodes have.
 type Ledger struct {
-	board *board
-	held  map[types.NamespacedName]*stay
+	board *Board
+	held  map[types.NamespacedName]*Stay
 }
 
 // NewLedger returns the ledger of jobs that are placed as was written last.
 func NewLedger(jobs []*Job, nodes []*Node, placed map[types.NamespacedName][]string) *Ledger {
-	ledger := &Ledger{board: newBoard(nodes), held: make(map[types.NamespacedName]*stay, len(jobs))}
-	for _, job := range inOrder(jobs) {
-		ledger.held[job.Name] = ledger.board.hold(job, placed[job.Name])
+	ledger := &Ledger{board: NewBoard(nodes), held: make(map[types.NamespacedName]*Stay, len(jobs))}
+	for _, job := range InOrder(jobs) {
+		ledger.held[job.Name] = ledger.board.Hold(job, placed[job.Name])
 	}
-	for _, job := range inOrder(jobs) {
-		ledger.board.keepEnded(ledger.held[job.Name])
+	for _, job := range InOrder(jobs) {
+		ledger.board.KeepEnded(ledger.held[job.Name])
 	}
 	return ledger
 }
@@ -37,7 +37,7 @@ func (l *Ledger) Move(job *Job, to []string) (undo func(), moves bool) {
 	if slices.Equal(from.nodes, to) {
 		return func() {}, true
 	}
-	l.board.giveUp(from)
+	l.board.Release(from)
 	restore := func() { l.board.shift(from, 1) }
 	if len(to) == 0 {
 		return restore, true
@@ -47,14 +47,14 @@ func (l *Ledger) Move(job *Job, to []string) (undo func(), moves bool) {
 		// Another place starts all ranks again.
 		moved.Ended = nil
 	}
-	taken := l.board.keep(&moved, to)
+	taken := l.board.Keep(&moved, to)
 	if taken == nil {
 		restore()
 		return nil, false
 	}
-	l.board.keepEnded(taken)
+	l.board.KeepEnded(taken)
 	return func() {
-		l.board.giveUp(taken)
+		l.board.Release(taken)
 		restore()
 	}, true
 }

@@ -1,7 +1,7 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package allocator
+package allocation
 
 import (
 	"cmp"
@@ -12,17 +12,33 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"opendilab.org/di-orchestrator/allocation/profilings"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
 
-// Policy places jobs on nodes.
+// Policy decides where preemptible jobs run, and with how many replicas. Implementations must be
+// deterministic: equal rounds give equal placements. They must not change the round, except its
+// groups.
 type Policy interface {
-	// Allocate places one job on what is free of the nodes, when it is submitted.
+	// Allocate places one job on the free capacity of nodes, when it is submitted.
 	Allocate(job *Job, nodes []*Node) Placement
-	// Optimize places all jobs, given what is free of the nodes without them and
-	// where they were placed before, by rank: "" stands for a rank that has no
-	// node yet. A job that is not in the answer stays as it is.
-	Optimize(jobs []*Job, nodes []*Node, previous map[types.NamespacedName][]string) map[types.NamespacedName]Placement
+	// Optimize places all jobs of a round. A job that the answer lacks keeps its placement.
+	Optimize(round *Round) map[types.NamespacedName]Placement
+}
+
+// Round is the input of one decision about all jobs.
+type Round struct {
+	// Now is the time of the round.
+	Now time.Time
+	// Jobs are the jobs to place.
+	Jobs []*Job
+	// Nodes have the capacity that is free without these jobs.
+	Nodes []*Node
+	// Previous are the nodes of the jobs by rank; "" stands for a rank without a node.
+	Previous map[types.NamespacedName][]string
+	// Groups are the histories of groups of similar jobs, by name. The policy updates them, and the
+	// caller persists them.
+	Groups map[string]*Group
 }
 
 // Placement is where a job is placed, or why it is not.
@@ -33,6 +49,9 @@ type Placement struct {
 	Reason string
 	// Message says it to a person.
 	Message string
+	// Usage is the usage of the job up to the round, for the caller to persist. The zero value
+	// keeps the previous one.
+	Usage Usage
 }
 
 // The reasons of placements, which those of the condition Allocated are.
@@ -61,6 +80,12 @@ type Job struct {
 	Ended map[int]bool
 	// Held is for how long the job has been placed as it is.
 	Held time.Duration
+	// Group is the name of the group of similar jobs. Jobs of a group share a model and a history.
+	Group string
+	// Report is what the job reported last; nil if it reports nothing.
+	Report *profilings.Report
+	// Usage is what the job has used so far.
+	Usage Usage
 }
 
 // Task is some replicas of a job that are alike.
@@ -89,9 +114,9 @@ func (j *Job) replicas(task int, elastic int32) int32 {
 	return j.Tasks[task].Replicas
 }
 
-// ranks returns the requirements of each rank of a job that has so many replicas
+// Ranks returns the requirements of each rank of a job that has so many replicas
 // of its elastic task.
-func (j *Job) ranks(elastic int32) iter.Seq2[int, *Requirements] {
+func (j *Job) Ranks(elastic int32) iter.Seq2[int, *Requirements] {
 	return func(yield func(int, *Requirements) bool) {
 		rank := 0
 		for task := range j.Tasks {
@@ -105,9 +130,9 @@ func (j *Job) ranks(elastic int32) iter.Seq2[int, *Requirements] {
 	}
 }
 
-// elastic returns how many replicas of the elastic task make a job of that
+// ElasticOf returns how many replicas of the elastic task make a job of that
 // size, false where none do.
-func (j *Job) elastic(size int) (int32, bool) {
+func (j *Job) ElasticOf(size int) (int32, bool) {
 	elastic := int32(size) - j.size(0)
 	return elastic, elastic >= 0 && (j.Elastic >= 0 || elastic == 0)
 }
@@ -117,7 +142,7 @@ func (j *Job) elastic(size int) (int32, bool) {
 // those that come have no node yet. It returns false for a job that had no place,
 // or that of another job.
 func (j *Job) resized(previous []string) (nodes []string, elastic int32, fits bool) {
-	had, fits := j.elastic(len(previous))
+	had, fits := j.ElasticOf(len(previous))
 	if !fits || len(previous) == 0 || j.Elastic < 0 {
 		return previous, 0, fits && len(previous) > 0
 	}
@@ -135,8 +160,8 @@ func (j *Job) resized(previous []string) (nodes []string, elastic int32, fits bo
 	return previous, elastic, true
 }
 
-// inOrder returns jobs in the order in which they are placed.
-func inOrder(jobs []*Job) []*Job {
+// InOrder returns jobs in the order in which they are placed.
+func InOrder(jobs []*Job) []*Job {
 	sorted := slices.Clone(jobs)
 	slices.SortFunc(sorted, func(a, b *Job) int {
 		return cmp.Or(

@@ -1,0 +1,47 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package allocation
+
+import (
+	"time"
+
+	"opendilab.org/di-orchestrator/allocation/model"
+)
+
+// Usage is what a job has used so far, and what its restarts cost. It is persisted, so that a new
+// leader does not take every job for new.
+type Usage struct {
+	// At is the time up to which the usage is accounted; zero for a job that never ran.
+	At time.Time
+	// Work is the work done, in seconds of one replica.
+	Work float64
+	// Useful is the work done in useful samples: goodput times seconds. Jobs of a group compare it.
+	Useful float64
+	// Attained is the capacity-time had, in seconds of one unit of the scarcest resource.
+	Attained float64
+	// RunFor is how long the job has trained, in seconds, without its restarts.
+	RunFor float64
+	// Restarts is the number of restarts by changes of its placement.
+	Restarts int
+	// RestartCost is the measured duration of a restart; 0 if it is unknown.
+	RestartCost time.Duration
+	// Restarting is the part of a restart that is not over at At, in seconds.
+	Restarting float64
+}
+
+// Group is the history of a group of similar jobs.
+type Group struct {
+	// Observations are measured step times of the group's jobs, at most MaxObservations.
+	Observations []model.Observation
+	// Noise is the gradient noise that a job of the group reported first; nil if none has.
+	Noise *model.Noise
+	// MaxObserved is the largest number of replicas with an observation.
+	MaxObserved int
+	// Finished and Useful count the finished jobs, and sum their useful samples.
+	Finished int
+	Useful   float64
+}
+
+// MaxObservations bounds the observations of a job and of a group.
+const MaxObservations = 64

@@ -1,0 +1,219 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package simulator
+
+import (
+	"math"
+
+	"opendilab.org/di-orchestrator/allocation/model"
+)
+
+// Job is a job while it is simulated. Its exported fields are what a policy may see.
+type Job struct {
+	Submission
+	// Placement has the replicas by node, in the order of ranks; empty while it waits.
+	Placement []int
+	// Config is how it trains.
+	Config model.Config
+	// Observations are the step times that it has measured, one of each
+	// configuration, and Noise is its gradient noise now.
+	Observations []model.Observation
+	Noise        model.Noise
+	// MaxObserved is the most replicas that it has trained with.
+	MaxObserved int
+	// Attained is the GPU time that it has had, in seconds.
+	Attained float64
+	// Restarts counts placements after the first.
+	Restarts int
+	// Restarting is how many seconds of a restart are left.
+	Restarting int
+
+	// target is a batch that the policy does not choose; 0 where it does.
+	target   int
+	started  bool
+	observed map[model.Config]bool
+	// fit is the model by the observations; stale asks for another.
+	fit   *model.Throughput
+	stale bool
+
+	now, completion int
+	epoch, last     int
+	progress        float64
+}
+
+func newJob(submission Submission, policy Policy) *Job {
+	return &Job{
+		Submission: submission, target: policy.Target(&submission), last: submission.Application.Epochs,
+		observed: map[model.Config]bool{},
+	}
+}
+
+// Model returns the goodput by what was observed, nil before the first observation.
+func (j *Job) Model() *model.Goodput {
+	if len(j.Observations) == 0 {
+		return nil
+	}
+	if j.stale {
+		fit := model.Fit(j.Observations, j.fit)
+		j.fit, j.stale = &fit, false
+	}
+	return &model.Goodput{Throughput: *j.fit, Noise: j.Noise, Bounds: j.Application.Bounds}
+}
+
+// Age returns the seconds since the submission.
+func (j *Job) Age(now int) int { return now - j.Time }
+
+// done reports whether the job has finished.
+func (j *Job) done() bool { return j.completion > 0 }
+
+func (j *Job) replicas() int {
+	sum := 0
+	for _, count := range j.Placement {
+		sum += count
+	}
+	return sum
+}
+
+// chooseBatch sets the batch that the job trains with where it is placed.
+func (j *Job) chooseBatch() {
+	bounds := &j.Application.Bounds
+	nodes, replicas := len(j.Placement), j.replicas()
+	batch := j.target
+	fitted := j.Model()
+	if batch == 0 && fitted == nil {
+		batch = max(bounds.Initial, bounds.MinAtomic*replicas)
+	}
+	if batch == 0 {
+		j.Config, _ = fitted.Best(nodes, replicas)
+		j.Config.Nodes, j.Config.Replicas = nodes, replicas
+	} else {
+		local := math.Ceil(float64(batch)/float64(replicas) - 1e-8)
+		accumulation := int(math.Ceil(local/float64(bounds.MaxAtomic)-1e-8)) - 1
+		if replicas == 1 && batch > bounds.Initial {
+			accumulation = max(1, accumulation)
+		}
+		atomic := int(math.Ceil(local/float64(accumulation+1) - 1e-8))
+		j.Config = model.Config{Nodes: nodes, Replicas: replicas, Atomic: atomic, Accumulation: accumulation}
+	}
+	j.Config.Atomic = min(j.Config.Atomic, bounds.Max/(replicas*(j.Config.Accumulation+1)))
+}
+
+// observe notes a step as the job would report it.
+func (j *Job) observe(step, sync float64, noise model.Noise) {
+	j.Noise = noise
+	key := model.Config{Nodes: j.Config.Nodes, Replicas: j.Config.Replicas, Atomic: j.Config.Atomic}
+	if j.observed[key] {
+		return
+	}
+	j.observed[key] = true
+	j.MaxObserved = max(j.MaxObserved, key.Replicas)
+	j.Observations = append(j.Observations, model.Observation{
+		Nodes: key.Nodes, Replicas: key.Replicas, Atomic: key.Atomic, Step: step, Accumulate: step - sync,
+	})
+	j.stale = true
+}
+
+// step lets time pass for the job. Interference is the part of its speed that it
+// loses to neighbours.
+func (j *Job) step(seconds int, interference float64) {
+	if len(j.Placement) == 0 || j.done() {
+		j.now += seconds
+		return
+	}
+	replicas := float64(j.replicas())
+	delay := min(j.Restarting, seconds)
+	j.now += delay
+	j.Attained += float64(delay) * replicas
+	j.Restarting -= delay
+	seconds -= delay
+	for seconds > 0 && !j.done() {
+		seconds -= j.train(seconds, interference)
+		j.chooseBatch()
+	}
+	j.now += seconds
+}
+
+// train trains to the end of the time or of the epoch, and returns the seconds that
+// it took.
+func (j *Job) train(seconds int, interference float64) int {
+	goodput := j.goodput(interference)
+	end := j.Application.progress[j.epoch+1]
+	taken := seconds
+	if j.progress+goodput*float64(seconds) < end {
+		j.progress += goodput * float64(seconds)
+	} else {
+		taken = int(math.RoundToEven((end - j.progress) / goodput))
+		j.epoch++
+		j.progress = end
+		if j.epoch >= j.last {
+			j.completion = j.now + taken
+		}
+	}
+	j.now += taken
+	j.Attained += float64(taken * j.replicas())
+	return taken
+}
+
+// goodput returns the true goodput in steps of the initial batch per second, and
+// lets the job observe its step.
+func (j *Job) goodput(interference float64) float64 {
+	batch := j.Config.Batch()
+	step, sync := j.Application.Times(j.Placement, j.Config.Atomic)
+	noise := j.Application.noise(batch, j.epoch)
+	scale := float64(batch) / float64(j.Application.Bounds.Initial)
+	gain := (noise.Var + noise.Sqr) / (noise.Var/scale + noise.Sqr)
+	j.observe(step, sync, noise)
+	return gain / (step + (step-sync)*float64(j.Config.Accumulation)) * (1 - interference)
+}
+
+// place moves the job: it restarts, but where it only stops.
+func (j *Job) place(nodes []int, restart int) {
+	j.Placement = shape(nodes)
+	if len(nodes) == 0 {
+		j.Config.Atomic = 0
+		return
+	}
+	j.chooseBatch()
+	j.Restarting = restart
+	if j.started {
+		j.Restarts++
+	}
+	j.started = true
+}
+
+// shape returns the run lengths of equal neighbours: the replicas by node.
+func shape(nodes []int) []int {
+	var counts []int
+	for i := range nodes {
+		if i == 0 || nodes[i] != nodes[i-1] {
+			counts = append(counts, 1)
+		} else {
+			counts[len(counts)-1]++
+		}
+	}
+	return counts
+}
+
+// Truth is what only a simulator knows of a job.
+type Truth struct{ job *Job }
+
+// Oracle returns the truth about a job, for baselines that the artifact tells it and
+// for reports of progress that are exact.
+func Oracle(job *Job) Truth { return Truth{job} }
+
+// RemainingSteps returns the steps that are left with the batch that the user asks
+// for, counted from the begin of the epoch.
+func (t Truth) RemainingSteps() float64 {
+	application, last := t.job.Application, t.job.last-1
+	if last <= t.job.epoch {
+		return 1
+	}
+	return application.Iterations(t.job.Batch, last) - application.Iterations(t.job.Batch, t.job.epoch)
+}
+
+// Progress returns the work that is done and the work in all, in steps of the initial
+// batch.
+func (t Truth) Progress() (done, total float64) {
+	return t.job.progress, t.job.Application.progress[t.job.last]
+}
