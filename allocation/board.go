@@ -28,6 +28,15 @@ func NewBoard(nodes []*Node) *Board {
 	return b
 }
 
+// Clone returns a copy of the board. What is taken on one of them is not taken on the other.
+func (b *Board) Clone() *Board {
+	clone := &Board{nodes: b.nodes, closed: slices.Clone(b.closed), free: make([][]int64, len(b.free)), byName: b.byName}
+	for at, free := range b.free {
+		clone.free[at] = slices.Clone(free)
+	}
+	return clone
+}
+
 // Leave takes what pods have that are on their way out.
 func (b *Board) Leave(nodes []*Node) {
 	for at, node := range nodes {
@@ -222,6 +231,16 @@ func (b *Board) Place(job *Job) Placement {
 	}
 	return Placement{Reason: ReasonInsufficientCapacity, Message: b.explain(job, candidates)}
 }
+
+// PlaceCount places a job with exactly that many replicas of its elastic task, and takes their
+// capacity. It returns false, and takes nothing, if the nodes cannot hold them. A job without an
+// elastic task has a count of 0.
+func (b *Board) PlaceCount(job *Job, elastic int32) ([]string, bool) {
+	return b.pack(job, elastic, b.candidates(job))
+}
+
+// Return gives back the capacity of all ranks of a job that is placed on those nodes.
+func (b *Board) Return(job *Job, nodes []string) { b.charge(job, nodes, -1) }
 
 // candidates returns for each node whether it takes replicas of each task.
 func (b *Board) candidates(job *Job) [][]bool {
