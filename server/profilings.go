@@ -6,13 +6,16 @@ package server
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"reflect"
 
 	"github.com/gin-gonic/gin"
 	"github.com/go-logr/logr"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/client-go/tools/cache"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 	"opendilab.org/di-orchestrator/server/auth"
 	"opendilab.org/di-orchestrator/server/failure"
 	"opendilab.org/di-orchestrator/server/limit"
@@ -21,6 +24,9 @@ import (
 )
 
 const messageProfilings = "successfully report profilings"
+
+// reportBurst is the number of reports of a job that are written at once after a pause.
+const reportBurst = 3
 
 // report is a profiling report of a job. Its context has the sender.
 type report struct {
@@ -34,14 +40,44 @@ type report struct {
 func (s *Server) newReports() *limit.Debouncer[report] {
 	return limit.NewDebouncer(limit.DebouncerOptions[report]{
 		Interval:    s.options.Times.Profilings,
+		Burst:       reportBurst,
 		Write:       s.writePending,
 		Size:        func(given report) int { return len(given.content) },
 		OnCoalesced: func() { s.limited.report(reportCoalesced) },
 	})
 }
 
-// reportProfilings answers POST profilings. It answers the first report of an interval after its write,
-// and later reports once they are pending.
+// followJobs writes the pending report of a job that finishes, and drops that of a job that is deleted.
+func (s *Server) followJobs(ctx context.Context) error {
+	informer, err := s.options.Cache.GetInformer(ctx, &v2alpha1.DIJob{})
+	if err != nil {
+		return fmt.Errorf("watching jobs: %w", err)
+	}
+	_, err = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		UpdateFunc: func(old, updated any) {
+			before, isBefore := old.(*v2alpha1.DIJob)
+			after, isAfter := updated.(*v2alpha1.DIJob)
+			if isBefore && isAfter && state.IsFinished(&after.Status) && !state.IsFinished(&before.Status) {
+				s.reports.Release(after.UID)
+			}
+		},
+		DeleteFunc: func(deleted any) {
+			if unknown, is := deleted.(cache.DeletedFinalStateUnknown); is {
+				deleted = unknown.Obj
+			}
+			if job, isJob := deleted.(*v2alpha1.DIJob); isJob {
+				s.reports.Forget(job.UID)
+			}
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("watching jobs: %w", err)
+	}
+	return nil
+}
+
+// reportProfilings answers POST profilings. It answers the first reports after a pause once they are
+// written, and later reports once they are pending.
 func (s *Server) reportProfilings(c *gin.Context) error {
 	ctx, wanted := c.Request.Context(), auth.Profilings()
 	id, err := s.readJobID(c, wanted)

@@ -22,7 +22,7 @@ type Times struct {
 	Request time.Duration
 	// Hold bounds how long a GET waits for a broken watch, and for the fair queue.
 	Hold time.Duration
-	// Profilings is the interval between two writes of a job's profiling reports.
+	// Profilings is the interval between two writes of a job that reports without a pause.
 	Profilings time.Duration
 	// Call bounds one API call, so that a call without an answer is retried within the request.
 	Call time.Duration
@@ -46,7 +46,7 @@ func DefaultTimes() Times {
 		Body:        5 * time.Second,
 		Request:     25 * time.Second,
 		Hold:        5 * time.Second,
-		Profilings:  10 * time.Second,
+		Profilings:  time.Minute,
 		Call:        5 * time.Second,
 		Address:     2 * time.Second,
 		Successor:   10 * time.Second,
