@@ -29,6 +29,8 @@ type Bounds struct {
 	Max int
 	// MinAtomic and MaxAtomic bound the samples per replica and pass.
 	MinAtomic, MaxAtomic int
+	// NoAccumulation says that a step has one pass.
+	NoAccumulation bool
 }
 
 // candidates is the number of batches that Best compares.
@@ -39,6 +41,9 @@ const candidates = 50
 // variance of gradients.
 func (b *Bounds) Split(batch float64, replicas int) (atomic, accumulation int) {
 	local := batch / float64(replicas)
+	if b.NoAccumulation {
+		return int(math.Ceil(local - tiny)), 0
+	}
 	accumulation = int(math.Ceil(local/float64(b.MaxAtomic)-tiny)) - 1
 	if replicas == 1 && local > float64(b.Initial)+tiny {
 		accumulation = max(accumulation, 1)
