@@ -20,7 +20,7 @@ type Job struct {
 	// configuration, and Noise is its gradient noise now.
 	Observations []model.Observation
 	Noise        model.Noise
-	// MaxObserved is the most replicas that it has trained with.
+	// MaxObserved is the largest number of replicas that it has trained with.
 	MaxObserved int
 	// Attained is the GPU time that it has had, in seconds.
 	Attained float64
@@ -29,27 +29,30 @@ type Job struct {
 	// Restarting is how many seconds of a restart are left.
 	Restarting int
 
-	// target is a batch that the policy does not choose; 0 where it does.
+	// target is the batch that it trains with; 0 where its goodput decides.
 	target   int
 	started  bool
 	observed map[model.Config]bool
-	// fit is the model by the observations; stale asks for another.
+	// fit is the model of the observations, outdated if stale.
 	fit   *model.Throughput
 	stale bool
 
 	now, completion int
-	epoch, last     int
-	progress        float64
+	// starved is for how many seconds it had no GPU while others had more than one replica.
+	starved     int
+	epoch, last int
+	progress    float64
 }
 
 func newJob(submission Submission, policy Policy) *Job {
-	return &Job{
-		Submission: submission, target: policy.Target(&submission), last: submission.Application.Epochs,
-		observed: map[model.Config]bool{},
+	last := submission.Application.Epochs
+	if submission.Epochs > 0 {
+		last = min(last, submission.Epochs)
 	}
+	return &Job{Submission: submission, target: policy.Target(&submission), last: last, observed: map[model.Config]bool{}}
 }
 
-// Model returns the goodput by what was observed, nil before the first observation.
+// Model returns the goodput that the job itself fits to its observations, nil before the first.
 func (j *Job) Model() *model.Goodput {
 	if len(j.Observations) == 0 {
 		return nil
@@ -75,31 +78,38 @@ func (j *Job) replicas() int {
 	return sum
 }
 
-// chooseBatch sets the batch that the job trains with where it is placed.
+// chooseBatch sets the batch that the job trains with on its placement.
 func (j *Job) chooseBatch() {
 	bounds := &j.Application.Bounds
 	nodes, replicas := len(j.Placement), j.replicas()
-	batch := j.target
-	fitted := j.Model()
-	if batch == 0 && fitted == nil {
-		batch = max(bounds.Initial, bounds.MinAtomic*replicas)
-	}
-	if batch == 0 {
+	batch, fitted := j.target, j.Model()
+	switch {
+	case batch == 0 && fitted != nil:
 		j.Config, _ = fitted.Best(nodes, replicas)
 		j.Config.Nodes, j.Config.Replicas = nodes, replicas
-	} else {
-		local := math.Ceil(float64(batch)/float64(replicas) - 1e-8)
-		accumulation := int(math.Ceil(local/float64(bounds.MaxAtomic)-1e-8)) - 1
-		if replicas == 1 && batch > bounds.Initial {
-			accumulation = max(1, accumulation)
-		}
-		atomic := int(math.Ceil(local/float64(accumulation+1) - 1e-8))
-		j.Config = model.Config{Nodes: nodes, Replicas: replicas, Atomic: atomic, Accumulation: accumulation}
+	case batch == 0:
+		batch = max(bounds.Initial, bounds.MinAtomic*replicas)
+		fallthrough
+	default:
+		j.Config = j.split(batch, nodes, replicas)
 	}
 	j.Config.Atomic = min(j.Config.Atomic, bounds.Max/(replicas*(j.Config.Accumulation+1)))
 }
 
-// observe notes a step as the job would report it.
+// split divides a given batch among replicas and passes. Unlike model.Bounds.Split it compares the
+// whole batch with the initial one, as the artifact does.
+func (j *Job) split(batch, nodes, replicas int) model.Config {
+	bounds := &j.Application.Bounds
+	local := math.Ceil(float64(batch)/float64(replicas) - 1e-8)
+	accumulation := int(math.Ceil(local/float64(bounds.MaxAtomic)-1e-8)) - 1
+	if replicas == 1 && batch > bounds.Initial {
+		accumulation = max(1, accumulation)
+	}
+	atomic := int(math.Ceil(local/float64(accumulation+1) - 1e-8))
+	return model.Config{Nodes: nodes, Replicas: replicas, Atomic: atomic, Accumulation: accumulation}
+}
+
+// observe records a step as the job would report it.
 func (j *Job) observe(step, sync float64, noise model.Noise) {
 	j.Noise = noise
 	key := model.Config{Nodes: j.Config.Nodes, Replicas: j.Config.Replicas, Atomic: j.Config.Atomic}
@@ -114,8 +124,8 @@ func (j *Job) observe(step, sync float64, noise model.Noise) {
 	j.stale = true
 }
 
-// step lets time pass for the job. Interference is the part of its speed that it
-// loses to neighbours.
+// step advances the job's time. Interference is the part of its speed that it loses to
+// neighbours.
 func (j *Job) step(seconds int, interference float64) {
 	if len(j.Placement) == 0 || j.done() {
 		j.now += seconds
@@ -135,7 +145,7 @@ func (j *Job) step(seconds int, interference float64) {
 }
 
 // train trains to the end of the time or of the epoch, and returns the seconds that
-// it took.
+// this took.
 func (j *Job) train(seconds int, interference float64) int {
 	goodput := j.goodput(interference)
 	end := j.Application.progress[j.epoch+1]
@@ -167,7 +177,7 @@ func (j *Job) goodput(interference float64) float64 {
 	return gain / (step + (step-sync)*float64(j.Config.Accumulation)) * (1 - interference)
 }
 
-// place moves the job: it restarts, but where it only stops.
+// place moves the job, which costs a restart, or stops it, which costs nothing.
 func (j *Job) place(nodes []int, restart int) {
 	j.Placement = shape(nodes)
 	if len(nodes) == 0 {
@@ -195,15 +205,21 @@ func shape(nodes []int) []int {
 	return counts
 }
 
-// Truth is what only a simulator knows of a job.
+// isMeasured reports whether the step time of the job's placement is known.
+func (j *Job) isMeasured() bool {
+	step, sync := j.Application.Times(j.Placement, j.Config.Atomic)
+	return j.Config.Atomic > 0 && step > 0 && sync <= step && !math.IsInf(step, 0)
+}
+
+// Truth is what only a simulator knows about a job.
 type Truth struct{ job *Job }
 
-// Oracle returns the truth about a job, for baselines that the artifact tells it and
-// for reports of progress that are exact.
+// Oracle returns the truth about a job, for baselines that know it in the artifact and
+// for exact reports of progress.
 func Oracle(job *Job) Truth { return Truth{job} }
 
 // RemainingSteps returns the steps that are left with the batch that the user asks
-// for, counted from the begin of the epoch.
+// for, counted from the start of the epoch.
 func (t Truth) RemainingSteps() float64 {
 	application, last := t.job.Application, t.job.last-1
 	if last <= t.job.epoch {
@@ -212,8 +228,12 @@ func (t Truth) RemainingSteps() float64 {
 	return application.Iterations(t.job.Batch, last) - application.Iterations(t.job.Batch, t.job.epoch)
 }
 
-// Progress returns the work that is done and the work in all, in steps of the initial
-// batch.
+// Progress returns the work that is done, and the declared total, in steps of the initial batch. A
+// job declares all epochs of its application, also one that stops early.
 func (t Truth) Progress() (done, total float64) {
-	return t.job.progress, t.job.Application.progress[t.job.last]
+	total = t.job.Application.progress[t.job.Application.Epochs]
+	if t.job.Declared > 0 {
+		total *= t.job.Declared
+	}
+	return t.job.progress, total
 }

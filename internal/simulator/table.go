@@ -5,10 +5,19 @@ package simulator
 
 import (
 	"encoding/csv"
+	"errors"
 	"fmt"
+	"io"
+	"math"
 	"os"
 	"slices"
 	"strconv"
+)
+
+// Limits of the files that are read: before anything is sized by them.
+const (
+	maxRows  = 100_000
+	maxBytes = 64 << 20
 )
 
 // readRecords reads the named columns of a CSV file, row by row.
@@ -18,33 +27,40 @@ func readRecords(path string, columns ...string) ([][]string, error) {
 		return nil, fmt.Errorf("opening a table: %w", err)
 	}
 	defer file.Close()
-	records, err := csv.NewReader(file).ReadAll()
+	reader := csv.NewReader(io.LimitReader(file, maxBytes))
+	reader.ReuseRecord = true
+	header, err := reader.Read()
 	if err != nil {
-		return nil, fmt.Errorf("reading %s: %w", path, err)
-	}
-	if len(records) == 0 {
-		return nil, fmt.Errorf("%s is empty", path)
+		return nil, fmt.Errorf("reading the header of %s: %w", path, err)
 	}
 	var places []int
 	for _, column := range columns {
-		at := slices.Index(records[0], column)
+		at := slices.Index(header, column)
 		if at < 0 {
-			return nil, fmt.Errorf("%s has no column %s", path, column)
+			return nil, fmt.Errorf("%s has no column %s: its header must name %v", path, column, columns)
 		}
 		places = append(places, at)
 	}
-	rows := make([][]string, 0, len(records)-1)
-	for _, record := range records[1:] {
+	var rows [][]string
+	for {
+		record, err := reader.Read()
+		switch {
+		case errors.Is(err, io.EOF):
+			return rows, nil
+		case err != nil:
+			return nil, fmt.Errorf("reading %s: %w", path, err)
+		case len(rows) == maxRows:
+			return nil, fmt.Errorf("%s has more than %d rows: split it", path, maxRows)
+		}
 		row := make([]string, len(places))
 		for i, at := range places {
 			row[i] = record[at]
 		}
 		rows = append(rows, row)
 	}
-	return rows, nil
 }
 
-// readTable reads the named columns of a CSV file as numbers.
+// readTable reads the named columns of a CSV file as numbers of 0 or more.
 func readTable(path string, columns ...string) ([][]float64, error) {
 	records, err := readRecords(path, columns...)
 	if err != nil {
@@ -54,9 +70,11 @@ func readTable(path string, columns ...string) ([][]float64, error) {
 	for line, record := range records {
 		row := make([]float64, len(record))
 		for i, text := range record {
-			if row[i], err = strconv.ParseFloat(text, 64); err != nil {
-				return nil, fmt.Errorf("%s, line %d, column %s: %q is no number", path, line+2, columns[i], text)
+			value, err := strconv.ParseFloat(text, 64)
+			if err != nil || !(value >= 0) || math.IsInf(value, 0) {
+				return nil, fmt.Errorf("%s, line %d: %s is %q: must be a number of 0 or more", path, line+2, columns[i], text)
 			}
+			row[i] = value
 		}
 		rows = append(rows, row)
 	}

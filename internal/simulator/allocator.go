@@ -1,0 +1,226 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package simulator
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"opendilab.org/di-orchestrator/allocation"
+	"opendilab.org/di-orchestrator/allocation/profilings"
+)
+
+// Row is what jobs report beyond their steps: a row of the tables of results.
+type Row struct {
+	Name string
+	// Progress is whether jobs report the work that is done, and its total.
+	Progress bool
+	// History is whether jobs of an application are a group.
+	History bool
+	// Fixed is whether jobs report nothing, and train with what a user asks for: at most those
+	// replicas, and that batch.
+	Fixed bool
+}
+
+// Rows returns the rows in which jobs report.
+func Rows() []Row {
+	return []Row{
+		{Name: "blind"}, {Name: "progress", Progress: true}, {Name: "history", History: true},
+		{Name: "both", Progress: true, History: true},
+	}
+}
+
+// Allocator runs a policy of package allocation as the operator's allocator does: it describes
+// nodes and jobs to it, and carries the usage of jobs and the history of groups.
+type Allocator struct {
+	policy  allocation.Policy
+	row     Row
+	restart time.Duration
+	pod     *corev1.PodSpec
+	carried map[string]*carried
+	groups  map[string]*allocation.Group
+}
+
+// carried is what the operator keeps for a job from round to round.
+type carried struct {
+	usage allocation.Usage
+	group string
+	// placed is since when the job has been placed as it is.
+	placed int
+}
+
+const (
+	gpuResource = corev1.ResourceName("nvidia.com/gpu")
+	namespace   = "simulated"
+	// mostReplicas bounds the replicas of a job in the artifact.
+	mostReplicas = 64
+)
+
+// NewAllocator returns the policy before its first round. A restart takes so many seconds.
+func NewAllocator(policy allocation.Policy, row Row, restart int) *Allocator {
+	gpus := corev1.ResourceList{gpuResource: *resource.NewQuantity(1, resource.DecimalSI)}
+	return &Allocator{
+		policy: policy, row: row, restart: time.Duration(restart) * time.Second,
+		pod:     &corev1.PodSpec{Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: gpus}}}},
+		carried: map[string]*carried{}, groups: map[string]*allocation.Group{},
+	}
+}
+
+// Target implements Policy.
+func (a *Allocator) Target(job *Submission) int {
+	if a.row.Fixed {
+		return job.Batch
+	}
+	return job.Application.FixedBatch
+}
+
+// Place implements Policy.
+func (a *Allocator) Place(now int, jobs []*Job, cluster Cluster, previous map[string][]int) map[string][]int {
+	snapshot := allocation.NewSnapshot(nodesOf(cluster))
+	pod := snapshot.RequirementsOf(a.pod)
+	round := &allocation.Round{Now: at(now), Nodes: snapshot.Nodes, Previous: map[types.NamespacedName][]string{}, Groups: a.groups}
+	a.finish(jobs)
+	for _, job := range jobs {
+		view := a.view(now, job, pod, cluster)
+		round.Jobs = append(round.Jobs, view)
+		for _, node := range previous[job.Name] {
+			round.Previous[view.Name] = append(round.Previous[view.Name], nodeName(node))
+		}
+	}
+	return a.carry(now, round, a.policy.Optimize(round), previous)
+}
+
+// at returns the time of a second of the simulation.
+func at(second int) time.Time { return time.Unix(int64(second), 0) }
+
+func nodeName(index int) string { return fmt.Sprintf("node-%05d", index) }
+
+// nodesOf returns the nodes that are not lost.
+func nodesOf(cluster Cluster) []*corev1.Node {
+	var nodes []*corev1.Node
+	for i := range cluster.Nodes {
+		if cluster.isLost(i) {
+			continue
+		}
+		nodes = append(nodes, &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: nodeName(i)},
+			Status: corev1.NodeStatus{
+				Conditions:  []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
+				Allocatable: corev1.ResourceList{gpuResource: *resource.NewQuantity(int64(cluster.GPUs), resource.DecimalSI)},
+			},
+		})
+	}
+	return nodes
+}
+
+// view returns what the operator knows about a job.
+func (a *Allocator) view(now int, job *Job, pod *allocation.Requirements, cluster Cluster) *allocation.Job {
+	known := a.carried[job.Name]
+	if known == nil {
+		known = &carried{placed: now}
+		a.carried[job.Name] = known
+	}
+	view := &allocation.Job{
+		Name: types.NamespacedName{Namespace: namespace, Name: job.Name}, Created: at(job.Time),
+		Tasks: []allocation.Task{{Name: "trainer", Pod: pod}}, Min: 1, Wanted: int32(job.Replicas),
+		Held: time.Duration(now-known.placed) * time.Second, Usage: known.usage,
+	}
+	if a.row.Fixed {
+		return view
+	}
+	bounds := &job.Application.Bounds
+	most := min(mostReplicas, cluster.Nodes*cluster.GPUs, bounds.Max/bounds.MinAtomic)
+	if job.Application.MaxReplicas > 0 {
+		most = min(most, job.Application.MaxReplicas)
+	}
+	view.Wanted = int32(most)
+	view.Report = a.report(job)
+	if a.row.History {
+		known.group = job.Application.Name
+		view.Group = known.group
+	}
+	return view
+}
+
+// report returns what the job's trainer reports.
+func (a *Allocator) report(job *Job) *profilings.Report {
+	bounds := &job.Application.Bounds
+	report := &profilings.Report{Version: profilings.Version, Batch: &profilings.Batch{
+		Initial: bounds.Initial, Max: bounds.Max, MinPerReplica: bounds.MinAtomic, MaxPerReplica: bounds.MaxAtomic,
+	}}
+	if a.row.Progress {
+		done, total := Oracle(job).Progress()
+		samples := float64(bounds.Initial)
+		report.Progress = &profilings.Progress{Done: done * samples, Total: total * samples, Unit: "samples"}
+	}
+	if len(job.Observations) == 0 {
+		return report
+	}
+	report.Gradient = &profilings.Gradient{Sqr: job.Noise.Sqr, Var: job.Noise.Var}
+	for _, o := range job.Observations {
+		report.Steps = append(report.Steps, profilings.Step{
+			Nodes: o.Nodes, Replicas: o.Replicas, Samples: o.Atomic, Seconds: o.Step, ComputeSeconds: o.Accumulate,
+		})
+	}
+	return report
+}
+
+// finish adds the jobs that are gone to the history of their groups.
+func (a *Allocator) finish(jobs []*Job) {
+	active := map[string]bool{}
+	for _, job := range jobs {
+		active[job.Name] = true
+	}
+	for name, known := range a.carried {
+		if active[name] {
+			continue
+		}
+		delete(a.carried, name)
+		if group := a.groups[known.group]; group != nil && known.usage.Useful > 0 {
+			group.Finished++
+			group.Useful += known.usage.Useful
+		}
+	}
+}
+
+// carry returns the placements by node, and keeps what the policy says about the jobs.
+func (a *Allocator) carry(now int, round *allocation.Round, placements map[types.NamespacedName]allocation.Placement, previous map[string][]int) map[string][]int {
+	index := map[string]int{}
+	for _, node := range round.Nodes {
+		var i int
+		if _, err := fmt.Sscanf(node.Object.Name, "node-%d", &i); err == nil {
+			index[node.Object.Name] = i
+		}
+	}
+	placed := map[string][]int{}
+	for _, job := range round.Jobs {
+		name, known := job.Name.Name, a.carried[job.Name.Name]
+		placement, answered := placements[job.Name]
+		if !answered {
+			placed[name] = previous[name]
+			continue
+		}
+		for _, node := range placement.Nodes {
+			placed[name] = append(placed[name], index[node])
+		}
+		if placement.Usage != (allocation.Usage{}) {
+			known.usage = placement.Usage
+		}
+		if slices.Equal(placed[name], previous[name]) {
+			continue
+		}
+		known.placed = now
+		if len(placement.Nodes) > 0 {
+			// What the operator measures at the first start.
+			known.usage.RestartCost = a.restart
+		}
+	}
+	return placed
+}
