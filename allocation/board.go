@@ -5,21 +5,40 @@ package allocation
 
 import (
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Board is the nodes while jobs are placed on them.
+// Board is the free capacity of nodes while jobs are placed on them, one after the other. Nodes are in
+// the order of their names, so equal input gives equal placements.
 type Board struct {
 	nodes  []*corev1.Node
 	closed []bool
 	free   [][]int64
 	byName map[string]int
+
+	// reserved are the nodes that take no further pods because they are reserved for one job.
+	reserved []bool
+	// accepting are the nodes that accept pods, by the key of the pods' requirements.
+	accepting map[string][]bool
+	// failures are the least sizes of jobs that did not fit, by the key of the job. They still do not
+	// fit as long as no capacity was given back.
+	failures map[string]bool
+	// packings counts how often a job was packed.
+	packings int
 }
 
+// NewBoard returns the free capacity of nodes.
 func NewBoard(nodes []*Node) *Board {
-	b := &Board{byName: make(map[string]int, len(nodes))}
+	nodes = slices.Clone(nodes)
+	slices.SortStableFunc(nodes, byName)
+	b := &Board{
+		byName: make(map[string]int, len(nodes)), reserved: make([]bool, len(nodes)),
+		accepting: map[string][]bool{}, failures: map[string]bool{},
+	}
 	for i, node := range nodes {
 		b.nodes, b.closed = append(b.nodes, node.Object), append(b.closed, node.Closed)
 		b.free = append(b.free, slices.Clone(node.Free))
@@ -30,133 +49,48 @@ func NewBoard(nodes []*Node) *Board {
 
 // Clone returns a copy of the board. What is taken on one of them is not taken on the other.
 func (b *Board) Clone() *Board {
-	clone := &Board{nodes: b.nodes, closed: slices.Clone(b.closed), free: make([][]int64, len(b.free)), byName: b.byName}
+	clone := *b
+	clone.free = make([][]int64, len(b.free))
 	for at, free := range b.free {
 		clone.free[at] = slices.Clone(free)
 	}
-	return clone
+	clone.reserved, clone.failures = slices.Clone(b.reserved), maps.Clone(b.failures)
+	return &clone
 }
 
-// Leave takes what pods have that are on their way out.
+// Leave takes the capacity of terminating pods.
 func (b *Board) Leave(nodes []*Node) {
-	for at, node := range nodes {
+	for _, node := range nodes {
 		if node.Leaving != nil {
-			take(b.free[at], node.Leaving, 1)
+			take(b.free[b.byName[node.Object.Name]], node.Leaving, 1)
 		}
 	}
 }
 
-// Stay is a job that stays where it was.
-type Stay struct {
-	Job     *Job
-	elastic int32
-	// nodes are by rank, "" for what has none yet; seated says of which the room
-	// was taken.
-	nodes  []string
-	seated []bool
-	// ended are the ranks that need no room.
-	ended map[int]bool
-}
-
-func (s *Stay) IsComplete() bool {
-	return !slices.Contains(s.nodes, "")
-}
-
-func (s *Stay) Placement() Placement {
-	return placed(s.Job, s.elastic, s.nodes)
-}
-
-// Keep takes again what a job had, if it still may have it; nil if not. Of what
-// has ended nothing is taken yet.
-func (b *Board) Keep(job *Job, previous []string) *Stay {
-	nodes, elastic, fits := job.resized(previous)
-	if !fits {
-		return nil
+// change takes amounts of a node a number of times. Jobs that did not fit may fit after capacity was
+// given back.
+func (b *Board) change(at int, pod *Requirements, times int32) {
+	take(b.free[at], pod.amounts, times)
+	if times < 0 {
+		clear(b.failures)
 	}
-	kept := &Stay{Job: job, elastic: elastic, nodes: nodes, seated: make([]bool, len(nodes))}
-	if len(nodes) == len(previous) {
-		// Another size restarts all.
-		kept.ended = job.Ended
-	}
-	for rank, pod := range job.Ranks(elastic) {
-		if nodes[rank] == "" || kept.ended[rank] {
-			continue
-		}
-		if kept.seated[rank] = b.seat(pod, nodes[rank]); !kept.seated[rank] {
-			b.Release(kept)
-			return nil
-		}
-	}
-	return kept
 }
 
-// KeepEnded takes the room of the ranks that have ended, where nobody has it.
-func (b *Board) KeepEnded(kept *Stay) {
-	for rank, pod := range kept.Job.Ranks(kept.elastic) {
-		if kept.ended[rank] && rank < len(kept.nodes) && kept.nodes[rank] != "" {
-			kept.seated[rank] = b.seat(pod, kept.nodes[rank])
+// Reserve closes nodes to all jobs that are placed after it.
+func (b *Board) Reserve(nodes []string) {
+	for _, node := range nodes {
+		if at, exists := b.byName[node]; exists {
+			b.reserved[at] = true
 		}
 	}
 }
 
-// Hold takes what a job has but for what has ended, whether there is any room or not.
-// Nodes that are not there have none.
-func (b *Board) Hold(job *Job, nodes []string) *Stay {
-	elastic, _ := job.ElasticOf(len(nodes))
-	held := &Stay{Job: job, elastic: max(elastic, 0), nodes: nodes, seated: make([]bool, len(nodes)), ended: job.Ended}
-	for rank := range nodes {
-		_, there := b.byName[nodes[rank]]
-		held.seated[rank] = there && !held.ended[rank]
-	}
-	b.shift(held, 1)
-	return held
-}
-
-// Complete gives the ranks that have no node one each, of those that the job is
-// on if they have room. It returns false, and takes nothing of the job, where
-// there is no room.
-func (b *Board) Complete(kept *Stay) bool {
-	used := map[string]bool{}
-	for _, node := range kept.nodes {
-		used[node] = true
-	}
-	kept.nodes = slices.Clone(kept.nodes)
-	for rank, pod := range kept.Job.Ranks(kept.elastic) {
-		if kept.nodes[rank] != "" {
-			continue
-		}
-		node, found := b.nodeFor(pod, used)
-		if !found && (!kept.ended[rank] || len(b.nodes) == 0) {
-			b.Release(kept)
-			return false
-		}
-		if !found {
-			// What has ended needs no room, and any name will do.
-			node = b.nodes[0].Name
-		}
-		kept.nodes[rank], used[node] = node, true
-		kept.seated[rank] = found && b.seat(pod, node)
-	}
-	return true
-}
-
-// PlaceOrStay places a job again that must be bigger than where it is. Where there
-// is no room for that it goes on as it is: nobody is better off if it stops.
-func (b *Board) PlaceOrStay(job *Job, previous []string) Placement {
-	found := b.Place(job)
-	if len(found.Nodes) > 0 || slices.Contains(previous, "") {
-		return found
-	}
-	left := b.Hold(job, previous)
-	b.KeepEnded(left)
-	return left.Placement()
-}
-
-// nodeFor returns a node that takes one more pod, of the used ones if one does.
-func (b *Board) nodeFor(pod *Requirements, used map[string]bool) (string, bool) {
+// nodeFor returns a node that takes one more replica of a job, one of the used nodes if possible.
+func (b *Board) nodeFor(job *Job, pod *Requirements, used map[string]bool) (string, bool) {
 	name, found := "", false
+	accepting := b.acceptingFor(job, pod)
 	for at, node := range b.nodes {
-		if (found && !used[node.Name]) || b.closed[at] || pod.room(b.free[at], 1) == 0 || !pod.accepts(node) {
+		if (found && !used[node.Name]) || !accepting[at] || pod.room(b.free[at], 1) == 0 {
 			continue
 		}
 		name, found = node.Name, true
@@ -167,47 +101,25 @@ func (b *Board) nodeFor(pod *Requirements, used map[string]bool) (string, bool) 
 	return name, found
 }
 
-// Release gives back what was taken for a job that was to stay.
-func (b *Board) Release(kept *Stay) { b.shift(kept, -1) }
-
-// shift takes the room of the ranks that are seated so many times.
-func (b *Board) shift(kept *Stay, times int32) {
-	for rank, pod := range kept.Job.Ranks(kept.elastic) {
-		if rank < len(kept.seated) && kept.seated[rank] {
-			take(b.free[b.byName[kept.nodes[rank]]], pod.amounts, times)
-		}
-	}
-}
-
-// seat takes the room of one replica on a node of that name, if it has it.
-func (b *Board) seat(pod *Requirements, node string) bool {
-	at, there := b.byName[node]
-	if !there || pod.room(b.free[at], 1) == 0 || !pod.MayStay(b.nodes[at]) {
-		return false
-	}
-	take(b.free[at], pod.amounts, 1)
-	return true
-}
-
-// charge takes the room of all ranks of a job, whether there is any or not; -1
-// times gives it back. Nodes that are not there have none.
+// charge takes the capacity of all ranks of a job, even if there is none; -1 times gives it back. It
+// skips nodes that do not exist.
 func (b *Board) charge(job *Job, nodes []string, times int32) {
 	elastic, _ := job.ElasticOf(len(nodes))
 	for rank, pod := range job.Ranks(max(elastic, 0)) {
 		if rank >= len(nodes) {
 			return
 		}
-		if at, there := b.byName[nodes[rank]]; there {
-			take(b.free[at], pod.amounts, times)
+		if at, exists := b.byName[nodes[rank]]; exists {
+			b.change(at, pod, times)
 		}
 	}
 }
 
-// Grow places a job again, if it gets more replicas so.
-func (b *Board) Grow(job *Job, nodes []string) (Placement, bool) {
+// Grow places a job again if it then has more replicas, at least that many more or as many as desired.
+func (b *Board) Grow(job *Job, nodes []string, gain int) (Placement, bool) {
 	b.charge(job, nodes, -1)
 	grown := b.Place(job)
-	if len(grown.Nodes) > len(nodes) {
+	if more := len(grown.Nodes) - len(nodes); more >= gain || more > 0 && grown.Reason == ReasonPlaced {
 		return grown, true
 	}
 	b.charge(job, grown.Nodes, -1)
@@ -215,21 +127,54 @@ func (b *Board) Grow(job *Job, nodes []string) (Placement, bool) {
 	return Placement{}, false
 }
 
-// Place takes room for a job of as many replicas as there is room for.
+// Place places a job with as many replicas as the nodes can hold, and takes their capacity.
 func (b *Board) Place(job *Job) Placement {
 	candidates := b.candidates(job)
-	most, least := job.Wanted, job.Min
-	if job.Elastic < 0 {
-		most, least = 0, 0
-	} else {
-		most = min(most, b.roomFor(job, candidates, most))
+	key := job.key()
+	if b.failures[key] {
+		return b.refuse(job, candidates)
 	}
-	for elastic := most; elastic >= least; elastic-- {
-		if nodes, fits := b.pack(job, elastic, candidates); fits {
-			return placed(job, elastic, nodes)
-		}
+	nodes, fits := b.pack(job, job.least(), candidates)
+	if !fits {
+		b.failures[key] = true
+		return b.refuse(job, candidates)
 	}
+	elastic := job.least()
+	if elastic < job.Wanted && job.Elastic >= 0 {
+		b.undo(job, nodes)
+		elastic, nodes = b.most(job, nodes, candidates)
+		b.charge(job, nodes, 1)
+	}
+	return placed(job, elastic, nodes)
+}
+
+func (b *Board) refuse(job *Job, candidates [][]bool) Placement {
 	return Placement{Reason: ReasonInsufficientCapacity, Message: b.explain(job, candidates)}
+}
+
+// undo gives back what was just packed. Jobs that did not fit still do not.
+func (b *Board) undo(job *Job, nodes []string) {
+	failures := b.failures
+	b.failures = nil
+	b.charge(job, nodes, -1)
+	b.failures = failures
+}
+
+// most returns the largest size that it finds, and its nodes. The least size fits on the given nodes. It
+// tries all replicas, because often all fit, and then bisects. Packing is a heuristic, so a larger size
+// may fit although a smaller one does not. Only sizes that were packed are returned.
+func (b *Board) most(job *Job, nodes []string, candidates [][]bool) (int32, []string) {
+	fits, least, most := job.Min, job.Min+1, min(job.Wanted, b.roomFor(job, job.Elastic, candidates, job.Wanted))
+	for next := most; least <= most; next = least + (most-least)/2 {
+		found, fit := b.pack(job, next, candidates)
+		if !fit {
+			most = next - 1
+			continue
+		}
+		b.undo(job, found)
+		fits, nodes, least = next, found, next+1
+	}
+	return fits, nodes
 }
 
 // PlaceCount places a job with exactly that many replicas of its elastic task, and takes their
@@ -242,24 +187,41 @@ func (b *Board) PlaceCount(job *Job, elastic int32) ([]string, bool) {
 // Return gives back the capacity of all ranks of a job that is placed on those nodes.
 func (b *Board) Return(job *Job, nodes []string) { b.charge(job, nodes, -1) }
 
-// candidates returns for each node whether it takes replicas of each task.
+// candidates returns for each task of a job whether each node takes replicas of it.
 func (b *Board) candidates(job *Job) [][]bool {
-	candidates := make([][]bool, len(b.nodes))
-	for at, node := range b.nodes {
-		candidates[at] = make([]bool, len(job.Tasks))
-		for task := range job.Tasks {
-			candidates[at][task] = !b.closed[at] && job.Tasks[task].Pod.accepts(node)
-		}
+	candidates := make([][]bool, len(job.Tasks))
+	for task := range job.Tasks {
+		candidates[task] = b.acceptingFor(job, job.Tasks[task].Pod)
 	}
 	return candidates
 }
 
-// roomFor bounds how many replicas of the elastic task all nodes hold.
-func (b *Board) roomFor(job *Job, candidates [][]bool, most int32) int32 {
+// acceptingFor returns whether each node takes pods of a job.
+func (b *Board) acceptingFor(job *Job, pod *Requirements) []bool {
+	accepting, known := b.accepting[pod.nodesKey]
+	if !known {
+		accepting = make([]bool, len(b.nodes))
+		for at, node := range b.nodes {
+			accepting[at] = !b.closed[at] && pod.accepts(node)
+		}
+		b.accepting[pod.nodesKey] = accepting
+	}
+	if len(job.Excluded) == 0 && !slices.Contains(b.reserved, true) {
+		return accepting
+	}
+	accepting = slices.Clone(accepting)
+	for at, node := range b.nodes {
+		accepting[at] = accepting[at] && !b.reserved[at] && !job.Excluded[node.Name]
+	}
+	return accepting
+}
+
+// roomFor returns how many replicas of a task all nodes hold, at most a number.
+func (b *Board) roomFor(job *Job, task int, candidates [][]bool, most int32) int32 {
 	var room int32
 	for at := range b.nodes {
-		if candidates[at][job.Elastic] {
-			room += job.Tasks[job.Elastic].Pod.room(b.free[at], most)
+		if candidates[task][at] {
+			room += job.Tasks[task].Pod.room(b.free[at], most)
 		}
 		if room >= most {
 			return most
@@ -268,21 +230,24 @@ func (b *Board) roomFor(job *Job, candidates [][]bool, most int32) int32 {
 	return room
 }
 
-// pack takes room for all replicas of a job on few nodes: again and again the
-// node that holds the most of what is left, and of these the one that is left
-// the fullest. Where one node holds the rest that is the tightest of them.
+// pack takes capacity for all replicas of a job on few nodes. Replicas that request scarce resources
+// are first. If they block the others, they are last.
 func (b *Board) pack(job *Job, elastic int32, candidates [][]bool) ([]string, bool) {
-	p := newPacking(b, job, elastic, candidates)
-	for p.left > 0 {
-		if !p.next() {
-			p.undo()
+	b.packings++
+	for task := range job.Tasks {
+		if count := job.replicas(task, elastic); b.roomFor(job, task, candidates, count) < count {
 			return nil, false
 		}
 	}
-	return p.byRank(), true
+	order := job.tasksByScarcity()
+	if nodes, fits := newPacking(b, job, elastic, candidates, order).all(); fits || len(order) < 2 {
+		return nodes, fits
+	}
+	slices.Reverse(order)
+	return newPacking(b, job, elastic, candidates, order).all()
 }
 
-// placed says where a job is placed.
+// placed returns the placement of a job on nodes.
 func placed(job *Job, elastic int32, nodes []string) Placement {
 	distinct := map[string]bool{}
 	for _, node := range nodes {
@@ -296,7 +261,7 @@ func placed(job *Job, elastic int32, nodes []string) Placement {
 		"%s: there is capacity for %d replicas of task %s, %d are desired", message, elastic, job.Tasks[job.Elastic].Name, job.Wanted)}
 }
 
-// Overcommitted names a node with less than nothing free; "" for none.
+// Overcommitted describes a node with negative free capacity; "" if there is none.
 func (b *Board) Overcommitted() string {
 	for at, left := range b.free {
 		if slices.ContainsFunc(left, func(amount int64) bool { return amount < 0 }) {
@@ -304,4 +269,34 @@ func (b *Board) Overcommitted() string {
 		}
 	}
 	return ""
+}
+
+// key is equal for jobs whose least sizes have equal requirements.
+func (j *Job) key() string {
+	var key strings.Builder
+	for task := range j.Tasks {
+		fmt.Fprintf(&key, "%d x %s;", j.replicas(task, j.least()), j.Tasks[task].Pod.key)
+	}
+	for _, node := range slices.Sorted(maps.Keys(j.Excluded)) {
+		fmt.Fprintf(&key, " -%s", node)
+	}
+	return key.String()
+}
+
+// least returns the least number of replicas of the elastic task, 0 if there is none.
+func (j *Job) least() int32 {
+	if j.Elastic < 0 {
+		return 0
+	}
+	return j.Min
+}
+
+// tasksByScarcity returns the tasks of a job, those of the scarcest resources first.
+func (j *Job) tasksByScarcity() []int {
+	order := make([]int, len(j.Tasks))
+	for task := range order {
+		order[task] = task
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return byScarcity(j.Tasks[a].Pod, j.Tasks[b].Pod) })
+	return order
 }

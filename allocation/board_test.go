@@ -86,3 +86,125 @@ func TestAClonedBoardIsIndependent(t *testing.T) {
 		t.Error("what is released on the clone is not free")
 	}
 }
+
+func TestAJobThatCannotFitIsPackedOnce(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		least, wanted int32
+		learners      int32
+		want          int
+		placed        int
+	}{
+		"no learner fits":           {1, 4000, 9, 1, 0},
+		"all fit":                   {1, 8, 1, 2, 9},
+		"only some fit":             {1, 4000, 1, 8, 64},
+		"the size cannot change":    {8, 8, 1, 1, 9},
+		"the least size is too big": {4000, 4000, 1, 1, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			snapshot := NewSnapshot([]*corev1.Node{node("a", 32, 1), node("b", 32, 1)})
+			board := NewBoard(snapshot.Nodes)
+			job := collectors(snapshot, "job", tc.least, tc.wanted, asking(1, 0))
+			job.Tasks = append(job.Tasks, Task{Name: "learner", Replicas: tc.learners, Pod: snapshot.RequirementsOf(asking(1, 1))})
+			if got := board.Place(job).Nodes; len(got) != tc.placed {
+				t.Errorf("placed %d replicas, want %d", len(got), tc.placed)
+			}
+			if board.packings > tc.want {
+				t.Errorf("packed %d times, want at most %d", board.packings, tc.want)
+			}
+		})
+	}
+}
+
+func TestAJobLikeOneThatDidNotFitIsNotPackedUntilCapacityIsGivenBack(t *testing.T) {
+	t.Parallel()
+	snapshot := NewSnapshot([]*corev1.Node{node("a", 4, 0)})
+	board := NewBoard(snapshot.Nodes)
+	first := collectors(snapshot, "first", 3, 3, asking(1, 0))
+	board.Place(first)
+	packed := board.packings
+	for range 1000 {
+		if placed := board.Place(collectors(snapshot, "other", 2, 9, asking(1, 0))); len(placed.Nodes) > 0 || placed.Message == "" {
+			t.Fatalf("got %+v", placed)
+		}
+	}
+	if packed+1 != board.packings {
+		t.Errorf("packed %d times, want once", board.packings-packed)
+	}
+	if placed := board.Place(collectors(snapshot, "small", 1, 1, asking(1, 0))); len(placed.Nodes) != 1 {
+		t.Errorf("another job gets %+v", placed)
+	}
+	board.Return(first, []string{"a", "a", "a"})
+	if placed := board.Place(collectors(snapshot, "other", 2, 9, asking(1, 0))); len(placed.Nodes) != 3 {
+		t.Errorf("after capacity was given back it gets %+v", placed)
+	}
+}
+
+func TestTasksOfScarceResourcesArePlacedFirst(t *testing.T) {
+	t.Parallel()
+	for range 1000 {
+		// The order of resources must not depend on that of the map of allocatable resources.
+		snapshot := NewSnapshot([]*corev1.Node{node("cpu", 8, 0), node("gpu", 16, 2)})
+		job := collectors(snapshot, "job", 11, 11, asking(2, 0))
+		job.Tasks = append(job.Tasks, Task{Name: "learner", Replicas: 2, Pod: snapshot.RequirementsOf(asking(1, 1))})
+		placed := NewBoard(snapshot.Nodes).Place(job)
+		want := []string{"gpu", "gpu", "gpu", "gpu", "gpu", "gpu", "gpu", "cpu", "cpu", "cpu", "cpu", "gpu", "gpu"}
+		if diff := cmp.Diff(want, placed.Nodes); diff != "" {
+			t.Fatalf("nodes (-want +got):\n%s\n%s", diff, placed.Message)
+		}
+	}
+}
+
+func TestAJobIsPackedInTheReverseOrderIfScarcityFails(t *testing.T) {
+	t.Parallel()
+	east, west := node("east", 3, 0), node("west", 4, 0)
+	east.Labels = map[string]string{"zone": "east"}
+	snapshot := NewSnapshot([]*corev1.Node{east, west})
+	bound := asking(1, 0)
+	bound.NodeSelector = east.Labels
+	// The larger replicas would take the node that the smaller ones are bound to.
+	job := &Job{Elastic: -1, Tasks: []Task{
+		{Name: "large", Replicas: 2, Pod: snapshot.RequirementsOf(asking(2, 0))},
+		{Name: "bound", Replicas: 3, Pod: snapshot.RequirementsOf(bound)},
+	}}
+	if diff := cmp.Diff([]string{"west", "west", "east", "east", "east"}, NewBoard(snapshot.Nodes).Place(job).Nodes); diff != "" {
+		t.Errorf("nodes (-want +got):\n%s", diff)
+	}
+}
+
+func TestAnExcludedNodeTakesNoReplicaOfTheJob(t *testing.T) {
+	t.Parallel()
+	snapshot := NewSnapshot([]*corev1.Node{node("a", 4, 0), node("b", 2, 0)})
+	job := collectors(snapshot, "job", 1, 4, asking(1, 0))
+	job.Excluded = map[string]bool{"a": true}
+	if diff := cmp.Diff([]string{"b", "b"}, NewBoard(snapshot.Nodes).Place(job).Nodes); diff != "" {
+		t.Errorf("nodes (-want +got):\n%s", diff)
+	}
+	if NewBoard(snapshot.Nodes).Keep(job, []string{"a"}) != nil {
+		t.Error("a pod that does not run stays on the excluded node")
+	}
+	job.Running = map[int]bool{0: true}
+	if NewBoard(snapshot.Nodes).Keep(job, []string{"a"}) == nil {
+		t.Error("a pod that runs must leave the excluded node")
+	}
+	job.Min = 3
+	want := "insufficient capacity on 2 nodes; task collector wants 3: there is capacity for 2 on its own, the scheduler did not place pods of the job on 1 nodes"
+	if got := NewBoard(snapshot.Nodes).Place(job).Message; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestAReservedNodeTakesNoFurtherJobs(t *testing.T) {
+	t.Parallel()
+	snapshot := NewSnapshot([]*corev1.Node{node("a", 4, 0), node("b", 2, 0)})
+	board := NewBoard(snapshot.Nodes)
+	board.Reserve([]string{"a", "unknown"})
+	if diff := cmp.Diff([]string{"b", "b"}, board.Clone().Place(collectors(snapshot, "job", 1, 4, asking(1, 0))).Nodes); diff != "" {
+		t.Errorf("nodes (-want +got):\n%s", diff)
+	}
+	want := "insufficient capacity on 2 nodes; task collector wants 3: there is capacity for 2 on its own, 1 nodes are reserved for a job that waits for longer"
+	if got := board.Place(collectors(snapshot, "job", 3, 4, asking(1, 0))).Message; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

@@ -1,7 +1,15 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package allocation decides on which nodes the replicas of preemptible jobs
-// run, and how many there are of them: policies over a snapshot of the cluster.
-// It is pure: it must not read or write a cluster, log, or tell the time.
+// Package allocation decides which nodes the replicas of preemptible jobs run on, and how many replicas
+// each job has. It is pure: it does not read or write a cluster, log, or read the clock.
+//
+// A [Snapshot] has the nodes and their free capacity. A [Round] has the jobs, the nodes and the previous
+// placements. A [Policy] returns a [Placement] for each job. Policies are packages of their own, for
+// example fit. They place jobs on a [Board]: jobs that keep their nodes first ([Board.Keep]), then
+// the others ([Board.Place], [Board.PlaceCount]). A trial goes onto a clone ([Board.Clone]).
+//
+// Placements are written one by one, and each write may fail. A [Ledger] tells the writer when a
+// placement fits beside those that are written, so that the written placements never exceed the
+// capacity of the nodes.
 package allocation

@@ -12,27 +12,35 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// explain says why a job has no room: for each task what the nodes lack.
+// explain describes what the nodes lack for each task of a job.
 func (b *Board) explain(job *Job, candidates [][]bool) string {
 	var tasks []string
 	for task := range job.Tasks {
-		least := job.replicas(task, job.Min)
+		least := job.replicas(task, job.least())
 		if least > 0 {
-			tasks = append(tasks, fmt.Sprintf("task %s wants %d: %s", job.Tasks[task].Name, least, b.lacking(job.Tasks[task].Pod, task, candidates)))
+			tasks = append(tasks, fmt.Sprintf("task %s wants %d: %s", job.Tasks[task].Name, least, b.lacking(job, task, candidates[task])))
 		}
 	}
 	return fmt.Sprintf("insufficient capacity on %d nodes; %s", len(b.nodes), strings.Join(tasks, "; "))
 }
 
-func (b *Board) lacking(pod *Requirements, task int, candidates [][]bool) string {
+func (b *Board) lacking(job *Job, task int, accepting []bool) string {
+	pod := job.Tasks[task].Pod
 	if pod.impossible != "" {
 		return fmt.Sprintf("no node has %s", pod.impossible)
 	}
-	repelled, short := 0, map[corev1.ResourceName]int{}
+	repelled, excluded, reserved, short := 0, 0, 0, map[corev1.ResourceName]int{}
 	var room int32
 	for at := range b.nodes {
-		if !candidates[at][task] {
-			repelled++
+		if !accepting[at] {
+			switch {
+			case !b.accepting[pod.nodesKey][at]:
+				repelled++
+			case b.reserved[at]:
+				reserved++
+			default:
+				excluded++
+			}
 			continue
 		}
 		room += pod.room(b.free[at], 1<<20)
@@ -45,6 +53,12 @@ func (b *Board) lacking(pod *Requirements, task int, candidates [][]bool) string
 	parts := []string{fmt.Sprintf("there is capacity for %d on its own", room)}
 	if repelled > 0 {
 		parts = append(parts, fmt.Sprintf("%d nodes are cordoned, not ready, tainted or do not match the labels", repelled))
+	}
+	if reserved > 0 {
+		parts = append(parts, fmt.Sprintf("%d nodes are reserved for a job that waits for longer", reserved))
+	}
+	if excluded > 0 {
+		parts = append(parts, fmt.Sprintf("the scheduler did not place pods of the job on %d nodes", excluded))
 	}
 	for _, name := range sortedNames(short) {
 		parts = append(parts, fmt.Sprintf("%d nodes lack %s", short[name], name))

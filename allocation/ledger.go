@@ -9,15 +9,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Ledger is what jobs are placed with while placements are written one by one:
-// any of these writes may fail, or be the last one that this process does, and
-// what is written by then must not be more than the nodes have.
+// Ledger is the capacity of the written placements while placements are written one by one. Each write
+// may fail, or be the last one of this process. What is written by then must not exceed the capacity of
+// the nodes.
 type Ledger struct {
 	board *Board
 	held  map[types.NamespacedName]*Stay
 }
 
-// NewLedger returns the ledger of jobs that are placed as was written last.
+// NewLedger returns the ledger of jobs with the placements that were written last.
 func NewLedger(jobs []*Job, nodes []*Node, placed map[types.NamespacedName][]string) *Ledger {
 	ledger := &Ledger{board: NewBoard(nodes), held: make(map[types.NamespacedName]*Stay, len(jobs))}
 	for _, job := range InOrder(jobs) {
@@ -29,23 +29,24 @@ func NewLedger(jobs []*Job, nodes []*Node, placed map[types.NamespacedName][]str
 	return ledger
 }
 
-// Move takes the room of where a job is to be, and gives back that of where it
-// is. It returns false, and changes nothing, as long as others have that room;
-// and how to take it back where the job could not be moved.
+// Move takes the capacity of a job's desired placement, and gives back that of its written one. It
+// returns false, and changes nothing, while other jobs have that capacity. If the write fails, undo
+// takes the move back.
 func (l *Ledger) Move(job *Job, to []string) (undo func(), moves bool) {
 	from := l.held[job.Name]
 	if slices.Equal(from.nodes, to) {
 		return func() {}, true
 	}
 	l.board.Release(from)
-	restore := func() { l.board.shift(from, 1) }
+	restore := func() { l.board.Retake(from) }
 	if len(to) == 0 {
 		return restore, true
 	}
 	moved := *job
+	moved.Excluded = nil
 	if len(from.nodes) > 0 {
-		// Another place starts all ranks again.
-		moved.Ended = nil
+		// Another placement restarts all ranks.
+		moved.Ended, moved.Running = nil, nil
 	}
 	taken := l.board.Keep(&moved, to)
 	if taken == nil {

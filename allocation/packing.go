@@ -5,50 +5,62 @@ package allocation
 
 import "slices"
 
-// packing is a job while it is placed.
+// packing places the replicas of one job.
 type packing struct {
 	board      *Board
 	job        *Job
 	candidates [][]bool
-	// order are the tasks, those of the biggest replicas first.
+	// order are the tasks in the order in which they fill a node.
 	order []int
-	// rest are the replicas of each task that have no node yet, left all of them.
+	// rest are the replicas of each task without a node, left the sum of them.
 	rest []int32
 	left int32
-	// nodes are the chosen nodes, and on each how many replicas of each task.
+	// open are the nodes that may hold some of the rest.
+	open []int
+	// nodes are the chosen nodes, and counts the replicas of each task on each of them.
 	nodes  []int
 	counts [][]int32
-	used   map[int]bool
-	// amounts and trial are room to reckon in.
+	// amounts and trial are buffers.
 	amounts []int64
 	trial   []int32
 }
 
-func newPacking(b *Board, job *Job, elastic int32, candidates [][]bool) *packing {
-	p := &packing{
-		board: b, job: job, candidates: candidates, used: map[int]bool{}, left: job.size(elastic), trial: make([]int32, len(job.Tasks)),
-	}
+func newPacking(b *Board, job *Job, elastic int32, candidates [][]bool, order []int) *packing {
+	p := &packing{board: b, job: job, candidates: candidates, order: order, left: job.size(elastic), trial: make([]int32, len(job.Tasks))}
 	for task := range job.Tasks {
-		p.order = append(p.order, task)
 		p.rest = append(p.rest, job.replicas(task, elastic))
 	}
-	slices.SortStableFunc(p.order, func(i, j int) int {
-		return slices.Compare(job.Tasks[j].Pod.amounts, job.Tasks[i].Pod.amounts)
-	})
+	p.open = make([]int, len(b.nodes))
+	for at := range p.open {
+		p.open[at] = at
+	}
 	if len(b.free) > 0 {
 		p.amounts = make([]int64, len(b.free[0]))
 	}
 	return p
 }
 
-// next takes the next node, false where none holds anything of the rest.
+// all places all replicas. It returns false, and takes nothing, if the nodes cannot hold them.
+func (p *packing) all() ([]string, bool) {
+	for p.left > 0 {
+		if !p.next() {
+			p.undo()
+			return nil, false
+		}
+	}
+	return p.byRank(), true
+}
+
+// next chooses the node that holds most of the rest, and among those the one that is then the fullest.
+// If one node holds the whole rest, it is the tightest. next returns false if no node holds any.
 func (p *packing) next() bool {
 	best, bestCounts, most, slack := -1, make([]int32, len(p.rest)), int32(0), int64(0)
-	for at := range p.board.nodes {
-		if p.used[at] {
-			continue
-		}
+	open := p.open[:0]
+	for _, at := range p.open {
 		total, left := p.fill(at)
+		if total > 0 {
+			open = append(open, at)
+		}
 		if total > most || total == most && total > 0 && left < slack {
 			best, most, slack = at, total, left
 			copy(bestCounts, p.trial)
@@ -57,7 +69,7 @@ func (p *packing) next() bool {
 	if best < 0 {
 		return false
 	}
-	p.used[best] = true
+	p.open = slices.DeleteFunc(open, func(at int) bool { return at == best })
 	p.nodes, p.counts = append(p.nodes, best), append(p.counts, bestCounts)
 	for task, count := range bestCounts {
 		p.rest[task] -= count
@@ -67,13 +79,13 @@ func (p *packing) next() bool {
 	return true
 }
 
-// fill tries how many replicas of each task of the rest a node holds. It returns
-// how many these are together, and how much the node is left with.
+// fill computes how many replicas of each task of the rest a node holds. It returns the sum, and the
+// slack of the node.
 func (p *packing) fill(at int) (total int32, slack int64) {
 	copy(p.amounts, p.board.free[at])
 	clear(p.trial)
 	for _, task := range p.order {
-		if p.rest[task] == 0 || !p.candidates[at][task] {
+		if p.rest[task] == 0 || !p.candidates[task][at] {
 			continue
 		}
 		pod := p.job.Tasks[task].Pod
@@ -81,11 +93,13 @@ func (p *packing) fill(at int) (total int32, slack int64) {
 		take(p.amounts, pod.amounts, p.trial[task])
 		total += p.trial[task]
 	}
+	if total == 0 {
+		return 0, 0
+	}
 	return total, p.slack(at)
 }
 
-// slack returns how much of a node is left, in thousandths of what was free of
-// the resources that the job asks for.
+// slack returns how much of a node is left, in thousandths of what was free of the requested resources.
 func (p *packing) slack(at int) int64 {
 	var slack int64
 	for i, left := range p.amounts {

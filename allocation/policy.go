@@ -41,20 +41,20 @@ type Round struct {
 	Groups map[string]*Group
 }
 
-// Placement is where a job is placed, or why it is not.
+// Placement is the placement of a job, or why it has none.
 type Placement struct {
-	// Nodes are the names of the nodes by rank; empty where the job is not placed.
+	// Nodes are the names of the nodes by rank; empty if the job is not placed.
 	Nodes []string
-	// Reason says why in one word, one of the reasons below.
+	// Reason is one of the reasons below.
 	Reason string
-	// Message says it to a person.
+	// Message describes the placement, or what the nodes lack, to a person.
 	Message string
 	// Usage is the usage of the job up to the round, for the caller to persist. The zero value
 	// keeps the previous one.
 	Usage Usage
 }
 
-// The reasons of placements, which those of the condition Allocated are.
+// The reasons of placements. They are reasons of condition Allocated.
 const (
 	ReasonPlaced               = v2alpha1.ReasonPlaced
 	ReasonPartiallyPlaced      = v2alpha1.ReasonPartiallyPlaced
@@ -65,21 +65,28 @@ const (
 type Job struct {
 	// Name is the job's namespace and name.
 	Name types.NamespacedName
-	// Priority is that of its pods: the higher goes first.
+	// Priority orders jobs: those with the highest priority are placed first.
 	Priority int32
-	// Created is when it was submitted: the older of a priority goes first.
+	// Created is when the job was submitted. Among jobs of a priority the oldest is placed first.
 	Created time.Time
-	// Tasks are its parts, in the order of their ranks.
+	// Tasks are the tasks in the order of their ranks.
 	Tasks []Task
-	// Elastic is the index of the task that is resized, -1 for none.
+	// Elastic is the index of the elastic task, -1 if there is none.
 	Elastic int
 	// Min and Wanted bound the replicas of the elastic task.
 	Min, Wanted int32
-	// Ended are the ranks that have succeeded. They keep their room as long as
-	// nobody else has taken it, and a job stays where it is without it.
+	// Ended are the ranks that have succeeded. They keep their capacity until another job needs it, and
+	// the job keeps its placement without it.
 	Ended map[int]bool
-	// Held is for how long the job has been placed as it is.
+	// Running are the ranks whose pod runs on the node of the previous placement.
+	Running map[int]bool
+	// Excluded are nodes that the job must not be placed on, because its pods could not be scheduled
+	// there. Running ranks stay.
+	Excluded map[string]bool
+	// Held is how long the job has had its current placement.
 	Held time.Duration
+	// Waiting is how long the job has been without a placement.
+	Waiting time.Duration
 	// Group is the name of the group of similar jobs. Jobs of a group share a model and a history.
 	Group string
 	// Report is what the job reported last; nil if it reports nothing.
@@ -88,17 +95,17 @@ type Job struct {
 	Usage Usage
 }
 
-// Task is some replicas of a job that are alike.
+// Task is a number of equal replicas of a job.
 type Task struct {
 	// Name is its name in the job.
 	Name string
-	// Replicas is how many there are of it; of the elastic one as many as fit.
+	// Replicas is their number. The number of the elastic task is decided.
 	Replicas int32
-	// Pod is what one replica asks for, and which nodes it accepts.
+	// Pod is what one replica requests, and which nodes it accepts.
 	Pod *Requirements
 }
 
-// size returns how many replicas a job has with so many of its elastic task.
+// size returns the number of replicas of a job with a number of its elastic task.
 func (j *Job) size(elastic int32) int32 {
 	var total int32
 	for i := range j.Tasks {
@@ -114,8 +121,7 @@ func (j *Job) replicas(task int, elastic int32) int32 {
 	return j.Tasks[task].Replicas
 }
 
-// Ranks returns the requirements of each rank of a job that has so many replicas
-// of its elastic task.
+// Ranks returns the requirements of each rank of a job with a number of replicas of its elastic task.
 func (j *Job) Ranks(elastic int32) iter.Seq2[int, *Requirements] {
 	return func(yield func(int, *Requirements) bool) {
 		rank := 0
@@ -130,17 +136,16 @@ func (j *Job) Ranks(elastic int32) iter.Seq2[int, *Requirements] {
 	}
 }
 
-// ElasticOf returns how many replicas of the elastic task make a job of that
-// size, false where none do.
+// ElasticOf returns how many replicas of the elastic task a job of that size has. It returns false if
+// the job cannot have the size.
 func (j *Job) ElasticOf(size int) (int32, bool) {
 	elastic := int32(size) - j.size(0)
 	return elastic, elastic >= 0 && (j.Elastic >= 0 || elastic == 0)
 }
 
-// resized returns where a job is to be that was placed before, as many replicas
-// of its elastic task as are in its range now: those that go are the last, and
-// those that come have no node yet. It returns false for a job that had no place,
-// or that of another job.
+// resized clamps a previous placement to the job's range. The last replicas of the elastic task are
+// dropped, and added ones have no node yet. It returns false if the job had no placement, or one of a
+// size that it cannot have.
 func (j *Job) resized(previous []string) (nodes []string, elastic int32, fits bool) {
 	had, fits := j.ElasticOf(len(previous))
 	if !fits || len(previous) == 0 || j.Elastic < 0 {
@@ -172,16 +177,17 @@ func InOrder(jobs []*Job) []*Job {
 	return sorted
 }
 
-// Node is a node, and what of it is free.
+// Node is a node and its free capacity.
 type Node struct {
 	// Object is the node.
 	Object *corev1.Node
-	// Free is what no other pod has, by the axis of the snapshot.
+	// Free is what foreign pods leave free, by the axis of the snapshot. It is negative if the
+	// allocatable resources of the node have shrunk below what runs there.
 	Free []int64
-	// Leaving is what the jobs' own pods still have beyond what their jobs were
-	// placed here with: nothing new is placed there until they are gone. nil is none.
+	// Leaving is what the jobs' own pods occupy beyond their placements. It is not free until these
+	// pods are gone. nil is nothing.
 	Leaving []int64
-	// Closed says that it takes no further pods, as it is cordoned or not ready:
-	// what is there stays.
+	// Closed reports that the node takes no further pods, because it is cordoned or not ready. Running
+	// pods stay.
 	Closed bool
 }

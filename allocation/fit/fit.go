@@ -4,6 +4,7 @@
 package fit
 
 import (
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -61,7 +62,7 @@ func (f Fit) Optimize(round *allocation.Round) map[types.NamespacedName]allocati
 		if b.Complete(kept) {
 			placements[kept.Job.Name] = kept.Placement()
 		} else {
-			placements[kept.Job.Name] = b.PlaceOrStay(kept.Job, previous[kept.Job.Name])
+			placements[kept.Job.Name] = placeOrStay(b, kept.Job, previous[kept.Job.Name])
 		}
 	}
 	for _, job := range waiting {
@@ -71,6 +72,18 @@ func (f Fit) Optimize(round *allocation.Round) map[types.NamespacedName]allocati
 		f.growAll(b, jobs, placements)
 	}
 	return placements
+}
+
+// placeOrStay places a job again that must be larger. If there is no capacity for that, it keeps its
+// placement.
+func placeOrStay(b *allocation.Board, job *allocation.Job, previous []string) allocation.Placement {
+	found := b.Place(job)
+	if len(found.Nodes) > 0 || slices.Contains(previous, "") {
+		return found
+	}
+	left := b.Hold(job, previous)
+	b.KeepEnded(left)
+	return left.Placement()
 }
 
 // areAnyWaiting reports whether a job has no place, or too small a one, that could
@@ -100,7 +113,7 @@ func (f Fit) growAll(b *allocation.Board, jobs []*allocation.Job, placements map
 		if before.Reason != allocation.ReasonPartiallyPlaced || job.Held < f.GrowAfter || len(job.Ended) > 0 {
 			continue
 		}
-		if grown, grows := b.Grow(job, before.Nodes); grows {
+		if grown, grows := b.Grow(job, before.Nodes, 1); grows {
 			placements[job.Name] = grown
 		}
 	}

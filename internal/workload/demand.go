@@ -5,8 +5,10 @@ package workload
 
 import (
 	"cmp"
+	"maps"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	resourcehelper "k8s.io/component-helpers/resource"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
@@ -45,25 +47,44 @@ func (b *Builder) Demand(replicas []Replica) (Demand, error) {
 	return demand, nil
 }
 
-// requestsOf returns the requests of a pod. A limit is also the request of a container that sets
-// none, as the API server defaults it.
+// requestsOf returns the requests of a pod.
 func requestsOf(spec *corev1.PodSpec) corev1.ResourceList {
+	return resourcehelper.PodRequests(&corev1.Pod{Spec: *DefaultRequests(spec)}, resourcehelper.PodResourcesOptions{})
+}
+
+// DefaultRequests returns a copy of a spec with the requests that the API server would set: a limit is
+// also the request of a container that sets none. A pod with limits of its own then requests the sum
+// of its containers, or its limit if they request nothing.
+func DefaultRequests(spec *corev1.PodSpec) *corev1.PodSpec {
 	pod := &corev1.Pod{Spec: *spec.DeepCopy()}
 	for _, containers := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range containers {
 			resources := &containers[i].Resources
-			for name, limit := range resources.Limits {
-				if _, says := resources.Requests[name]; says {
-					continue
-				}
-				if resources.Requests == nil {
-					resources.Requests = corev1.ResourceList{}
-				}
-				resources.Requests[name] = limit
-			}
+			resources.Requests = withDefaults(resources.Requests, resources.Limits)
 		}
 	}
-	return resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+	if resources := pod.Spec.Resources; resources != nil && len(resources.Limits) > 0 {
+		ofContainers := resourcehelper.AggregateContainerRequests(pod, resourcehelper.PodResourcesOptions{})
+		maps.DeleteFunc(ofContainers, func(name corev1.ResourceName, _ resource.Quantity) bool {
+			return !resourcehelper.IsSupportedPodLevelResource(name)
+		})
+		resources.Requests = withDefaults(withDefaults(resources.Requests, ofContainers), resources.Limits)
+	}
+	return &pod.Spec
+}
+
+// withDefaults adds the amounts of the resources that requests lack.
+func withDefaults(requests, defaults corev1.ResourceList) corev1.ResourceList {
+	for name, amount := range defaults {
+		if _, isSet := requests[name]; isSet {
+			continue
+		}
+		if requests == nil {
+			requests = corev1.ResourceList{}
+		}
+		requests[name] = amount
+	}
+	return requests
 }
 
 // priorityClass returns the PriorityClass of a pod of the job, "" for none.

@@ -104,7 +104,7 @@ func mayImport() map[string][]string {
 		"internal/lifecycle/state": {
 			"apis/v2alpha1", "internal/conditions", "internal/gang", "internal/limits", "internal/names", "internal/podstate", "internal/queueing", "internal/workload",
 		},
-		"allocation":            {"allocation/model", "allocation/profilings", "apis/v2alpha1", "internal/conditions"},
+		"allocation":            {"allocation/model", "allocation/profilings", "apis/v2alpha1", "internal/conditions", "internal/workload"},
 		"allocation/fit":        {"allocation"},
 		"allocation/goodput":    {"allocation", "allocation/model", "allocation/profilings"},
 		"allocation/model":      {},

@@ -1,0 +1,83 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package allocation
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+)
+
+func TestRequirementsAreTheEffectiveRequestsOfPods(t *testing.T) {
+	t.Parallel()
+	limits := func(cpus, gpus int64) corev1.Container {
+		return corev1.Container{Resources: corev1.ResourceRequirements{Limits: list(cpus, gpus)}}
+	}
+	always := corev1.ContainerRestartPolicyAlways
+	sidecar := limits(2, 0)
+	sidecar.RestartPolicy = &always
+	running := &corev1.Pod{Spec: *asking(3, 1)}
+	running.Spec.Overhead = corev1.ResourceList{corev1.ResourceCPU: list(1, 0)[corev1.ResourceCPU]}
+	for name, tc := range map[string]struct {
+		spec       corev1.PodSpec
+		existing   []*corev1.Pod
+		cpus, gpus int64
+	}{
+		"requests":                          {spec: *asking(2, 1), cpus: 2, gpus: 1},
+		"limits without requests":           {spec: corev1.PodSpec{Containers: []corev1.Container{limits(2, 1)}}, cpus: 2, gpus: 1},
+		"a larger init container":           {spec: corev1.PodSpec{InitContainers: []corev1.Container{limits(5, 0)}, Containers: []corev1.Container{limits(2, 1)}}, cpus: 5, gpus: 1},
+		"a sidecar":                         {spec: corev1.PodSpec{InitContainers: []corev1.Container{sidecar}, Containers: []corev1.Container{limits(2, 1)}}, cpus: 4, gpus: 1},
+		"overhead":                          {spec: corev1.PodSpec{Containers: []corev1.Container{limits(2, 1)}, Overhead: list(1, 0)}, cpus: 3, gpus: 1},
+		"limits of the pod":                 {spec: corev1.PodSpec{Containers: []corev1.Container{{}}, Resources: &corev1.ResourceRequirements{Limits: list(6, 0)}}, cpus: 6},
+		"limits of the pod and a container": {spec: corev1.PodSpec{Containers: []corev1.Container{limits(2, 1)}, Resources: &corev1.ResourceRequirements{Limits: list(6, 0)}}, cpus: 2, gpus: 1},
+		"an existing pod that has more":     {spec: *asking(2, 1), existing: []*corev1.Pod{running}, cpus: 4, gpus: 1},
+		"an existing pod that has less":     {spec: *asking(8, 0), existing: []*corev1.Pod{running}, cpus: 8, gpus: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			snapshot := NewSnapshot([]*corev1.Node{node("a", 8, 2)})
+			want := snapshot.amounts(list(tc.cpus, tc.gpus))
+			if diff := cmp.Diff(want, snapshot.RequirementsOf(&tc.spec, tc.existing...).amounts); diff != "" {
+				t.Errorf("amounts (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestAGPULimitAloneCountsOnTheNodes(t *testing.T) {
+	t.Parallel()
+	snapshot := NewSnapshot([]*corev1.Node{node("a", 8, 1), node("b", 8, 1), node("c", 8, 1)})
+	spec := &corev1.PodSpec{Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{gpu: list(0, 1)[gpu]}}}}}
+	placed := NewBoard(snapshot.Nodes).Place(collectors(snapshot, "job", 1, 4, spec))
+	if diff := cmp.Diff([]string{"a", "b", "c"}, placed.Nodes); diff != "" {
+		t.Errorf("nodes (-want +got):\n%s", diff)
+	}
+}
+
+func TestRequirementsOfEqualSpecsHaveEqualKeys(t *testing.T) {
+	t.Parallel()
+	snapshot := NewSnapshot([]*corev1.Node{node("a", 8, 2)})
+	bound := func(zone string) *corev1.PodSpec {
+		spec := asking(1, 0)
+		spec.NodeSelector = map[string]string{"zone": zone, "a": "b", "c": "d"}
+		seconds := int64(len(zone))
+		spec.Tolerations = []corev1.Toleration{{Key: "team", Operator: corev1.TolerationOpExists, TolerationSeconds: &seconds}}
+		spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+			NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "zone", Operator: corev1.NodeSelectorOpIn, Values: []string{zone}}}}},
+		}}}
+		return spec
+	}
+	key := func(spec *corev1.PodSpec) string { return snapshot.RequirementsOf(spec).key }
+	if key(bound("east")) != key(bound("east")) {
+		t.Errorf("keys of equal specs differ: %s", key(bound("east")))
+	}
+	keys := map[string]bool{}
+	for _, spec := range []*corev1.PodSpec{asking(1, 0), asking(0, 1), bound("east"), bound("far west")} {
+		keys[key(spec)] = true
+	}
+	if len(keys) != 4 {
+		t.Errorf("keys of different specs are equal: %v", keys)
+	}
+}

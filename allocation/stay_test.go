@@ -1,0 +1,115 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package allocation
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+func TestAJobWhosePodsRunStaysOnANodeThatHasLostItsCapacity(t *testing.T) {
+	t.Parallel()
+	snapshot := NewSnapshot([]*corev1.Node{node("a", 8, 0), node("b", 8, 2)})
+	job := collectors(snapshot, "job", 1, 3, asking(1, 1))
+	job.Wanted, job.Running = 2, map[int]bool{0: true}
+	for name, tc := range map[string]struct {
+		previous []string
+		stays    bool
+	}{
+		"all run":                               {[]string{"a"}, true},
+		"one runs, the other has capacity":      {[]string{"a", "b"}, true},
+		"one runs, the other has none":          {[]string{"a", "a"}, false},
+		"the node is gone":                      {[]string{"gone"}, false},
+		"another size would restart the job":    {[]string{"a", "b", "b"}, false},
+		"the pod of the rank runs no longer":    {[]string{"b", "a"}, false},
+		"it was never placed":                   {nil, false},
+		"a new rank is placed later":            {[]string{"a", ""}, true},
+		"the first rank, which runs, has moved": {[]string{"", "a"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if got := NewBoard(snapshot.Nodes).Keep(job, tc.previous); (got != nil) != tc.stays {
+				t.Errorf("it stays: %t", got != nil)
+			}
+		})
+	}
+	board := NewBoard(snapshot.Nodes)
+	board.Keep(job, []string{"a"})
+	if diff := cmp.Diff([]string{"b", "b"}, board.Place(collectors(snapshot, "new", 1, 9, asking(1, 1))).Nodes); diff != "" {
+		t.Errorf("a new job (-want +got):\n%s", diff)
+	}
+}
+
+func TestOnlyTheRanksWithoutCapacityGetAnotherNode(t *testing.T) {
+	t.Parallel()
+	snapshot := NewSnapshot([]*corev1.Node{node("a", 2, 0), node("b", 1, 0), node("c", 4, 0)})
+	foreign := &corev1.Pod{Spec: *asking(1, 0)}
+	foreign.Spec.NodeName = "a"
+	snapshot.Occupy(foreign)
+	job := collectors(snapshot, "job", 3, 3, asking(1, 0))
+	board := NewBoard(snapshot.Nodes)
+	if board.Keep(job, []string{"a", "a", "b"}) != nil {
+		t.Fatal("there is no capacity for rank 1 on node a")
+	}
+	kept := board.KeepSome(job, []string{"a", "a", "b"})
+	if kept == nil || !board.Complete(kept) {
+		t.Fatalf("it does not stay: %+v", kept)
+	}
+	if diff := cmp.Diff([]string{"a", "c", "b"}, kept.Placement().Nodes); diff != "" {
+		t.Errorf("nodes (-want +got):\n%s", diff)
+	}
+	if board.KeepSome(job, []string{"gone", "a", "b"}) != nil {
+		t.Error("no rank has capacity, but it stays")
+	}
+}
+
+func TestAShrunkJobKeepsTheNodesOfItsFirstReplicas(t *testing.T) {
+	t.Parallel()
+	snapshot := NewSnapshot([]*corev1.Node{node("a", 2, 0), node("b", 2, 0)})
+	board := NewBoard(snapshot.Nodes)
+	job := collectors(snapshot, "job", 1, 4, asking(1, 0))
+	kept := board.Seated(job, board.Place(job).Nodes)
+	shrunk := board.Shrink(kept)
+	if diff := cmp.Diff([]string{"a"}, shrunk.Placement().Nodes); diff != "" {
+		t.Errorf("nodes (-want +got):\n%s", diff)
+	}
+	if board.Shrink(shrunk) != nil {
+		t.Error("it shrinks below its least size")
+	}
+	if _, fits := board.PlaceCount(collectors(snapshot, "other", 3, 3, asking(1, 0)), 3); !fits {
+		t.Error("its capacity is not free")
+	}
+	job.Ended = map[int]bool{0: true}
+	if board.Shrink(kept) != nil {
+		t.Error("a rank that has ended starts again")
+	}
+}
+
+func TestALedgerGivesCapacityOnlyAfterItWasReleased(t *testing.T) {
+	t.Parallel()
+	snapshot := NewSnapshot([]*corev1.Node{node("a", 2, 0), node("b", 1, 0)})
+	one, two := collectors(snapshot, "one", 1, 2, asking(1, 0)), collectors(snapshot, "two", 2, 2, asking(1, 0))
+	written := map[types.NamespacedName][]string{one.Name: {"a", "a"}}
+	ledger := NewLedger([]*Job{one, two}, snapshot.Nodes, written)
+	if _, fits := ledger.Move(two, []string{"a", "a"}); fits {
+		t.Error("two jobs have the same capacity")
+	}
+	undo, fits := ledger.Move(one, []string{"b"})
+	if !fits {
+		t.Fatal("what is free is not given")
+	}
+	undo()
+	if _, fits := ledger.Move(two, []string{"a", "a"}); fits {
+		t.Error("capacity is given although its release could not be written")
+	}
+	if _, fits := ledger.Move(one, nil); !fits {
+		t.Error("a placement is not released")
+	}
+	if _, fits := ledger.Move(two, []string{"a", "a"}); !fits {
+		t.Error("released capacity is not given")
+	}
+}
