@@ -12,12 +12,16 @@ import (
 // Usage is what a job has used so far, and what its restarts cost. It is persisted, so that a new
 // leader does not take every job for new.
 type Usage struct {
-	// At is the time up to which the usage is accounted; zero for a job that never ran.
+	// At is the time up to which the usage is accounted: for a job that waits, when it stopped. It
+	// is zero for a job that never ran.
 	At time.Time
 	// Work is the work done, in seconds of one replica.
 	Work float64
 	// Useful is the work done in useful samples: goodput times seconds. Jobs of a group compare it.
 	Useful float64
+	// Expected is the work of the whole job in useful samples, by its first reports of progress; 0
+	// if there is none. Reports that later contradict it do not count.
+	Expected float64
 	// Attained is the capacity-time had, in seconds of one unit of the scarcest resource.
 	Attained float64
 	// RunFor is how long the job has trained, in seconds, without its restarts.
@@ -36,11 +40,21 @@ type Group struct {
 	Observations []model.Observation
 	// Noise is the gradient noise that a job of the group reported first; nil if none has.
 	Noise *model.Noise
+	// Bounds are the batches that a job of the group reported last; nil if none has.
+	Bounds *model.Bounds
 	// MaxObserved is the largest number of replicas with an observation.
 	MaxObserved int
 	// Finished and Useful count the finished jobs, and sum their useful samples.
 	Finished int
 	Useful   float64
+}
+
+// Finish adds a finished job to the history.
+func (g *Group) Finish(usage *Usage) {
+	if usage.Useful > 0 {
+		g.Finished++
+		g.Useful += usage.Useful
+	}
 }
 
 // MaxObservations bounds the observations of a job and of a group.

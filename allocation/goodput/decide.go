@@ -1,8 +1,6 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package goodput decides how many replicas each job gets, so that jobs complete
-// early on average: it gives capacity to the jobs that make most of it.
 package goodput
 
 import (
@@ -12,50 +10,27 @@ import (
 	"time"
 )
 
-var GuessDrain, Cap = 20000.0, 0.0
-
-// Settings are the constants of the policy. None is fitted to a workload: a factor of
-// two changes mean completion times by some percent.
-type Settings struct {
-	// Drain is over how long a backlog drains, for jobs whose remaining work is not
-	// known, and for those that report it.
-	Drain, DrainKnown time.Duration
-	// Large is the capacity-time after which jobs are served first come first served
-	// (the threshold of Tiresias).
-	Large time.Duration
-	// Share is the exponent of the weights among large jobs.
-	Share float64
-	// Horizon is over how long a change must pay for its restart, Settled the least of it.
-	Settled, Horizon time.Duration
-}
-
-// DefaultSettings returns the settings that the documentation explains.
-func DefaultSettings() Settings {
-	return Settings{
-		Drain: 10000 * time.Second, DrainKnown: 3000 * time.Second, Large: 16 * time.Hour, Share: 0.4,
-		Settled: 2 * time.Minute, Horizon: 10 * time.Minute,
-	}
-}
-
-// Job is what the policy knows of a job.
+// Job is what the choice of replicas depends on.
 type Job struct {
-	// Points are the replicas that it may get, without 0, ascending.
+	// Points are the replicas that it may get, ascending.
 	Points []Point
-	// Current is the replicas that it has; 0 while it waits.
+	// Current is the replicas that it goes on with; negative while it waits.
 	Current int
 	// Speed is the speed that it has with them; 0 while it waits.
 	Speed float64
 	// HasRun reports whether it ever had replicas.
 	HasRun bool
-	// Work is the work that it has done, Remaining what it reports to be left, in seconds
-	// of one replica; Remaining is NaN where it reports nothing.
+	// Work is the work that it has done, Remaining the work that is left, in seconds of one
+	// replica. Remaining is NaN if it is unknown; IsGuess says that it is the group's mean.
 	Work, Remaining float64
-	Guess           bool
-	// Attained is the capacity-time that it has had, RunFor how long it has run since the
-	// last restart, RestartCost how long a restart takes, in seconds.
-	Attained, RunFor, RestartCost float64
+	IsGuess         bool
+	// Attained is the capacity-time that it has had, RunFor how long it has trained, Age how
+	// long ago it was submitted, RestartCost how long a restart takes, in seconds.
+	Attained, RunFor, Age, RestartCost float64
 	// Submitted orders jobs: the least is the oldest.
-	Submitted float64
+	Submitted time.Time
+	// IsStarving says that it has waited for too long.
+	IsStarving bool
 }
 
 // Decision is what a job gets, and why.
@@ -63,15 +38,15 @@ type Decision struct {
 	// Option is the index among Options; the first is to wait.
 	Option  int
 	Options []Option
-	// Weight is what a unit of the job's speed is worth.
-	Weight float64
+	// Price is what a unit of capacity is worth, Weight what a unit of the job's speed is.
+	Price, Weight float64
 }
 
-// Replicas returns the replicas that the job gets.
-func (d *Decision) Replicas() int { return d.Options[d.Option].Replicas }
+// Chosen returns the option that the job gets.
+func (d *Decision) Chosen() *Option { return &d.Options[d.Option] }
 
-// Decide returns a decision for each job within the capacity, and the price of it.
-func Decide(jobs []Job, capacity int, settings *Settings) ([]Decision, float64) {
+// Decide returns a decision for each job within the capacity.
+func Decide(jobs []Job, capacity int, settings *Settings) []Decision {
 	points := make([][]Point, len(jobs))
 	for j := range jobs {
 		points[j] = jobs[j].Points
@@ -80,13 +55,13 @@ func Decide(jobs []Job, capacity int, settings *Settings) ([]Decision, float64) 
 	weights := weigh(jobs, price, settings)
 	decisions, options := make([]Decision, len(jobs)), make([][]Option, len(jobs))
 	for j := range jobs {
-		options[j] = jobs[j].options(weights[j], settings)
-		decisions[j] = Decision{Options: options[j], Weight: weights[j]}
+		decisions[j] = Decision{Options: jobs[j].options(weights[j], settings), Price: price, Weight: weights[j]}
+		options[j] = decisions[j].Options
 	}
-	for j, chosen := range Choose(options, capacity) {
+	for j, chosen := range Choose(protect(jobs, options), capacity) {
 		decisions[j].Option = chosen
 	}
-	return decisions, price
+	return decisions
 }
 
 // weigh returns what a unit of each job's work is worth: its cost at the price that
@@ -96,20 +71,22 @@ func weigh(jobs []Job, price float64, settings *Settings) []float64 {
 	var large []int
 	for j := range jobs {
 		job := &jobs[j]
-		left, drain := job.Work, settings.Drain.Seconds()
-		if !math.IsNaN(job.Remaining) {
-			left, drain = job.Remaining, settings.DrainKnown.Seconds()
-			if job.Guess {
-				drain = GuessDrain
-			}
+		left, drain := job.Work, settings.Drain
+		switch {
+		case math.IsNaN(job.Remaining):
+		case job.IsGuess:
+			left, drain = job.Remaining, settings.DrainGuessed
+		default:
+			left, drain = job.Remaining, settings.DrainReported
 		}
 		stay := left / math.Max(job.Speed, 1)
-		weights[j], _ = unitCost(job.Points, price/math.Sqrt(1+stay/drain))
+		weights[j], _ = unitCost(job.Points, price/math.Sqrt(1+stay/drain.Seconds()))
+		weights[j] *= 1 + settings.Fairness*job.Age/math.Max(job.Work, settings.StarveAfter.Seconds())
 		if job.Attained >= settings.Large.Seconds() {
 			large = append(large, j)
 		}
 	}
-	slices.SortStableFunc(large, func(a, b int) int { return cmp.Compare(jobs[b].Submitted, jobs[a].Submitted) })
+	slices.SortStableFunc(large, func(a, b int) int { return jobs[b].Submitted.Compare(jobs[a].Submitted) })
 	for i, share := range shares(len(large), settings.Share) {
 		weights[large[i]] *= share
 	}
@@ -136,11 +113,9 @@ func shares(count int, exponent float64) []float64 {
 // pay for the restart within the horizon.
 func (j *Job) options(weight float64, settings *Settings) []Option {
 	horizon := math.Min(settings.Settled.Seconds()+j.RunFor/2, settings.Horizon.Seconds())
-	if Cap > 0 && !math.IsNaN(j.Remaining) {
-		horizon = math.Min(horizon, Cap*j.Remaining/math.Max(j.Speed, 1))
-	}
 	factor := horizon / (horizon + j.RestartCost)
-	options := []Option{{}}
+	options := make([]Option, 1, len(j.Points)+1)
+	options[0].Replicas = waiting
 	for _, point := range j.Points {
 		value := weight * point.Speed
 		if j.HasRun && point.Replicas != j.Current {
@@ -149,4 +124,64 @@ func (j *Job) options(weight float64, settings *Settings) []Option {
 		options = append(options, Option{Replicas: point.Replicas, Cost: point.Cost, Value: value})
 	}
 	return options
+}
+
+// protection is more than all values together, and leaves enough digits for them.
+const protection = 1e6
+
+// protect returns the options with what keeps jobs from starving: where a job starves,
+// to place it, or not to stop another one, is worth more than any number of replicas. So
+// it gets its minimum before any job gets more than its minimum.
+func protect(jobs []Job, options [][]Option) [][]Option {
+	if !slices.ContainsFunc(jobs, func(j Job) bool { return j.IsStarving }) {
+		return options
+	}
+	protected := make([][]Option, len(options))
+	for j := range options {
+		protected[j] = options[j]
+		if !jobs[j].IsStarving && jobs[j].Current < 0 {
+			continue
+		}
+		protected[j] = slices.Clone(options[j])
+		for i := range protected[j][1:] {
+			protected[j][i+1].Value += protection
+		}
+	}
+	return protected
+}
+
+// larger and smaller return the options next to the chosen one by replicas, nil for none.
+func (d *Decision) larger() *Option {
+	var next *Option
+	for i := range d.Options {
+		o := &d.Options[i]
+		if o.Replicas > d.Chosen().Replicas && (next == nil || o.Replicas < next.Replicas) {
+			next = o
+		}
+	}
+	return next
+}
+
+func (d *Decision) smaller() *Option {
+	var next *Option
+	for i := range d.Options {
+		o := &d.Options[i]
+		if o.Replicas < d.Chosen().Replicas && (next == nil || o.Replicas > next.Replicas) {
+			next = o
+		}
+	}
+	return next
+}
+
+// descending returns the indices of options of fewer replicas than the chosen one but at
+// least some, from the most replicas on.
+func (d *Decision) descending() []int {
+	var all []int
+	for i := 1; i < len(d.Options); i++ {
+		if d.Options[i].Replicas < d.Chosen().Replicas {
+			all = append(all, i)
+		}
+	}
+	slices.SortFunc(all, func(a, b int) int { return cmp.Compare(d.Options[b].Replicas, d.Options[a].Replicas) })
+	return all
 }

@@ -1,0 +1,202 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package goodput
+
+import (
+	"math"
+	"slices"
+
+	"opendilab.org/di-orchestrator/allocation"
+	"opendilab.org/di-orchestrator/allocation/model"
+)
+
+// curve is the goodput of a job by its placement.
+type curve struct {
+	// known is the model; nil for a job that has none.
+	known *learned
+	noise model.Noise
+	// one is the goodput of one replica.
+	one float64
+	// observed is the largest number of replicas that was measured.
+	observed int
+}
+
+// prior is the exponent of the speed of jobs without a model: two replicas are 1.7 times
+// as fast as one. It keeps jobs that report nothing from outbidding those that do.
+const prior = 0.75
+
+// at returns the goodput with so many replicas on so many nodes; in units of one replica
+// for jobs without a model.
+func (c *curve) at(nodes, replicas int) float64 {
+	switch {
+	case replicas <= 0:
+		// The other tasks run, without any elastic replica.
+		return c.one / 2
+	case c.known == nil:
+		return math.Pow(float64(replicas), prior)
+	}
+	return c.known.at(nodes, replicas, c.noise)
+}
+
+// speed returns the goodput relative to that of one replica.
+func (c *curve) speed(nodes, replicas int) float64 { return c.at(nodes, replicas) / c.one }
+
+// goodput returns useful samples per second; 0 if they are unknown.
+func (c *curve) goodput(nodes, replicas int) float64 {
+	if c.known == nil {
+		return 0
+	}
+	return c.at(nodes, replicas)
+}
+
+// learned is the model of a job or group, with what was computed of it. It depends on
+// its content only, so that it saves time and never changes a result.
+type learned struct {
+	observations []model.Observation
+	throughput   model.Throughput
+	bounds       model.Bounds
+	candidates   map[[2]int]*model.Candidates
+	values       map[[2]int]float64
+	noise        model.Noise
+	// used is the last round that asked for it.
+	used int
+}
+
+// at returns the goodput at a noise.
+func (l *learned) at(nodes, replicas int, noise model.Noise) float64 {
+	if noise != l.noise {
+		clear(l.values)
+		l.noise = noise
+	}
+	key := [2]int{nodes, replicas}
+	if value, is := l.values[key]; is {
+		return value
+	}
+	candidates := l.candidates[key]
+	if candidates == nil {
+		made := model.NewCandidates(&l.throughput, &l.bounds, nodes, replicas)
+		candidates = &made
+		l.candidates[key] = candidates
+	}
+	_, value := candidates.Best(noise)
+	l.values[key] = value
+	return value
+}
+
+// cache has the models of the last rounds: one for each job, and the fits of groups.
+type cache struct {
+	round  int
+	models map[any]*learned
+	fits   map[string]*fit
+}
+
+// fit is a fitted throughput.
+type fit struct {
+	observations []model.Observation
+	throughput   model.Throughput
+	used         int
+}
+
+func newCache() *cache {
+	return &cache{models: map[any]*learned{}, fits: map[string]*fit{}}
+}
+
+// fitted returns the throughput that explains the observations. The name only finds the
+// last answer.
+func (c *cache) fitted(name string, observations []model.Observation) model.Throughput {
+	last := c.fits[name]
+	if last == nil || !slices.Equal(last.observations, observations) {
+		last = &fit{observations: slices.Clone(observations), throughput: model.Fit(observations, nil)}
+		c.fits[name] = last
+	}
+	last.used = c.round
+	return last.throughput
+}
+
+// model returns the model of a throughput and bounds.
+func (c *cache) model(name any, throughput model.Throughput, bounds model.Bounds) *learned {
+	last := c.models[name]
+	if last == nil || last.throughput != throughput || last.bounds != bounds {
+		last = &learned{
+			throughput: throughput, bounds: bounds, candidates: map[[2]int]*model.Candidates{}, values: map[[2]int]float64{},
+		}
+		c.models[name] = last
+	}
+	last.used = c.round
+	return last
+}
+
+// next begins a round, and forgets what the last one did not ask for.
+func (c *cache) next() {
+	for name, known := range c.models {
+		if known.used < c.round {
+			delete(c.models, name)
+		}
+	}
+	for name, known := range c.fits {
+		if known.used < c.round {
+			delete(c.fits, name)
+		}
+	}
+	c.round++
+}
+
+// teach adds what a job reports to the history of its group.
+func teach(group *allocation.Group, job *allocation.Job) {
+	observations := job.Report.Observations()
+	for _, o := range observations {
+		isKnown := slices.ContainsFunc(group.Observations, func(known model.Observation) bool {
+			return known.Nodes == o.Nodes && known.Replicas == o.Replicas && known.Atomic == o.Atomic
+		})
+		if !isKnown && len(group.Observations) < allocation.MaxObservations {
+			group.Observations = append(group.Observations, o)
+		}
+	}
+	group.MaxObserved = max(group.MaxObserved, job.Report.MaxObserved())
+	if len(observations) == 0 {
+		return
+	}
+	if noise, _ := job.Report.Noise(); group.Noise == nil {
+		group.Noise = &noise
+	}
+	if bounds, is := job.Report.Bounds(); is && (group.Bounds == nil || *group.Bounds != bounds) {
+		group.Bounds = &bounds
+	}
+}
+
+// curveOf returns the goodput of a job by its own report and the history of its group.
+func (c *cache) curveOf(job *allocation.Job, group *allocation.Group) curve {
+	own := job.Report.Observations()
+	of := curve{one: 1, observed: job.Report.MaxObserved()}
+	bounds, isBounded := job.Report.Bounds()
+	noise, _ := job.Report.Noise()
+	observations, name := own, "job/"+job.Name.String()
+	if group != nil && len(group.Observations) > 0 {
+		observations, name = group.Observations, "group/"+job.Group
+		of.observed = max(of.observed, group.MaxObserved)
+		if len(own) == 0 && group.Noise != nil {
+			noise = *group.Noise
+		}
+		if !isBounded && group.Bounds != nil {
+			bounds, isBounded = *group.Bounds, true
+		}
+	}
+	var throughput model.Throughput
+	parameters, isFitted := job.Report.Parameters()
+	switch {
+	case !isBounded:
+		return of
+	case isFitted:
+		throughput = parameters
+	case len(observations) > 0:
+		throughput = c.fitted(name, observations)
+	default:
+		return of
+	}
+	known := c.model(job.Name, throughput, bounds)
+	if one := known.at(1, 1, noise); one > 0 {
+		of.known, of.noise, of.one = known, noise, one
+	}
+	return of
+}

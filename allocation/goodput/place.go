@@ -1,0 +1,491 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package goodput
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"opendilab.org/di-orchestrator/allocation"
+)
+
+// placer places the decided replicas on nodes. Jobs whose replicas do not change stay
+// where they are, unless a larger job needs their nodes.
+type placer struct {
+	settings *Settings
+	board    *allocation.Board
+	nodes    []*allocation.Node
+	index    map[string]int
+	views    []*view
+	// placed has the room of each job, nil if it has none; options has which option that is.
+	placed  []*allocation.Stay
+	options []int
+	// on has the jobs of each node.
+	on [][]int
+	// queue are the jobs to place, failed those that found no room for what was decided.
+	queue, failed []int
+}
+
+func newPlacer(settings *Settings, board *allocation.Board, nodes []*allocation.Node, views []*view) *placer {
+	p := &placer{
+		settings: settings, board: board, nodes: nodes, index: make(map[string]int, len(nodes)), views: views,
+		placed: make([]*allocation.Stay, len(views)), options: make([]int, len(views)), on: make([][]int, len(nodes)),
+	}
+	for i, node := range nodes {
+		p.index[node.Object.Name] = i
+	}
+	return p
+}
+
+// placeAll places all jobs by their decisions, and gives away what is left if some of
+// them find no room.
+func (p *placer) placeAll() {
+	for i, v := range p.views {
+		chosen := v.decision.Chosen().Replicas
+		switch {
+		case chosen != waiting && chosen == int(v.current):
+			p.put(i, v.decision.Option, v.stay)
+		case v.stay != nil:
+			p.board.Release(v.stay)
+		}
+		if chosen != waiting && chosen != int(v.current) {
+			p.queue = append(p.queue, i)
+		}
+	}
+	for _, stay := range p.placed {
+		if stay != nil {
+			p.board.KeepEnded(stay)
+		}
+	}
+	p.board.Leave(p.nodes)
+	p.drain()
+	if len(p.failed) > 0 {
+		p.fallBack()
+		p.fill()
+	}
+}
+
+// drain places the jobs of the queue, the largest first.
+func (p *placer) drain() {
+	for len(p.queue) > 0 {
+		slices.SortStableFunc(p.queue, func(a, b int) int {
+			return cmp.Or(cmp.Compare(p.views[b].decision.Chosen().Cost, p.views[a].decision.Chosen().Cost), cmp.Compare(a, b))
+		})
+		i := p.queue[0]
+		p.queue = p.queue[1:]
+		if !p.place(i, p.views[i].decision.Option, true) {
+			p.failed = append(p.failed, i)
+		}
+	}
+}
+
+// put notes where a job is placed.
+func (p *placer) put(i, option int, stay *allocation.Stay) {
+	p.placed[i], p.options[i] = stay, option
+	for _, node := range distinct(stay.Nodes()) {
+		if at, is := p.index[node]; is {
+			p.on[at] = append(p.on[at], i)
+		}
+	}
+}
+
+// lift takes a job from its nodes.
+func (p *placer) lift(i int) {
+	for _, node := range distinct(p.placed[i].Nodes()) {
+		if at, is := p.index[node]; is {
+			p.on[at] = slices.DeleteFunc(p.on[at], func(other int) bool { return other == i })
+		}
+	}
+	p.board.Release(p.placed[i])
+	p.placed[i], p.options[i] = nil, 0
+}
+
+// place places a job with the replicas of an option. Smaller jobs are evicted if that
+// makes room, and placed again.
+func (p *placer) place(i, option int, evicts bool) bool {
+	v := p.views[i]
+	k := int32(v.decision.Options[option].Replicas)
+	if k == v.current && p.putBack(i, option) {
+		return true
+	}
+	if !v.isSimple() || k == 0 {
+		return p.placeMixed(i, option, k)
+	}
+	var nodes []int
+	var victims []int
+	if k >= v.perNode {
+		nodes, victims = p.whole(i, int(k/v.perNode), evicts)
+		if rest := k % v.perNode; rest > 0 && len(nodes) > 0 {
+			last, others := p.within(i, rest, evicts, nodes)
+			if last < 0 {
+				return false
+			}
+			nodes, victims = append(nodes, last), append(victims, others...)
+		}
+	} else if node, others := p.within(i, k, evicts, nil); node >= 0 {
+		nodes, victims = []int{node}, others
+	}
+	if len(nodes) == 0 {
+		return false
+	}
+	for _, victim := range victims {
+		if p.placed[victim] != nil {
+			p.lift(victim)
+			p.queue = append(p.queue, victim)
+		}
+	}
+	return p.seat(i, option, p.byRank(v, k, nodes))
+}
+
+// byRank returns the node of each rank of a simple job, whole nodes first.
+func (p *placer) byRank(v *view, k int32, nodes []int) []string {
+	names := make([]string, 0, k)
+	for _, node := range nodes {
+		for range min(v.perNode, k-int32(len(names))) {
+			names = append(names, p.nodes[node].Object.Name)
+		}
+	}
+	return names
+}
+
+// seat takes the room of a job on nodes by rank.
+func (p *placer) seat(i, option int, nodes []string) bool {
+	moved := *p.views[i].job
+	// Another place starts all ranks again.
+	moved.Ended = nil
+	stay := p.board.Keep(&moved, nodes)
+	if stay == nil {
+		return false
+	}
+	p.put(i, option, stay)
+	return true
+}
+
+// putBack places a job where it was.
+func (p *placer) putBack(i, option int) bool {
+	v := p.views[i]
+	if v.stay == nil {
+		return false
+	}
+	stay := p.board.Keep(v.job, v.previous)
+	if stay == nil {
+		return false
+	}
+	p.board.KeepEnded(stay)
+	p.put(i, option, stay)
+	return true
+}
+
+// placeMixed places a job of several tasks where there is room.
+func (p *placer) placeMixed(i, option int, k int32) bool {
+	exact := *p.views[i].job
+	exact.Ended = nil
+	if exact.Elastic >= 0 {
+		exact.Min, exact.Wanted = k, k
+	}
+	found := p.board.Place(&exact)
+	if len(found.Nodes) == 0 {
+		return false
+	}
+	// The board has taken the room, which the stay takes as well.
+	stay := p.board.Hold(&exact, found.Nodes)
+	p.board.Release(stay)
+	p.put(i, option, stay)
+	return true
+}
+
+// room returns how many replicas of a job a node holds beside what is there.
+func (p *placer) room(v *view, node int) int32 {
+	if !v.accepts[node] {
+		return 0
+	}
+	return v.elastic().Room(p.board.Free(node), v.perNode)
+}
+
+// whole returns so many nodes with room for a whole node's replicas: the job's own ones
+// first, then others; and the jobs that are evicted for it.
+func (p *placer) whole(i, need int, evicts bool) (nodes, victims []int) {
+	v := p.views[i]
+	var free []int
+	for node := range p.nodes {
+		if p.room(v, node) >= v.perNode {
+			free = append(free, node)
+		}
+	}
+	nodes = p.byDomain(v, free, need)
+	if len(nodes) < need && evicts {
+		type offer struct {
+			node  int
+			worth worth
+		}
+		var offers []offer
+		for node := range p.nodes {
+			if sum, is := p.evictable(i, node); is && !slices.Contains(nodes, node) {
+				offers = append(offers, offer{node, sum})
+			}
+		}
+		slices.SortStableFunc(offers, func(a, b offer) int { return a.worth.compare(b.worth) })
+		for _, o := range offers[:min(len(offers), need-len(nodes))] {
+			nodes, victims = append(nodes, o.node), append(victims, p.on[o.node]...)
+		}
+	}
+	if len(nodes) < need {
+		return nil, nil
+	}
+	slices.Sort(nodes)
+	return nodes, victims
+}
+
+// worth is what jobs lose that are evicted: those of the least priority go first.
+type worth struct {
+	priority int32
+	sum      float64
+}
+
+func (w worth) compare(other worth) int {
+	return cmp.Or(cmp.Compare(w.priority, other.priority), cmp.Compare(w.sum, other.sum))
+}
+
+func (w worth) with(v *view) worth {
+	return worth{max(w.priority, v.job.Priority), w.sum + v.decision.Weight*float64(v.decision.Chosen().Cost)}
+}
+
+var nothing = worth{priority: math.MinInt32}
+
+// evictable reports whether a node has room for a whole node's replicas without the jobs
+// that are there, which may be evicted, and what they lose.
+func (p *placer) evictable(i, node int) (worth, bool) {
+	v, sum := p.views[i], nothing
+	if !v.accepts[node] || len(p.on[node]) == 0 {
+		return sum, false
+	}
+	for _, other := range p.on[node] {
+		if !p.yields(other, i) {
+			return sum, false
+		}
+		sum = sum.with(p.views[other])
+	}
+	return sum, p.roomWithout(v, node, p.on[node]) >= v.perNode
+}
+
+// yields reports whether a job may be evicted for another one: it is smaller, so that
+// evictions end.
+func (p *placer) yields(other, i int) bool {
+	small, v := p.views[other], p.views[i]
+	return small.isSimple() && small.decision.Chosen().Replicas < int(small.perNode) && len(small.job.Ended) == 0 &&
+		small.decision.Chosen().Cost < v.decision.Chosen().Cost && small.job.Priority <= v.job.Priority
+}
+
+// roomWithout returns the room of a node without some of its jobs.
+func (p *placer) roomWithout(v *view, node int, others []int) int32 {
+	free := slices.Clone(p.board.Free(node))
+	for _, other := range others {
+		count := 0
+		for _, name := range p.placed[other].Nodes() {
+			if p.index[name] == node {
+				count++
+			}
+		}
+		for axis, amount := range p.views[other].elastic().Amounts() {
+			free[axis] += amount * int64(count)
+		}
+	}
+	return v.elastic().Room(free, v.perNode)
+}
+
+// within returns the fullest node with room for so many replicas, and the jobs that are
+// evicted for it; -1 if there is none.
+func (p *placer) within(i int, k int32, evicts bool, without []int) (best int, victims []int) {
+	v := p.views[i]
+	best = -1
+	var least int32
+	for node := range p.nodes {
+		room := p.room(v, node)
+		if room < k || slices.Contains(without, node) {
+			continue
+		}
+		isOwn := best >= 0 && p.wasOn(v, node) && !p.wasOn(v, best)
+		if best < 0 || room < least || room == least && isOwn {
+			best, least = node, room
+		}
+	}
+	if best >= 0 || !evicts {
+		return best, nil
+	}
+	lowest := worth{priority: math.MaxInt32, sum: math.Inf(1)}
+	for node := range p.nodes {
+		if !v.accepts[node] || slices.Contains(without, node) {
+			continue
+		}
+		if these, sum, is := p.cheapest(i, node, k); is && sum.compare(lowest) < 0 {
+			best, lowest, victims = node, sum, these
+		}
+	}
+	return best, victims
+}
+
+// cheapest returns the jobs of least worth that make room on a node for so many replicas.
+func (p *placer) cheapest(i, node int, k int32) (victims []int, sum worth, is bool) {
+	v := p.views[i]
+	others := slices.DeleteFunc(slices.Clone(p.on[node]), func(other int) bool { return !p.yields(other, i) })
+	slices.SortStableFunc(others, func(a, b int) int {
+		return nothing.with(p.views[a]).compare(nothing.with(p.views[b]))
+	})
+	sum = nothing
+	for _, other := range others {
+		victims, sum = append(victims, other), sum.with(p.views[other])
+		if p.roomWithout(v, node, victims) >= k {
+			return victims, sum, true
+		}
+	}
+	return nil, sum, false
+}
+
+func (p *placer) wasOn(v *view, node int) bool {
+	return slices.Contains(v.previous, p.nodes[node].Object.Name)
+}
+
+// byDomain returns at most so many nodes: of one domain if one holds all, the fullest of
+// these, else of as few domains as there are.
+func (p *placer) byDomain(v *view, free []int, need int) []int {
+	type domain struct {
+		name  string
+		nodes []int
+		own   int
+	}
+	var domains []*domain
+	byName := map[string]*domain{}
+	for _, node := range free {
+		name := p.nodes[node].Object.Labels[p.settings.TopologyKey]
+		if byName[name] == nil {
+			byName[name] = &domain{name: name}
+			domains = append(domains, byName[name])
+		}
+		d := byName[name]
+		d.nodes = append(d.nodes, node)
+		if p.wasOn(v, node) {
+			d.own++
+		}
+	}
+	slices.SortFunc(domains, func(a, b *domain) int {
+		holdsA, holdsB := len(a.nodes) >= need, len(b.nodes) >= need
+		switch {
+		case holdsA != holdsB && holdsA:
+			return -1
+		case holdsA != holdsB:
+			return 1
+		}
+		size := cmp.Compare(len(a.nodes), len(b.nodes))
+		if !holdsA {
+			size = -size
+		}
+		return cmp.Or(cmp.Compare(b.own, a.own), size, cmp.Compare(a.name, b.name))
+	})
+	var nodes []int
+	for _, d := range domains {
+		slices.SortStableFunc(d.nodes, func(a, b int) int {
+			ownA, ownB := p.wasOn(v, a), p.wasOn(v, b)
+			switch {
+			case ownA == ownB:
+				return cmp.Compare(a, b)
+			case ownA:
+				return -1
+			}
+			return 1
+		})
+		nodes = append(nodes, d.nodes[:min(len(d.nodes), need-len(nodes))]...)
+	}
+	return nodes
+}
+
+// fallBack places the jobs that found no room with fewer replicas, the most worthy first.
+func (p *placer) fallBack() {
+	slices.SortStableFunc(p.failed, func(a, b int) int {
+		return cmp.Or(cmp.Compare(p.views[b].job.Priority, p.views[a].job.Priority),
+			cmp.Compare(p.views[b].decision.Weight, p.views[a].decision.Weight), cmp.Compare(a, b))
+	})
+	for _, i := range p.failed {
+		d := &p.views[i].decision
+		for _, option := range d.descending() {
+			if p.place(i, option, false) {
+				break
+			}
+		}
+		if p.placed[i] == nil {
+			p.stayAsItWas(i)
+		}
+	}
+}
+
+// stayAsItWas leaves a job where it was if that room is free: no job is better off if it stops.
+func (p *placer) stayAsItWas(i int) {
+	v := p.views[i]
+	for option := range v.decision.Options {
+		if v.current != waiting && v.decision.Options[option].Replicas == int(v.current) && p.putBack(i, option) {
+			return
+		}
+	}
+}
+
+// maxUpgrades bounds the upgrades with the capacity that is left.
+const maxUpgrades = 64
+
+// fill gives what is left to the jobs that gain the most by it.
+func (p *placer) fill() {
+	type upgrade struct {
+		job, option int
+		gain        float64
+	}
+	var upgrades []upgrade
+	for i, v := range p.views {
+		for option := 1; option < len(v.decision.Options); option++ {
+			if gain := v.decision.Options[option].Value - v.decision.Options[p.options[i]].Value; gain > 1e-12 {
+				upgrades = append(upgrades, upgrade{i, option, gain})
+			}
+		}
+	}
+	slices.SortStableFunc(upgrades, func(a, b upgrade) int {
+		return cmp.Or(cmp.Compare(p.views[b.job].job.Priority, p.views[a.job].job.Priority), cmp.Compare(b.gain, a.gain))
+	})
+	done := map[int]bool{}
+	for _, u := range upgrades[:min(len(upgrades), maxUpgrades)] {
+		if done[u.job] || !p.upgrade(u.job, u.option) {
+			continue
+		}
+		done[u.job] = true
+	}
+}
+
+// upgrade places a job with another option if there is room, else leaves it.
+func (p *placer) upgrade(i, option int) bool {
+	before, was := p.placed[i], p.options[i]
+	if before != nil {
+		p.lift(i)
+	}
+	if p.place(i, option, false) {
+		return true
+	}
+	if before != nil && !p.seatAgain(i, was, before) {
+		panic("goodput: room that was just given back is gone")
+	}
+	return false
+}
+
+// seatAgain takes the room that a job had a moment ago.
+func (p *placer) seatAgain(i, option int, before *allocation.Stay) bool {
+	stay := p.board.Keep(before.Job, before.Nodes())
+	if stay == nil {
+		return false
+	}
+	p.board.KeepEnded(stay)
+	p.put(i, option, stay)
+	return true
+}
+
+func distinct(nodes []string) []string {
+	sorted := slices.Clone(nodes)
+	slices.Sort(sorted)
+	return slices.Compact(sorted)
+}

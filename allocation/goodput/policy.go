@@ -1,0 +1,204 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package goodput
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"opendilab.org/di-orchestrator/allocation"
+)
+
+// Policy decides replicas by goodput. Its answers depend on the round only: what it keeps
+// between rounds saves time. Rounds are decided one after the other.
+type Policy struct {
+	settings Settings
+	cache    *cache
+}
+
+var _ allocation.Policy = &Policy{}
+
+// New returns the policy.
+func New(settings Settings) *Policy {
+	return &Policy{settings: settings, cache: newCache()}
+}
+
+// Allocate implements allocation.Policy. A new job starts small, as nothing is known of it.
+func (p *Policy) Allocate(job *allocation.Job, nodes []*allocation.Node) allocation.Placement {
+	board := allocation.NewBoard(nodes)
+	board.Leave(nodes)
+	start := *job
+	if job.Elastic >= 0 {
+		start.Wanted = min(max(job.Min, 1), job.Wanted)
+	}
+	placement := board.Place(&start)
+	if len(placement.Nodes) > 0 && start.Wanted < job.Wanted {
+		placement.Reason = allocation.ReasonPartiallyPlaced
+	}
+	return placement
+}
+
+// Optimize implements allocation.Policy.
+func (p *Policy) Optimize(round *allocation.Round) map[types.NamespacedName]allocation.Placement {
+	p.cache.next()
+	nodes := slices.Clone(round.Nodes)
+	slices.SortFunc(nodes, func(a, b *allocation.Node) int { return strings.Compare(a.Object.Name, b.Object.Name) })
+	board := allocation.NewBoard(nodes)
+	views := p.views(round, nodes, board)
+	for _, pool := range pools(views, nodes) {
+		p.decide(round, pool)
+	}
+	placer := newPlacer(&p.settings, board, nodes, views)
+	placer.placeAll()
+	placements := make(map[types.NamespacedName]allocation.Placement, len(views))
+	for i, v := range views {
+		placements[v.job.Name] = p.placement(round.Now, v, placer.placed[i])
+	}
+	return placements
+}
+
+// views returns what is known of each job, in the order in which jobs are placed. It
+// takes the room of those that can go on as they are.
+func (p *Policy) views(round *allocation.Round, nodes []*allocation.Node, board *allocation.Board) []*view {
+	closed := map[string]bool{}
+	for _, node := range nodes {
+		closed[node.Object.Name] = node.Closed
+	}
+	jobs := allocation.InOrder(round.Jobs)
+	for _, job := range jobs {
+		if group := groupOf(round, job); group != nil {
+			teach(group, job)
+		}
+	}
+	views := make([]*view, len(jobs))
+	for i, job := range jobs {
+		v := &view{job: job, previous: round.Previous[job.Name], current: waiting, usage: job.Usage, closed: closed}
+		v.survey(nodes)
+		v.keep(board)
+		v.curve = p.cache.curveOf(job, groupOf(round, job))
+		views[i] = v
+	}
+	units := newUnits(views, nodes)
+	for _, v := range views {
+		v.account(round.Now, units)
+	}
+	return views
+}
+
+// groupOf returns the history of a job's group, nil if it has no group.
+func groupOf(round *allocation.Round, job *allocation.Job) *allocation.Group {
+	if job.Group == "" || round.Groups == nil {
+		return nil
+	}
+	group := round.Groups[job.Group]
+	if group == nil && job.Report.MaxObserved() > 0 {
+		group = &allocation.Group{}
+		round.Groups[job.Group] = group
+	}
+	return group
+}
+
+// keep takes the room of the job where it is, if it can go on there.
+func (v *view) keep(board *allocation.Board) {
+	had, fits := v.job.ElasticOf(len(v.previous))
+	if !fits || len(v.previous) == 0 || v.isElastic() && (had < v.job.Min || had > v.job.Wanted) {
+		return
+	}
+	stay := board.Keep(v.job, v.previous)
+	if stay == nil {
+		return
+	}
+	if !stay.IsComplete() {
+		board.Release(stay)
+		return
+	}
+	v.stay, v.current = stay, had
+}
+
+// account advances the usage of the job up to now, by where it was.
+func (v *view) account(now time.Time, units *units) {
+	had, fits := v.job.ElasticOf(len(v.previous))
+	if len(v.previous) == 0 || !fits {
+		return
+	}
+	distinct := map[string]bool{}
+	first := v.firstElastic()
+	for _, node := range v.previous[min(first, len(v.previous)):min(first+int(had), len(v.previous))] {
+		distinct[node] = true
+	}
+	v.nodes = max(len(distinct), 1)
+	if v.usage.At.IsZero() {
+		v.usage.At, v.usage.Restarting = now.Add(-v.job.Held), 0
+	}
+	at := pace{speed: 1, capacity: units.share(v, had) * units.measure}
+	if v.isElastic() {
+		at.speed, at.goodput = v.curve.speed(v.nodes, int(had)), v.curve.goodput(v.nodes, int(had))
+	}
+	v.usage = advance(v.usage, now, at)
+}
+
+// decide sets the decisions of the jobs of a pool. Classes of priority are served in
+// order: what one leaves goes to the next.
+func (p *Policy) decide(round *allocation.Round, pool *pool) {
+	units := newUnits(pool.views, pool.nodes)
+	left := units.count
+	for begin := 0; begin < len(pool.views); {
+		end := begin
+		for end < len(pool.views) && pool.views[end].job.Priority == pool.views[begin].job.Priority {
+			end++
+		}
+		class := pool.views[begin:end]
+		jobs := make([]Job, len(class))
+		for i, v := range class {
+			jobs[i] = p.jobOf(round, v, units)
+		}
+		for i, decision := range Decide(jobs, left, &p.settings) {
+			class[i].decision = decision
+			left -= decision.Chosen().Cost
+		}
+		begin = end
+	}
+}
+
+// jobOf returns what the choice depends on of a job.
+func (p *Policy) jobOf(round *allocation.Round, v *view, units *units) Job {
+	job := Job{
+		Current: int(v.current), HasRun: !v.usage.At.IsZero(), Work: v.usage.Work, Attained: v.usage.Attained, RunFor: v.usage.RunFor,
+		Age: round.Now.Sub(v.job.Created).Seconds(), RestartCost: p.restartCost(v).Seconds(), Submitted: v.job.Created,
+		IsStarving: len(v.previous) == 0 && p.settings.isStarving(v.job, round.Now),
+	}
+	job.Remaining, job.IsGuess = v.remaining(groupOf(round, v.job))
+	for _, k := range v.counts(&p.settings) {
+		if speed := v.speed(k); speed > 0 {
+			job.Points = append(job.Points, Point{Replicas: int(k), Cost: units.cost(v, k), Speed: speed})
+		}
+	}
+	if v.current != waiting {
+		job.Speed = v.speed(v.current)
+	}
+	return job
+}
+
+func (p *Policy) restartCost(v *view) time.Duration {
+	return cmp.Or(v.usage.RestartCost, p.settings.RestartCost)
+}
+
+// placement returns the answer about a job.
+func (p *Policy) placement(now time.Time, v *view, stay *allocation.Stay) allocation.Placement {
+	usage := v.usage
+	var nodes []string
+	if stay != nil {
+		nodes = stay.Nodes()
+	}
+	if len(nodes) > 0 && !slices.Equal(nodes, v.previous) {
+		usage = restarted(usage, now, p.restartCost(v))
+	}
+	placement := p.explain(v, nodes)
+	placement.Usage = usage
+	return placement
+}

@@ -1,0 +1,118 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package goodput
+
+import (
+	"math"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"opendilab.org/di-orchestrator/allocation"
+)
+
+// maxUnits bounds the units of capacity, and so the work of the exact choice.
+const maxUnits = 1 << 14
+
+// units is the capacity of some nodes as one number. A job costs its dominant share: the
+// largest share of any resource that it takes.
+type units struct {
+	// total is what the nodes have of each resource.
+	total []float64
+	// count is the capacity in units, measure in GPUs, cores or GiB of the scarcest resource.
+	count   int
+	measure float64
+}
+
+// newUnits measures the capacity by the resource that the jobs want the most of, relative
+// to what there is. A unit is what the smallest replica takes of it.
+func newUnits(views []*view, nodes []*allocation.Node) *units {
+	u := &units{}
+	if len(nodes) == 0 {
+		return u
+	}
+	u.total = make([]float64, len(nodes[0].Free))
+	for _, node := range nodes {
+		if !node.Closed {
+			add(u.total, node.Free, 1)
+		}
+	}
+	wanted := make([]float64, len(u.total))
+	for _, v := range views {
+		if v.stay != nil {
+			u.addClosed(v, nodes)
+		}
+		for task := range v.job.Tasks {
+			add(wanted, v.job.Tasks[task].Pod.Amounts(), float64(v.replicas(task, v.job.Wanted)))
+		}
+	}
+	scarcest, most := -1, 0.0
+	for i := range wanted {
+		if u.total[i] > 0 && wanted[i]/u.total[i] > most {
+			scarcest, most = i, wanted[i]/u.total[i]
+		}
+	}
+	if scarcest >= 0 {
+		least, scale := smallest(views, scarcest)
+		u.count = int(math.Min(u.total[scarcest]/least, maxUnits))
+		u.measure = u.total[scarcest] / scale
+	}
+	return u
+}
+
+// addClosed adds the room of a job on nodes that take no further replicas.
+func (u *units) addClosed(v *view, nodes []*allocation.Node) {
+	for rank, pod := range v.job.Ranks(max(v.current, 0)) {
+		if rank < len(v.previous) && v.closed[v.previous[rank]] {
+			add(u.total, pod.Amounts(), 1)
+		}
+	}
+}
+
+// smallest returns the least amount of a resource that a replica takes, and how much of
+// it people call one.
+func smallest(views []*view, axis int) (least, scale float64) {
+	least, scale = math.Inf(1), 1
+	for _, v := range views {
+		for _, task := range v.job.Tasks {
+			amount := float64(task.Pod.Amounts()[axis])
+			if amount <= 0 {
+				continue
+			}
+			least = math.Min(least, amount)
+			switch task.Pod.Names()[axis] {
+			case corev1.ResourceCPU:
+				scale = 1000
+			case corev1.ResourceMemory, corev1.ResourceEphemeralStorage:
+				scale = 1 << 30
+			}
+		}
+	}
+	return least, scale
+}
+
+// share returns the dominant share of a job with so many elastic replicas.
+func (u *units) share(v *view, elastic int32) float64 {
+	dominant := 0.0
+	for i, total := range u.total {
+		amount := 0.0
+		for task := range v.job.Tasks {
+			amount += float64(v.replicas(task, elastic)) * float64(v.job.Tasks[task].Pod.Amounts()[i])
+		}
+		if amount > 0 && total > 0 {
+			dominant = math.Max(dominant, amount/total)
+		}
+	}
+	return dominant
+}
+
+// cost returns the units that a job takes.
+func (u *units) cost(v *view, elastic int32) int {
+	return int(math.Ceil(u.share(v, elastic)*float64(u.count) - 1e-6))
+}
+
+func add(sum []float64, amounts []int64, times float64) {
+	for i, amount := range amounts {
+		sum[i] += float64(amount) * times
+	}
+}
