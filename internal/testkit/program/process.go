@@ -105,7 +105,7 @@ type Command struct {
 	Environment []string
 	// Address is the address that the program serves. If empty, a free one is used.
 	Address string
-	// Flags returns the flags for the address, without those for metrics and probes.
+	// Flags returns the flags for the address, without those for probes. Metrics are not served by default.
 	Flags func(address string) []string
 	// NoWait makes Start return before the program is ready.
 	NoWait bool
@@ -118,7 +118,7 @@ func Start(ctx context.Context, c *Command) (*Process, error) {
 		return nil, err
 	}
 	address = cmp.Or(c.Address, address)
-	arguments := append(append([]string{c.Name}, c.Flags(address)...), "--metrics-address", "0", "--probe-address", probe)
+	arguments := append([]string{c.Name, "--metrics-address", "0", "--probe-address", probe}, c.Flags(address)...)
 	started := &Process{Address: address, Probe: probe, command: exec.CommandContext(ctx, c.Binary, arguments...)}
 	started.command.Env = append(os.Environ(), c.Environment...)
 	if started.log, err = os.CreateTemp(c.Folder, c.Name+"-*.log"); err != nil {

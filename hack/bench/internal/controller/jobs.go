@@ -8,6 +8,11 @@ import (
 	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
@@ -20,6 +25,49 @@ const jobsEvery = 500 * time.Millisecond
 func (w *world) submit(ctx context.Context, job *v2alpha1.DIJob) error {
 	if err := w.submitter.Create(ctx, job); err != nil {
 		return fmt.Errorf("submitting job %s: %w", job.Name, err)
+	}
+	return nil
+}
+
+// workerTask is the task of worker-led jobs.
+const workerTask = "worker"
+
+func allocatedName(index int) string { return fmt.Sprintf("job-%04d", index) }
+
+// gpuTemplate is the pod template of a replica with a GPU.
+const gpuTemplate = `{"spec":{"containers":[{"name":"di-container","image":"diorchestrator/ding:v1.1.0","command":["python","train.py"],
+"resources":{"requests":{"cpu":"1","memory":"2Gi","nvidia.com/gpu":"1"},"limits":{"cpu":"2","memory":"4Gi","nvidia.com/gpu":"1"}}}]}}`
+
+// allocatedJob returns a preemptible job with one to so many replicas.
+func allocatedJob(name string, replicas int) *v2alpha1.DIJob {
+	job := harness.WorkerLedJob(oursNamespace, name, replicas)
+	job.Spec.Preemptible = true
+	job.Spec.Elastic = &v2alpha1.Elastic{MinReplicas: ptr.To[int32](1), MaxReplicas: ptr.To(int32(replicas))}
+	job.Spec.Tasks[0].Template.Raw = []byte(gpuTemplate)
+	return job
+}
+
+// addNode adds a ready node with 8 GPUs.
+func (w *world) addNode(ctx context.Context, index int) error {
+	name := fmt.Sprintf("node-%03d", index)
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name}}}
+	if err := w.API.Create(ctx, node); err != nil {
+		return fmt.Errorf("adding node %s: %w", name, err)
+	}
+	room := corev1.ResourceList{
+		corev1.ResourceCPU: resource.MustParse("96"), corev1.ResourceMemory: resource.MustParse("768Gi"),
+		corev1.ResourcePods: resource.MustParse("110"), "nvidia.com/gpu": resource.MustParse("8"),
+	}
+	node.Status = corev1.NodeStatus{
+		Capacity: room, Allocatable: room,
+		Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "Bench"}},
+	}
+	if err := w.API.Status().Update(ctx, node); err != nil {
+		return fmt.Errorf("making node %s ready: %w", name, err)
+	}
+	// The API server taints new nodes. A controller removes the taint in a complete cluster.
+	if err := w.API.Patch(ctx, node, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"taints":null}}`))); err != nil {
+		return fmt.Errorf("taking the taint off node %s: %w", name, err)
 	}
 	return nil
 }

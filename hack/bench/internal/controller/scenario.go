@@ -1,7 +1,8 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package controller measures the operator's memory for running jobs and the size of jobs in etcd.
+// Package controller measures the operator's memory for running jobs, the size of jobs in etcd, and what
+// allocation rounds and profiling reports of many jobs cost.
 package controller
 
 import (
@@ -15,14 +16,18 @@ import (
 )
 
 // bench is shared by the sections.
-type bench struct{ *harness.Bench }
+type bench struct {
+	*harness.Bench
+
+	allocator allocatorFlags
+}
 
 // New returns the scenario.
 func New() *harness.Scenario {
 	b := &bench{Bench: &harness.Bench{}}
 	return &harness.Scenario{
-		Name: "controller", Bench: b.Bench, Prepare: b.prepare,
-		Sections: []harness.Section{{Name: "memory", Run: b.runMemory}, {Name: "size", Run: b.runSizes}},
+		Name: "controller", Bench: b.Bench, Flags: b.allocator.add, Prepare: b.prepare,
+		Sections: []harness.Section{{Name: "memory", Run: b.runMemory}, {Name: "size", Run: b.runSizes}, {Name: "allocator", Run: b.runAllocator}},
 	}
 }
 

@@ -32,13 +32,13 @@ type world struct {
 	submitter client.Client
 	webhooks  *program.Process
 	operator  *program.Process
-	// pprof is the address of the operator's profiles.
-	pprof string
+	// pprof and metrics are the addresses of the operator's profiles and metrics.
+	pprof, metrics string
 }
 
 // newWorld starts a world without an operator. The caller stops it.
 func (b *bench) newWorld(ctx context.Context) (_ *world, err error) {
-	plane, err := b.NewWorld(&controlplane.Options{Users: []string{harness.UserOperator, harness.UserWebhooks, userSubmitter, userKubelet}})
+	plane, err := b.NewWorld(&controlplane.Options{Users: []string{harness.UserOperator, harness.UserWebhooks, harness.UserServer, userSubmitter, userKubelet}})
 	if err != nil {
 		return nil, err
 	}
@@ -79,11 +79,11 @@ func (w *world) stop() (err error) {
 
 // startOperator starts the operator as deployed, but without leader election. It returns when the
 // operator's caches are synced.
-func (w *world) startOperator(ctx context.Context) (err error) {
-	if w.pprof, _, err = program.FreeAddresses(ctx); err != nil {
+func (w *world) startOperator(ctx context.Context, flags ...string) (err error) {
+	if w.pprof, w.metrics, err = program.FreeAddresses(ctx); err != nil {
 		return err
 	}
-	w.operator, err = w.StartOperator(ctx, "--pprof-address", w.pprof)
+	w.operator, err = w.StartOperator(ctx, append(flags, "--pprof-address", w.pprof, "--metrics-address", w.metrics)...)
 	return err
 }
 

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -29,17 +30,19 @@ const Writers = 32
 // This is the status that a kubelet writes, as a strategic merge patch with a verb for the pod's
 // UID.
 const (
-	running = `{"metadata":{"uid":%q},"status":{"phase":"Running","conditions":[` +
+	running = `{"metadata":{"uid":%q},"status":{"phase":"Running",%s"conditions":[` +
 		`{"type":"Initialized","status":"True"},{"type":"ContainersReady","status":"True"},{"type":"Ready","status":"True"}],` +
 		`"containerStatuses":[{"name":"` + names.Container + `","ready":true,"started":true,"image":"i","imageID":"i","state":{"running":{}}}]}}`
-	succeeded = `{"metadata":{"uid":%q},"status":{"phase":"Succeeded",` +
+	addresses = `"podIP":%[1]q,"podIPs":[{"ip":%[1]q}],`
+	succeeded = `{"metadata":{"uid":%q},"status":{"phase":"Succeeded",%s` +
 		`"conditions":[{"type":"ContainersReady","status":"False"},{"type":"Ready","status":"False"}],` +
 		`"containerStatuses":[{"name":"` + names.Container + `","ready":false,"image":"i","imageID":"i",` +
 		`"state":{"running":null,"terminated":{"exitCode":0,"reason":"Completed"}}}]}}`
 )
 
 // Kubelet simulates the kubelets of all nodes: it runs pods, lets them succeed, and removes
-// terminating ones.
+// terminating ones. It binds a pod that the operator's allocator has placed, as a scheduler would, and
+// gives it an address of the loopback interface.
 type Kubelet struct {
 	// Config is the client configuration of the API server.
 	Config *rest.Config
@@ -55,6 +58,8 @@ type Kubelet struct {
 	queue  workqueue.TypedDelayingInterface[types.NamespacedName]
 	cancel context.CancelFunc
 	ended  sync.WaitGroup
+	// given is the number of given addresses.
+	given atomic.Uint32
 
 	mutex sync.Mutex
 	// The mutex guards all fields below: when pods finish, and the first error of a write.
@@ -106,6 +111,13 @@ func (k *Kubelet) Stop() {
 
 // Pods returns the number of existing pods.
 func (k *Kubelet) Pods() int { return len(k.pods.ListKeys()) }
+
+// Pod returns a pod; nil if there is none of that name.
+func (k *Kubelet) Pod(key types.NamespacedName) *corev1.Pod {
+	object, _, _ := k.pods.GetByKey(key.String())
+	pod, _ := object.(*corev1.Pod)
+	return pod
+}
 
 // Err returns the first error of a write.
 func (k *Kubelet) Err() error {
@@ -164,6 +176,12 @@ func (k *Kubelet) writeAll(ctx context.Context) {
 	}
 }
 
+// address returns an unused address of the loopback interface.
+func (k *Kubelet) address() string {
+	given := k.given.Add(1)
+	return fmt.Sprintf("127.%d.%d.%d", 1+given>>16, given>>8&0xff, given&0xff)
+}
+
 // write writes the next phase of a pod. It ignores a pod that no longer exists.
 func (k *Kubelet) write(ctx context.Context, key types.NamespacedName) error {
 	object, exists, err := k.pods.GetByKey(key.String())
@@ -172,17 +190,24 @@ func (k *Kubelet) write(ctx context.Context, key types.NamespacedName) error {
 		return err
 	}
 	api := k.api.CoreV1().Pods(key.Namespace)
-	patch := func(status string) error {
-		_, err := api.Patch(ctx, key.Name, types.StrategicMergePatchType, fmt.Appendf(nil, status, pod.UID), metav1.PatchOptions{}, "status")
+	patch := func(status, address string) error {
+		_, err := api.Patch(ctx, key.Name, types.StrategicMergePatchType, fmt.Appendf(nil, status, pod.UID, address), metav1.PatchOptions{}, "status")
 		return err
 	}
+	placed := pod.Annotations[names.AnnotationNode]
 	switch {
 	case pod.DeletionTimestamp != nil:
 		err = api.Delete(ctx, key.Name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0), Preconditions: &metav1.Preconditions{UID: &pod.UID}})
+	case placed != "" && pod.Spec.NodeName == "":
+		err = api.Bind(ctx, &corev1.Binding{
+			ObjectMeta: metav1.ObjectMeta{Name: key.Name, UID: pod.UID}, Target: corev1.ObjectReference{Kind: "Node", Name: placed},
+		}, metav1.CreateOptions{})
+	case pod.Status.Phase == corev1.PodPending && placed != "":
+		err = patch(running, fmt.Sprintf(addresses, k.address()))
 	case pod.Status.Phase == corev1.PodPending:
-		err = patch(running)
+		err = patch(running, "")
 	case pod.Status.Phase == corev1.PodRunning && k.Work > 0 && k.workLeft(pod) <= 0:
-		err = patch(succeeded)
+		err = patch(succeeded, "")
 	}
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsInvalid(err) {
 		return nil
