@@ -56,6 +56,31 @@ var _ = Describe("the v1 protocol", func() {
 		Expect(membershipOf(ctx, job).Spec.Members).To(HaveLen(1))
 	})
 
+	It("stores what the coordinator reports, under both versions", func(ctx SpecContext) {
+		job := newTrainer(ctx, namespace)
+		for _, version := range []string{"v1alpha1", "v1alpha2"} {
+			url := strings.Replace(base, "v1alpha1/replicas", version+"/profilings", 1)
+			report := fmt.Sprintf(`{"version":1,"progress":{"done":3},"by":%q}`, version)
+			Expect(gold(call(ctx, http.MethodPost, url, body(`"data":`+report)))).To(Equal(
+				`200 {"success":true,"code":0,"message":"successfully report profilings","data":null}`))
+			Expect(api.live.Get(ctx, client.ObjectKeyFromObject(job), job)).To(Succeed())
+			Expect(job.Status.Profilings.Raw).To(MatchJSON(report))
+		}
+	})
+
+	DescribeTable("refuses reports that are not of a coordinator", func(ctx SpecContext, coordinator, data string, status int, reason string) {
+		newTrainer(ctx, namespace)
+		newJob(ctx, namespace, "pong", v2alpha1.DIJobSpec{Tasks: []v2alpha1.Task{{Type: v2alpha1.TaskTypeCollector, Name: "collector", Template: raw(template)}}})
+		url := strings.Replace(base, "/replicas", "/profilings", 1)
+		code, answer := call(ctx, http.MethodPost, url, fmt.Sprintf(`{"namespace":%q,"coordinator":%q%s}`, namespace, coordinator, data))
+		Expect(code).To(Equal(status), answer)
+		Expect(answer).To(ContainSubstring(reason))
+	},
+		Entry("without data", "cartpole-dqn-coordinator", "", 400, "data: is missing"),
+		Entry("with data of another type", "cartpole-dqn-coordinator", `,"data":[1]`, 400, "data: [1] is not an object"),
+		Entry("of no pod", "pong-coordinator", `,"data":{}`, 404, "not found"),
+	)
+
 	It("lists a lost replica beside its replacement, by the port that it had, until it is reported", func(ctx SpecContext) {
 		job := newTrainer(ctx, namespace)
 		_, created := call(ctx, http.MethodPost, base, body(`"collectors":{"replicas":1}`))

@@ -13,9 +13,11 @@ import (
 	"github.com/go-logr/logr"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
+	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/server/auth"
 	"opendilab.org/di-orchestrator/server/failure"
 	"opendilab.org/di-orchestrator/server/limit"
@@ -33,6 +35,19 @@ type report struct {
 	ctx     context.Context //nolint:containedctx // the report outlives its request
 	id      wire.JobID
 	content json.RawMessage
+	// isCoordinators is set in the report of a coordinator.
+	isCoordinators bool
+}
+
+// checkLifecycle refuses jobs of the other protocol.
+func (r *report) checkLifecycle(job *v2alpha1.DIJob) error {
+	switch isLed := job.Spec.Lifecycle == v2alpha1.LifecycleCoordinatorLed; {
+	case !r.isCoordinators:
+		return r.id.CheckWorkerLed(job)
+	case !isLed:
+		return failure.New(failure.NotFound, "job %q is not coordinator-led", r.id.Key)
+	}
+	return nil
 }
 
 // newReports returns the debouncer of reports. Reports are debounced because each write stores the whole
@@ -76,8 +91,29 @@ func (s *Server) followJobs(ctx context.Context) error {
 	return nil
 }
 
-// reportProfilings answers POST profilings. It answers the first reports after a pause once they are
-// written, and later reports once they are pending.
+// reportOfCoordinator answers POST /profilings.
+func (s *Server) reportOfCoordinator(c *gin.Context) error {
+	ctx, wanted := c.Request.Context(), auth.Profilings()
+	body, err := s.readBody(c, wanted)
+	if err != nil {
+		return err
+	}
+	content, err := body.Profilings()
+	if err != nil {
+		return err
+	}
+	by, err := s.auth.Caller(ctx, body.Caller.Key(), names.ReplicaTypeCoordinator)
+	if err != nil {
+		return err
+	}
+	if err := s.auth.Authorize(ctx, by.Job, wanted); err != nil {
+		return err
+	}
+	id := wire.IDOf(client.ObjectKeyFromObject(by.Job))
+	return s.accept(c, by.Job, report{ctx: auth.Detach(ctx, by.Job), id: id, content: content, isCoordinators: true})
+}
+
+// reportProfilings answers POST profilings of a worker-led job.
 func (s *Server) reportProfilings(c *gin.Context) error {
 	ctx, wanted := c.Request.Context(), auth.Profilings()
 	id, err := s.readJobID(c, wanted)
@@ -96,13 +132,18 @@ func (s *Server) reportProfilings(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := s.checkReport(id, job, content); err != nil {
+	return s.accept(c, job, report{ctx: auth.Detach(ctx, job), id: id, content: content})
+}
+
+// accept answers a report. It answers the first reports after a pause once they are written, and later
+// reports once they are pending.
+func (s *Server) accept(c *gin.Context, job *v2alpha1.DIJob, given report) error {
+	if err := s.checkReport(job, &given); err != nil {
 		return err
 	}
-	given := report{auth.Detach(ctx, job), id, content}
 	isNow, err := s.reports.Begin(job.UID, given)
 	if isNow {
-		err = s.writeReport(ctx, given)
+		err = s.writeReport(c.Request.Context(), given)
 		s.reports.End(job.UID, err)
 	}
 	if err != nil {
@@ -112,28 +153,36 @@ func (s *Server) reportProfilings(c *gin.Context) error {
 }
 
 // checkReport refuses reports that no write can store.
-func (s *Server) checkReport(id wire.JobID, job *v2alpha1.DIJob, content json.RawMessage) error {
-	if err := id.CheckWorkerLed(job); err != nil {
+func (s *Server) checkReport(job *v2alpha1.DIJob, given *report) error {
+	if err := given.checkLifecycle(job); err != nil {
 		return err
 	}
-	if err := id.CheckCurrent(job); err != nil {
+	if err := given.id.CheckCurrent(job); err != nil {
 		return err
 	}
-	if most := s.options.Limits.ProfilingBytes; len(content) > most {
-		return failure.New(failure.Invalid, "what is reported has %d bytes, more than the %d that it may have", len(content), most)
+	if most := s.options.Limits.ProfilingBytes; len(given.content) > most {
+		return failure.New(failure.Invalid, "what is reported has %d bytes, more than the %d that it may have", len(given.content), most)
 	}
-	if _, err := decodeStored(content); err != nil {
+	if _, err := decodeStored(given.content); err != nil {
 		return failure.New(failure.Invalid, "what is reported cannot be stored: %v", err)
 	}
 	return nil
 }
 
-// reportEdit stores a profiling report in a worker-led job.
+// reportEdit stores a profiling report in a job.
 type reportEdit struct {
 	jobRequest
-	content json.RawMessage
+	report report
 	// outcome is the outcome of the report if the write succeeds.
 	outcome string
+}
+
+// Check refuses jobs that the sender may not edit, and jobs of the other protocol.
+func (r *reportEdit) Check(ctx context.Context, job *v2alpha1.DIJob) error {
+	if err := r.server.auth.Authorize(ctx, job, r.wanted); err != nil {
+		return err
+	}
+	return r.report.checkLifecycle(job)
 }
 
 // Apply stores the report unless the job already has it.
@@ -142,16 +191,16 @@ func (r *reportEdit) Apply(job *v2alpha1.DIJob) (store.JobPatch, error) {
 	if err := r.id.CheckCurrent(job); err != nil {
 		return store.JobPatch{}, err
 	}
-	if job.Status.Profilings != nil && isSameJSON(job.Status.Profilings.Raw, r.content) {
+	if job.Status.Profilings != nil && isSameJSON(job.Status.Profilings.Raw, r.report.content) {
 		return store.JobPatch{}, nil
 	}
 	r.outcome = reportWritten
-	return store.Report(job, r.content)
+	return store.Report(job, r.report.content)
 }
 
 // writeReport writes a report, and counts and logs the outcome.
 func (s *Server) writeReport(ctx context.Context, given report) error {
-	edit := &reportEdit{jobRequest: jobRequest{server: s, id: given.id, wanted: auth.Profilings()}, content: given.content}
+	edit := &reportEdit{jobRequest: jobRequest{server: s, id: given.id, wanted: auth.Profilings()}, report: given}
 	_, err := edit.make(ctx, edit)
 	if err != nil {
 		edit.outcome = reportFailed

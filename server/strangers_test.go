@@ -84,6 +84,7 @@ func questions(namespace, name string) []question {
 		{http.MethodPost, replicas, who + `,"collectors":{"replicas":1}}`},
 		{http.MethodDelete, replicas, who + `,"collectors":{"replicas":1}}`},
 		{http.MethodPost, replicas + "/failed", who + `,"collectors":["a"]}`},
+		{http.MethodPost, strings.TrimSuffix(replicas, "/replicas") + "/profilings", who + `,"data":{"a":1}}`},
 		{http.MethodGet, worker + "/replicas", ""},
 		{http.MethodPost, worker + "/replicas", `{"replicas":1}`},
 		{http.MethodDelete, worker + "/replicas", `{"replicas":1}`},

@@ -84,8 +84,8 @@ type rawDemand struct {
 // authorized to act for the caller.
 type Body struct {
 	// Caller is the pod that the request acts for.
-	Caller               Caller
-	collectors, learners json.RawMessage
+	Caller                     Caller
+	collectors, learners, data json.RawMessage
 }
 
 // ReadBody parses the caller of a body.
@@ -95,6 +95,7 @@ func ReadBody(content []byte) (*Body, error) {
 		Coordinator json.RawMessage `json:"coordinator"`
 		Collectors  json.RawMessage `json:"collectors"`
 		Learners    json.RawMessage `json:"learners"`
+		Data        json.RawMessage `json:"data"`
 	}
 	if err := decode(content, &raw); err != nil {
 		return nil, err
@@ -104,7 +105,7 @@ func ReadBody(content []byte) (*Body, error) {
 		Namespace:   fields.required("namespace", raw.Namespace),
 		Coordinator: fields.required("coordinator", raw.Coordinator),
 	}
-	return &Body{by, raw.Collectors, raw.Learners}, fields.err()
+	return &Body{by, raw.Collectors, raw.Learners, raw.Data}, fields.err()
 }
 
 // Resize parses the body of a request that adds or removes replicas.
@@ -133,6 +134,17 @@ func (b *Body) Failed() (*Failed, error) {
 		}
 	}
 	return body, fields.err()
+}
+
+// Profilings parses the profiling report of a coordinator.
+func (b *Body) Profilings() (json.RawMessage, error) {
+	var fields fieldReader
+	if isAbsent(b.data) {
+		fields.add("data", "is missing, such as {\"version\": 1}")
+	} else {
+		fields.object("data", b.data, &map[string]json.RawMessage{})
+	}
+	return b.data, fields.err()
 }
 
 // demand parses a Demand.

@@ -14,12 +14,17 @@ import (
 	"opendilab.org/di-orchestrator/server/failure"
 )
 
-// JobID identifies a worker-led job in the paths of the v2 protocol.
+// JobID identifies a job, as in the paths of the v2 protocol.
 type JobID struct {
 	// Key is the namespace and name of the job.
 	Key types.NamespacedName
 	// generation is the job's generation when the worker's pod was created; -1 if the path has none.
 	generation int64
+}
+
+// IDOf returns the ID of a job of any generation.
+func IDOf(key types.NamespacedName) JobID {
+	return JobID{Key: key, generation: -1}
 }
 
 // ParseJobID parses namespace.name or namespace.name.generation. Names contain no dot.
@@ -29,7 +34,7 @@ func ParseJobID(text string) (JobID, error) {
 	if len(parts) < 2 || len(parts) > 3 || parts[0] == "" || parts[1] == "" {
 		return JobID{}, malformed
 	}
-	id := JobID{Key: types.NamespacedName{Namespace: parts[0], Name: parts[1]}, generation: -1}
+	id := IDOf(types.NamespacedName{Namespace: parts[0], Name: parts[1]})
 	if len(parts) == 3 {
 		generation, err := strconv.ParseUint(parts[2], 10, 31)
 		if err != nil {
