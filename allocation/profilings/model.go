@@ -53,7 +53,7 @@ func (r *Report) batch() *Batch {
 }
 
 // Noise returns the noise of the job's gradients. Without a report of it, it returns false and the
-// noise at which each sample is worth the same, whatever the batch. Noise is relative to the
+// noise at which each sample is worth the same with any batch. Noise is relative to the
 // initial batch, so it does not count without a batch.
 func (r *Report) Noise() (model.Noise, bool) {
 	switch {
@@ -113,7 +113,7 @@ func (r *Report) Observations() []model.Observation {
 // have equal times.
 type measurement struct {
 	model.Config
-	// seconds is the duration of all passes of a step, the last of which synchronizes.
+	// seconds is the duration of all passes of a step, and the last one synchronizes.
 	seconds float64
 	passes  int
 	// compute is the duration of a pass that does not synchronize; 0 if it is not measured.
