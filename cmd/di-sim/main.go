@@ -33,6 +33,9 @@ func run(args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("-traces is %q: must be a directory with applications/, grid-aws/ and workloads-LOAD/: %w", options.traces, err)
 	}
+	if options.goals {
+		return measureGoals(traces, options, stdout, stderr)
+	}
 	outcomes, err := simulate(traces, options, stderr)
 	if err != nil {
 		return err

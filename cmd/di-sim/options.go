@@ -26,6 +26,8 @@ type options struct {
 	json      string
 	plots     string
 	check     bool
+	goals     bool
+	quick     bool
 }
 
 // mostWorkloads bounds the workloads of a load.
@@ -36,13 +38,15 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	flags := flag.NewFlagSet("di-sim", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.StringVar(&o.traces, "traces", "", "directory of the traces (required)")
-	policies := flags.String("policy", "tiresias,optimus,sia,fit", "policies, with commas; of fit, tiresias, optimus, pollux, sia")
+	policies := flags.String("policy", "goodput,tiresias,optimus,sia,fit", "policies, with commas; of goodput, fit, tiresias, optimus, pollux, sia")
 	rows := flags.String("rows", "blind,progress,history,both", "what jobs report to goodput, with commas")
 	loads := flags.String("loads", "1.0", "loads, with commas")
 	flags.IntVar(&o.workloads, "workloads", 0, "the first workloads of each load; 0 for all")
 	flags.StringVar(&o.json, "json", "", "file to write all results to")
 	flags.StringVar(&o.plots, "plots", "", "directory to write plots to, as SVG")
 	flags.BoolVar(&o.check, "check", false, "compare with recorded-jct.json, and fail on a difference")
+	flags.BoolVar(&o.goals, "goals", false, "measure the figures that docs/simulator.md promises, each beside its goal")
+	flags.BoolVar(&o.quick, "quick", false, "with -goals: fewer workloads, and no Pollux port")
 	addSettings(flags, o.settings)
 	if err := flags.Parse(args); err != nil {
 		return nil, err
@@ -61,6 +65,7 @@ func addSettings(flags *flag.FlagSet, settings *experiment.Settings) {
 	flags.Float64Var(&settings.Lie, "lie", settings.Lie, "factor by which declared totals are wrong, at random too large or too small")
 	flags.Float64Var(&rules.Lose, "lose", rules.Lose, "part of the nodes that is lost at any time, at random")
 	flags.IntVar(&rules.Restart, "restart-cost", rules.Restart, "seconds that a changed placement costs")
+	flags.Float64Var(&settings.Goodput.Fairness, "fairness", settings.Goodput.Fairness, "fairness of goodput, from 0 to 1")
 	flags.IntVar(&rules.Nodes, "nodes", rules.Nodes, "nodes of the cluster")
 	flags.IntVar(&rules.GPUs, "gpus", rules.GPUs, "GPUs of a node")
 }
@@ -103,6 +108,7 @@ func (o *options) checkNumbers() error {
 		{"-lie", o.settings.Lie, 0.01, 100},
 		{"-lose", rules.Lose, 0, 0.9},
 		{"-restart-cost", float64(rules.Restart), 0, 86400},
+		{"-fairness", o.settings.Goodput.Fairness, 0, 1},
 		{"-nodes", float64(rules.Nodes), 1, 10000},
 		{"-gpus", float64(rules.GPUs), 1, 64},
 	} {

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"opendilab.org/di-orchestrator/allocation"
+	"opendilab.org/di-orchestrator/allocation/model"
 	"opendilab.org/di-orchestrator/allocation/profilings"
 )
 
@@ -164,12 +165,31 @@ func (a *Allocator) report(job *Job) *profilings.Report {
 		return report
 	}
 	report.Gradient = &profilings.Gradient{Sqr: job.Noise.Sqr, Var: job.Noise.Var}
-	for _, o := range job.Observations {
+	for _, o := range bounded(job.Observations) {
 		report.Steps = append(report.Steps, profilings.Step{
 			Nodes: o.Nodes, Replicas: o.Replicas, Samples: o.Atomic, Seconds: o.Step, ComputeSeconds: o.Accumulate,
 		})
 	}
 	return report
+}
+
+// bounded returns at most as many observations as the operator reads. Of the placement with the most
+// of them the oldest is dropped first, so that the model knows all placements.
+func bounded(all []model.Observation) []model.Observation {
+	if len(all) <= allocation.MaxObservations {
+		return all
+	}
+	kept := slices.Clone(all)
+	for len(kept) > allocation.MaxObservations {
+		counts, most := map[[2]int]int{}, 0
+		for _, o := range kept {
+			counts[[2]int{o.Nodes, o.Replicas}]++
+			most = max(most, counts[[2]int{o.Nodes, o.Replicas}])
+		}
+		oldest := slices.IndexFunc(kept, func(o model.Observation) bool { return counts[[2]int{o.Nodes, o.Replicas}] == most })
+		kept = slices.Delete(kept, oldest, oldest+1)
+	}
+	return kept
 }
 
 // finish adds the jobs that are gone to the history of their groups.

@@ -9,6 +9,7 @@ import (
 
 	"opendilab.org/di-orchestrator/allocation"
 	"opendilab.org/di-orchestrator/allocation/fit"
+	"opendilab.org/di-orchestrator/allocation/goodput"
 	"opendilab.org/di-orchestrator/internal/simulator"
 	"opendilab.org/di-orchestrator/internal/simulator/baselines"
 )
@@ -27,6 +28,7 @@ type Policy struct {
 // Policies returns the policies by name, in the order of tables.
 func Policies() []Policy {
 	return []Policy{
+		{Name: "goodput", IsReporting: true, Allocation: func(s *Settings) allocation.Policy { return goodput.New(s.Goodput) }},
 		{Name: "fit", Allocation: func(*Settings) allocation.Policy { return fit.Fit{} }},
 		{Name: "tiresias", Baseline: func(uint64) simulator.Policy { return baselines.NewTiresias() }},
 		{Name: "optimus", Baseline: func(uint64) simulator.Policy { return baselines.Optimus{} }},

@@ -8,6 +8,7 @@ import (
 	"math"
 	"time"
 
+	"opendilab.org/di-orchestrator/allocation/goodput"
 	"opendilab.org/di-orchestrator/internal/simulator"
 )
 
@@ -20,13 +21,15 @@ type Settings struct {
 	StopsEarly bool
 	// Lie is by which factor declared totals are wrong; 1 for none.
 	Lie float64
+	// Goodput are the constants of the policy goodput.
+	Goodput goodput.Settings
 	// Clock measures the rounds of the policies.
 	Clock func() time.Time
 }
 
 // Artifact returns the settings of the recorded results.
 func Artifact() *Settings {
-	return &Settings{Rules: simulator.Artifact(), Seed: 1, Lie: 1, Clock: time.Now}
+	return &Settings{Rules: simulator.Artifact(), Seed: 1, Lie: 1, Goodput: goodput.DefaultSettings(), Clock: time.Now}
 }
 
 // Outcome is the results of a policy on the workloads of a load.

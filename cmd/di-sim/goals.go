@@ -1,0 +1,28 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"io"
+
+	"opendilab.org/di-orchestrator/cmd/di-sim/internal/experiment"
+	"opendilab.org/di-orchestrator/cmd/di-sim/internal/goals"
+)
+
+// measureGoals prints the promised figures, and returns an error if one is missed.
+func measureGoals(traces *experiment.Traces, o *options, stdout, progress io.Writer) error {
+	figures, err := goals.Measure(traces, o.quick, progress)
+	if err != nil {
+		return err
+	}
+	missed, err := goals.Print(stdout, figures)
+	if err != nil {
+		return err
+	}
+	if missed > 0 {
+		return fmt.Errorf("%d of %d figures are missed", missed, len(figures))
+	}
+	return nil
+}
