@@ -254,6 +254,10 @@ bench-controller: ## Measure what the operator makes of worker-led jobs, each fi
 bench-gangs: ## Measure gangs on the real kube-scheduler beside the same jobs without; FLAGS as of bench gang -h.
 	KUBEBUILDER_ASSETS="$$(hack/assets)" go run ./hack/bench gang $(FLAGS)
 
+.PHONY: bench-allocator
+bench-allocator: ## Measure the allocator's policy on TRACES, a directory as of docs/simulator.md, each figure beside its goal; QUICK=1 for fewer workloads.
+	GOMAXPROCS=1 go run ./cmd/di-sim -goals -traces "$(or $(TRACES),$(error TRACES is empty: must be a directory of traces, docs/simulator.md))" $(if $(QUICK),-quick) $(FLAGS)
+
 .PHONY: bench-upgrade
 bench-upgrade: ## Measure what is noticed of an upgrade, each figure beside a reference; OBJECTS stored jobs, FLAGS as of bench upgrade -h.
 	KUBEBUILDER_ASSETS="$$(hack/assets)" go run ./hack/bench upgrade $(if $(filter command line,$(origin OBJECTS)),-objects $(OBJECTS)) $(FLAGS)

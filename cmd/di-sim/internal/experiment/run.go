@@ -29,7 +29,7 @@ type Settings struct {
 
 // Artifact returns the settings of the recorded results.
 func Artifact() *Settings {
-	return &Settings{Rules: simulator.Artifact(), Seed: 1, Lie: 1, Goodput: goodput.DefaultSettings(), Clock: time.Now}
+	return &Settings{Rules: simulator.Artifact(), Seed: 1, Lie: 1, Goodput: goodput.DefaultSettings(), Clock: processorTime}
 }
 
 // Outcome is the results of a policy on the workloads of a load.
