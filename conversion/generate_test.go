@@ -8,6 +8,7 @@ import (
 	"math/rand"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -95,6 +96,9 @@ func filler(seed int64) *randfill.Filler {
 			m.Finalizers = pick(c.Rand, nil, []string{"example.org/a"})
 		},
 		func(t *metav1.Time, c randfill.Continue) { *t = metav1.Unix(c.Int63n(1<<32), 0) },
+		func(t *metav1.MicroTime, c randfill.Continue) {
+			*t = metav1.MicroTime{Time: time.UnixMicro(c.Int63n(1 << 52))}
+		},
 		// The strings have few characters, some of which encoders escape. The default's long
 		// strings take most of the time and detect nothing more.
 		func(s *string, c randfill.Continue) { *s = pick(c.Rand, "", "a", "<&>", "é\u2028\"\\") },

@@ -37,7 +37,7 @@ func fieldOfType(t reflect.Type, path string) *apiField {
 	}
 	found := &apiField{path: path}
 	switch {
-	case t == reflect.TypeFor[metav1.Time]():
+	case t == reflect.TypeFor[metav1.Time](), t == reflect.TypeFor[metav1.MicroTime]():
 		found.kind = reflect.Interface
 	case t == reflect.TypeFor[v1alpha1.RawObject](), t == reflect.TypeFor[v2alpha1.RawObject](), t == reflect.TypeFor[metav1.ObjectMeta]():
 		found.kind = reflect.Struct

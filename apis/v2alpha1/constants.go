@@ -154,6 +154,8 @@ const (
 	ReasonInsufficientCapacity = "InsufficientCapacity"
 	// ReasonNoAllocator means that the operator runs without its allocator and no other program has placed the job.
 	ReasonNoAllocator = "NoAllocator"
+	// ReasonUnreadableReport means that the allocator ignores status.profilings because it cannot read them.
+	ReasonUnreadableReport = "UnreadableReport"
 )
 
 // Reasons of the condition GangScheduled and its events. While the scheduler reports why the gang is not scheduled, the

@@ -53,6 +53,11 @@ type DIJobStatus struct {
 	// +optional
 	Allocation []string `json:"allocation,omitempty"`
 
+	// allocationUsage is what a preemptible job has used and what its restarts
+	// cost; written by the allocator.
+	// +optional
+	AllocationUsage *AllocationUsage `json:"allocationUsage,omitempty"`
+
 	// profilings is the job's last report; written by di-server. It is atomic,
 	// because managedFields would otherwise repeat each of its keys.
 	// +structType=atomic
@@ -104,6 +109,70 @@ type DIJobStatus struct {
 	// selector selects the pods of the elastic task; written by the operator.
 	// +optional
 	Selector string `json:"selector,omitempty"`
+}
+
+// AllocationUsage is what a preemptible job has used, and what its restarts cost.
+// A new leader continues with it. Durations are whole milliseconds, because
+// floating-point numbers do not survive all clients.
+type AllocationUsage struct {
+	// accountedAt is the time up to which the usage is accounted.
+	// +optional
+	AccountedAt *metav1.MicroTime `json:"accountedAt,omitempty"`
+
+	// placedAt is when the allocation last changed.
+	// +optional
+	PlacedAt *metav1.MicroTime `json:"placedAt,omitempty"`
+
+	// workMilliseconds is the work done, in milliseconds of one replica.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	WorkMilliseconds int64 `json:"workMilliseconds,omitempty"`
+
+	// usefulThousandths is the useful work done, in thousandths of a sample.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	UsefulThousandths int64 `json:"usefulThousandths,omitempty"`
+
+	// expectedThousandths is the useful work of the whole job by its first reports
+	// of progress, in thousandths of a sample.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	ExpectedThousandths int64 `json:"expectedThousandths,omitempty"`
+
+	// attainedMilliseconds is the capacity-time that the job had: milliseconds of
+	// one unit, such as a GPU, of the scarcest resource.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	AttainedMilliseconds int64 `json:"attainedMilliseconds,omitempty"`
+
+	// trainedMilliseconds is how long the job has trained, without its restarts.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	TrainedMilliseconds int64 `json:"trainedMilliseconds,omitempty"`
+
+	// restarts counts the restarts by changes of the allocation.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	Restarts int32 `json:"restarts,omitempty"`
+
+	// restartMilliseconds is the average measured duration of a restart.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	RestartMilliseconds int64 `json:"restartMilliseconds,omitempty"`
+
+	// remainingRestartMilliseconds is the part of a restart that was not over at
+	// accountedAt.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	RemainingRestartMilliseconds int64 `json:"remainingRestartMilliseconds,omitempty"`
+
+	// restarting is set while the duration of the last restart is measured.
+	// +optional
+	Restarting bool `json:"restarting,omitempty"`
+
+	// counted is set when the history of the finished job's group includes it.
+	// +optional
+	Counted bool `json:"counted,omitempty"`
 }
 
 // TaskStatus counts pods by pod phase.

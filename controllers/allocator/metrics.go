@@ -41,10 +41,18 @@ type roundMetrics struct {
 	decisions *prometheus.CounterVec
 	jobs      *prometheus.GaugeVec
 	nodes     *prometheus.GaugeVec
+	// restarts are the measured restarts, unreadable the jobs whose reports became unreadable.
+	restarts   *prometheus.HistogramVec
+	unreadable *prometheus.CounterVec
 }
 
-func newRoundMetrics(registerer prometheus.Registerer) (*roundMetrics, error) {
+func newRoundMetrics(registerer prometheus.Registerer, policy string) (*roundMetrics, error) {
 	m := &roundMetrics{}
+	m.Gauge(telemetry.Metric{
+		Name: "di_orchestrator_allocator_policy_info", Unit: "none",
+		Help:   "Always 1; the label has the policy that places jobs.",
+		Labels: []telemetry.Label{{Name: "policy", Values: []string{policy}, About: "the name of the policy"}},
+	}).WithLabelValues(policy).Set(1)
 	m.rounds = m.CounterFromZero(telemetry.Metric{
 		Name: "di_orchestrator_allocator_rounds_total", Unit: "rounds",
 		Help:   "Allocation rounds, by whether all reads and writes succeeded.",
@@ -68,6 +76,14 @@ func newRoundMetrics(registerer prometheus.Registerer) (*roundMetrics, error) {
 		Name: "di_orchestrator_allocator_nodes", Unit: "nodes",
 		Help:   "Nodes in the last allocation round, by whether they accept pods: closed nodes are cordoned or not ready.",
 		Labels: []telemetry.Label{{Name: "state", Values: []string{nodeOpen, nodeClosed}}},
+	})
+	m.restarts = m.Histogram(telemetry.Metric{
+		Name: "di_orchestrator_allocator_restart_duration_seconds", Unit: "seconds",
+		Help: "Duration of a job's restart by a changed placement, until its replicas are ready or it reports again.",
+	}, 1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600, 1800)
+	m.unreadable = m.CounterFromZero(telemetry.Metric{
+		Name: "di_orchestrator_allocator_unreadable_reports_total", Unit: "reports",
+		Help: "Jobs whose reports became unreadable, so that the allocator ignores them.",
 	})
 	if err := registerer.Register(m); err != nil {
 		return nil, fmt.Errorf("registering the allocator's metrics: %w", err)

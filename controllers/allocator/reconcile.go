@@ -13,6 +13,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
@@ -48,7 +49,7 @@ const (
 )
 
 // Reconciler places all preemptible jobs in allocation rounds. It writes only their
-// status.allocation and condition Allocated.
+// status.allocation, status.allocationUsage and condition Allocated.
 type Reconciler struct {
 	// client reads from caches and writes to the API server.
 	client client.Client
@@ -61,6 +62,9 @@ type Reconciler struct {
 	maxPods int32
 	now     func() time.Time
 	metrics *roundMetrics
+	// reports are the reports of the jobs, parsed once. groups are the histories of their groups.
+	reports reports
+	groups  groupStore
 
 	// last is the time of the last round. written are the jobs as this process or an earlier one wrote
 	// them, until the cache has those versions; nil before the first round. There is one worker, so no
@@ -81,23 +85,23 @@ func (a *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 }
 
 func (a *Reconciler) goRound(ctx context.Context) (ctrl.Result, error) {
-	jobs, err := a.jobs(ctx)
+	jobs, succeeded, err := a.jobs(ctx)
 	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if err := a.groups.load(ctx); err != nil {
 		return ctrl.Result{}, err
 	}
 	if len(jobs) == 0 {
 		a.metrics.observeState(nil, nil)
-		return ctrl.Result{}, nil
+		return ctrl.Result{}, a.learn(ctx, succeeded)
 	}
 	round, err := a.survey(ctx, jobs)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	decided := a.policy.Optimize(&allocation.Round{
-		Now: a.now(), Jobs: slices.Collect(maps.Values(round.wanted)), Nodes: round.snapshot.Nodes, Previous: round.previous,
-	})
-	maps.Copy(round.placements, decided)
-	err = a.carryOut(ctx, jobs, round)
+	a.decide(ctx, jobs, round)
+	err = errors.Join(a.carryOut(ctx, jobs, round), a.learn(ctx, succeeded))
 	a.conclude(ctx, jobs, round)
 	if err != nil {
 		// The queue applies the backoff.
@@ -123,16 +127,16 @@ func (a *Reconciler) conclude(ctx context.Context, jobs []*v2alpha1.DIJob, r *ro
 		statePlaced, states[statePlaced], statePartial, states[statePartial], stateWaiting, states[stateWaiting])
 }
 
-// jobs returns the jobs that need a placement or must release theirs, each in its last written version.
-func (a *Reconciler) jobs(ctx context.Context) ([]*v2alpha1.DIJob, error) {
+// jobs returns the jobs that need a placement or must release theirs, and those that have succeeded and that
+// no history includes, each in its last written version.
+func (a *Reconciler) jobs(ctx context.Context) (jobs, succeeded []*v2alpha1.DIJob, err error) {
 	if err := a.learnWritten(ctx); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	var list v2alpha1.DIJobList
 	if err := a.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("listing jobs: %w", err)
+		return nil, nil, fmt.Errorf("listing jobs: %w", err)
 	}
-	var jobs []*v2alpha1.DIJob
 	written := make(map[types.UID]*v2alpha1.DIJob, len(a.written))
 	for i := range list.Items {
 		job := &list.Items[i]
@@ -143,9 +147,12 @@ func (a *Reconciler) jobs(ctx context.Context) ([]*v2alpha1.DIJob, error) {
 		if workerled.WantsPlace(job) || workerled.LeavesPlace(job) {
 			jobs = append(jobs, job)
 		}
+		if isUncounted(job) {
+			succeeded = append(succeeded, job)
+		}
 	}
 	a.written = written
-	return jobs, nil
+	return jobs, succeeded, nil
 }
 
 // learnWritten reads the jobs live before the first round, because the cache may not have the last writes
@@ -175,6 +182,13 @@ type round struct {
 	wanted  map[types.NamespacedName]*allocation.Job
 	// previous are the nodes of jobs. placed are those nodes that are recorded in their status.
 	previous, placed map[types.NamespacedName][]string
+	// pods are the pods of the jobs.
+	pods map[types.UID][]*corev1.Pod
+	now  time.Time
+	// restarts are those that have ended since the last round.
+	restarts map[types.UID]restart
+	// refreshes is how many jobs whose placement stays may still be written.
+	refreshes int
 	// placements are the decisions.
 	placements map[types.NamespacedName]allocation.Placement
 }
@@ -186,6 +200,7 @@ func (a *Reconciler) survey(ctx context.Context, jobs []*v2alpha1.DIJob) (*round
 		return nil, err
 	}
 	r := &round{
+		now: a.now(), restarts: map[types.UID]restart{}, refreshes: maxRefreshes,
 		snapshot:   allocation.NewSnapshot(nodes),
 		maxPods:    cmp.Or(a.maxPods, limits.PodsPerJob),
 		wanted:     make(map[types.NamespacedName]*allocation.Job, len(jobs)),
@@ -197,8 +212,9 @@ func (a *Reconciler) survey(ctx context.Context, jobs []*v2alpha1.DIJob) (*round
 	if err != nil {
 		return nil, err
 	}
+	r.pods = pods
 	for _, job := range jobs {
-		r.take(job, pods[job.UID], a.now())
+		r.take(job, pods[job.UID], r.now)
 	}
 	return r, nil
 }
@@ -240,14 +256,6 @@ func (r *round) take(job *v2alpha1.DIJob, pods []*corev1.Pod, now time.Time) {
 // Allocated on the jobs that it places.
 func isPlacedByOther(job *v2alpha1.DIJob) bool {
 	return len(job.Status.Allocation) > 0 && !conditions.IsTrue(&job.Status, v2alpha1.ConditionAllocated)
-}
-
-// placedFor returns how long a job has had its current placement.
-func placedFor(job *v2alpha1.DIJob, now time.Time) time.Duration {
-	if allocated := conditions.Find(&job.Status, v2alpha1.ConditionAllocated); allocated != nil && allocated.LastUpdateTime != nil {
-		return now.Sub(allocated.LastUpdateTime.Time)
-	}
-	return 0
 }
 
 // nodes returns the nodes that exist and are not lost.
@@ -346,6 +354,7 @@ func jobToPlace(job *v2alpha1.DIJob, snapshot *allocation.Snapshot, maxPods int3
 // after a failed write: a job gets a placement once others have released it. If jobs wait for each other,
 // a placed one releases its placement and is placed in the next round.
 func (a *Reconciler) carryOut(ctx context.Context, jobs []*v2alpha1.DIJob, r *round) error {
+	jobs = byWriting(jobs)
 	ledger := allocation.NewLedger(slices.Collect(maps.Values(r.wanted)), r.snapshot.Nodes, r.placed)
 	for {
 		waiting, err := a.writeWhatFits(ctx, jobs, r, ledger)
@@ -353,8 +362,10 @@ func (a *Reconciler) carryOut(ctx context.Context, jobs []*v2alpha1.DIJob, r *ro
 		case err != nil || len(waiting) == 0:
 			return err
 		case len(waiting) == len(jobs):
-			return a.write(ctx, waiting[max(slices.IndexFunc(waiting, isPlaced), 0)], allocation.Placement{
-				Reason: allocation.ReasonInsufficientCapacity, Message: "it makes room for jobs that are placed again as well, and is placed next",
+			next := waiting[max(slices.IndexFunc(waiting, isPlaced), 0)]
+			return a.write(ctx, r, next, allocation.Placement{
+				Reason: allocation.ReasonInsufficientCapacity, Message: "releases its placement for other jobs whose placement changes, and is placed next",
+				Usage: r.placements[client.ObjectKeyFromObject(next)].Usage,
 			})
 		}
 		jobs = waiting
@@ -381,7 +392,7 @@ func (a *Reconciler) writeWhatFits(ctx context.Context, jobs []*v2alpha1.DIJob, 
 			waiting = append(waiting, job)
 			continue
 		}
-		if err := a.write(ctx, job, placement); err != nil {
+		if err := a.write(ctx, r, job, placement); err != nil {
 			undo()
 			failed = append(failed, err)
 		}
@@ -389,34 +400,77 @@ func (a *Reconciler) writeWhatFits(ctx context.Context, jobs []*v2alpha1.DIJob, 
 	return waiting, errors.Join(failed...)
 }
 
-// write patches a job's allocation and condition if they change. The patch includes the resource version,
-// so the API server refuses a decision on a stale job. The next round decides again.
-func (a *Reconciler) write(ctx context.Context, job *v2alpha1.DIJob, placement allocation.Placement) error {
-	if a.isRecent(job, placement) {
+// write patches a job's allocation, usage and condition if they change. The patch includes the resource
+// version, so the API server refuses a decision on a stale job. The next round decides again.
+func (a *Reconciler) write(ctx context.Context, r *round, job *v2alpha1.DIJob, placement allocation.Placement) error {
+	moves := !slices.Equal(job.Status.Allocation, placement.Nodes)
+	turns := isTransition(job, &placement)
+	isRefresh := !moves && !turns
+	if isRefresh && (r.refreshes == 0 || r.now.Sub(writtenAt(job)) < refreshInterval) {
 		return nil
 	}
 	wanted := job.DeepCopy()
-	value, kind := corev1.ConditionTrue, corev1.EventTypeNormal
-	if len(placement.Nodes) == 0 {
-		value, kind = corev1.ConditionFalse, corev1.EventTypeWarning
-	}
+	_, measured := r.restarts[job.UID]
 	wanted.Status.Allocation = placement.Nodes
-	changed := conditions.Set(&wanted.Status, v2alpha1.ConditionAllocated, value, placement.Reason, placement.Message, a.now())
-	if !changed && slices.Equal(job.Status.Allocation, placement.Nodes) {
+	wanted.Status.AllocationUsage = usageAfter(job, &placement, measured, r.now)
+	changed := conditions.Set(&wanted.Status, v2alpha1.ConditionAllocated, conditionStatus(&placement), placement.Reason, placement.Message, r.now)
+	if !changed && !moves && equality.Semantic.DeepEqual(job.Status.AllocationUsage, wanted.Status.AllocationUsage) {
 		return nil
+	}
+	if isRefresh {
+		r.refreshes--
 	}
 	patch := client.MergeFromWithOptions(job, client.MergeFromWithOptimisticLock{})
 	err := a.client.Status().Patch(ctx, wanted, patch)
 	switch {
-	case apierrors.IsNotFound(err):
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err) && isRefresh:
+		// The next round refreshes a job that has changed meanwhile.
 		return nil
 	case err != nil:
 		return fmt.Errorf("writing the allocation of job %s/%s: %w", job.Namespace, job.Name, err)
 	}
 	a.written[job.UID] = wanted
+	if ended := r.restarts[job.UID]; ended.isMeasured {
+		a.metrics.restarts.WithLabelValues().Observe(max(ended.end.Sub(job.Status.AllocationUsage.PlacedAt.Time), 0).Seconds())
+	}
 	a.report(ctx, job, placement)
-	a.recorder.Eventf(job, nil, kind, placement.Reason, "Allocate", "%s", recorder.Note(placement.Message))
+	if !isRefresh || changed && len(placement.Nodes) == 0 {
+		a.recordPlacement(job, &placement)
+	}
 	return nil
+}
+
+// recordPlacement records the Event of a placement.
+func (a *Reconciler) recordPlacement(job *v2alpha1.DIJob, placement *allocation.Placement) {
+	kind := corev1.EventTypeNormal
+	if len(placement.Nodes) == 0 {
+		kind = corev1.EventTypeWarning
+	}
+	a.recorder.Eventf(job, nil, kind, placement.Reason, "Allocate", "%s", recorder.Note(placement.Message))
+}
+
+func conditionStatus(placement *allocation.Placement) corev1.ConditionStatus {
+	if len(placement.Nodes) == 0 {
+		return corev1.ConditionFalse
+	}
+	return corev1.ConditionTrue
+}
+
+// isTransition reports whether a placement changes condition Allocated at once. Its message, and the reason
+// that the policy gives, change often and wait for the next refresh.
+func isTransition(job *v2alpha1.DIJob, placement *allocation.Placement) bool {
+	allocated := conditions.Find(&job.Status, v2alpha1.ConditionAllocated)
+	if allocated == nil || allocated.Status != conditionStatus(placement) {
+		return true
+	}
+	return allocated.Reason != placement.Reason && (!isOfPolicy(allocated.Reason) || !isOfPolicy(placement.Reason))
+}
+
+// isOfPolicy reports whether a policy decided on a reason of condition Allocated.
+func isOfPolicy(reason string) bool {
+	return !slices.Contains([]string{
+		v2alpha1.ConditionSuspended, v2alpha1.ConditionInvalidSpec, v2alpha1.ReasonNoAllocator, v2alpha1.ConditionAllocated,
+	}, reason)
 }
 
 // report counts and logs a written placement.
@@ -430,14 +484,4 @@ func (a *Reconciler) report(ctx context.Context, job *v2alpha1.DIJob, placement 
 	a.metrics.observeDecision(decision)
 	log.Info("Changed the placement of a job", "decision", decision, "reason", placement.Reason,
 		"replicas", len(placement.Nodes), "replicasBefore", len(job.Status.Allocation))
-}
-
-// isRecent reports whether the condition of a waiting job was updated within the last cycle. Such updates
-// are limited because the numbers in the message change with every pod of the cluster.
-func (a *Reconciler) isRecent(job *v2alpha1.DIJob, placement allocation.Placement) bool {
-	if len(placement.Nodes) > 0 || isPlaced(job) {
-		return false
-	}
-	allocated := conditions.Find(&job.Status, v2alpha1.ConditionAllocated)
-	return allocated != nil && allocated.Status == corev1.ConditionFalse && allocated.Reason == placement.Reason && placedFor(job, a.now()) < a.cycle
 }

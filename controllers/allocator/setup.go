@@ -27,7 +27,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"opendilab.org/di-orchestrator/allocation"
-	"opendilab.org/di-orchestrator/allocation/fit"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/controllers"
 	"opendilab.org/di-orchestrator/internal/conditions"
@@ -42,6 +41,11 @@ type Options struct {
 	// Policy decides the placements: by default fit.Fit, which lets a job grow five minutes after it
 	// was placed.
 	Policy allocation.Policy
+	// PolicyName is the name of the policy in metrics: PolicyFit by default.
+	PolicyName string
+	// Groups names the ConfigMap with the histories of groups of jobs. Without it they are lost when the
+	// process ends.
+	Groups types.NamespacedName
 	// Cycle is the time between allocation rounds without changes: DefaultCycle by default.
 	Cycle time.Duration
 	// MaxPods is the maximum number of pods of a job: limits.PodsPerJob by default.
@@ -66,12 +70,12 @@ func New(cached client.Client, live client.Reader, options Options) (*Reconciler
 		options.Registerer = metrics.Registry
 	}
 	if options.Policy == nil {
-		options.Policy = fit.Fit{GrowAfter: defaultGrowAfter}
+		options.Policy = Fit()
 	}
 	if options.Now == nil {
 		options.Now = clock.RealClock{}.Now
 	}
-	roundMetrics, err := newRoundMetrics(options.Registerer)
+	roundMetrics, err := newRoundMetrics(options.Registerer, cmp.Or(options.PolicyName, PolicyFit))
 	if err != nil {
 		return nil, err
 	}
@@ -84,6 +88,7 @@ func New(cached client.Client, live client.Reader, options Options) (*Reconciler
 		maxPods:  options.MaxPods,
 		now:      options.Now,
 		metrics:  roundMetrics,
+		groups:   groupStore{client: cached, live: live, key: options.Groups},
 	}, nil
 }
 

@@ -25,7 +25,8 @@ import (
 	"opendilab.org/di-orchestrator/internal/queueing"
 )
 
-// jobChanges passes changes of a job's spec and status, and its deletion. It ignores profilings.
+// jobChanges passes changes of a job's spec and status, and its deletion. It ignores profilings and
+// the usage, which only the allocator reads.
 func jobChanges() predicate.Predicate {
 	relevant := func(object client.Object) v2alpha1.DIJobStatus {
 		job, ok := object.(*v2alpha1.DIJob)
@@ -33,7 +34,7 @@ func jobChanges() predicate.Predicate {
 			return v2alpha1.DIJobStatus{}
 		}
 		status := job.Status
-		status.Profilings = nil
+		status.Profilings, status.AllocationUsage = nil, nil
 		return status
 	}
 	return predicate.Funcs{UpdateFunc: func(update event.UpdateEvent) bool {

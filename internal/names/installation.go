@@ -10,7 +10,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
 
-// These objects configure the API server to call the webhooks.
+// The names of objects of an installation.
 const (
 	// WebhookAuthority is the Secret of the webhooks' certificate authority.
 	WebhookAuthority = "di-orchestrator-webhook-ca"
@@ -18,6 +18,8 @@ const (
 	MutatingWebhooks = "di-orchestrator-mutating"
 	// ValidatingWebhooks is the ValidatingWebhookConfiguration.
 	ValidatingWebhooks = "di-orchestrator-validating"
+	// AllocationGroups is the ConfigMap with the histories of groups of jobs, in the operator's namespace.
+	AllocationGroups = "di-orchestrator-allocation-groups"
 	// DIJobDefinition is the CustomResourceDefinition of DIJobs.
 	DIJobDefinition = "dijobs." + v2alpha1.GroupName
 )

@@ -5,6 +5,7 @@ package workerled
 
 import (
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -82,6 +83,41 @@ func EndedRanks(job *v2alpha1.DIJob, pods []*corev1.Pod) map[int]bool {
 		}
 	}
 	return ended
+}
+
+// ReadySince returns when the last replica of a job's current placement became ready. It returns false
+// while a replica is missing or not ready. A replica that has succeeded counts as ready.
+func ReadySince(job *v2alpha1.DIJob, pods []*corev1.Pod) (since time.Time, ready bool) {
+	count := 0
+	for _, pod := range CurrentPods(job, pods) {
+		condition := conditions.OfPod(pod, corev1.PodReady)
+		switch {
+		case pod.Status.Phase == corev1.PodSucceeded:
+			count++
+		case condition != nil && condition.Status == corev1.ConditionTrue:
+			count++
+			if condition.LastTransitionTime.After(since) {
+				since = condition.LastTransitionTime.Time
+			}
+		}
+	}
+	return since, count > 0 && count >= len(job.Status.Allocation)
+}
+
+// CurrentPods returns the pods that were created for a job's current placement, and no pod before the
+// operator has acted on that placement.
+func CurrentPods(job *v2alpha1.DIJob, pods []*corev1.Pod) []*corev1.Pod {
+	status := &job.Status
+	if status.Scaling == nil || len(status.Allocation) == 0 || status.Scaling.LastAllocation != digestOf(status.Allocation) {
+		return nil
+	}
+	var current []*corev1.Pod
+	for _, pod := range podstate.IgnoreInjected(pods) {
+		if podstate.Attempt(pod) >= status.Restarts && podstate.Reschedule(pod) >= status.Reschedules && !podstate.Terminating(pod) {
+			current = append(current, pod)
+		}
+	}
+	return current
 }
 
 // PlacedOn returns the node that a pod was created for, "" for none.

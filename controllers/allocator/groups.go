@@ -1,0 +1,208 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package allocator
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"opendilab.org/di-orchestrator/allocation"
+	"opendilab.org/di-orchestrator/allocation/model"
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+)
+
+const (
+	// maxGroups and maxGroupBytes bound the stored groups. Those that were used last are kept.
+	maxGroups     = 200
+	maxGroupBytes = 512 << 10
+	// maxGroupName is the maximum length of a stored group's name.
+	maxGroupName = 2048
+	// groupUse is the precision of the stored time of a group's last use, so that use alone seldom causes a
+	// write.
+	groupUse = time.Hour
+	// countedKey is the key of the jobs that are counted and not marked yet.
+	countedKey = "counted"
+)
+
+// histories are the groups of jobs, as they are stored in a ConfigMap.
+type histories struct {
+	groups map[string]*allocation.Group
+	// usedAt is when a job of the group was last in a round.
+	usedAt map[string]time.Time
+	// counted are the finished jobs that the histories include and that are not marked as counted yet.
+	counted map[types.UID]bool
+}
+
+func newHistories() *histories {
+	return &histories{groups: map[string]*allocation.Group{}, usedAt: map[string]time.Time{}, counted: map[types.UID]bool{}}
+}
+
+// storedGroup is a group in the ConfigMap.
+type storedGroup struct {
+	Name   string    `json:"name"`
+	UsedAt time.Time `json:"usedAt"`
+	// Observations are nodes, replicas, samples, and seconds of a step with and without synchronization.
+	Observations [][5]float64  `json:"observations,omitempty"`
+	Noise        *model.Noise  `json:"noise,omitempty"`
+	Bounds       *model.Bounds `json:"bounds,omitempty"`
+	MaxObserved  int           `json:"maxObserved,omitempty"`
+	Finished     int           `json:"finished,omitempty"`
+	Useful       float64       `json:"useful,omitempty"`
+}
+
+// groupKey returns the key of a group in the ConfigMap. Not every name is a valid key.
+func groupKey(name string) string {
+	sum := sha256.Sum256([]byte(name))
+	return "group-" + hex.EncodeToString(sum[:16])
+}
+
+// encode returns the data of the ConfigMap. It drops the groups that were used longest ago beyond the
+// bounds.
+func (h *histories) encode() map[string]string {
+	names := slices.SortedFunc(maps.Keys(h.groups), func(a, b string) int {
+		return cmp.Or(h.usedAt[b].Compare(h.usedAt[a]), strings.Compare(a, b))
+	})
+	data, size := map[string]string{}, 0
+	if len(h.counted) > 0 {
+		data[countedKey] = strings.Join(sortedUIDs(h.counted), ",")
+		size += len(data[countedKey])
+	}
+	count := 0
+	for _, name := range names {
+		text, err := json.Marshal(storedOf(name, h.groups[name], h.usedAt[name]))
+		if err != nil || len(name) > maxGroupName || count == maxGroups || size+len(text) > maxGroupBytes {
+			// Numbers that JSON lacks are no history.
+			delete(h.groups, name)
+			delete(h.usedAt, name)
+			continue
+		}
+		data[groupKey(name)] = string(text)
+		count, size = count+1, size+len(text)
+	}
+	return data
+}
+
+func sortedUIDs(counted map[types.UID]bool) []string {
+	var uids []string
+	for uid := range counted {
+		uids = append(uids, string(uid))
+	}
+	slices.Sort(uids)
+	return uids
+}
+
+func storedOf(name string, group *allocation.Group, usedAt time.Time) *storedGroup {
+	stored := &storedGroup{
+		Name: name, UsedAt: usedAt.Truncate(groupUse).UTC(), Noise: group.Noise, Bounds: group.Bounds,
+		MaxObserved: group.MaxObserved, Finished: group.Finished, Useful: group.Useful,
+	}
+	for _, o := range group.Observations[:min(len(group.Observations), allocation.MaxObservations)] {
+		stored.Observations = append(stored.Observations,
+			[5]float64{float64(o.Nodes), float64(o.Replicas), float64(o.Atomic), o.Step, o.Accumulate})
+	}
+	return stored
+}
+
+// decode reads the data of the ConfigMap. It ignores what it cannot read, and returns the reasons.
+func decode(data map[string]string) (h *histories, unreadable []error) {
+	h = newHistories()
+	for _, key := range slices.Sorted(maps.Keys(data)) {
+		if key == countedKey {
+			for uid := range strings.SplitSeq(data[key], ",") {
+				h.counted[types.UID(uid)] = true
+			}
+			continue
+		}
+		stored, err := decodeGroup(key, data[key])
+		if err != nil {
+			unreadable = append(unreadable, fmt.Errorf("key %s: %w", key, err))
+			continue
+		}
+		h.groups[stored.Name], h.usedAt[stored.Name] = stored.group(), stored.UsedAt
+	}
+	return h, unreadable
+}
+
+func decodeGroup(key, text string) (*storedGroup, error) {
+	stored := &storedGroup{}
+	if err := json.Unmarshal([]byte(text), stored); err != nil {
+		return nil, fmt.Errorf("does not decode: %w", err)
+	}
+	if groupKey(stored.Name) != key {
+		return nil, fmt.Errorf("name is %q, whose key would be %s", stored.Name, groupKey(stored.Name))
+	}
+	if len(stored.Observations) > allocation.MaxObservations || stored.Finished < 0 || stored.Useful < 0 || stored.MaxObserved < 0 {
+		return nil, fmt.Errorf("has %d observations, maxObserved %d, finished %d, useful %g: must be at most %d, and 0 or more",
+			len(stored.Observations), stored.MaxObserved, stored.Finished, stored.Useful, allocation.MaxObservations)
+	}
+	for i, o := range stored.Observations {
+		if o[0] < 1 || o[1] < o[0] || o[1] > math.MaxInt32 || o[2] < 1 || o[2] > 1<<53 || !(o[3] > 0) || o[4] < 0 {
+			return nil, fmt.Errorf("observations[%d] is %v: must be nodes, replicas, samples and seconds", i, o)
+		}
+	}
+	return stored, nil
+}
+
+func (s *storedGroup) group() *allocation.Group {
+	group := &allocation.Group{Noise: s.Noise, Bounds: s.Bounds, MaxObserved: s.MaxObserved, Finished: s.Finished, Useful: s.Useful}
+	for _, o := range s.Observations {
+		group.Observations = append(group.Observations, model.Observation{
+			Nodes: int(o[0]), Replicas: int(o[1]), Atomic: int(o[2]), Step: o[3], Accumulate: o[4],
+		})
+	}
+	return group
+}
+
+// use records that jobs of these groups are in a round.
+func (h *histories) use(jobs []*allocation.Job, now time.Time) {
+	for _, job := range jobs {
+		if h.groups[job.Group] != nil {
+			h.usedAt[job.Group] = now
+		}
+	}
+}
+
+// count adds a job that has succeeded to the history of its group, once. It reports whether it did.
+func (h *histories) count(job *v2alpha1.DIJob, group string) bool {
+	if h.counted[job.UID] || group == "" {
+		return false
+	}
+	usage := usageAtEnd(job)
+	if h.groups[group] == nil {
+		h.groups[group] = &allocation.Group{}
+	}
+	h.groups[group].Finish(&usage)
+	h.usedAt[group], h.counted[job.UID] = usage.At, true
+	return true
+}
+
+// isUncounted reports whether a job has succeeded and the history of its group lacks its size.
+func isUncounted(job *v2alpha1.DIJob) bool {
+	usage := job.Status.AllocationUsage
+	return job.Spec.Preemptible && job.Status.Phase == v2alpha1.JobSucceeded && usage != nil && !usage.Counted && usage.UsefulThousandths > 0
+}
+
+// usageAtEnd returns the usage of a job that has finished. Since it was accounted last, it has worked at its
+// average rate; at most twice its work is accounted.
+func usageAtEnd(job *v2alpha1.DIJob) allocation.Usage {
+	usage := usageOf(&job.Status)
+	end := job.Status.CompletionTimestamp
+	if end == nil || usage.RunFor <= 0 || len(job.Status.Allocation) == 0 {
+		return usage
+	}
+	left := min(max(end.Sub(usage.At).Seconds()-usage.Restarting, 0), usage.RunFor)
+	usage.Useful += usage.Useful * left / usage.RunFor
+	usage.At = end.Time
+	return usage
+}

@@ -1,0 +1,125 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package allocator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/workload"
+)
+
+// groupStore keeps the histories of groups in a ConfigMap. No other program writes it.
+type groupStore struct {
+	client client.Client
+	live   client.Reader
+	// key names the ConfigMap; empty if nothing is stored.
+	key types.NamespacedName
+	*histories
+	// stored is the ConfigMap as it was last read or written; nil before it was read.
+	stored    *corev1.ConfigMap
+	writtenAt time.Time
+}
+
+// load reads the ConfigMap, unless this process knows its content.
+func (s *groupStore) load(ctx context.Context) error {
+	if s.histories == nil {
+		s.histories = newHistories()
+	}
+	if s.stored != nil || s.key.Name == "" {
+		return nil
+	}
+	stored := &corev1.ConfigMap{}
+	if err := s.live.Get(ctx, s.key, stored); err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("reading the groups of jobs: %w", err)
+	}
+	stored.Namespace, stored.Name = s.key.Namespace, s.key.Name
+	read, unreadable := decode(stored.Data)
+	if len(unreadable) > 0 {
+		log.FromContext(ctx).Info("Replaces unreadable groups of jobs", "configMap", s.key, "reason", errors.Join(unreadable...).Error())
+	}
+	s.histories, s.stored = read, stored
+	return nil
+}
+
+// save writes the ConfigMap if its content has changed: at once if that is urgent, and otherwise a minute
+// after the last write. After a conflict it is read again, so that the next round continues with its content.
+// It reports whether the ConfigMap has the current content.
+func (s *groupStore) save(ctx context.Context, now time.Time, isUrgent bool) (bool, error) {
+	if s.key.Name == "" {
+		return true, nil
+	}
+	next := s.stored.DeepCopy()
+	next.Data = s.encode()
+	if maps.Equal(next.Data, s.stored.Data) {
+		return true, nil
+	}
+	if !isUrgent && now.Sub(s.writtenAt) < refreshInterval {
+		return false, nil
+	}
+	var err error
+	if s.stored.ResourceVersion == "" {
+		err = s.client.Create(ctx, next)
+	} else {
+		err = s.client.Patch(ctx, next, client.MergeFromWithOptions(s.stored, client.MergeFromWithOptimisticLock{}))
+	}
+	switch {
+	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), apierrors.IsNotFound(err) && s.stored.ResourceVersion != "":
+		s.stored = nil
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("writing the groups of jobs: %w", err)
+	}
+	s.stored, s.writtenAt = next, now
+	return true, nil
+}
+
+// learn adds the jobs that have succeeded to the histories of their groups, and stores these. A job is marked
+// as counted once the stored histories include it. Until then they name it, so that a new leader does not
+// count it again.
+func (a *Reconciler) learn(ctx context.Context, succeeded []*v2alpha1.DIJob) error {
+	succeeded = succeeded[:min(len(succeeded), maxRefreshes)]
+	isUrgent := false
+	for _, job := range succeeded {
+		isUrgent = a.groups.count(job, workload.Group(job)) || isUrgent
+	}
+	isStored, err := a.groups.save(ctx, a.now(), isUrgent)
+	if err != nil || !isStored {
+		return err
+	}
+	var failed []error
+	for _, job := range succeeded {
+		failed = append(failed, a.markCounted(ctx, job))
+	}
+	return errors.Join(failed...)
+}
+
+// markCounted records that the history of a job's group includes it.
+func (a *Reconciler) markCounted(ctx context.Context, job *v2alpha1.DIJob) error {
+	marked := job.DeepCopy()
+	marked.Status.AllocationUsage.Counted = true
+	err := a.client.Status().Patch(ctx, marked, client.MergeFromWithOptions(job, client.MergeFromWithOptimisticLock{}))
+	switch {
+	case apierrors.IsConflict(err):
+		// The next round marks the job that has changed meanwhile.
+		return nil
+	case err != nil && !apierrors.IsNotFound(err):
+		return fmt.Errorf("marking job %s/%s as counted: %w", job.Namespace, job.Name, err)
+	}
+	if err == nil {
+		a.written[job.UID] = marked
+	}
+	delete(a.groups.counted, job.UID)
+	return nil
+}

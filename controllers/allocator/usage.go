@@ -1,0 +1,205 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package allocator
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"opendilab.org/di-orchestrator/allocation"
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/conditions"
+	"opendilab.org/di-orchestrator/internal/lifecycle/workerled"
+)
+
+const (
+	// refreshInterval is the minimum time between two writes of a job's usage and message while its
+	// placement stays.
+	refreshInterval = time.Minute
+	// maxRefreshes is the maximum number of such writes in one round, so that a decision never waits long
+	// for them.
+	maxRefreshes = 100
+	// maxRestart is the maximum duration of a measured restart. A longer one is not measured: its pods wait
+	// for something else.
+	maxRestart = time.Hour
+	// latestShare is the weight of the latest restart in the average duration.
+	latestShare = 0.3
+	// maxStored is the largest stored number: every JSON client reads it exactly.
+	maxStored = 1 << 53
+)
+
+// usageOf returns the stored usage of a job.
+func usageOf(status *v2alpha1.DIJobStatus) allocation.Usage {
+	stored := status.AllocationUsage
+	if stored == nil {
+		return allocation.Usage{}
+	}
+	usage := allocation.Usage{
+		Work: fromThousandths(stored.WorkMilliseconds), Useful: fromThousandths(stored.UsefulThousandths),
+		Expected: fromThousandths(stored.ExpectedThousandths),
+		Attained: fromThousandths(stored.AttainedMilliseconds), RunFor: fromThousandths(stored.TrainedMilliseconds),
+		Restarts: int(stored.Restarts), RestartCost: time.Duration(stored.RestartMilliseconds) * time.Millisecond,
+		Restarting: fromThousandths(stored.RemainingRestartMilliseconds),
+	}
+	if stored.AccountedAt != nil {
+		usage.At = stored.AccountedAt.Time
+	}
+	return usage
+}
+
+// store sets the stored usage.
+func store(stored *v2alpha1.AllocationUsage, usage *allocation.Usage) {
+	stored.AccountedAt = nil
+	if !usage.At.IsZero() {
+		stored.AccountedAt = microTime(usage.At)
+	}
+	stored.WorkMilliseconds, stored.UsefulThousandths = thousandths(usage.Work), thousandths(usage.Useful)
+	stored.ExpectedThousandths = thousandths(usage.Expected)
+	stored.AttainedMilliseconds, stored.TrainedMilliseconds = thousandths(usage.Attained), thousandths(usage.RunFor)
+	stored.Restarts = int32(min(max(usage.Restarts, 0), math.MaxInt32))
+	stored.RestartMilliseconds = max(usage.RestartCost.Milliseconds(), 0)
+	stored.RemainingRestartMilliseconds = thousandths(usage.Restarting)
+}
+
+func fromThousandths(stored int64) float64 { return float64(stored) / 1000 }
+
+// thousandths returns a number as it is stored. A policy's number that is none is stored as 0.
+func thousandths(value float64) int64 {
+	if !(value > 0) {
+		return 0
+	}
+	return int64(min(math.Round(value*1000), maxStored))
+}
+
+func microTime(at time.Time) *metav1.MicroTime {
+	stored := metav1.NewMicroTime(at.Truncate(time.Microsecond))
+	return &stored
+}
+
+// mergeUsage returns the usage to store: the decided one with the measured cost of restarts. A policy that
+// accounts no usage keeps the previous one, and its restarts are counted.
+func mergeUsage(measured, decided *allocation.Usage, restarts bool) allocation.Usage {
+	if decided.At.IsZero() {
+		next := *measured
+		if restarts {
+			next.Restarts++
+		}
+		return next
+	}
+	next := *decided
+	next.RestartCost = measured.RestartCost
+	return next
+}
+
+// isRestart reports whether a change of nodes restarts a job: it had some, and gets others.
+func isRestart(before, after []string) bool {
+	return len(before) > 0 && len(after) > 0 && !slices.Equal(before, after)
+}
+
+// usageAfter returns the usage to store with a placement; nil if there is none.
+func usageAfter(job *v2alpha1.DIJob, placement *allocation.Placement, measured bool, now time.Time) *v2alpha1.AllocationUsage {
+	next := v2alpha1.AllocationUsage{}
+	if stored := job.Status.AllocationUsage; stored != nil {
+		next = *stored.DeepCopy()
+	}
+	if placement.Usage != (allocation.Usage{}) {
+		store(&next, &placement.Usage)
+	}
+	next.Restarting = next.Restarting && !measured
+	if !slices.Equal(job.Status.Allocation, placement.Nodes) {
+		next.PlacedAt, next.Restarting = nil, isRestart(job.Status.Allocation, placement.Nodes)
+		if len(placement.Nodes) > 0 {
+			next.PlacedAt = microTime(now)
+		}
+	}
+	if next == (v2alpha1.AllocationUsage{}) {
+		return nil
+	}
+	return &next
+}
+
+// restart is the end of a restart.
+type restart struct {
+	end time.Time
+	// isMeasured reports whether the end is known, so that the duration counts.
+	isMeasured bool
+}
+
+// endOfRestart returns how the last restart of a job ended: its replicas became ready, or it reported again.
+// It returns false while the restart lasts, and for a job that is not restarting.
+func endOfRestart(job *v2alpha1.DIJob, pods []*corev1.Pod, reportedAt, now time.Time) (restart, bool) {
+	stored := job.Status.AllocationUsage
+	if stored == nil || !stored.Restarting || stored.PlacedAt == nil {
+		return restart{}, false
+	}
+	if since, ready := workerled.ReadySince(job, pods); ready {
+		return restart{end: since, isMeasured: true}, true
+	}
+	// Until the pods of the former placement are gone, a report may be theirs.
+	current := workerled.CurrentPods(job, pods)
+	if reportedAt.After(stored.PlacedAt.Time) && len(current) > 0 && len(current) == len(pods) {
+		return restart{end: reportedAt, isMeasured: true}, true
+	}
+	return restart{end: now}, now.Sub(stored.PlacedAt.Time) > maxRestart
+}
+
+// averageRestart returns the average duration of restarts after another one. Zero is no average yet.
+func averageRestart(average, latest time.Duration) time.Duration {
+	latest = min(max(latest, 0), maxRestart)
+	if average == 0 {
+		return latest
+	}
+	return average + time.Duration(latestShare*float64(latest-average))
+}
+
+// adjust corrects the accounted usage by what is known of a restart: it lasts until it has ended, however
+// long the restarts before took.
+func adjust(usage *allocation.Usage, stored *v2alpha1.AllocationUsage, ended *restart, now time.Time) {
+	switch {
+	case ended != nil:
+		usage.Restarting = min(usage.Restarting, max(ended.end.Sub(usage.At).Seconds(), 0))
+		if ended.isMeasured {
+			usage.RestartCost = averageRestart(usage.RestartCost, ended.end.Sub(stored.PlacedAt.Time))
+		}
+	case stored != nil && stored.Restarting && !usage.At.IsZero():
+		usage.Restarting = max(usage.Restarting, now.Sub(usage.At).Seconds())
+	}
+}
+
+// placedFor returns how long a job has had its current placement.
+func placedFor(job *v2alpha1.DIJob, now time.Time) time.Duration {
+	if usage := job.Status.AllocationUsage; usage != nil && usage.PlacedAt != nil {
+		return now.Sub(usage.PlacedAt.Time)
+	}
+	if allocated := conditions.Find(&job.Status, v2alpha1.ConditionAllocated); allocated != nil && allocated.LastUpdateTime != nil {
+		return now.Sub(allocated.LastUpdateTime.Time)
+	}
+	return 0
+}
+
+// writtenAt returns when the allocator last wrote a job's status.
+func writtenAt(job *v2alpha1.DIJob) time.Time {
+	var last time.Time
+	if allocated := conditions.Find(&job.Status, v2alpha1.ConditionAllocated); allocated != nil && allocated.LastUpdateTime != nil {
+		last = allocated.LastUpdateTime.Time
+	}
+	if usage := job.Status.AllocationUsage; usage != nil && usage.AccountedAt != nil && usage.AccountedAt.After(last) {
+		last = usage.AccountedAt.Time
+	}
+	return last
+}
+
+// byWriting returns jobs in the order of their last writes, so that each is refreshed in turn.
+func byWriting(jobs []*v2alpha1.DIJob) []*v2alpha1.DIJob {
+	sorted := slices.Clone(jobs)
+	slices.SortFunc(sorted, func(a, b *v2alpha1.DIJob) int {
+		return cmp.Or(writtenAt(a).Compare(writtenAt(b)), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	return sorted
+}
