@@ -339,10 +339,8 @@ func checkUsable(report *profilings.Report) error {
 		return fmt.Errorf("%d observations", len(observations))
 	}
 	for i := range observations {
-		o := &observations[i]
-		isPlaced := o.Nodes >= 1 && o.Replicas >= o.Nodes && o.Replicas <= report.MaxObserved() && o.Atomic >= 1
-		if !isPlaced || !(o.Accumulate > 0) || !(o.Step >= o.Accumulate) || math.IsInf(o.Step, 0) {
-			return fmt.Errorf("observation %+v", o)
+		if !isUsable(&observations[i]) || observations[i].Replicas > report.MaxObserved() {
+			return fmt.Errorf("observation %+v", observations[i])
 		}
 	}
 	throughput, isFitted := report.Parameters()
@@ -354,6 +352,10 @@ func checkUsable(report *profilings.Report) error {
 	}
 	noise, _ := report.Noise()
 	return checkGoodput(&model.Goodput{Throughput: throughput, Noise: noise, Bounds: bounds})
+}
+
+func isUsable(o *model.Observation) bool {
+	return o.Nodes >= 1 && o.Replicas >= o.Nodes && o.Atomic >= 1 && o.Accumulate > 0 && o.Step >= o.Accumulate && !math.IsInf(o.Step, 0)
 }
 
 func checkGoodput(goodput *model.Goodput) error {

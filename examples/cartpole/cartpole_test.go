@@ -16,12 +16,15 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
+
+	"opendilab.org/di-orchestrator/allocation/profilings"
 )
 
 func TestOnePlayerReachesTheTarget(t *testing.T) {
 	t.Parallel()
 	var last progress
-	if err := train(t.Context(), func(context.Context) []player { return []player{playHere} }, func(p progress) { last = p }); err != nil || last.Reward < target {
+	if err := train(t.Context(), func(context.Context) []player { return []player{playHere} }, func(p progress) { last = p }, ""); err != nil || last.Reward < target {
 		t.Errorf("got %+v and error %v, want a reward of %d", last, err, target)
 	}
 }
@@ -29,8 +32,57 @@ func TestOnePlayerReachesTheTarget(t *testing.T) {
 func TestTrainingGoesOnWithoutAPlayerThatFails(t *testing.T) {
 	t.Parallel()
 	broken := func(context.Context, game) (float64, error) { return 0, errors.New("gone") }
-	if err := train(t.Context(), func(context.Context) []player { return []player{broken, playHere} }, func(progress) {}); err != nil {
+	if err := train(t.Context(), func(context.Context) []player { return []player{broken, playHere} }, func(progress) {}, ""); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestATrainingThatIsStoppedContinuesFromItsCheckpoint(t *testing.T) {
+	t.Parallel()
+	file := checkpoint(filepath.Join(t.TempDir(), "cartpole.json"))
+	here := func(context.Context) []player { return []player{playHere} }
+	rounds := func(ctx context.Context, each func(round int), saved checkpoint) (all []progress, err error) {
+		err = train(ctx, here, func(p progress) {
+			p.Took = 0
+			all = append(all, p)
+			each(p.Round)
+		}, saved)
+		return all, err
+	}
+	whole, err := rounds(t.Context(), func(int) {}, "")
+	if err != nil || len(whole) < 3 {
+		t.Fatalf("%d rounds and error %v", len(whole), err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	first, err := rounds(ctx, func(round int) {
+		if round == 2 {
+			stop()
+		}
+	}, file)
+	if exitCode(ctx, err) != exitTerminated {
+		t.Errorf("got exit code %d, want %d", exitCode(ctx, err), exitTerminated)
+	}
+	second, err := rounds(t.Context(), func(int) {}, file)
+	if err != nil || !slices.Equal(append(first, second...), whole) {
+		t.Errorf("got %d and %d rounds and error %v, want the %d of a training that is not stopped", len(first), len(second), err, len(whole))
+	}
+	if _, err := os.Stat(string(file)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the checkpoint of a training that reached its target is left: %v", err)
+	}
+}
+
+func TestTheReportIsOfTheSchema(t *testing.T) {
+	t.Parallel()
+	content, err := json.Marshal(reportOf(progress{Round: 7, Players: 4, Took: time.Second / 2}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	report, err := profilings.Parse(content)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if report.Progress.Done != 7 || report.MaxObserved() != 4 || report.Throughput[0].PerSecond != 8 {
+		t.Errorf("%s is read as %+v", content, report)
 	}
 }
 

@@ -30,27 +30,43 @@ const (
 	retryEvery = time.Second
 )
 
+// exitTerminated is the exit status of a program that saved its work when it was stopped. It does
+// not count as a failure of a preemptible job.
+const exitTerminated = 143
+
 // The exit status determines the result of the pod, and thereby of the job.
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, cmp.Or(strings.Join(os.Args[1:], " "), "alone"))
+	code := exitCode(ctx, err)
 	stop()
+	os.Exit(code)
+}
+
+func exitCode(ctx context.Context, err error) int {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "cartpole:", err)
-		os.Exit(1)
 	}
+	switch {
+	case err == nil:
+		return 0
+	case ctx.Err() != nil:
+		return exitTerminated
+	}
+	return 1
 }
 
 func run(ctx context.Context, role string) error {
+	saved := checkpoint(os.Getenv("CHECKPOINT"))
 	switch role {
 	case "alone":
-		return train(ctx, func(context.Context) []player { return []player{playHere} }, printProgress)
+		return train(ctx, func(context.Context) []player { return []player{playHere} }, printProgress, saved)
 	case "collector":
 		return serve(ctx, cmp.Or(os.Getenv("COLLECTOR_PORT"), "22270"))
 	case "coordinator":
-		return coordinate(ctx)
+		return coordinate(ctx, saved)
 	case "worker":
-		return work(ctx)
+		return work(ctx, saved)
 	}
 	return fmt.Errorf("role %q: want alone, coordinator, collector or worker", role)
 }
@@ -61,7 +77,7 @@ func printProgress(p progress) {
 
 // coordinate runs the coordinator of a coordinator-led job. It requests collectors from di-server
 // once and trains with those that di-server lists.
-func coordinate(ctx context.Context) error {
+func coordinate(ctx context.Context, saved checkpoint) error {
 	go serveProbe(ctx, cmp.Or(os.Getenv("COORDINATOR_PORT"), "22273"))
 	namespace, pod := os.Getenv("KUBERNETES_POD_NAMESPACE"), os.Getenv("KUBERNETES_POD_NAME")
 	replicas := serverURL(os.Getenv("KUBERNETES_SERVER_URL")) + cmp.Or(os.Getenv("KUBERNETES_SERVER_API_VERSION"), "/v1alpha1") + "/replicas"
@@ -89,7 +105,7 @@ func coordinate(ctx context.Context) error {
 			fmt.Fprintln(os.Stderr, "reading the list of collectors:", err)
 		}
 		return playersAt(listed)
-	}, printProgress)
+	}, printProgress, saved)
 }
 
 // reply is the part of di-server's answers that a coordinator decodes.
@@ -101,7 +117,7 @@ type reply struct {
 
 // work runs a pod of a worker-led job. Rank 0 trains with the other pods, reports its progress, and
 // notifies the others when it has finished.
-func work(ctx context.Context) error {
+func work(ctx context.Context, saved checkpoint) error {
 	rank, err := strconv.Atoi(os.Getenv("DI_RANK"))
 	if err != nil {
 		return fmt.Errorf("DI_RANK %q: want a number", os.Getenv("DI_RANK"))
@@ -119,10 +135,10 @@ func work(ctx context.Context) error {
 	err = train(ctx, func(context.Context) []player { return append(playersAt(others), playHere) }, func(p progress) {
 		printProgress(p)
 		// Training continues without di-server.
-		if _, err := call[struct{}](ctx, http.MethodPost, profilings, p); err != nil {
+		if _, err := call[struct{}](ctx, http.MethodPost, profilings, reportOf(p)); err != nil {
 			fmt.Fprintln(os.Stderr, "reporting:", err)
 		}
-	})
+	}, saved)
 	if err != nil {
 		return err
 	}
@@ -137,6 +153,17 @@ func work(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// reportOf returns what the allocator reads (docs/profilings.md), and fields of the job's own. A
+// rate counts anything: here it is the games of a second.
+func reportOf(p progress) map[string]any {
+	rate := float64(p.Players) / p.Took.Seconds()
+	return map[string]any{
+		"version": 1, "reward": p.Reward, "target": target,
+		"throughput": []map[string]any{{"nodes": 1, "replicas": p.Players, "per_second": rate}},
+		"progress":   map[string]any{"done": p.Round, "unit": "round"},
+	}
 }
 
 // nodesOf splits DI_NODES: hosts by rank, or the path of a file with them after an @.
@@ -160,19 +187,19 @@ func nodesOf(list string) ([]string, error) {
 
 // serve plays games on request until SIGTERM or a request to finish.
 func serve(ctx context.Context, port string) error {
-	ctx, finish := context.WithCancel(ctx)
+	serving, finish := context.WithCancel(ctx)
 	defer finish()
 	server := &http.Server{Addr: ":" + port, Handler: routes(finish), ReadHeaderTimeout: time.Minute}
-	context.AfterFunc(ctx, func() { _ = server.Shutdown(context.WithoutCancel(ctx)) })
+	context.AfterFunc(serving, func() { _ = server.Shutdown(context.WithoutCancel(ctx)) })
 	if err := server.ListenAndServe(); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serving: %w", err)
 	}
-	return nil
+	return ctx.Err()
 }
 
 // serveProbe serves the readiness probe of a pod that trains.
 func serveProbe(ctx context.Context, port string) {
-	if err := serve(ctx, port); err != nil {
+	if err := serve(ctx, port); err != nil && ctx.Err() == nil {
 		fmt.Fprintln(os.Stderr, "answering the readiness probe:", err)
 	}
 }

@@ -5,8 +5,10 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -39,17 +41,33 @@ type progress struct {
 	Round   int     `json:"round"`
 	Reward  float64 `json:"reward"`
 	Players int     `json:"players"`
+	// Best is the best policy.
+	Best policy `json:"best"`
+	// Took is the duration of the round.
+	Took time.Duration `json:"-"`
 }
 
 var errMissed = errors.New("the target was not reached")
 
 // train climbs: in each round every player tries a random change of the best policy. Players may be
-// added, removed or fail between the rounds.
-func train(ctx context.Context, players func(context.Context) []player, report func(progress)) error {
-	var best game
-	reward := 0.0
-	for round := 1; round <= maxRounds; {
-		present := players(ctx)
+// added, removed or fail between the rounds. Training continues after the last progress of an
+// earlier process, and saves its own when it is stopped.
+func train(ctx context.Context, players func(context.Context) []player, report func(progress), saved checkpoint) error {
+	last, err := saved.load()
+	if err != nil {
+		return err
+	}
+	if err := climb(ctx, players, report, &last); ctx.Err() != nil {
+		return errors.Join(err, saved.save(last))
+	} else if err != nil {
+		return err
+	}
+	return saved.remove()
+}
+
+func climb(ctx context.Context, players func(context.Context) []player, report func(progress), last *progress) error {
+	for last.Round < maxRounds && last.Reward < target {
+		begun, present := time.Now(), players(ctx)
 		if len(present) == 0 {
 			select {
 			case <-ctx.Done():
@@ -58,21 +76,66 @@ func train(ctx context.Context, players func(context.Context) []player, report f
 			}
 			continue
 		}
-		for _, tried := range tryAll(ctx, present, best.Policy, uint64(round)) {
-			if tried.reward >= reward {
-				best, reward = tried.game, tried.reward
-			}
-		}
+		trials := tryAll(ctx, present, last.Best, uint64(last.Round)+1)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		report(progress{Round: round, Reward: reward, Players: len(present)})
-		if reward >= target {
-			return nil
+		for _, tried := range trials {
+			if tried.reward >= last.Reward {
+				last.Best, last.Reward = tried.game.Policy, tried.reward
+			}
 		}
-		round++
+		last.Round, last.Players, last.Took = last.Round+1, len(present), time.Since(begun)
+		report(*last)
 	}
-	return fmt.Errorf("%w: %.1f after %d rounds", errMissed, reward, maxRounds)
+	if last.Reward < target {
+		return fmt.Errorf("%w: %.1f after %d rounds", errMissed, last.Reward, maxRounds)
+	}
+	return nil
+}
+
+// checkpoint is the path of a file on a volume that the next pod finds, too. Without a path nothing
+// is saved.
+type checkpoint string
+
+func (c checkpoint) load() (saved progress, err error) {
+	content, err := os.ReadFile(string(c))
+	if errors.Is(err, fs.ErrNotExist) || c == "" {
+		return progress{}, nil
+	}
+	if err != nil {
+		return progress{}, fmt.Errorf("reading the checkpoint: %w", err)
+	}
+	if err := json.Unmarshal(content, &saved); err != nil {
+		return progress{}, fmt.Errorf("reading the checkpoint %s: %w", c, err)
+	}
+	return saved, nil
+}
+
+// save replaces the file at once: a process that is killed meanwhile leaves the earlier one.
+func (c checkpoint) save(last progress) error {
+	if c == "" {
+		return nil
+	}
+	content, err := json.Marshal(last)
+	if err != nil {
+		return fmt.Errorf("encoding the checkpoint: %w", err)
+	}
+	partial := string(c) + ".partial"
+	if err := os.WriteFile(partial, content, 0o600); err != nil {
+		return fmt.Errorf("saving the checkpoint: %w", err)
+	}
+	if err := os.Rename(partial, string(c)); err != nil {
+		return fmt.Errorf("saving the checkpoint: %w", err)
+	}
+	return nil
+}
+
+func (c checkpoint) remove() error {
+	if err := os.Remove(string(c)); c != "" && err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("removing the checkpoint: %w", err)
+	}
+	return nil
 }
 
 type trial struct {

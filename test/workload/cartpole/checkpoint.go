@@ -12,6 +12,12 @@ import (
 	"path/filepath"
 )
 
+// checkpoint is the content of the file.
+type checkpoint struct {
+	state
+	Profile profile `json:"profile"`
+}
+
 func (t *training) checkpointFile() string {
 	return filepath.Join(t.checkpoint, "cartpole.json")
 }
@@ -28,7 +34,7 @@ func (t *training) resume() error {
 	if err != nil {
 		return fmt.Errorf("read checkpoint: %w", err)
 	}
-	var saved state
+	var saved checkpoint
 	if err := json.Unmarshal(content, &saved); err != nil {
 		return fmt.Errorf("read checkpoint %s: %w", t.checkpointFile(), err)
 	}
@@ -36,7 +42,7 @@ func (t *training) resume() error {
 		return fmt.Errorf("read checkpoint %s: round: got %d, want 1 or more", t.checkpointFile(), saved.Round)
 	}
 	t.process.log.Info("continuing from a checkpoint", "round", saved.Round, "steps", saved.Steps)
-	t.state = saved
+	t.state, t.profile = saved.state, saved.Profile
 	return nil
 }
 
@@ -56,7 +62,7 @@ func (t *training) saveCheckpoint() {
 // replaceCheckpoint replaces the file atomically: if the process is killed meanwhile, the old file
 // remains.
 func (t *training) replaceCheckpoint() error {
-	content, err := json.Marshal(t.state)
+	content, err := json.Marshal(checkpoint{t.state, t.profile})
 	if err != nil {
 		return err
 	}

@@ -32,12 +32,16 @@ type (
 
 // local plays and learns in this process.
 type local struct {
+	// minUnit is the least time that a unit takes.
+	minUnit time.Duration
+
 	mu   sync.Mutex // protects held
 	held state
 }
 
-func (l *local) play(_ context.Context, u unit) ([]int, error) {
-	return u.play(), nil
+func (l *local) play(ctx context.Context, u unit) ([]int, error) {
+	returns := u.play()
+	return returns, pause(ctx, l.minUnit)
 }
 
 func (l *local) step(_ context.Context, request stepRequest) (state, error) {

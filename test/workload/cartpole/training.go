@@ -26,10 +26,13 @@ type training struct {
 	checkpoint string
 	// report is called after every round. It may be nil.
 	report func(context.Context, progress)
+	// nodes counts the nodes that collectors are on. It may be nil.
+	nodes func() int
 
 	players  team[player]
 	learners team[learner]
 	state    state
+	profile  profile
 	last     progress
 
 	mu         sync.Mutex // protects all below
@@ -114,13 +117,36 @@ func (t *training) train(ctx context.Context, started time.Time) error {
 			return err
 		}
 		var err error
-		if trained, err = playAll(ctx, &t.players, units(t.seed, t.state, false)); err != nil {
-			return err
-		}
-		if t.state, err = t.step(ctx, trained); err != nil {
+		if trained, err = t.round(ctx); err != nil {
 			return err
 		}
 	}
+}
+
+// round trains a round and returns its returns. It measures rounds in which the collectors do not
+// change.
+func (t *training) round(ctx context.Context) ([][]int, error) {
+	begun, collectors, nodes := time.Now(), t.players.count(taskCollector), t.countNodes()
+	all := units(t.seed, t.state, false)
+	trained, err := playAll(ctx, &t.players, all)
+	if err != nil {
+		return nil, err
+	}
+	if t.state, err = t.step(ctx, trained); err != nil {
+		return nil, err
+	}
+	t.profile.observe(all, trained)
+	if t.players.count(taskCollector) == collectors && t.countNodes() == nodes {
+		t.profile.record(nodes, collectors, time.Since(begun))
+	}
+	return trained, nil
+}
+
+func (t *training) countNodes() int {
+	if t.nodes == nil {
+		return 1
+	}
+	return t.nodes()
 }
 
 // step returns the next state, or the same one with an error.

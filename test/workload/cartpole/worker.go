@@ -46,16 +46,19 @@ type worker struct {
 	nodes []string
 	leads bool
 
-	mu       sync.Mutex      // protects all below
-	waiting  map[string]bool // workers that have not learned of the end
+	mu       sync.Mutex        // protects all below
+	waiting  map[string]bool   // workers that have not learned of the end
+	players  map[string]string // the node of each collector that announced itself
 	finished bool
 }
 
 func runWorker(ctx context.Context, p *process, args []string) error {
 	flags := flag.NewFlagSet("worker", flag.ContinueOnError)
-	w := &worker{process: p, waiting: map[string]bool{}}
+	w := &worker{process: p, waiting: map[string]bool{}, players: map[string]string{}}
+	here := &local{}
 	t := newTraining(p, flags)
 	flags.StringVar(&w.task, "task", "", "learner, collector or evaluator; without it the task whose DI_<TASK>_NODES lists this pod")
+	flags.DurationVar(&here.minUnit, "min-unit", 0, "least time that a unit takes, as of a slow environment")
 	if err := p.parse(flags, args); err != nil {
 		return err
 	}
@@ -69,7 +72,6 @@ func runWorker(ctx context.Context, p *process, args []string) error {
 	}
 	mux := newMux(identity{Name: p.hostname, Rank: w.rank})
 	ports := map[int]http.Handler{number: mux}
-	here := &local{}
 	servePlayer(mux, here)
 	serveLearner(mux, here)
 	if !w.leads {
@@ -78,7 +80,7 @@ func runWorker(ctx context.Context, p *process, args []string) error {
 	t.serve(mux)
 	t.learners.add(w.nodes[w.rank], taskLearner, here)
 	w.receive(mux, t)
-	t.report = w.profile()
+	t.report, t.nodes = w.reportsOf(&t.profile), w.countNodes
 	return p.run(ctx, ports, func(ctx context.Context) error {
 		err := t.run(ctx)
 		if err == nil {
@@ -169,6 +171,8 @@ func (w *worker) others() []string {
 type announcement struct {
 	Task    string `json:"task"`
 	Address string `json:"address"`
+	// Node is the name of the worker's node, if its template has it in NODE_NAME.
+	Node string `json:"node,omitempty"`
 }
 
 // reception is the answer to an announcement. Finished is set when training has ended.
@@ -185,7 +189,7 @@ func (w *worker) announce(ctx context.Context) error {
 			if leader != "" && address != leader {
 				continue
 			}
-			r, err := call[reception](ctx, w.client, http.MethodPost, "http://"+address+"/announce", announcement{w.task, w.nodes[w.rank]})
+			r, err := call[reception](ctx, w.client, http.MethodPost, "http://"+address+"/announce", announcement{w.task, w.nodes[w.rank], w.getenv("NODE_NAME")})
 			switch {
 			case err == nil && r.Finished:
 				w.log.Info("training has ended")
@@ -223,6 +227,7 @@ func (w *worker) receive(mux *http.ServeMux, t *training) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		delete(members, address)
+		delete(w.players, address)
 	}
 	t.players.lost, t.learners.lost = lost, lost
 	handle(mux, "POST /announce", func(_ context.Context, a announcement) (reception, error) {
@@ -241,6 +246,9 @@ func (w *worker) receive(mux *http.ServeMux, t *training) {
 		}
 		if !w.finished && !members[a.Address] {
 			members[a.Address], w.waiting[a.Address] = true, true
+			if a.Task == taskCollector {
+				w.players[a.Address] = a.Node
+			}
 			w.log.Info("a worker joined", "task", a.Task, "address", a.Address)
 		}
 		return reception{Finished: w.finished}, nil
@@ -267,9 +275,15 @@ func (w *worker) finish(ctx context.Context) {
 	}
 }
 
-// profile returns a function that posts the job's progress as profilings. Training continues
-// without di-server.
-func (w *worker) profile() func(context.Context, progress) {
+// countNodes counts the nodes that collectors are on.
+func (w *worker) countNodes() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return nodesIn(slices.Collect(maps.Values(w.players)))
+}
+
+// reportsOf returns a function that posts the job's profilings. Training continues without di-server.
+func (w *worker) reportsOf(known *profile) func(context.Context, progress) {
 	server := w.getenv("DI_SERVER_URL")
 	if server == "" {
 		return nil
@@ -286,10 +300,7 @@ func (w *worker) profile() func(context.Context, progress) {
 		posted = time.Now()
 		ctx, cancel := context.WithTimeout(ctx, profileTimeout)
 		defer cancel()
-		_, err := call[empty](ctx, w.client, http.MethodPost, address, map[string]any{
-			"round": p.Round, "steps": p.Steps, "return": p.Return, "reward": p.Eval, "target": p.Target, "collectors": p.Collectors,
-		})
-		if err != nil {
+		if _, err := call[empty](ctx, w.client, http.MethodPost, address, known.report(p)); err != nil {
 			w.log.Warn("profilings were not posted", "error", err)
 		}
 	}

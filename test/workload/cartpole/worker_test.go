@@ -11,6 +11,7 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -18,6 +19,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"opendilab.org/di-orchestrator/allocation/profilings"
 )
 
 // workers returns the tasks of a job by rank.
@@ -37,7 +40,7 @@ func (c *cluster) work(ctx context.Context, rank int, stdout io.Writer, args ...
 		}
 	}
 	return run(ctx, c.process(hostOf(rank), map[string]string{
-		"DI_RANK": strconv.Itoa(rank), "DI_NODES": strings.Join(all, ","), "DI_JOB_ID": "ns.job.0", "DI_SERVER_URL": "di-server:8080",
+		"DI_RANK": strconv.Itoa(rank), "DI_NODES": strings.Join(all, ","), "DI_JOB_ID": "ns.job.0", "DI_SERVER_URL": "di-server:8080", "NODE_NAME": "node-" + strconv.Itoa(rank),
 		"DI_" + strings.ToUpper(workers()[rank]) + "_NODES": strings.Join(mates, ","),
 	}, stdout), append([]string{"worker", easyTarget}, args...))
 }
@@ -63,14 +66,90 @@ func TestWorkersFindEachOtherTrainReportAndAllSucceed(t *testing.T) {
 			c.Fatal("nothing was reported")
 		}
 		last := out.lines[len(out.lines)-1]
-		for _, part := range []string{`"round":`, `"steps":`} {
+		for part, printed := range map[string]string{`"round":`: "round", `"env_steps":`: "steps"} {
 			_, rest, _ := strings.Cut(posts[len(posts)-1], part)
 			value, _, _ := strings.Cut(strings.TrimSuffix(rest, "}"), ",")
-			if !strings.Contains(last, strings.Trim(part, `":`)+"="+value+" ") {
+			if !strings.Contains(last, printed+"="+value+" ") {
 				c.Errorf("reported %q, want the last round %q", posts[len(posts)-1], last)
 			}
 		}
 	})
+}
+
+// reported returns the last report of the workers.
+func (c *cluster) reported() *profilings.Report {
+	c.Helper()
+	posts := c.requested("POST /v2alpha1/job/ns.job.0/profilings ")
+	if len(posts) == 0 {
+		c.Fatal("nothing was reported")
+	}
+	_, last, _ := strings.Cut(posts[len(posts)-1], "/profilings ")
+	report, err := profilings.Parse([]byte(last))
+	if err != nil {
+		c.Fatal(err)
+	}
+	return report
+}
+
+func TestAJobThatIsGrownShrunkAndMovedKeepsItsCurveAndReportsEachSize(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	inCluster(t, func(c *cluster) {
+		// A unit takes a second, and a round has 8 of them. Each worker has a node of its own.
+		args := []string{"--checkpoint=" + dir, "--min-unit=1s"}
+		moved, move := context.WithCancel(c.ctx)
+		shrunk, shrink := context.WithCancel(moved)
+		grow := func() {
+			for rank := 4; rank < 6; rank++ {
+				c.wait.Go(func() { _ = c.work(shrunk, rank, io.Discard, args...) })
+			}
+		}
+		first := &script{at: []string{"collectors=1 ", "collectors=3 ", "collectors=3 ", "collectors=1 ", "collectors=1 "}}
+		first.react = []func(){grow, func() {}, shrink, func() {}, move}
+		if code := exitCode(moved, c.workAll(moved, first, 4, args...)); code != exitTerminated {
+			c.Fatalf("got exit code %d, want %d", code, exitTerminated)
+		}
+		second := &output{}
+		c.wantReached(second, c.workAll(c.ctx, second, len(workers()), args...))
+		if want, _, _ := strings.Cut(first.last, " "); !strings.HasPrefix(second.lines[0], want+" ") {
+			c.Errorf("began with %q, want %s", second.lines[0], want)
+		}
+		seconds := map[int]float64{}
+		for _, o := range c.reported().Observations() {
+			seconds[o.Replicas] = math.Round(o.Step)
+			if o.Nodes != o.Replicas {
+				c.Errorf("%d collectors on %d nodes, want each on its own", o.Replicas, o.Nodes)
+			}
+		}
+		if seconds[1] != 8 || seconds[3] != 3 {
+			c.Errorf("a round takes %v seconds by collectors, want 8 with one and 3 with three", seconds)
+		}
+		if noise, has := c.reported().Noise(); !has || noise.Var <= 0 {
+			c.Errorf("reported the noise %+v", noise)
+		}
+		if done := c.reported().Progress.Done; !strings.Contains(second.lines[len(second.lines)-1], fmt.Sprintf(" round=%g ", done)) {
+			c.Errorf("reported round %g, want that of %q", done, second.lines[len(second.lines)-1])
+		}
+	})
+}
+
+// script reacts to lines in their order, each after the one before.
+type script struct {
+	at    []string
+	react []func()
+	last  string // the last round
+}
+
+func (s *script) Write(p []byte) (int, error) {
+	line := strings.TrimSpace(string(p))
+	if strings.HasPrefix(line, "round=") {
+		s.last = line
+	}
+	if len(s.at) > 0 && strings.HasPrefix(line, "round=") && strings.Contains(line, s.at[0]) {
+		s.react[0]()
+		s.at, s.react = s.at[1:], s.react[1:]
+	}
+	return len(p), nil
 }
 
 func TestAWorkerThatComesLateSucceeds(t *testing.T) {
