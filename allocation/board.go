@@ -4,9 +4,11 @@
 package allocation
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
+	"sort"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -83,6 +85,39 @@ func (b *Board) Reserve(nodes []string) {
 			b.reserved[at] = true
 		}
 	}
+}
+
+// Emptiest returns nodes that hold a job with its least size, chosen from the nodes that are the least
+// occupied on another board. There are none if all nodes of this board cannot hold the job.
+func (b *Board) Emptiest(job *Job, occupied *Board) []string {
+	order := make([]int, len(b.nodes))
+	weights := make([]int64, len(b.nodes))
+	for at, free := range b.free {
+		order[at] = at
+		for i, amount := range free {
+			if amount > 0 {
+				weights[at] = max(weights[at], (amount-occupied.free[at][i])*1000/amount)
+			}
+		}
+	}
+	slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(weights[i], weights[j]) })
+	var chosen []string
+	// The search finds the smallest number of nodes that hold the job, at the first of them.
+	sort.Search(len(order)+1, func(count int) bool {
+		trial := b.Clone()
+		for at := range trial.reserved {
+			trial.reserved[at] = true
+		}
+		for _, at := range order[:min(count, len(order))] {
+			trial.reserved[at] = false
+		}
+		nodes, fits := trial.PlaceLeast(job)
+		if fits {
+			chosen = nodes
+		}
+		return fits
+	})
+	return slices.Compact(slices.Sorted(slices.Values(chosen)))
 }
 
 // nodeFor returns a node that takes one more replica of a job, one of the used nodes if possible.
@@ -182,6 +217,11 @@ func (b *Board) most(job *Job, nodes []string, candidates [][]bool) (int32, []st
 // elastic task has a count of 0.
 func (b *Board) PlaceCount(job *Job, elastic int32) ([]string, bool) {
 	return b.pack(job, elastic, b.candidates(job))
+}
+
+// PlaceLeast places a job with its least size, like PlaceCount.
+func (b *Board) PlaceLeast(job *Job) ([]string, bool) {
+	return b.PlaceCount(job, job.least())
 }
 
 // Return gives back the capacity of all ranks of a job that is placed on those nodes.

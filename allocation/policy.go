@@ -186,13 +186,16 @@ func (j *Job) resized(previous []string) (nodes []string, elastic int32, fits bo
 // InOrder returns jobs in the order in which they are placed.
 func InOrder(jobs []*Job) []*Job {
 	sorted := slices.Clone(jobs)
-	slices.SortFunc(sorted, func(a, b *Job) int {
-		return cmp.Or(
-			cmp.Compare(b.Priority, a.Priority), a.Created.Compare(b.Created),
-			cmp.Compare(a.Name.Namespace, b.Name.Namespace), cmp.Compare(a.Name.Name, b.Name.Name),
-		)
-	})
+	slices.SortFunc(sorted, Compare)
 	return sorted
+}
+
+// Compare orders jobs by descending priority, then by age, then by name.
+func Compare(a, b *Job) int {
+	return cmp.Or(
+		cmp.Compare(b.Priority, a.Priority), a.Created.Compare(b.Created),
+		cmp.Compare(a.Name.Namespace, b.Name.Namespace), cmp.Compare(a.Name.Name, b.Name.Name),
+	)
 }
 
 // Node is a node and its free capacity.

@@ -1,9 +1,20 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
+// Package fit is the policy that gives each job as many replicas as the nodes can hold.
+//
+// Jobs that run keep their nodes. The others are placed by priority, then by age, each on the fewest
+// nodes that hold it. A job that finds no capacity for all desired replicas gets as many as fit, if
+// these are enough, and grows later.
+//
+// A job without capacity waits. If it has a higher priority than jobs that run, it preempts some of
+// them: see preempt. If it has waited for ReserveAfter, it reserves nodes: see reserve.
 package fit
 
 import (
+	"cmp"
+	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -12,91 +23,171 @@ import (
 	"opendilab.org/di-orchestrator/allocation"
 )
 
-// Fit is the policy that places each job on the fewest nodes that hold it, and
-// leaves it there, also where it must have more replicas by now than there is room
-// for. A job that finds no room for all the replicas it wants gets
-// as many as there is room for, if these are enough; it grows again when there
-// is room and no job waits that the nodes could hold.
+const (
+	defaultMaxGrowAfter = time.Hour
+	defaultMinGain      = 0.2
+	defaultReserveAfter = 10 * time.Minute
+)
+
+// Fit is the policy.
 type Fit struct {
-	// GrowAfter is for how long a job is left as it is before it grows: that
-	// restarts it, and room often comes bit by bit.
-	GrowAfter time.Duration
+	// GrowAfter is how long a job keeps its placement before it grows, because that restarts it, and
+	// capacity often becomes free bit by bit. It doubles with each restart by a changed placement, up
+	// to MaxGrowAfter: an hour by default.
+	GrowAfter, MaxGrowAfter time.Duration
+	// MinGain is the least part of its replicas that a job gains when it grows: 0.2 by default. A job
+	// that reaches its desired size may gain less.
+	MinGain float64
+	// ReserveAfter is how long a job waits before it reserves nodes: ten minutes by default.
+	ReserveAfter time.Duration
 }
 
 var _ allocation.Policy = Fit{}
 
-// Allocate implements Policy.
+// Allocate implements allocation.Policy.
 func (Fit) Allocate(job *allocation.Job, nodes []*allocation.Node) allocation.Placement {
 	b := allocation.NewBoard(nodes)
 	b.Leave(nodes)
 	return b.Place(job)
 }
 
-// Optimize implements Policy. Jobs that are where they can stay go first, in
-// spite of others' priorities: moving one costs it a restart.
-func (f Fit) Optimize(round *allocation.Round) map[types.NamespacedName]allocation.Placement {
-	jobs, nodes, previous := round.Jobs, round.Nodes, round.Previous
-	b := allocation.NewBoard(nodes)
-	placements := make(map[types.NamespacedName]allocation.Placement, len(jobs))
-	var waiting []*allocation.Job
-	var stays, incomplete []*allocation.Stay
-	for _, job := range allocation.InOrder(jobs) {
-		kept := b.Keep(job, previous[job.Name])
-		switch {
+// Optimize implements allocation.Policy. Jobs that can keep their nodes are first, despite the priority
+// of others, because another placement restarts them.
+func (f Fit) Optimize(r *allocation.Round) map[types.NamespacedName]allocation.Placement {
+	d := &decision{
+		Fit: f, round: r, board: allocation.NewBoard(r.Nodes), stays: make(map[types.NamespacedName]*allocation.Stay, len(r.Jobs)),
+		placements: make(map[types.NamespacedName]allocation.Placement, len(r.Jobs)),
+		preemptors: map[types.NamespacedName]*allocation.Job{},
+	}
+	for _, incomplete := range d.keep() {
+		d.complete(incomplete)
+	}
+	slices.SortStableFunc(d.waiting, allocation.Compare)
+	for len(d.waiting) > 0 {
+		job := d.waiting[0]
+		d.waiting = d.waiting[1:]
+		d.place(job)
+	}
+	if !d.isAnyWaiting() {
+		d.grow()
+	}
+	d.countRestarts()
+	return d.placements
+}
+
+// decision is a round while it is decided.
+type decision struct {
+	Fit
+	round *allocation.Round
+	board *allocation.Board
+	// placements are the decisions, and stays the capacity of the placed jobs.
+	placements map[types.NamespacedName]allocation.Placement
+	stays      map[types.NamespacedName]*allocation.Stay
+	// waiting are the jobs that are not decided, in their order.
+	waiting []*allocation.Job
+	// preemptors are the jobs for which others were shrunk or stopped, by the latter.
+	preemptors map[types.NamespacedName]*allocation.Job
+	// reserving is the job that has reserved nodes.
+	reserving *allocation.Job
+}
+
+// put records the placement of a job whose capacity is taken.
+func (d *decision) put(stay *allocation.Stay) {
+	d.stays[stay.Job.Name], d.placements[stay.Job.Name] = stay, stay.Placement()
+}
+
+// keep lets jobs keep their nodes. It returns the jobs that keep some of them.
+func (d *decision) keep() []*allocation.Stay {
+	var moved []*allocation.Job
+	var incomplete []*allocation.Stay
+	for _, job := range allocation.InOrder(d.round.Jobs) {
+		switch kept := d.board.Keep(job, d.round.Previous[job.Name]); {
 		case kept == nil:
-			waiting = append(waiting, job)
-			continue
+			moved = append(moved, job)
 		case kept.IsComplete():
-			placements[job.Name] = kept.Placement()
+			d.put(kept)
 		default:
 			incomplete = append(incomplete, kept)
 		}
-		stays = append(stays, kept)
 	}
-	// What has ended is to drive out nothing that runs.
-	for _, kept := range stays {
-		b.KeepEnded(kept)
-	}
-	b.Leave(nodes)
-	for _, kept := range incomplete {
-		if b.Complete(kept) {
-			placements[kept.Job.Name] = kept.Placement()
+	for _, job := range moved {
+		if kept := d.board.KeepSome(job, d.round.Previous[job.Name]); kept != nil {
+			incomplete = append(incomplete, kept)
 		} else {
-			placements[kept.Job.Name] = placeOrStay(b, kept.Job, previous[kept.Job.Name])
+			d.waiting = append(d.waiting, job)
 		}
 	}
-	for _, job := range waiting {
-		placements[job.Name] = b.Place(job)
+	// Ranks that have ended must not evict what runs.
+	for _, job := range allocation.InOrder(d.round.Jobs) {
+		if kept := d.stays[job.Name]; kept != nil {
+			d.board.KeepEnded(kept)
+		}
 	}
-	if !areAnyWaiting(jobs, nodes, placements) {
-		f.growAll(b, jobs, placements)
+	for _, kept := range incomplete {
+		d.board.KeepEnded(kept)
 	}
-	return placements
+	d.board.Leave(d.round.Nodes)
+	return incomplete
 }
 
-// placeOrStay places a job again that must be larger. If there is no capacity for that, it keeps its
-// placement.
-func placeOrStay(b *allocation.Board, job *allocation.Job, previous []string) allocation.Placement {
-	found := b.Place(job)
-	if len(found.Nodes) > 0 || slices.Contains(previous, "") {
-		return found
+// complete finds nodes for the ranks of a job that have none. The other ranks keep theirs: all ranks
+// restart, but images and files are on these nodes. If there is no capacity, the job is placed as a
+// whole. If that fails as well, and only its range has changed, the job continues as it is.
+func (d *decision) complete(kept *allocation.Stay) {
+	job, previous := kept.Job, d.round.Previous[kept.Job.Name]
+	if d.board.Complete(kept) {
+		d.put(kept)
+		return
 	}
-	left := b.Hold(job, previous)
-	b.KeepEnded(left)
-	return left.Placement()
+	if found := d.board.Place(job); len(found.Nodes) > 0 {
+		d.put(d.board.Seated(job, found.Nodes))
+		return
+	}
+	unchanged := *job
+	if had, possible := job.ElasticOf(len(previous)); possible {
+		unchanged.Min, unchanged.Wanted = min(job.Min, had), max(job.Wanted, had)
+	}
+	held := d.board.Keep(&unchanged, previous)
+	if held == nil || !held.IsComplete() {
+		if held != nil {
+			d.board.Release(held)
+		}
+		d.waiting = append(d.waiting, job)
+		return
+	}
+	held.Job = job
+	d.board.KeepEnded(held)
+	d.put(held)
 }
 
-// areAnyWaiting reports whether a job has no place, or too small a one, that could
-// have one if no other was there. One that the nodes cannot hold at all keeps nobody from growing.
-func areAnyWaiting(jobs []*allocation.Job, nodes []*allocation.Node, placements map[types.NamespacedName]allocation.Placement) bool {
+// place places a waiting job, if necessary in place of others. Otherwise it may reserve nodes.
+func (d *decision) place(job *allocation.Job) {
+	found := d.board.Place(job)
+	if len(found.Nodes) == 0 && d.preempt(job) {
+		found = d.board.Place(job)
+	}
+	if len(found.Nodes) > 0 {
+		d.put(d.board.Seated(job, found.Nodes))
+		return
+	}
+	if by := d.preemptors[job.Name]; by != nil {
+		found.Message = fmt.Sprintf("stopped for job %s of higher priority: %s", by.Name, found.Message)
+	}
+	d.placements[job.Name] = found
+	d.reserve(job)
+}
+
+// isAnyWaiting reports whether a job waits, or has fewer replicas than it must, although the nodes could
+// hold it without other jobs.
+func (d *decision) isAnyWaiting() bool {
 	var empty *allocation.Board
-	for _, job := range jobs {
-		size := len(placements[job.Name].Nodes)
+	for _, job := range d.round.Jobs {
+		size := len(d.placements[job.Name].Nodes)
 		if elastic, _ := job.ElasticOf(size); size > 0 && elastic >= job.Min {
 			continue
 		}
 		if empty == nil {
-			empty = allocation.NewBoard(nodes)
+			empty = allocation.NewBoard(d.round.Nodes)
 		}
 		if found := empty.Place(job); len(found.Nodes) > 0 {
 			return true
@@ -105,16 +196,42 @@ func areAnyWaiting(jobs []*allocation.Job, nodes []*allocation.Node, placements 
 	return false
 }
 
-// growAll lets the jobs grow that got fewer replicas than they want. What ranks
-// have done that have succeeded is not done again for that.
-func (f Fit) growAll(b *allocation.Board, jobs []*allocation.Job, placements map[types.NamespacedName]allocation.Placement) {
-	for _, job := range allocation.InOrder(jobs) {
-		before := placements[job.Name]
-		if before.Reason != allocation.ReasonPartiallyPlaced || job.Held < f.GrowAfter || len(job.Ended) > 0 {
+// grow lets partially placed jobs grow. A job with ended ranks does not, because they would start again.
+func (d *decision) grow() {
+	for _, job := range allocation.InOrder(d.round.Jobs) {
+		before := d.placements[job.Name]
+		if before.Reason != allocation.ReasonPartiallyPlaced || job.Held < d.holdTime(job.Usage.Restarts) || len(job.Ended) > 0 {
 			continue
 		}
-		if grown, grows := b.Grow(job, before.Nodes, 1); grows {
-			placements[job.Name] = grown
+		gain := int(math.Ceil(cmp.Or(d.MinGain, defaultMinGain) * float64(len(before.Nodes))))
+		if grown, grows := d.board.Grow(job, before.Nodes, max(gain, 1)); grows {
+			d.put(d.board.Seated(job, grown.Nodes))
 		}
+	}
+}
+
+// holdTime returns how long a job keeps its placement before it grows.
+func (f Fit) holdTime(restarts int) time.Duration {
+	hold, most := f.GrowAfter, max(f.GrowAfter, cmp.Or(f.MaxGrowAfter, defaultMaxGrowAfter))
+	for range restarts {
+		if hold <= 0 || hold >= most {
+			break
+		}
+		hold *= 2
+	}
+	return min(hold, most)
+}
+
+// countRestarts counts the restarts of jobs whose placement changes.
+func (d *decision) countRestarts() {
+	for _, job := range d.round.Jobs {
+		placement, previous := d.placements[job.Name], d.round.Previous[job.Name]
+		if len(previous) == 0 || slices.Contains(previous, "") || slices.Equal(previous, placement.Nodes) {
+			continue
+		}
+		placement.Usage = job.Usage
+		placement.Usage.At = d.round.Now
+		placement.Usage.Restarts++
+		d.placements[job.Name] = placement
 	}
 }

@@ -6,6 +6,7 @@ package fit
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -21,7 +22,7 @@ import (
 
 const gpu = corev1.ResourceName("nvidia.com/gpu")
 
-// node returns a node of so many CPUs and GPUs, changed as said.
+// node returns a node with that many CPUs and GPUs, and with changes.
 func node(name string, cpus, gpus int64, changes ...func(*corev1.Node)) *corev1.Node {
 	made := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"kubernetes.io/hostname": name}},
@@ -41,7 +42,7 @@ func node(name string, cpus, gpus int64, changes ...func(*corev1.Node)) *corev1.
 	return made
 }
 
-// pod returns the spec of a pod that asks for so many CPUs and GPUs.
+// pod returns the spec of a pod that requests that many CPUs and GPUs.
 func pod(cpu string, gpus int64) *corev1.PodSpec {
 	return &corev1.PodSpec{Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
 		corev1.ResourceCPU: resource.MustParse(cpu),
@@ -49,7 +50,7 @@ func pod(cpu string, gpus int64) *corev1.PodSpec {
 	}}}}}
 }
 
-// collectors returns a job of elastic collectors only.
+// collectors returns a job of elastic collectors.
 func collectors(snapshot *allocation.Snapshot, name string, least, wanted int32, spec *corev1.PodSpec) *allocation.Job {
 	return &allocation.Job{
 		Name:  types.NamespacedName{Namespace: "space", Name: name},
@@ -73,7 +74,7 @@ func TestAJobIsPlacedOnTheFewestNodesThatHoldIt(t *testing.T) {
 		"the nodes that hold most of it": {big, 3, 4, allocation.Placement{
 			Nodes: []string{"a", "a", "b"}, Reason: allocation.ReasonPlaced, Message: "3 replicas on 2 nodes",
 		}},
-		"as many as there is room for": {small, 7, 1, allocation.Placement{
+		"as many as fit": {small, 7, 1, allocation.Placement{
 			Nodes: []string{"a", "a", "b", "b"}, Reason: allocation.ReasonPartiallyPlaced, Message: "4 replicas on 2 nodes: there is capacity for 4 replicas of task collector, 7 are desired",
 		}},
 		"nowhere": {small, 3, 8, allocation.Placement{
@@ -109,7 +110,7 @@ func TestRanksFollowTheTasks(t *testing.T) {
 	}
 }
 
-func TestNodesThatTakeNoSuchPodsAreLeftOut(t *testing.T) {
+func TestNodesThatDoNotAcceptThePodsAreSkipped(t *testing.T) {
 	t.Parallel()
 	unready := func(node *corev1.Node) { node.Status.Conditions[0].Status = corev1.ConditionUnknown }
 	cordoned := func(node *corev1.Node) { node.Spec.Unschedulable = true }
@@ -158,7 +159,7 @@ func TestNodesThatTakeNoSuchPodsAreLeftOut(t *testing.T) {
 	}
 }
 
-func TestWhatRunsAlreadyIsNotFree(t *testing.T) {
+func TestForeignPodsOccupyCapacity(t *testing.T) {
 	t.Parallel()
 	snapshot := allocation.NewSnapshot([]*corev1.Node{node("a", 8, 2), node("b", 8, 2)})
 	for _, name := range []string{"a", "elsewhere"} {
@@ -172,7 +173,7 @@ func TestWhatRunsAlreadyIsNotFree(t *testing.T) {
 	}
 }
 
-func TestJobsStayWhereTheyAreAndTheHigherAndOlderGoFirst(t *testing.T) {
+func TestJobsKeepTheirNodesAndHigherAndOlderOnesAreFirst(t *testing.T) {
 	t.Parallel()
 	snapshot := allocation.NewSnapshot([]*corev1.Node{node("a", 4, 0), node("b", 4, 0)})
 	running := collectors(snapshot, "running", 1, 4, pod("1", 0))
@@ -187,7 +188,7 @@ func TestJobsStayWhereTheyAreAndTheHigherAndOlderGoFirst(t *testing.T) {
 	}
 }
 
-func TestAJobWhoseNodeIsGoneIsPlacedAnew(t *testing.T) {
+func TestAJobWhoseNodeIsGoneGetsAnother(t *testing.T) {
 	t.Parallel()
 	snapshot := allocation.NewSnapshot([]*corev1.Node{node("b", 4, 0)})
 	job := collectors(snapshot, "job", 1, 2, pod("1", 0))
@@ -197,7 +198,7 @@ func TestAJobWhoseNodeIsGoneIsPlacedAnew(t *testing.T) {
 	}
 }
 
-func TestAJobStaysOnANodeThatTakesNoFurtherPodsAndLeavesOneThatDrivesItOut(t *testing.T) {
+func TestAJobStaysOnAClosedNodeAndLeavesOneThatEvictsIt(t *testing.T) {
 	t.Parallel()
 	taint := func(effect corev1.TaintEffect, key string) func(*corev1.Node) {
 		return func(node *corev1.Node) { node.Spec.Taints = []corev1.Taint{{Key: key, Effect: effect}} }
@@ -224,7 +225,7 @@ func TestAJobStaysOnANodeThatTakesNoFurtherPodsAndLeavesOneThatDrivesItOut(t *te
 	}
 }
 
-func TestAPartiallyPlacedJobGrowsWhenNobodyWaits(t *testing.T) {
+func TestAPartiallyPlacedJobGrowsWhileNoJobWaits(t *testing.T) {
 	t.Parallel()
 	snapshot := allocation.NewSnapshot([]*corev1.Node{node("a", 4, 0)})
 	job := collectors(snapshot, "job", 1, 4, pod("1", 0))
@@ -270,7 +271,7 @@ func anyCluster(random *rand.Rand, nodes, jobs int) (*allocation.Snapshot, []*al
 	return snapshot, listed
 }
 
-func TestNoNodeIsEverGivenMoreThanItHas(t *testing.T) {
+func TestNoNodeIsOvercommitted(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(60) {
 		random := rand.New(rand.NewPCG(seed, 2))
@@ -284,7 +285,7 @@ func TestNoNodeIsEverGivenMoreThanItHas(t *testing.T) {
 			for _, job := range jobs {
 				previous[job.Name] = got[job.Name].Nodes
 			}
-			// One job ends, and one node goes.
+			// One job finishes, and one node is removed.
 			jobs = append(jobs[:0:0], jobs[min(1, len(jobs)-1):]...)
 			if len(snapshot.Nodes) > 1 {
 				snapshot.Nodes = snapshot.Nodes[1:]
@@ -293,7 +294,7 @@ func TestNoNodeIsEverGivenMoreThanItHas(t *testing.T) {
 	}
 }
 
-// overCapacity says what is wrong with placements, "" for nothing.
+// overCapacity describes what is wrong with placements, "" for nothing.
 func overCapacity(snapshot *allocation.Snapshot, jobs []*allocation.Job, placements map[types.NamespacedName]allocation.Placement) string {
 	nodes := map[string]*corev1.Node{}
 	for _, node := range snapshot.Nodes {
@@ -322,7 +323,34 @@ func overCapacity(snapshot *allocation.Snapshot, jobs []*allocation.Job, placeme
 	return board.Overcommitted()
 }
 
-func TestAPlacementThatIsDecidedTwiceStaysTheSame(t *testing.T) {
+func TestEqualRoundsGiveEqualPlacements(t *testing.T) {
+	t.Parallel()
+	var want map[types.NamespacedName]allocation.Placement
+	for round := range uint64(1000) {
+		snapshot, jobs := anyCluster(rand.New(rand.NewPCG(11, 3)), 6, 14)
+		random := rand.New(rand.NewPCG(round, 1))
+		previous := map[types.NamespacedName][]string{}
+		for _, job := range jobs[:7] {
+			previous[job.Name] = []string{"node-001", "node-002", "node-001"}
+		}
+		for i, job := range jobs {
+			// Neither the order nor the age tells them apart.
+			job.Created, job.Waiting = time.Time{}, time.Duration(i)*time.Minute
+		}
+		random.Shuffle(len(jobs), func(i, j int) { jobs[i], jobs[j] = jobs[j], jobs[i] })
+		nodes := slices.Clone(snapshot.Nodes)
+		random.Shuffle(len(nodes), func(i, j int) { nodes[i], nodes[j] = nodes[j], nodes[i] })
+		got := Fit{}.Optimize(&allocation.Round{Jobs: jobs, Nodes: nodes, Previous: previous})
+		if want == nil {
+			want = got
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Fatalf("round %d differs (-first +this):\n%s", round, diff)
+		}
+	}
+}
+
+func TestASecondRoundChangesNoPlacement(t *testing.T) {
 	t.Parallel()
 	snapshot, jobs := anyCluster(rand.New(rand.NewPCG(7, 7)), 12, 30)
 	first := Fit{}.Optimize(&allocation.Round{Jobs: jobs, Nodes: snapshot.Nodes, Previous: nil})
@@ -338,8 +366,7 @@ func TestAPlacementThatIsDecidedTwiceStaysTheSame(t *testing.T) {
 	}
 }
 
-// BenchmarkFit measures a round of 1,000 jobs on 512 nodes: where nothing is
-// placed yet, and where all stay.
+// BenchmarkFit measures a round of 1,000 jobs on 512 nodes: with new jobs, and with jobs that stay.
 func BenchmarkFit(b *testing.B) {
 	snapshot, jobs := anyCluster(rand.New(rand.NewPCG(1, 1)), 512, 1000)
 	first := Fit{}.Optimize(&allocation.Round{Jobs: jobs, Nodes: snapshot.Nodes, Previous: nil})

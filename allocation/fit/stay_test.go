@@ -16,19 +16,19 @@ import (
 	"opendilab.org/di-orchestrator/allocation"
 )
 
-func TestAJobThatMayBeBiggerOrSmallerKeepsItsNodes(t *testing.T) {
+func TestAJobWhoseRangeChangesKeepsItsNodes(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		least, most    int32
 		previous, want []string
 	}{
-		"as it is":                      {1, 3, []string{"b", "a", "b", "c"}, []string{"b", "a", "b", "c"}},
-		"smaller":                       {1, 1, []string{"b", "a", "b", "c"}, []string{"b", "a", "c"}},
-		"bigger":                        {4, 5, []string{"b", "a", "b", "c"}, []string{"b", "a", "b", "a", "a", "c"}},
-		"bigger than there is room":     {11, 12, []string{"b", "a", "b", "c"}, []string{"b", "a", "b", "c"}},
-		"of another than it can have":   {1, 2, []string{"b"}, []string{"a", "a", "a", "a"}},
-		"with a rank without a node":    {1, 3, []string{"b", "", "b", "c"}, []string{"b", "b", "b", "c"}},
-		"with a node that is not there": {2, 2, []string{"b", "gone", "b", "c"}, []string{"a", "a", "a", "a"}},
+		"as it is":                   {1, 3, []string{"b", "a", "b", "c"}, []string{"b", "a", "b", "c"}},
+		"smaller":                    {1, 1, []string{"b", "a", "b", "c"}, []string{"b", "a", "c"}},
+		"bigger":                     {4, 5, []string{"b", "a", "b", "c"}, []string{"b", "a", "b", "a", "a", "c"}},
+		"bigger than the capacity":   {11, 12, []string{"b", "a", "b", "c"}, []string{"b", "a", "b", "c"}},
+		"of an impossible size":      {1, 2, []string{"b"}, []string{"a", "a", "a", "a"}},
+		"with a rank without a node": {1, 3, []string{"b", "", "b", "c"}, []string{"b", "b", "b", "c"}},
+		"with a node that is gone":   {2, 2, []string{"b", "gone", "b", "c"}, []string{"b", "b", "b", "c"}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -45,13 +45,13 @@ func TestAJobThatMayBeBiggerOrSmallerKeepsItsNodes(t *testing.T) {
 				t.Errorf("nodes (-want +got):\n%s", diff)
 			}
 			if diff := cmp.Diff(before, tc.previous); diff != "" {
-				t.Errorf("what it was asked of has changed (-before +after):\n%s", diff)
+				t.Errorf("the input has changed (-before +after):\n%s", diff)
 			}
 		})
 	}
 }
 
-func TestRanksThatHaveEndedNeedNoRoom(t *testing.T) {
+func TestEndedRanksNeedNoCapacity(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		ended map[int]bool
@@ -75,7 +75,7 @@ func TestRanksThatHaveEndedNeedNoRoom(t *testing.T) {
 	}
 }
 
-func TestRanksThatHaveEndedDriveNobodyOut(t *testing.T) {
+func TestEndedRanksEvictNoRunningJob(t *testing.T) {
 	t.Parallel()
 	snapshot := allocation.NewSnapshot([]*corev1.Node{node("a", 4, 0), node("b", 4, 0)})
 	foreign := &corev1.Pod{Spec: *pod("1", 0)}
@@ -92,7 +92,7 @@ func TestRanksThatHaveEndedDriveNobodyOut(t *testing.T) {
 	}
 }
 
-func TestRanksThatHaveEndedKeepNobodyFromWhatIsFree(t *testing.T) {
+func TestEndedRanksDoNotBlockFreeCapacity(t *testing.T) {
 	t.Parallel()
 	snapshot := allocation.NewSnapshot([]*corev1.Node{node("a", 2, 0), node("b", 2, 0)})
 	foreign := &corev1.Pod{Spec: *pod("1", 0)}
@@ -107,11 +107,11 @@ func TestRanksThatHaveEndedKeepNobodyFromWhatIsFree(t *testing.T) {
 		t.Fatalf("nodes (-want +got):\n%s", diff)
 	}
 	if _, moves := allocation.NewLedger(jobs, snapshot.Nodes, placed).Move(fresh, to); !moves {
-		t.Error("what is free is not given")
+		t.Error("free capacity is not given")
 	}
 }
 
-func TestAJobThatIsPlacedAnewNeedsRoomForTheRanksThatHaveEndedToo(t *testing.T) {
+func TestAJobWithAnotherPlacementNeedsCapacityForEndedRanksToo(t *testing.T) {
 	t.Parallel()
 	snapshot := allocation.NewSnapshot([]*corev1.Node{node("a", 2, 0), node("b", 1, 0), node("c", 1, 0)})
 	moved, other := collectors(snapshot, "moved", 2, 2, pod("1", 0)), collectors(snapshot, "other", 1, 1, pod("1", 0))
@@ -119,20 +119,20 @@ func TestAJobThatIsPlacedAnewNeedsRoomForTheRanksThatHaveEndedToo(t *testing.T) 
 	jobs, placed := []*allocation.Job{moved, other}, map[types.NamespacedName][]string{moved.Name: {"a", "a"}, other.Name: {"b"}}
 	ledger := allocation.NewLedger(jobs, snapshot.Nodes, placed)
 	if _, moves := ledger.Move(moved, []string{"b", "c"}); moves {
-		t.Error("it gets the room that another has")
+		t.Error("it gets capacity that another job has")
 	}
 	if _, moves := ledger.Move(other, []string{"a"}); moves {
-		t.Error("another gets the room that it has")
+		t.Error("another job gets capacity that it has")
 	}
 }
 
-func TestNothingNewIsPlacedWhereAJobsPodsAreStillLeaving(t *testing.T) {
+func TestNoJobIsPlacedWherePodsStillTerminate(t *testing.T) {
 	t.Parallel()
 	snapshot := allocation.NewSnapshot([]*corev1.Node{node("a", 4, 0), node("b", 4, 0)})
 	stays, moved, fresh := collectors(snapshot, "stays", 2, 2, pod("1", 0)), collectors(snapshot, "moved", 2, 2, pod("1", 0)), collectors(snapshot, "fresh", 4, 4, pod("1", 0))
 	leaving := &corev1.Pod{Spec: *pod("1", 0)}
 	leaving.Spec.NodeName = "a"
-	// Two pods of the job are on "a" still, of which it has one place there by now.
+	// Two pods of the job are still on "a", and its placement has one rank there.
 	snapshot.Leave(moved, []string{"a", "b"}, []*corev1.Pod{leaving, leaving})
 	previous := map[types.NamespacedName][]string{stays.Name: {"a", "a"}, moved.Name: {"a", "b"}}
 	got := Fit{}.Optimize(&allocation.Round{Jobs: []*allocation.Job{stays, moved, fresh}, Nodes: snapshot.Nodes, Previous: previous})
@@ -144,18 +144,18 @@ func TestNothingNewIsPlacedWhereAJobsPodsAreStillLeaving(t *testing.T) {
 	free := allocation.NewSnapshot([]*corev1.Node{node("a", 4, 0)})
 	free.Leave(moved, nil, []*corev1.Pod{leaving})
 	if got := (Fit{}).Allocate(collectors(free, "one", 1, 4, pod("1", 0)), free.Nodes).Nodes; len(got) != 3 {
-		t.Errorf("of a node of 4 that one pod is leaving a new job gets %v", got)
+		t.Errorf("beside a terminating pod on a node of 4 a new job gets %v", got)
 	}
 }
 
-func TestAJobGrowsNotTooSoonAndNotWhenRanksHaveEnded(t *testing.T) {
+func TestAJobGrowsNeitherTooSoonNorWithEndedRanks(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		held  time.Duration
 		ended map[int]bool
 		want  int
 	}{
-		"too soon": {time.Minute, nil, 2}, "after that": {5 * time.Minute, nil, 4}, "with a rank that has ended": {time.Hour, map[int]bool{1: true}, 2},
+		"too soon": {time.Minute, nil, 2}, "after that": {5 * time.Minute, nil, 4}, "with an ended rank": {time.Hour, map[int]bool{1: true}, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -170,7 +170,7 @@ func TestAJobGrowsNotTooSoonAndNotWhenRanksHaveEnded(t *testing.T) {
 	}
 }
 
-func TestNobodyGrowsIntoTheRoomThatAJobMustHave(t *testing.T) {
+func TestNoJobGrowsIntoTheCapacityThatAnotherMustHave(t *testing.T) {
 	t.Parallel()
 	snapshot := allocation.NewSnapshot([]*corev1.Node{node("a", 4, 0)})
 	job, must := collectors(snapshot, "job", 1, 4, pod("1", 0)), collectors(snapshot, "must", 4, 4, pod("1", 0))
@@ -181,7 +181,7 @@ func TestNobodyGrowsIntoTheRoomThatAJobMustHave(t *testing.T) {
 	}
 }
 
-func TestAJobThatTheNodesCannotHoldKeepsNobodyFromGrowing(t *testing.T) {
+func TestAJobThatTheNodesCannotHoldDoesNotPreventGrowth(t *testing.T) {
 	t.Parallel()
 	snapshot := allocation.NewSnapshot([]*corev1.Node{node("a", 4, 0)})
 	job, huge := collectors(snapshot, "job", 1, 4, pod("1", 0)), collectors(snapshot, "huge", 5, 5, pod("1", 0))
@@ -191,17 +191,16 @@ func TestAJobThatTheNodesCannotHoldKeepsNobodyFromGrowing(t *testing.T) {
 	}
 }
 
-// TestWhateverIsWrittenOfARoundFits lets any writes fail, and checks after each
-// of the others that no node has been given more than it has, but for ranks that
-// have ended.
-func TestWhateverIsWrittenOfARoundFits(t *testing.T) {
+// TestEveryWrittenPartOfARoundFits lets random writes fail. After each other write no node may be
+// overcommitted, except by ended ranks.
+func TestEveryWrittenPartOfARoundFits(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(60) {
 		random := rand.New(rand.NewPCG(seed, 3))
 		snapshot, jobs := anyCluster(random, 2+random.IntN(8), 4+random.IntN(30))
 		written := map[types.NamespacedName][]string{}
 		for round := range 6 {
-			// Nodes go and come again, so that jobs are to trade places.
+			// Nodes leave and return, so jobs exchange placements.
 			nodes := slices.Clone(snapshot.Nodes)
 			random.Shuffle(len(nodes), func(i, j int) { nodes[i], nodes[j] = nodes[j], nodes[i] })
 			nodes = nodes[random.IntN(2):]
@@ -229,7 +228,7 @@ func TestWhateverIsWrittenOfARoundFits(t *testing.T) {
 	}
 }
 
-// endSome lets a rank of some jobs end, and others than jobs take its room.
+// endSome ends a rank of some jobs, and lets foreign pods take its capacity.
 func endSome(random *rand.Rand, snapshot *allocation.Snapshot, jobs []*allocation.Job, written map[types.NamespacedName][]string) {
 	for _, job := range jobs {
 		nodes := written[job.Name]
@@ -255,8 +254,7 @@ func cloned(placed map[types.NamespacedName][]string) map[types.NamespacedName][
 	return copied
 }
 
-// overWritten says which of the nodes that are there has been given more than it
-// has, "" for none.
+// overWritten describes a node whose written placements exceed its capacity, "" for none.
 func overWritten(nodes []*allocation.Node, jobs []*allocation.Job, written map[types.NamespacedName][]string) string {
 	board := allocation.NewBoard(nodes)
 	for _, job := range jobs {
