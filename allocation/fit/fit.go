@@ -71,7 +71,6 @@ func (f Fit) Optimize(r *allocation.Round) map[types.NamespacedName]allocation.P
 	if !d.isAnyWaiting() {
 		d.grow()
 	}
-	d.countRestarts()
 	return d.placements
 }
 
@@ -220,18 +219,4 @@ func (f Fit) holdTime(restarts int) time.Duration {
 		hold *= 2
 	}
 	return min(hold, most)
-}
-
-// countRestarts counts the restarts of jobs whose placement changes.
-func (d *decision) countRestarts() {
-	for _, job := range d.round.Jobs {
-		placement, previous := d.placements[job.Name], d.round.Previous[job.Name]
-		if len(previous) == 0 || slices.Contains(previous, "") || slices.Equal(previous, placement.Nodes) {
-			continue
-		}
-		placement.Usage = job.Usage
-		placement.Usage.At = d.round.Now
-		placement.Usage.Restarts++
-		d.placements[job.Name] = placement
-	}
 }

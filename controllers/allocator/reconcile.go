@@ -65,6 +65,8 @@ type Reconciler struct {
 	// reports are the reports of the jobs, parsed once. groups are the histories of their groups.
 	reports reports
 	groups  groupStore
+	// exclusions are the nodes where pods of jobs were unschedulable.
+	exclusions exclusions
 
 	// last is the time of the last round. written are the jobs as this process or an earlier one wrote
 	// them, until the cache has those versions; nil before the first round. There is one worker, so no
@@ -213,9 +215,12 @@ func (a *Reconciler) survey(ctx context.Context, jobs []*v2alpha1.DIJob) (*round
 		return nil, err
 	}
 	r.pods = pods
+	terminating := nodesOfTerminating(pods)
 	for _, job := range jobs {
 		r.take(job, pods[job.UID], r.now)
+		r.exclude(a.exclusions, job, pods[job.UID], terminating, r.now)
 	}
+	a.exclusions.forget(jobs)
 	return r, nil
 }
 
@@ -223,7 +228,7 @@ func (a *Reconciler) survey(ctx context.Context, jobs []*v2alpha1.DIJob) (*round
 // decision, together with the capacity that its pods occupy.
 func (r *round) take(job *v2alpha1.DIJob, pods []*corev1.Pod, now time.Time) {
 	name := client.ObjectKeyFromObject(job)
-	wanted, err := jobToPlace(job, r.snapshot, r.maxPods)
+	wanted, err := jobToPlace(job, pods, r.snapshot, r.maxPods)
 	switch {
 	case workerled.LeavesPlace(job):
 		r.placements[name] = allocation.Placement{Reason: v2alpha1.ConditionSuspended, Message: "a suspended job has no placement"}
@@ -240,8 +245,10 @@ func (r *round) take(job *v2alpha1.DIJob, pods []*corev1.Pod, now time.Time) {
 	case len(r.snapshot.Nodes) == 0 && isPlacedByOther(job):
 		// Without a node the allocator has no better placement.
 	default:
-		if previous, known := placeOf(job, pods, r.snapshot); known {
+		if previous, known := placeOf(job, pods); known {
 			wanted.Ended, wanted.Held = workerled.EndedRanks(job, pods), placedFor(job, now)
+			wanted.Running, wanted.Waiting = runningRanks(pods, previous), waitingFor(job, now)
+			wanted.Excluded = closedNodes(job, pods, r.snapshot)
 			r.wanted[name], r.previous[name], r.placed[name] = wanted, previous, job.Status.Allocation
 			r.snapshot.Leave(wanted, previous, slices.DeleteFunc(slices.Clone(pods), podstate.Finished))
 			return
@@ -310,25 +317,17 @@ func occupy(snapshot *allocation.Snapshot, pod *corev1.Pod) {
 }
 
 // placeOf returns the nodes of a job: its allocation or, if it never had one, the nodes of its pods. The
-// latter may not be known yet. A job is placed again if one of its pods waits for a closed node.
-func placeOf(job *v2alpha1.DIJob, pods []*corev1.Pod, snapshot *allocation.Snapshot) (nodes []string, known bool) {
-	allocation := job.Status.Allocation
-	if len(allocation) == 0 {
+// latter may not be known yet.
+func placeOf(job *v2alpha1.DIJob, pods []*corev1.Pod) (nodes []string, known bool) {
+	if len(job.Status.Allocation) == 0 {
 		return workerled.NodesByRank(job, pods)
 	}
-	for _, pod := range pods {
-		node := workerled.PlacedOn(pod)
-		if pod.Spec.NodeName == "" && podstate.Active(pod) &&
-			slices.Contains(allocation, node) && snapshot.IsClosed(node) {
-			return nil, true
-		}
-	}
-	return allocation, true
+	return job.Status.Allocation, true
 }
 
 // jobToPlace returns a job as input for a policy. Counts above the limits are an error, because a policy
 // would not terminate.
-func jobToPlace(job *v2alpha1.DIJob, snapshot *allocation.Snapshot, maxPods int32) (*allocation.Job, error) {
+func jobToPlace(job *v2alpha1.DIJob, pods []*corev1.Pod, snapshot *allocation.Snapshot, maxPods int32) (*allocation.Job, error) {
 	if excess := limits.CheckCounts(&job.Spec, maxPods); len(excess) > 0 {
 		return nil, errors.New(excess[0].String())
 	}
@@ -344,7 +343,7 @@ func jobToPlace(job *v2alpha1.DIJob, snapshot *allocation.Snapshot, maxPods int3
 			return nil, err
 		}
 		wanted.Tasks = append(wanted.Tasks, allocation.Task{
-			Name: task.Name, Replicas: sizing.Count(job, i), Pod: snapshot.RequirementsOf(&template.Spec),
+			Name: task.Name, Replicas: sizing.Count(job, i), Pod: snapshot.RequirementsOf(&template.Spec, podsOf(task, pods)...),
 		})
 	}
 	return wanted, nil

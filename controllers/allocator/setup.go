@@ -80,15 +80,16 @@ func New(cached client.Client, live client.Reader, options Options) (*Reconciler
 		return nil, err
 	}
 	return &Reconciler{
-		client:   cached,
-		live:     live,
-		recorder: options.Recorder,
-		policy:   options.Policy,
-		cycle:    cmp.Or(options.Cycle, DefaultCycle),
-		maxPods:  options.MaxPods,
-		now:      options.Now,
-		metrics:  roundMetrics,
-		groups:   groupStore{client: cached, live: live, key: options.Groups},
+		client:     cached,
+		live:       live,
+		recorder:   options.Recorder,
+		policy:     options.Policy,
+		cycle:      cmp.Or(options.Cycle, DefaultCycle),
+		maxPods:    options.MaxPods,
+		now:        options.Now,
+		metrics:    roundMetrics,
+		exclusions: exclusions{},
+		groups:     groupStore{client: cached, live: live, key: options.Groups},
 	}, nil
 }
 

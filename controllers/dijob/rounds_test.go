@@ -188,10 +188,12 @@ var _ = Describe("A round of the allocator", func() {
 	It("follows changes of jobs", func(ctx SpecContext) {
 		r := newSpace(ctx).newRounds(interceptor.Funcs{})
 		r.newNode(ctx, "a", 8)
-		r.submitElastic(ctx, "one", 4, 4)
+		urgent := func(spec *v2alpha1.DIJobSpec) { spec.Priority = v2alpha1.PriorityHigh }
+		// A job of lower priority would be preempted.
+		r.submitElastic(ctx, "one", 4, 4, urgent)
 		r.next(ctx, 0)
 		r.submitElastic(ctx, "two", 1, 2)
-		r.submitElastic(ctx, "urgent", 1, 2, func(spec *v2alpha1.DIJobSpec) { spec.Priority = v2alpha1.PriorityHigh })
+		r.submitElastic(ctx, "urgent", 1, 2, urgent)
 		r.next(ctx, time.Minute)
 		Expect([]string{r.where(ctx, "one"), r.where(ctx, "two"), r.where(ctx, "urgent")}).To(Equal(
 			[]string{"True Placed a a a a", "False InsufficientCapacity", "False InsufficientCapacity"}))
@@ -226,6 +228,23 @@ var _ = Describe("A round of the allocator", func() {
 		r.submitElastic(ctx, "three", 2, 2)
 		r.next(ctx, time.Minute)
 		Expect(r.where(ctx, "three")).To(Equal("True Placed a a"))
+	})
+
+	It("preempts jobs of lower priority, and places them again when there is capacity", func(ctx SpecContext) {
+		r := newSpace(ctx).newRounds(interceptor.Funcs{})
+		r.newNode(ctx, "a", 8)
+		r.submitElastic(ctx, "elastic", 1, 2)
+		r.submitElastic(ctx, "fixed", 2, 2)
+		r.next(ctx, 0)
+		r.submitElastic(ctx, "urgent", 2, 2, func(spec *v2alpha1.DIJobSpec) { spec.Priority = v2alpha1.PriorityHigh })
+		r.next(ctx, time.Minute)
+		Expect([]string{r.where(ctx, "elastic"), r.where(ctx, "fixed"), r.where(ctx, "urgent")}).To(Equal(
+			[]string{"True Placed a a", "False InsufficientCapacity", "True Placed a a"}))
+		Expect(r.get(ctx, "fixed").Status.Conditions).To(ContainElement(HaveField("Message", HavePrefix(
+			fmt.Sprintf("stopped for job %s/urgent of higher priority: insufficient capacity on 1 nodes", r.name)))))
+		Expect(shared.api.Delete(ctx, r.get(ctx, "urgent"))).To(Succeed())
+		r.next(ctx, time.Minute)
+		Expect(r.where(ctx, "fixed")).To(Equal("True Placed a a"))
 	})
 
 	It("honours a place that a person wrote, if the job may have it", func(ctx SpecContext) {

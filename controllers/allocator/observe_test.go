@@ -1,0 +1,187 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package allocator
+
+import (
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"opendilab.org/di-orchestrator/allocation"
+	"opendilab.org/di-orchestrator/allocation/fit"
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/names"
+)
+
+func readyNode(name string, gpus string) *corev1.Node {
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.NodeStatus{
+		Conditions:  []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
+		Allocatable: corev1.ResourceList{"cpu": resource.MustParse("8"), "nvidia.com/gpu": resource.MustParse(gpus)},
+	}}
+}
+
+// placedJob returns a job of collectors with one GPU each, by a limit alone.
+func placedJob(nodes ...string) *v2alpha1.DIJob {
+	job := &v2alpha1.DIJob{ObjectMeta: metav1.ObjectMeta{Namespace: "space", Name: "job", UID: "uid", CreationTimestamp: metav1.NewTime(start)}}
+	job.Spec.Preemptible = true
+	job.Spec.Tasks = []v2alpha1.Task{{Type: v2alpha1.TaskTypeCollector, Replicas: ptr.To(int32(len(nodes)))}}
+	job.Spec.Tasks[0].Template.Raw = []byte(`{"spec":{"containers":[{"name":"di-container","resources":{"limits":{"nvidia.com/gpu":1}}}]}}`)
+	job.Status.Allocation = nodes
+	return job
+}
+
+// podOf returns the pod of a rank, placed on a node and not scheduled yet.
+func podOf(rank int, node string, changes ...func(*corev1.Pod)) *corev1.Pod {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "space", Name: fmt.Sprint("job-collector-", rank), Labels: map[string]string{names.LabelTaskName: "collector"},
+		Annotations: map[string]string{names.AnnotationNode: node, names.AnnotationRank: strconv.Itoa(rank)},
+	}}
+	pod.Spec.Containers = []corev1.Container{{Name: "di-container", Resources: corev1.ResourceRequirements{
+		Requests: corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("1")},
+	}}}
+	for _, change := range changes {
+		change(pod)
+	}
+	return pod
+}
+
+func runs(pod *corev1.Pod) { pod.Spec.NodeName = pod.Annotations[names.AnnotationNode] }
+
+func unschedulableSince(since time.Time) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) {
+		pod.Status.Conditions = []corev1.PodCondition{{
+			Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, LastTransitionTime: metav1.NewTime(since),
+		}}
+	}
+}
+
+// placementOf decides about one job with the policy fit.
+func placementOf(t *testing.T, e exclusions, job *v2alpha1.DIJob, pods []*corev1.Pod, nodes []*corev1.Node, now time.Time) []string {
+	t.Helper()
+	r := &round{
+		snapshot: allocation.NewSnapshot(nodes), maxPods: 100, wanted: map[types.NamespacedName]*allocation.Job{}, previous: map[types.NamespacedName][]string{},
+		placed: map[types.NamespacedName][]string{}, placements: map[types.NamespacedName]allocation.Placement{},
+	}
+	r.take(job, pods, now)
+	r.exclude(e, job, pods, nodesOfTerminating(map[types.UID][]*corev1.Pod{job.UID: pods}), now)
+	var jobs []*allocation.Job
+	for _, wanted := range r.wanted {
+		jobs = append(jobs, wanted)
+	}
+	if len(jobs) != 1 {
+		t.Fatalf("the round has %d jobs: %+v", len(jobs), r.placements)
+	}
+	return fit.Fit{}.Optimize(&allocation.Round{Now: now, Jobs: jobs, Nodes: r.snapshot.Nodes, Previous: r.previous})[jobs[0].Name].Nodes
+}
+
+func TestRunningPodsKeepTheirNodesWhileADevicePluginRestarts(t *testing.T) {
+	t.Parallel()
+	pods := []*corev1.Pod{podOf(0, "a", runs), podOf(1, "a", runs)}
+	got := placementOf(t, exclusions{}, placedJob("a", "a"), pods, []*corev1.Node{readyNode("a", "0"), readyNode("b", "4")}, start)
+	if diff := cmp.Diff([]string{"a", "a"}, got); diff != "" {
+		t.Errorf("nodes (-want +got):\n%s", diff)
+	}
+}
+
+func TestWhatAdmissionAddsToPodsCounts(t *testing.T) {
+	t.Parallel()
+	injected := func(pod *corev1.Pod) {
+		pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: "proxy", Resources: corev1.ResourceRequirements{
+			Requests: corev1.ResourceList{"cpu": resource.MustParse("5")},
+		}})
+	}
+	// Two such pods exceed the CPUs of node a, so the second cannot be recreated there.
+	got := placementOf(t, exclusions{}, placedJob("a", "a"), []*corev1.Pod{podOf(0, "a", runs, injected)}, []*corev1.Node{readyNode("a", "4"), readyNode("b", "4")}, start)
+	if diff := cmp.Diff([]string{"a", "b"}, got); diff != "" {
+		t.Errorf("nodes (-want +got):\n%s", diff)
+	}
+}
+
+func TestANodeWhereAPodIsUnschedulableIsExcludedForAWhile(t *testing.T) {
+	t.Parallel()
+	nodes := []*corev1.Node{readyNode("a", "4"), readyNode("b", "4")}
+	e := exclusions{}
+	at := func(job *v2alpha1.DIJob, after time.Duration, pods ...*corev1.Pod) string {
+		return fmt.Sprint(placementOf(t, e, job, pods, nodes, start.Add(after)))
+	}
+	pending := podOf(0, "a", unschedulableSince(start))
+	if got := at(placedJob("a"), 2*time.Minute, pending); got != "[a]" {
+		t.Errorf("too soon it gets %s", got)
+	}
+	terminating := podOf(1, "a", runs, func(pod *corev1.Pod) { pod.DeletionTimestamp = &metav1.Time{Time: start} })
+	if got := at(placedJob("a"), 3*time.Minute, pending, terminating); got != "[a]" {
+		t.Errorf("while a pod terminates there it gets %s", got)
+	}
+	if got := at(placedJob("a"), 3*time.Minute, pending); got != "[b]" {
+		t.Errorf("after the grace period it gets %s", got)
+	}
+	if got := at(placedJob(""), 32*time.Minute); got != "[b]" {
+		t.Errorf("after the pod is gone it gets %s", got)
+	}
+	if got := at(placedJob(""), 33*time.Minute); got != "[a]" {
+		t.Errorf("after the exclusion has expired it gets %s", got)
+	}
+	e.forget(nil)
+	if len(e) > 0 {
+		t.Errorf("exclusions of deleted jobs stay: %v", e)
+	}
+}
+
+func TestAPodThatIsUnschedulableEverywhereRestartsItsJobALimitedNumberOfTimes(t *testing.T) {
+	t.Parallel()
+	var nodes []*corev1.Node
+	for i := range 3 * maxExcluded {
+		nodes = append(nodes, readyNode(fmt.Sprintf("node-%02d", i), "4"))
+	}
+	e, job, moves := exclusions{}, placedJob("node-00"), 0
+	for minute := range 29 {
+		now := start.Add(time.Duration(minute) * time.Minute)
+		pod := podOf(0, job.Status.Allocation[0], unschedulableSince(now.Add(-3*time.Minute)))
+		got := placementOf(t, e, job, []*corev1.Pod{pod}, nodes, now)
+		if len(got) != 1 {
+			t.Fatalf("minute %d: it gets %v", minute, got)
+		}
+		if got[0] != job.Status.Allocation[0] {
+			job.Status.Allocation, moves = got, moves+1
+		}
+	}
+	if moves != maxExcluded {
+		t.Errorf("it moved %d times, want %d", moves, maxExcluded)
+	}
+}
+
+func TestARankThatWaitsForAClosedNodeMovesAndTheOthersStay(t *testing.T) {
+	t.Parallel()
+	closed := readyNode("b", "4")
+	closed.Spec.Unschedulable = true
+	pods := []*corev1.Pod{podOf(0, "a", runs), podOf(1, "b")}
+	got := placementOf(t, exclusions{}, placedJob("a", "b"), pods, []*corev1.Node{readyNode("a", "1"), closed, readyNode("c", "4")}, start)
+	if diff := cmp.Diff([]string{"a", "c"}, got); diff != "" {
+		t.Errorf("nodes (-want +got):\n%s", diff)
+	}
+}
+
+func TestAJobWaitsSinceItLostItsPlacement(t *testing.T) {
+	t.Parallel()
+	lost := placedJob()
+	lost.Status.Conditions = []v2alpha1.DIJobCondition{{
+		Type: v2alpha1.ConditionAllocated, Status: corev1.ConditionFalse, LastTransitionTime: &metav1.Time{Time: start.Add(time.Hour)},
+	}}
+	for name, tc := range map[string]struct {
+		job  *v2alpha1.DIJob
+		want time.Duration
+	}{"new": {placedJob(), 2 * time.Hour}, "lost": {lost, time.Hour}, "placed": {placedJob("a"), 0}} {
+		if got := waitingFor(tc.job, start.Add(2*time.Hour)); got != tc.want {
+			t.Errorf("%s: got %s, want %s", name, got, tc.want)
+		}
+	}
+}
