@@ -38,6 +38,53 @@ func Rows() []Row {
 	}
 }
 
+// Batch returns the batch that a job trains with, 0 where its goodput decides.
+func (r Row) Batch(job *Submission) int {
+	if r.Fixed {
+		return job.Batch
+	}
+	return job.Application.FixedBatch
+}
+
+// MaxReplicas returns how many replicas a job may have on a cluster.
+func (r Row) MaxReplicas(job *Submission, cluster *Cluster) int {
+	if r.Fixed {
+		return job.Replicas
+	}
+	bounds := &job.Application.Bounds
+	most := min(mostReplicas, cluster.Nodes*cluster.GPUs, bounds.Max/bounds.MinAtomic)
+	if job.Application.MaxReplicas > 0 {
+		most = min(most, job.Application.MaxReplicas)
+	}
+	return most
+}
+
+// Report returns what the trainer of a job reports; nil for nothing.
+func (r Row) Report(job *Job) *profilings.Report {
+	if r.Fixed {
+		return nil
+	}
+	bounds := &job.Application.Bounds
+	report := &profilings.Report{Version: profilings.Version, Batch: &profilings.Batch{
+		Initial: bounds.Initial, Max: bounds.Max, MinPerReplica: bounds.MinAtomic, MaxPerReplica: bounds.MaxAtomic,
+	}}
+	if r.Progress {
+		done, total := Oracle(job).Progress()
+		samples := float64(bounds.Initial)
+		report.Progress = &profilings.Progress{Done: done * samples, Total: total * samples, Unit: "samples"}
+	}
+	if len(job.Observations) == 0 {
+		return report
+	}
+	report.Gradient = &profilings.Gradient{Sqr: job.Noise.Sqr, Var: job.Noise.Var}
+	for _, o := range bounded(job.Observations) {
+		report.Steps = append(report.Steps, profilings.Step{
+			Nodes: o.Nodes, Replicas: o.Replicas, Samples: o.Atomic, Seconds: o.Step, ComputeSeconds: o.Accumulate,
+		})
+	}
+	return report
+}
+
 // Allocator runs a policy of package allocation as the operator's allocator does: it describes
 // nodes and jobs to it, and carries the usage of jobs and the history of groups.
 type Allocator struct {
@@ -75,12 +122,7 @@ func NewAllocator(policy allocation.Policy, row Row, restart int) *Allocator {
 }
 
 // Target implements Policy.
-func (a *Allocator) Target(job *Submission) int {
-	if a.row.Fixed {
-		return job.Batch
-	}
-	return job.Application.FixedBatch
-}
+func (a *Allocator) Target(job *Submission) int { return a.row.Batch(job) }
 
 // Place implements Policy.
 func (a *Allocator) Place(now int, jobs []*Job, cluster Cluster, previous map[string][]int) map[string][]int {
@@ -130,47 +172,14 @@ func (a *Allocator) view(now int, job *Job, pod *allocation.Requirements, cluste
 	}
 	view := &allocation.Job{
 		Name: types.NamespacedName{Namespace: namespace, Name: job.Name}, Created: at(job.Time),
-		Tasks: []allocation.Task{{Name: "trainer", Pod: pod}}, Min: 1, Wanted: int32(job.Replicas),
-		Held: time.Duration(now-known.placed) * time.Second, Usage: known.usage,
+		Tasks: []allocation.Task{{Name: "trainer", Pod: pod}}, Min: 1, Wanted: int32(a.row.MaxReplicas(&job.Submission, &cluster)),
+		Held: time.Duration(now-known.placed) * time.Second, Usage: known.usage, Report: a.row.Report(job),
 	}
-	if a.row.Fixed {
-		return view
-	}
-	bounds := &job.Application.Bounds
-	most := min(mostReplicas, cluster.Nodes*cluster.GPUs, bounds.Max/bounds.MinAtomic)
-	if job.Application.MaxReplicas > 0 {
-		most = min(most, job.Application.MaxReplicas)
-	}
-	view.Wanted = int32(most)
-	view.Report = a.report(job)
 	if a.row.History {
 		known.group = job.Application.Name
 		view.Group = known.group
 	}
 	return view
-}
-
-// report returns what the job's trainer reports.
-func (a *Allocator) report(job *Job) *profilings.Report {
-	bounds := &job.Application.Bounds
-	report := &profilings.Report{Version: profilings.Version, Batch: &profilings.Batch{
-		Initial: bounds.Initial, Max: bounds.Max, MinPerReplica: bounds.MinAtomic, MaxPerReplica: bounds.MaxAtomic,
-	}}
-	if a.row.Progress {
-		done, total := Oracle(job).Progress()
-		samples := float64(bounds.Initial)
-		report.Progress = &profilings.Progress{Done: done * samples, Total: total * samples, Unit: "samples"}
-	}
-	if len(job.Observations) == 0 {
-		return report
-	}
-	report.Gradient = &profilings.Gradient{Sqr: job.Noise.Sqr, Var: job.Noise.Var}
-	for _, o := range bounded(job.Observations) {
-		report.Steps = append(report.Steps, profilings.Step{
-			Nodes: o.Nodes, Replicas: o.Replicas, Samples: o.Atomic, Seconds: o.Step, ComputeSeconds: o.Accumulate,
-		})
-	}
-	return report
 }
 
 // bounded returns at most as many observations as the operator reads. Of the placement with the most
