@@ -12,14 +12,18 @@ func (r *Requirements) Amounts() []int64 { return r.amounts }
 // change it.
 func (r *Requirements) Names() map[int]corev1.ResourceName { return r.names }
 
-// Accepts reports whether a new replica may run on a node, apart from capacity.
-func (r *Requirements) Accepts(node *Node) bool { return !node.Closed && r.accepts(node.Object) }
+// Key is equal for equal requirements.
+func (r *Requirements) Key() string { return r.key }
 
 // Room returns how many replicas the free amounts hold, at most the given number.
 func (r *Requirements) Room(free []int64, most int32) int32 { return r.room(free, most) }
 
-// Free returns what is left of a node, by its index. The caller must not change it.
+// Free returns what is left of a node, by its place in the order of names. The caller must not change it.
 func (b *Board) Free(node int) []int64 { return b.free[node] }
+
+// Accepting returns whether each node takes new replicas of a task, apart from capacity. The caller must
+// not change it.
+func (b *Board) Accepting(job *Job, task int) []bool { return b.acceptingFor(job, job.Tasks[task].Pod) }
 
 // Nodes returns the node of each rank; "" for a rank without one.
 func (s *Stay) Nodes() []string { return s.nodes }

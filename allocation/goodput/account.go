@@ -45,16 +45,19 @@ func restarted(usage allocation.Usage, now time.Time, cost time.Duration) alloca
 	return usage
 }
 
-// since returns the time since when a job that has no replicas waits.
-func since(job *allocation.Job) time.Time {
-	if job.Usage.At.IsZero() {
-		return job.Created
+// waited returns for how long a job has had no replicas.
+func waited(job *allocation.Job, now time.Time) time.Duration {
+	switch {
+	case job.Waiting > 0:
+		return job.Waiting
+	case job.Usage.At.IsZero():
+		return now.Sub(job.Created)
 	}
-	return job.Usage.At
+	return now.Sub(job.Usage.At)
 }
 
-// isStarving reports whether a job has waited for too long.
-func (s *Settings) isStarving(job *allocation.Job, now time.Time) bool {
+// starves returns how long a job waits by how long it may wait; more than 1 is too long.
+func (s *Settings) starves(job *allocation.Job, now time.Time) float64 {
 	limit := math.Max(s.StarveAfter.Seconds(), s.StarveShare*now.Sub(job.Created).Seconds())
-	return now.Sub(since(job)).Seconds() > limit
+	return waited(job, now).Seconds() / limit
 }

@@ -58,7 +58,7 @@ func TestAJobStarvesAfterAShareOfItsAge(t *testing.T) {
 		if c.ran > 0 {
 			job.Usage.At = midnight.Add(c.ran)
 		}
-		if got := settings.isStarving(job, midnight.Add(c.now)); got != c.want {
+		if got := settings.starves(job, midnight.Add(c.now)) > 1; got != c.want {
 			t.Errorf("after %v, and running until %v: starving is %t, want %t", c.now, c.ran, got, c.want)
 		}
 	}

@@ -14,8 +14,8 @@ type Option struct {
 	Replicas int
 	// Cost is what it takes of the capacity.
 	Cost int
-	// Value is what it is worth.
-	Value float64
+	// Value is what it is worth, Gross what it would be worth if a restart cost nothing.
+	Value, Gross float64
 }
 
 // exactWork bounds the steps of the exact solution; beyond it the greedy one is within
@@ -23,8 +23,8 @@ type Option struct {
 const exactWork = 5e7
 
 // Choose returns the index of an option for each job, so that the sum of values is the
-// greatest that the capacity holds: a multiple-choice knapsack. Each job has an option
-// of cost 0. Equal values go to the earlier option, so that equal input has an equal answer.
+// greatest that the capacity holds: a multiple-choice knapsack. The first option of each
+// job costs nothing. Equal values go to the earlier option, so that equal input has an equal answer.
 func Choose(options [][]Option, capacity int) []int {
 	count := 0
 	for _, of := range options {
@@ -36,33 +36,50 @@ func Choose(options [][]Option, capacity int) []int {
 	return chooseGreedily(options, capacity)
 }
 
-// chooseExactly solves by dynamic programming over the capacity.
+// chooseExactly solves by dynamic programming over the capacity. best has the greatest
+// value of the jobs so far by capacity, up to what they can use at most: reach.
 func chooseExactly(options [][]Option, capacity int) []int {
 	best, next := make([]float64, capacity+1), make([]float64, capacity+1)
-	choices := make([][]int32, len(options))
+	choices, reach := make([][]int16, len(options)), 0
 	for j, of := range options {
-		choices[j] = make([]int32, capacity+1)
-		for x := range next {
-			chosen, most := -1, 0.0
-			for i := range of {
-				if of[i].Cost > x {
-					continue
-				}
-				if value := best[x-of[i].Cost] + of[i].Value; chosen < 0 || value > most+1e-15 {
-					chosen, most = i, value
-				}
-			}
-			next[x], choices[j][x] = most, int32(chosen)
+		most := 0
+		for i := range of {
+			most = max(most, of[i].Cost)
 		}
+		further := min(capacity, reach+most)
+		for x := reach + 1; x <= further; x++ {
+			best[x] = best[reach]
+		}
+		reach = further
+		choices[j] = improve(best[:reach+1], next[:reach+1], of)
 		best, next = next, best
 	}
 	chosen := make([]int, len(options))
 	x := capacity
 	for j := len(options) - 1; j >= 0; j-- {
+		x = min(x, len(choices[j])-1)
 		chosen[j] = int(choices[j][x])
 		x -= options[j][chosen[j]].Cost
 	}
 	return chosen
+}
+
+// improve sets the greatest value by capacity with one more job, and returns its options.
+// The first option costs nothing.
+func improve(best, next []float64, of []Option) []int16 {
+	choices := make([]int16, len(best))
+	for x := range next {
+		next[x] = best[x] + of[0].Value
+	}
+	for i := 1; i < len(of); i++ {
+		cost, value := of[i].Cost, of[i].Value
+		for x := cost; x < len(next); x++ {
+			if sum := best[x-cost] + value; sum > next[x]+1e-15 {
+				next[x], choices[x] = sum, int16(i)
+			}
+		}
+	}
+	return choices
 }
 
 // step is an upgrade of a job along its concave hull.

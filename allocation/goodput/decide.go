@@ -29,8 +29,8 @@ type Job struct {
 	Attained, RunFor, Age, RestartCost float64
 	// Submitted orders jobs: the least is the oldest.
 	Submitted time.Time
-	// IsStarving says that it has waited for too long.
-	IsStarving bool
+	// Starves is how long it waits by how long a job may wait: it starves beyond 1.
+	Starves float64
 }
 
 // Decision is what a job gets, and why.
@@ -121,57 +121,46 @@ func (j *Job) options(weight float64, settings *Settings) []Option {
 		if j.HasRun && point.Replicas != j.Current {
 			value *= factor
 		}
-		options = append(options, Option{Replicas: point.Replicas, Cost: point.Cost, Value: value})
+		options = append(options, Option{Replicas: point.Replicas, Cost: point.Cost, Value: value, Gross: weight * point.Speed})
 	}
 	return options
 }
 
 // protection is more than all values together, and leaves enough digits for them.
-const protection = 1e6
+const protection = 1e4
 
 // protect returns the options with what keeps jobs from starving: where a job starves,
 // to place it, or not to stop another one, is worth more than any number of replicas. So
-// it gets its minimum before any job gets more than its minimum.
+// it gets its minimum before any job gets more than its minimum. One that starves for
+// long stops others, or a job of many replicas would wait as long as small ones come.
 func protect(jobs []Job, options [][]Option) [][]Option {
-	if !slices.ContainsFunc(jobs, func(j Job) bool { return j.IsStarving }) {
+	if !slices.ContainsFunc(jobs, func(j Job) bool { return j.Starves > 1 }) {
 		return options
 	}
 	protected := make([][]Option, len(options))
 	for j := range options {
 		protected[j] = options[j]
-		if !jobs[j].IsStarving && jobs[j].Current < 0 {
+		if jobs[j].Starves <= 1 && jobs[j].Current < 0 {
 			continue
+		}
+		least := math.MaxInt
+		for _, option := range options[j][1:] {
+			least = min(least, option.Cost)
+		}
+		bonus := protection * float64(max(least, 1))
+		if jobs[j].Starves > starvesLong {
+			bonus *= 2
 		}
 		protected[j] = slices.Clone(options[j])
 		for i := range protected[j][1:] {
-			protected[j][i+1].Value += protection
+			protected[j][i+1].Value += bonus
 		}
 	}
 	return protected
 }
 
-// larger and smaller return the options next to the chosen one by replicas, nil for none.
-func (d *Decision) larger() *Option {
-	var next *Option
-	for i := range d.Options {
-		o := &d.Options[i]
-		if o.Replicas > d.Chosen().Replicas && (next == nil || o.Replicas < next.Replicas) {
-			next = o
-		}
-	}
-	return next
-}
-
-func (d *Decision) smaller() *Option {
-	var next *Option
-	for i := range d.Options {
-		o := &d.Options[i]
-		if o.Replicas < d.Chosen().Replicas && (next == nil || o.Replicas > next.Replicas) {
-			next = o
-		}
-	}
-	return next
-}
+// starvesLong is how many times as long as it should a job waits until others are stopped.
+const starvesLong = 4
 
 // descending returns the indices of options of fewer replicas than the chosen one but at
 // least some, from the most replicas on.

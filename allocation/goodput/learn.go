@@ -105,13 +105,35 @@ func newCache() *cache {
 // fitted returns the throughput that explains the observations. The name only finds the
 // last answer.
 func (c *cache) fitted(name string, observations []model.Observation) model.Throughput {
+	observations = coarse(observations)
 	last := c.fits[name]
 	if last == nil || !slices.Equal(last.observations, observations) {
-		last = &fit{observations: slices.Clone(observations), throughput: model.Fit(observations, nil)}
+		last = &fit{observations: observations, throughput: model.Fit(observations, nil)}
 		c.fits[name] = last
 	}
 	last.used = c.round
 	return last.throughput
+}
+
+// digits are the significant digits of measured times that count. Means of many steps
+// change with each report, and a fit takes a millisecond.
+const digits = 3
+
+// coarse returns observations with their times rounded.
+func coarse(observations []model.Observation) []model.Observation {
+	rounded := slices.Clone(observations)
+	for i := range rounded {
+		rounded[i].Step, rounded[i].Accumulate = round(rounded[i].Step), round(rounded[i].Accumulate)
+	}
+	return rounded
+}
+
+func round(value float64) float64 {
+	if value <= 0 {
+		return value
+	}
+	unit := math.Pow(10, math.Floor(math.Log10(value))+1-digits)
+	return math.Round(value/unit) * unit
 }
 
 // model returns the model of a throughput and bounds.

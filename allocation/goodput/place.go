@@ -154,7 +154,7 @@ func (p *placer) byRank(v *view, k int32, nodes []int) []string {
 func (p *placer) seat(i, option int, nodes []string) bool {
 	moved := *p.views[i].job
 	// Another place starts all ranks again.
-	moved.Ended = nil
+	moved.Ended, moved.Running = nil, nil
 	stay := p.board.Keep(&moved, nodes)
 	if stay == nil {
 		return false
@@ -180,20 +180,13 @@ func (p *placer) putBack(i, option int) bool {
 
 // placeMixed places a job of several tasks where there is room.
 func (p *placer) placeMixed(i, option int, k int32) bool {
-	exact := *p.views[i].job
-	exact.Ended = nil
-	if exact.Elastic >= 0 {
-		exact.Min, exact.Wanted = k, k
+	moved := *p.views[i].job
+	moved.Ended, moved.Running = nil, nil
+	nodes, fits := p.board.PlaceCount(&moved, k)
+	if fits {
+		p.put(i, option, p.board.Seated(&moved, nodes))
 	}
-	found := p.board.Place(&exact)
-	if len(found.Nodes) == 0 {
-		return false
-	}
-	// The board has taken the room, which the stay takes as well.
-	stay := p.board.Hold(&exact, found.Nodes)
-	p.board.Release(stay)
-	p.put(i, option, stay)
-	return true
+	return fits
 }
 
 // room returns how many replicas of a job a node holds beside what is there.
@@ -467,21 +460,11 @@ func (p *placer) upgrade(i, option int) bool {
 	if p.place(i, option, false) {
 		return true
 	}
-	if before != nil && !p.seatAgain(i, was, before) {
-		panic("goodput: room that was just given back is gone")
+	if before != nil {
+		p.board.Retake(before)
+		p.put(i, was, before)
 	}
 	return false
-}
-
-// seatAgain takes the room that a job had a moment ago.
-func (p *placer) seatAgain(i, option int, before *allocation.Stay) bool {
-	stay := p.board.Keep(before.Job, before.Nodes())
-	if stay == nil {
-		return false
-	}
-	p.board.KeepEnded(stay)
-	p.put(i, option, stay)
-	return true
 }
 
 func distinct(nodes []string) []string {

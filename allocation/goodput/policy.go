@@ -50,14 +50,14 @@ func (p *Policy) Optimize(round *allocation.Round) map[types.NamespacedName]allo
 	slices.SortFunc(nodes, func(a, b *allocation.Node) int { return strings.Compare(a.Object.Name, b.Object.Name) })
 	board := allocation.NewBoard(nodes)
 	views := p.views(round, nodes, board)
-	for _, pool := range pools(views, nodes) {
+	for _, pool := range pools(views, nodes, board) {
 		p.decide(round, pool)
 	}
 	placer := newPlacer(&p.settings, board, nodes, views)
 	placer.placeAll()
 	placements := make(map[types.NamespacedName]allocation.Placement, len(views))
 	for i, v := range views {
-		placements[v.job.Name] = p.placement(round.Now, v, placer.placed[i])
+		placements[v.job.Name] = p.placement(round.Now, nodes, v, placer.placed[i])
 	}
 	return placements
 }
@@ -75,10 +75,13 @@ func (p *Policy) views(round *allocation.Round, nodes []*allocation.Node, board 
 			teach(group, job)
 		}
 	}
-	views := make([]*view, len(jobs))
+	views, known := make([]*view, len(jobs)), map[string]terrain{}
 	for i, job := range jobs {
 		v := &view{job: job, previous: round.Previous[job.Name], current: waiting, usage: job.Usage, closed: closed}
-		v.survey(nodes)
+		v.perNode = 1
+		if v.isElastic() {
+			v.terrain = surveyed(job, nodes, board, known)
+		}
 		v.keep(board)
 		v.curve = p.cache.curveOf(job, groupOf(round, job))
 		views[i] = v
@@ -88,6 +91,21 @@ func (p *Policy) views(round *allocation.Round, nodes []*allocation.Node, board 
 		v.account(round.Now, units)
 	}
 	return views
+}
+
+// surveyed returns what the nodes say about the elastic replicas of a job. Jobs of equal
+// requirements share it.
+func surveyed(job *allocation.Job, nodes []*allocation.Node, board *allocation.Board, known map[string]terrain) terrain {
+	pod, accepts := job.Tasks[job.Elastic].Pod, board.Accepting(job, job.Elastic)
+	if len(job.Excluded) > 0 {
+		return survey(nodes, pod, accepts)
+	}
+	found, is := known[pod.Key()]
+	if !is {
+		found = survey(nodes, pod, accepts)
+		known[pod.Key()] = found
+	}
+	return found
 }
 
 // groupOf returns the history of a job's group, nil if it has no group.
@@ -170,7 +188,9 @@ func (p *Policy) jobOf(round *allocation.Round, v *view, units *units) Job {
 	job := Job{
 		Current: int(v.current), HasRun: !v.usage.At.IsZero(), Work: v.usage.Work, Attained: v.usage.Attained, RunFor: v.usage.RunFor,
 		Age: round.Now.Sub(v.job.Created).Seconds(), RestartCost: p.restartCost(v).Seconds(), Submitted: v.job.Created,
-		IsStarving: len(v.previous) == 0 && p.settings.isStarving(v.job, round.Now),
+	}
+	if len(v.previous) == 0 {
+		job.Starves = p.settings.starves(v.job, round.Now)
 	}
 	job.Remaining, job.IsGuess = v.remaining(groupOf(round, v.job))
 	for _, k := range v.counts(&p.settings) {
@@ -189,16 +209,16 @@ func (p *Policy) restartCost(v *view) time.Duration {
 }
 
 // placement returns the answer about a job.
-func (p *Policy) placement(now time.Time, v *view, stay *allocation.Stay) allocation.Placement {
+func (p *Policy) placement(now time.Time, nodes []*allocation.Node, v *view, stay *allocation.Stay) allocation.Placement {
 	usage := v.usage
-	var nodes []string
+	var placed []string
 	if stay != nil {
-		nodes = stay.Nodes()
+		placed = stay.Nodes()
 	}
-	if len(nodes) > 0 && !slices.Equal(nodes, v.previous) {
+	if len(placed) > 0 && !slices.Equal(placed, v.previous) {
 		usage = restarted(usage, now, p.restartCost(v))
 	}
-	placement := p.explain(v, nodes)
+	placement := p.explain(nodes, v, placed)
 	placement.Usage = usage
 	return placement
 }

@@ -13,34 +13,20 @@ type pool struct {
 
 // pools divides jobs and nodes so that no job of one pool may run on a node of another.
 // Jobs keep their order.
-func pools(views []*view, nodes []*allocation.Node) []*pool {
-	sets := make([]int, len(nodes))
-	for i := range sets {
-		sets[i] = i
+func pools(views []*view, nodes []*allocation.Node, board *allocation.Board) []*pool {
+	sets, index := make(unions, len(nodes)), make(map[string]int, len(nodes))
+	for i, node := range nodes {
+		sets[i], index[node.Object.Name] = i, i
 	}
-	root := func(i int) int {
-		for sets[i] != i {
-			sets[i] = sets[sets[i]]
-			i = sets[i]
-		}
-		return i
-	}
-	of := make([]int, len(views))
+	of, joined := make([]int, len(views)), map[*bool]int{}
 	for i, v := range views {
-		of[i] = -1
-		for _, node := range v.reaches(nodes) {
-			if of[i] < 0 {
-				of[i] = root(node)
-			} else {
-				sets[root(node)] = root(of[i])
-			}
-		}
+		of[i] = sets.reach(v, board, index, joined)
 	}
 	byRoot := map[int]*pool{}
 	var all []*pool
 	find := func(at int) *pool {
 		if at >= 0 {
-			at = root(at)
+			at = sets.root(at)
 		}
 		if byRoot[at] == nil {
 			byRoot[at] = &pool{}
@@ -59,29 +45,61 @@ func pools(views []*view, nodes []*allocation.Node) []*pool {
 	return all
 }
 
-// reaches returns the indices of the nodes that a replica of the job is on or may run on.
-func (v *view) reaches(nodes []*allocation.Node) []int {
-	var all []int
-	on := map[string]bool{}
-	for _, name := range v.previous {
-		on[name] = true
-	}
-	for i, node := range nodes {
-		if on[node.Object.Name] || v.acceptsAny(i, node) {
-			all = append(all, i)
+// reach joins the nodes that replicas of the job are on or may run on, and returns one of
+// them; -1 if there is none. Jobs share what they accept, which is joined once.
+func (u unions) reach(v *view, board *allocation.Board, index map[string]int, joined map[*bool]int) int {
+	first := -1
+	join := func(node int) {
+		if first < 0 {
+			first = node
 		}
+		u.join(first, node)
 	}
-	return all
-}
-
-func (v *view) acceptsAny(i int, node *allocation.Node) bool {
-	if v.accepts != nil && v.accepts[i] {
-		return true
+	for _, name := range v.previous {
+		if node, is := index[name]; is {
+			join(node)
+		}
 	}
 	for task := range v.job.Tasks {
-		if task != v.job.Elastic && v.job.Tasks[task].Pod.Accepts(node) {
-			return true
+		accepts := board.Accepting(v.job, task)
+		if len(accepts) == 0 {
+			continue
+		}
+		at, is := joined[&accepts[0]]
+		if !is {
+			at = u.joinAll(accepts)
+			joined[&accepts[0]] = at
+		}
+		if at >= 0 {
+			join(at)
 		}
 	}
-	return false
+	return first
+}
+
+// unions are disjoint sets of nodes, by a parent of each.
+type unions []int
+
+func (u unions) root(i int) int {
+	for u[i] != i {
+		u[i] = u[u[i]]
+		i = u[i]
+	}
+	return i
+}
+
+func (u unions) join(i, j int) { u[u.root(j)] = u.root(i) }
+
+// joinAll joins the nodes of a set, and returns the first of them.
+func (u unions) joinAll(set []bool) int {
+	first := -1
+	for node, is := range set {
+		switch {
+		case is && first < 0:
+			first = node
+		case is:
+			u.join(first, node)
+		}
+	}
+	return first
 }

@@ -24,10 +24,8 @@ type view struct {
 	current int32
 	usage   allocation.Usage
 	curve   curve
-	// accepts says for each node whether it takes new replicas of the elastic task.
-	accepts []bool
-	// perNode is how many elastic replicas an empty node holds, and room how many all nodes hold.
-	perNode, room int32
+	// terrain is what the nodes say about replicas of the elastic task.
+	terrain
 	// closed says for each node by name whether it takes no new replicas.
 	closed map[string]bool
 	// nodes is how many nodes the current replicas are on.
@@ -61,30 +59,38 @@ func (v *view) firstElastic() int {
 	return first
 }
 
-// survey sets what the nodes say about the job.
-func (v *view) survey(nodes []*allocation.Node) {
-	v.perNode = 1
-	if !v.isElastic() {
-		return
-	}
-	v.accepts = make([]bool, len(nodes))
-	rooms := map[int32]int{}
+// terrain is what the nodes say about replicas of equal requirements.
+type terrain struct {
+	// accepts says for each node whether it takes new replicas.
+	accepts []bool
+	// perNode is how many replicas an empty node holds, most often, and room how many all nodes
+	// hold.
+	perNode, room int32
+}
+
+// survey returns what the nodes say about replicas.
+func survey(nodes []*allocation.Node, pod *allocation.Requirements, accepts []bool) terrain {
+	found, rooms := terrain{accepts: accepts, perNode: 1}, map[int32]int{}
 	for i, node := range nodes {
-		if v.accepts[i] = v.elastic().Accepts(node); !v.accepts[i] {
+		if !accepts[i] {
 			continue
 		}
-		if room := v.elastic().Room(node.Free, math.MaxInt32>>8); room > 0 {
+		if room := pod.Room(node.Free, maxRoom); room > 0 {
 			rooms[room]++
-			v.room = min(v.room+min(room, 1<<20), 1<<24)
+			found.room = min(found.room+room, maxRoom)
 		}
 	}
 	most := 0
 	for room, count := range rooms {
-		if count > most || count == most && room > v.perNode {
-			v.perNode, most = room, count
+		if count > most || count == most && room > found.perNode {
+			found.perNode, most = room, count
 		}
 	}
+	return found
 }
+
+// maxRoom bounds the replicas of a job.
+const maxRoom = 1 << 20
 
 // nodesOf returns how many nodes so many replicas need.
 func (v *view) nodesOf(replicas int32) int {

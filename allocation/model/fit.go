@@ -54,6 +54,9 @@ func vectorOf(t *Throughput) vector {
 	return v
 }
 
+// good is a loss at which another start gains nothing: errors of half a percent.
+const good = 5e-3
+
 // Fit returns the parameters that explain the observations best: the least sum of the
 // root mean squared errors of the logarithms of both times, with a preference for
 // little overlap and for networks that scale (AdaptDL, adaptdl/goodput.py,
@@ -82,6 +85,9 @@ func Fit(observations []Observation, last *Throughput) Throughput {
 		}
 		if value := problem.minimize(&v); value < least {
 			best, least = v, value
+		}
+		if least < good {
+			break
 		}
 	}
 	t := best.throughput()

@@ -1,0 +1,72 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package goodput_test
+
+import (
+	"math"
+	"slices"
+	"syscall"
+	"testing"
+
+	"opendilab.org/di-orchestrator/allocation/goodput"
+)
+
+func BenchmarkRound160(b *testing.B)  { benchmarkRound(b, 160, 16, 4, 64) }
+func BenchmarkRound1000(b *testing.B) { benchmarkRound(b, 1000, 512, 8, 256) }
+
+// measureAgain changes what jobs report of their last step. Jobs report once a minute, and
+// rounds are 10 s apart.
+func (c *cluster) measureAgain() {
+	for _, one := range c.jobs {
+		if len(one.placed) > 0 && c.random.IntN(6) == 0 {
+			one.steps[len(one.steps)-1].Seconds *= 0.98 + 0.04*c.random.Float64()
+		}
+	}
+}
+
+// benchmarkRound measures rounds in which jobs report new steps and noise.
+func benchmarkRound(b *testing.B, jobs, nodes, gpusEach int, most int32) {
+	c, policy := newCluster(1), goodput.New(goodput.DefaultSettings())
+	c.addNodes(nodes, gpusEach, nil)
+	for range jobs {
+		one := c.add(most)
+		one.total = math.Inf(1)
+		for range c.random.IntN(12) {
+			one.placed = slices.Repeat([]string{"x"}, 1<<c.random.IntN(6))
+			one.train(60)
+		}
+		one.placed = nil
+	}
+	for range 10 {
+		c.apply(policy.Optimize(c.round()))
+		c.train(10)
+	}
+	var rounds []float64
+	for b.Loop() {
+		b.StopTimer()
+		c.train(10)
+		c.measureAgain()
+		round := c.round()
+		b.StartTimer()
+		began := processorMS(b)
+		answer := policy.Optimize(round)
+		rounds = append(rounds, processorMS(b)-began)
+		b.StopTimer()
+		c.apply(answer)
+		b.StartTimer()
+	}
+	slices.Sort(rounds)
+	b.ReportMetric(rounds[len(rounds)/2], "p50-cpu-ms")
+	b.ReportMetric(rounds[len(rounds)*99/100], "p99-cpu-ms")
+}
+
+// processorMS returns the processor time of this process, so that other processes do not
+// count.
+func processorMS(b *testing.B) float64 {
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		b.Fatal(err)
+	}
+	return float64(usage.Utime.Nano()+usage.Stime.Nano()) / 1e6
+}
