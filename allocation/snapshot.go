@@ -23,11 +23,13 @@ type Snapshot struct {
 	axis map[corev1.ResourceName]int
 	// total is what all nodes have.
 	total []int64
+	// byName has the nodes by name.
+	byName map[string]*Node
 }
 
 // NewSnapshot returns a snapshot of nodes without pods.
 func NewSnapshot(nodes []*corev1.Node) *Snapshot {
-	snapshot := &Snapshot{axis: axisOf(nodes)}
+	snapshot := &Snapshot{axis: axisOf(nodes), byName: make(map[string]*Node, len(nodes))}
 	snapshot.total = make([]int64, len(snapshot.axis))
 	for _, node := range nodes {
 		free := snapshot.amounts(node.Status.Allocatable)
@@ -35,6 +37,9 @@ func NewSnapshot(nodes []*corev1.Node) *Snapshot {
 		snapshot.Nodes = append(snapshot.Nodes, &Node{Object: node, Free: free, Closed: !takesPods(node)})
 	}
 	slices.SortFunc(snapshot.Nodes, byName)
+	for _, node := range snapshot.Nodes {
+		snapshot.byName[node.Object.Name] = node
+	}
 	return snapshot
 }
 
@@ -63,9 +68,46 @@ func takesPods(node *corev1.Node) bool {
 
 // Occupy takes the requests of a pod from its node.
 func (s *Snapshot) Occupy(pod *corev1.Pod) {
-	if node := s.find(pod.Spec.NodeName); node != nil {
+	node := s.find(pod.Spec.NodeName)
+	switch {
+	case node == nil:
+	case isPlain(pod):
+		s.occupyPlain(node, pod)
+	default:
 		take(node.Free, s.amounts(s.requestsOf(pod)), 1)
 	}
+}
+
+// isPlain reports whether the requests of a pod are the sum of those of its containers. The status of a pod
+// may have other requests, for example while it is resized in place; the operator's cache drops the status of
+// pods that belong to no job.
+func isPlain(pod *corev1.Pod) bool {
+	spec, status := &pod.Spec, &pod.Status
+	return len(spec.InitContainers) == 0 && spec.Resources == nil && len(spec.Overhead) == 0 && len(spec.ResourceClaims) == 0 &&
+		len(status.ContainerStatuses) == 0 && len(status.Conditions) == 0
+}
+
+// occupyPlain takes the requests of a plain pod without a list of their sums. Most pods of a cluster are
+// plain, and every round takes all of them.
+func (s *Snapshot) occupyPlain(node *Node, pod *corev1.Pod) {
+	for i := range pod.Spec.Containers {
+		for name, quantity := range pod.Spec.Containers[i].Resources.Requests {
+			if at, known := s.axis[name]; known {
+				node.Free[at] -= amountOf(name, &quantity)
+			}
+		}
+	}
+	if at, known := s.axis[corev1.ResourcePods]; known {
+		node.Free[at]--
+	}
+}
+
+// amountOf returns a quantity of a resource as a number.
+func amountOf(name corev1.ResourceName, quantity *resource.Quantity) int64 {
+	if name == corev1.ResourceCPU {
+		return quantity.MilliValue()
+	}
+	return quantity.Value()
 }
 
 // Reserve takes the capacity of a job's placement.
@@ -119,26 +161,14 @@ func (n *Node) leave(amounts []int64) {
 }
 
 // find returns the node of a name, nil if there is none.
-func (s *Snapshot) find(name string) *Node {
-	i, found := slices.BinarySearchFunc(s.Nodes, name, func(node *Node, name string) int {
-		return strings.Compare(node.Object.Name, name)
-	})
-	if !found {
-		return nil
-	}
-	return s.Nodes[i]
-}
+func (s *Snapshot) find(name string) *Node { return s.byName[name] }
 
 // amounts returns amounts by the axis. It drops resources that no node has.
 func (s *Snapshot) amounts(list corev1.ResourceList) []int64 {
 	amounts := make([]int64, len(s.axis))
 	for name, quantity := range list {
-		i, known := s.axis[name]
-		switch {
-		case known && name == corev1.ResourceCPU:
-			amounts[i] = quantity.MilliValue()
-		case known:
-			amounts[i] = quantity.Value()
+		if i, known := s.axis[name]; known {
+			amounts[i] = amountOf(name, &quantity)
 		}
 	}
 	return amounts

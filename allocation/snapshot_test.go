@@ -4,6 +4,7 @@
 package allocation
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -41,6 +42,35 @@ func TestRequirementsAreTheEffectiveRequestsOfPods(t *testing.T) {
 			want := snapshot.amounts(list(tc.cpus, tc.gpus))
 			if diff := cmp.Diff(want, snapshot.RequirementsOf(&tc.spec, tc.existing...).amounts); diff != "" {
 				t.Errorf("amounts (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestAPodOccupiesItsEffectiveRequests(t *testing.T) {
+	t.Parallel()
+	overhead := &corev1.Pod{Spec: *asking(3, 1)}
+	overhead.Spec.Overhead = list(1, 0)
+	resized := &corev1.Pod{Spec: *asking(3, 1)}
+	resized.Status.ContainerStatuses = []corev1.ContainerStatus{{AllocatedResources: list(5, 1), Resources: &corev1.ResourceRequirements{Requests: list(5, 1)}}}
+	resized.Status.ContainerStatuses[0].Name = resized.Spec.Containers[0].Name
+	several := &corev1.Pod{Spec: *asking(1, 1)}
+	several.Spec.Containers = append(several.Spec.Containers, asking(2, 0).Containers...)
+	foreign := &corev1.Pod{Spec: *asking(1, 0)}
+	foreign.Spec.Containers[0].Resources.Requests["example.com/fpga"] = list(1, 0)[corev1.ResourceCPU]
+	for name, pod := range map[string]*corev1.Pod{
+		"one container": {Spec: *asking(2, 1)}, "several containers": several, "overhead": overhead, "resized in place": resized,
+		"no requests": {Spec: corev1.PodSpec{Containers: []corev1.Container{{}}}}, "a resource of no node": foreign,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			snapshot := NewSnapshot([]*corev1.Node{node("a", 8, 2)})
+			pod.Spec.NodeName = "a"
+			want := slices.Clone(snapshot.Nodes[0].Free)
+			take(want, snapshot.amounts(snapshot.requestsOf(pod)), 1)
+			snapshot.Occupy(pod)
+			if diff := cmp.Diff(want, snapshot.Nodes[0].Free); diff != "" {
+				t.Errorf("free (-want +got):\n%s", diff)
 			}
 		})
 	}
