@@ -14,6 +14,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/podstate"
 	"opendilab.org/di-orchestrator/internal/testkit/expect"
 )
 
@@ -160,6 +161,73 @@ func TestAResizeStartsAllReplicasAnewWhereTheJobSaysSo(t *testing.T) {
 			w.expectReschedules(1)
 		})
 	}
+}
+
+func TestTheAllocatorResizesAJobThatContinuesWithoutARestart(t *testing.T) {
+	for name, tc := range map[string]struct {
+		onResize   v2alpha1.OnResize
+		tasks      []int
+		allocation []string
+		clusters   []v2alpha1.ClusterSpec
+		// isContinued is set if no replica that stays restarts.
+		isContinued bool
+	}{
+		"it grows":                               {onResize: "Continue", allocation: []string{"a", "a", "b", "b", "c"}, isContinued: true},
+		"it grows on its own nodes":              {onResize: "Continue", allocation: []string{"a", "a", "b", "a"}, isContinued: true},
+		"it shrinks":                             {onResize: "Continue", allocation: []string{"a", "a"}, isContinued: true},
+		"it grows and moves":                     {onResize: "Continue", allocation: []string{"a", "c", "b", "b"}},
+		"it shrinks and moves":                   {onResize: "Continue", allocation: []string{"c", "a"}},
+		"it moves":                               {onResize: "Continue", allocation: []string{"a", "a", "c"}},
+		"it does not ask for it":                 {allocation: []string{"a", "a", "b", "b"}},
+		"it asks for a restart":                  {onResize: "Restart", allocation: []string{"a", "a", "b", "b"}},
+		"Torch cannot continue":                  {onResize: "Continue", allocation: []string{"a", "a", "b", "b"}, clusters: []v2alpha1.ClusterSpec{v2alpha1.ClusterSpecTorch}},
+		"the ranks of a later task would change": {onResize: "Continue", tasks: []int{1, 0}, allocation: []string{"a", "a", "b", "b"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tasks := trainingJob().Tasks[:2]
+			if tc.tasks != nil {
+				tasks = []v2alpha1.Task{tasks[tc.tasks[0]], tasks[tc.tasks[1]]}
+			}
+			w := newWorld(t, v2alpha1.DIJobSpec{
+				Tasks: tasks, Preemptible: true, ClusterSpec: tc.clusters,
+				Elastic: &v2alpha1.Elastic{Task: "collector", OnResize: tc.onResize, MinReplicas: ptr.To(int32(1)), MaxReplicas: ptr.To(int32(8))},
+			})
+			w.job.Status.Allocation = []string{"a", "a", "b"}
+			w.allRun()
+			clear(w.created)
+			w.job.Status.Allocation = tc.allocation
+			w.allRun()
+			w.expectPhase(v2alpha1.JobRunning)
+			if isContinued := w.job.Status.Reschedules == 0; isContinued != tc.isContinued {
+				t.Fatalf("reschedules are %d; the job continues: want %t", w.job.Status.Reschedules, tc.isContinued)
+			}
+			if len(w.pods) != len(tc.allocation) || w.created["job-learner-0"] > 0 == tc.isContinued {
+				t.Errorf("%d pods, want %d; created %v", len(w.pods), len(tc.allocation), w.created)
+			}
+			for _, pod := range w.pods {
+				if rank := podstate.Rank(pod); pod.Annotations[names.AnnotationNode] != tc.allocation[rank] {
+					t.Errorf("rank %d is on %s, want %s", rank, pod.Annotations[names.AnnotationNode], tc.allocation[rank])
+				}
+			}
+			if w.told(v2alpha1.ReasonResized) > 0 != tc.isContinued || conditions.IsTrue(&w.job.Status, v2alpha1.ConditionResizing) {
+				t.Errorf("%d events, conditions %v", w.told(v2alpha1.ReasonResized), w.job.Status.Conditions)
+			}
+		})
+	}
+}
+
+// TestAJobWithAPodThatIsMissingRestartsWhenItIsResized: the pod may exist where the former placement has it.
+func TestAJobWithAPodThatIsMissingRestartsWhenItIsResized(t *testing.T) {
+	w := newWorld(t, v2alpha1.DIJobSpec{
+		Tasks: trainingJob().Tasks[:2], Preemptible: true,
+		Elastic: &v2alpha1.Elastic{Task: "collector", OnResize: v2alpha1.OnResizeContinue, MaxReplicas: ptr.To(int32(8))},
+	})
+	w.job.Status.Allocation = []string{"a", "a", "b"}
+	w.allRun()
+	delete(w.pods, "job-collector-1")
+	w.job.Status.Allocation = []string{"a", "a", "c", "c"}
+	w.allRun()
+	w.expectReschedules(1)
 }
 
 func TestAStatusFromABackupLearnsOfReschedulesFromThePods(t *testing.T) {

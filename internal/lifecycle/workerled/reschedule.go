@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -35,6 +36,7 @@ func (p *Plan) reschedule() state.Result {
 	}
 	why := p.whyRescheduled()
 	if why == "" {
+		p.reportLiveResize()
 		return state.Continue
 	}
 	status := p.Status()
@@ -107,10 +109,50 @@ func (p *Plan) whyMoved(recorded string) string {
 		return ""
 	case isLost:
 		return "the job lost its placement and waits for another"
+	case recorded != "" && p.isResizedLive():
+		return ""
 	case recorded != "" || p.isCompletedByOther() || p.runsElsewhere():
 		return fmt.Sprintf("the job has a new placement of %d replicas", len(allocation))
 	}
 	return ""
+}
+
+// isResizedLive reports whether a new placement only adds or removes replicas of the elastic task,
+// and the job asks explicitly for the others to continue. Without that request they restart: their
+// lists of peers are of the former size.
+func (p *Plan) isResizedLive() bool {
+	job, before := p.Job, p.Job.Status.Scaling
+	switch {
+	case before == nil, job.Spec.Elastic == nil, job.Spec.Elastic.OnResize != v2alpha1.OnResizeContinue:
+		return false
+	case before.LastReplicas == p.counts.Total, !maps.Equal(before.SpecReplicas, p.counts.Spec):
+		return false
+	}
+	return p.whyRestarted(p.Status()) == "" && !p.isCompletedByOther() && p.isKeptInPlace(p.counts.Total-before.LastReplicas)
+}
+
+// isKeptInPlace reports whether each replica that the elastic task's change leaves has its rank and its
+// node in the new placement, or has succeeded. A pod that is missing may only be missing from the
+// cache, on its former node.
+func (p *Plan) isKeptInPlace(change int32) bool {
+	var first int32
+	elastic := names.ElasticTask(&p.Job.Spec)
+	for task, count := range p.counts.ByTask {
+		kept := count
+		if task == elastic {
+			kept = min(count, count-change)
+		}
+		for index := range kept {
+			rank := first + index
+			pod := p.PodNamed[names.WorkerPod(p.Job.Name, names.TaskName(&p.Job.Spec.Tasks[task]), index)]
+			isThere := pod != nil && !p.IsStale(pod) && !podstate.Terminating(pod) && podstate.Rank(pod) == rank && !isElsewhere(p.Job, pod)
+			if !isThere && !p.recorded.Has(rank) {
+				return false
+			}
+		}
+		first += count
+	}
+	return true
 }
 
 // runsElsewhere reports whether pods of a job without a recorded placement are on other nodes than
@@ -171,6 +213,20 @@ func (p *Plan) reportResizes() {
 	if len(p.Pods) > 0 && p.whyRestarted(p.Status()) == "" && !state.IsSuspended(p.Job) {
 		conditions.Set(p.Status(), v2alpha1.ConditionResizing, corev1.ConditionTrue, v2alpha1.ReasonResized, message, p.Now)
 	}
+}
+
+// reportLiveResize records the event of a new placement that lets replicas continue.
+func (p *Plan) reportLiveResize() {
+	before := p.Job.Status.Scaling
+	if !p.Job.Spec.Preemptible || isUnplaced(p.Job) || state.IsSuspended(p.Job) || before == nil || before.LastAllocation == "" ||
+		before.LastAllocation == digestOf(p.Job.Status.Allocation) || !p.isResizedLive() {
+		return
+	}
+	elastic := names.ElasticTask(&p.Job.Spec)
+	count := p.counts.ByTask[elastic]
+	message := fmt.Sprintf("%d -> %d replicas of task %s, by the allocator", count-p.counts.Total+before.LastReplicas, count, names.TaskName(&p.Job.Spec.Tasks[elastic]))
+	p.Event(corev1.EventTypeNormal, v2alpha1.ReasonResized, message)
+	conditions.Set(p.Status(), v2alpha1.ConditionResizing, corev1.ConditionTrue, v2alpha1.ReasonResized, message, p.Now)
 }
 
 // endResize clears the condition of a resize once exactly the desired pods exist and are
