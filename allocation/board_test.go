@@ -184,7 +184,7 @@ func TestAnExcludedNodeTakesNoReplicaOfTheJob(t *testing.T) {
 	if NewBoard(snapshot.Nodes).Keep(job, []string{"a"}) != nil {
 		t.Error("a pod that does not run stays on the excluded node")
 	}
-	job.Running = map[int]bool{0: true}
+	job.Running = map[int]string{0: "a"}
 	if NewBoard(snapshot.Nodes).Keep(job, []string{"a"}) == nil {
 		t.Error("a pod that runs must leave the excluded node")
 	}

@@ -96,8 +96,8 @@ type Job struct {
 	// Ended are the ranks that have succeeded. They keep their capacity until another job needs it, and
 	// the job keeps its placement without it.
 	Ended map[int]bool
-	// Running are the ranks whose pod runs on the node of the previous placement.
-	Running map[int]bool
+	// Running are the nodes, by rank, on which pods of the job run.
+	Running map[int]string
 	// Excluded are nodes that the job must not be placed on, because its pods could not be scheduled
 	// there. Running ranks stay.
 	Excluded map[string]bool

@@ -37,7 +37,7 @@ func (b *Board) Keep(job *Job, previous []string) *Stay {
 		return nil
 	}
 	kept := &Stay{Job: job, elastic: elastic, nodes: nodes, seated: make([]bool, len(nodes))}
-	var running map[int]bool
+	var running map[int]string
 	if len(nodes) == len(previous) {
 		// Another size restarts all replicas.
 		kept.ended, running = job.Ended, job.Running
@@ -46,7 +46,7 @@ func (b *Board) Keep(job *Job, previous []string) *Stay {
 		if nodes[rank] == "" || kept.ended[rank] {
 			continue
 		}
-		if kept.seated[rank] = b.seat(job, pod, nodes[rank], running[rank]); !kept.seated[rank] {
+		if kept.seated[rank] = b.seat(job, pod, nodes[rank], running[rank] == nodes[rank]); !kept.seated[rank] {
 			b.Release(kept)
 			return nil
 		}

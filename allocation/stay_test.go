@@ -15,7 +15,7 @@ func TestAJobWhosePodsRunStaysOnANodeThatHasLostItsCapacity(t *testing.T) {
 	t.Parallel()
 	snapshot := NewSnapshot([]*corev1.Node{node("a", 8, 0), node("b", 8, 2)})
 	job := collectors(snapshot, "job", 1, 3, asking(1, 1))
-	job.Wanted, job.Running = 2, map[int]bool{0: true}
+	job.Wanted, job.Running = 2, map[int]string{0: "a"}
 	for name, tc := range map[string]struct {
 		previous []string
 		stays    bool
@@ -25,7 +25,7 @@ func TestAJobWhosePodsRunStaysOnANodeThatHasLostItsCapacity(t *testing.T) {
 		"one runs, the other has none":          {[]string{"a", "a"}, false},
 		"the node is gone":                      {[]string{"gone"}, false},
 		"another size would restart the job":    {[]string{"a", "b", "b"}, false},
-		"the pod of the rank runs no longer":    {[]string{"b", "a"}, false},
+		"the pod runs on another node":          {[]string{"b", "a"}, false},
 		"it was never placed":                   {nil, false},
 		"a new rank is placed later":            {[]string{"a", ""}, true},
 		"the first rank, which runs, has moved": {[]string{"", "a"}, false},

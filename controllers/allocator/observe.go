@@ -119,13 +119,12 @@ func nodesOfTerminating(pods map[types.UID][]*corev1.Pod) map[string]bool {
 	return nodes
 }
 
-// runningRanks returns the ranks whose pod runs on the rank's node.
-func runningRanks(pods []*corev1.Pod, nodes []string) map[int]bool {
-	running := map[int]bool{}
+// runningRanks returns the nodes on which pods run, by rank.
+func runningRanks(pods []*corev1.Pod) map[int]string {
+	running := map[int]string{}
 	for _, pod := range pods {
-		rank := int(podstate.Rank(pod))
-		if rank >= 0 && rank < len(nodes) && podstate.Active(pod) && pod.Spec.NodeName != "" && pod.Spec.NodeName == nodes[rank] {
-			running[rank] = true
+		if rank := podstate.Rank(pod); rank >= 0 && podstate.Active(pod) && pod.Spec.NodeName != "" {
+			running[int(rank)] = pod.Spec.NodeName
 		}
 	}
 	return running

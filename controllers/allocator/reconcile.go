@@ -247,7 +247,7 @@ func (r *round) take(job *v2alpha1.DIJob, pods []*corev1.Pod, now time.Time) {
 	default:
 		if previous, known := placeOf(job, pods); known {
 			wanted.Ended, wanted.Held = workerled.EndedRanks(job, pods), placedFor(job, now)
-			wanted.Running, wanted.Waiting = runningRanks(pods, previous), waitingFor(job, now)
+			wanted.Running, wanted.Waiting = runningRanks(pods), waitingFor(job, now)
 			wanted.Excluded = closedNodes(job, pods, r.snapshot)
 			r.wanted[name], r.previous[name], r.placed[name] = wanted, previous, job.Status.Allocation
 			r.snapshot.Leave(wanted, previous, slices.DeleteFunc(slices.Clone(pods), podstate.Finished))
