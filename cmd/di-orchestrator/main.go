@@ -6,36 +6,12 @@
 package main
 
 import (
-	"context"
-	"fmt"
 	"os"
-	"os/signal"
-	"syscall"
 
-	"github.com/spf13/cobra"
+	"opendilab.org/di-orchestrator/cmd/di-orchestrator/programs"
 )
 
 // version is set by the linker.
 var version = "dev"
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := newCommand().ExecuteContext(ctx)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "di-orchestrator:", err)
-		os.Exit(1)
-	}
-}
-
-func newCommand() *cobra.Command {
-	root := &cobra.Command{
-		Use:           "di-orchestrator",
-		Short:         "Run distributed reinforcement-learning training on Kubernetes",
-		Version:       version,
-		SilenceUsage:  true,
-		SilenceErrors: true,
-	}
-	root.AddCommand(newOperatorCommand(), newWebhookCommand(), newServerCommand(), newPreflightCommand(), newInstallCommand(), newRetireCommand(), newProbeCommand())
-	return root
-}
+func main() { os.Exit(programs.Main(version, nil)) }

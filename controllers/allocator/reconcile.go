@@ -43,6 +43,8 @@ const (
 	defaultGrowAfter = 5 * time.Minute
 	// minRoundInterval is the minimum time between two rounds.
 	minRoundInterval = time.Second
+	// reportDelay is the time between a report and the round that uses it, if nothing else changes.
+	reportDelay = 10 * time.Second
 	// unreadyGrace is how long a node may be not ready before its jobs are placed elsewhere. Kubernetes
 	// keeps pods on such a node for the same time.
 	unreadyGrace = 5 * time.Minute

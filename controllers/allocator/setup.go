@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -103,13 +104,14 @@ func Setup(mgr ctrl.Manager, options Options) error {
 		return err
 	}
 	round := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
-		return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: "round"}}}
+		return []reconcile.Request{roundRequest()}
 	})
 	err = ctrl.NewControllerManagedBy(mgr).
 		Named("allocator").
 		// A request here is a round, so no log line may name it like a job.
 		WithLogConstructor(func(*reconcile.Request) logr.Logger { return mgr.GetLogger().WithValues("controller", "allocator") }).
 		Watches(&v2alpha1.DIJob{}, round, builder.WithPredicates(changesOf(jobMatters))).
+		Watches(&v2alpha1.DIJob{}, handler.Funcs{UpdateFunc: delayRound}, builder.WithPredicates(changesOf(reportMatters))).
 		Watches(&corev1.Node{}, round, builder.WithPredicates(changesOf(nodeMatters))).
 		Watches(&corev1.Pod{}, round, builder.WithPredicates(changesOf(podMatters))).
 		Complete(controllers.GateUntil(options.MayAct, tracing.Reconciler(a, options.Traces, spanOfRound)))
@@ -117,6 +119,17 @@ func Setup(mgr ctrl.Manager, options Options) error {
 		return fmt.Errorf("adding the allocator: %w", err)
 	}
 	return nil
+}
+
+// roundRequest is the only request of the allocator.
+func roundRequest() reconcile.Request {
+	return reconcile.Request{NamespacedName: types.NamespacedName{Name: "round"}}
+}
+
+// delayRound requests a round some time after a report, so that the reports of many jobs make one round. The
+// queue keeps the earliest time.
+func delayRound(_ context.Context, _ event.UpdateEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+	queue.AddAfter(roundRequest(), reportDelay)
 }
 
 // changesOf returns a predicate for objects with relevant fields. matters returns these fields; nil for an
@@ -140,6 +153,15 @@ func jobMatters(object client.Object) any {
 		return nil
 	}
 	return []any{workerled.WantsPlace(job), job.Generation, job.Status.Allocation}
+}
+
+// reportMatters returns what a job reports of itself.
+func reportMatters(object client.Object) any {
+	job, ok := object.(*v2alpha1.DIJob)
+	if !ok || !workerled.WantsPlace(job) {
+		return nil
+	}
+	return string(rawReport(job))
 }
 
 // nodeMatters returns the fields of a node that a round depends on.

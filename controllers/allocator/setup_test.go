@@ -5,12 +5,16 @@ package allocator
 
 import (
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
@@ -77,6 +81,21 @@ func TestWhatARoundRestsOnWakesTheAllocator(t *testing.T) {
 			after.Status.ReadyReplicas, after.Status.Profilings = 1, &v2alpha1.RawObject{}
 			return after
 		}, false},
+		"a report": {reportMatters, job, func() client.Object {
+			after := job.DeepCopy()
+			after.Status.Profilings = &v2alpha1.RawObject{JSON: apiextensionsv1.JSON{Raw: []byte(`{"version":1}`)}}
+			return after
+		}, true},
+		"readiness and usage, beside reports": {reportMatters, job, func() client.Object {
+			after := job.DeepCopy()
+			after.Status.ReadyReplicas, after.Status.AllocationUsage = 1, &v2alpha1.AllocationUsage{Restarts: 1}
+			return after
+		}, false},
+		"usage": {jobMatters, job, func() client.Object {
+			after := job.DeepCopy()
+			after.Status.AllocationUsage = &v2alpha1.AllocationUsage{Restarts: 1}
+			return after
+		}, false},
 		"a job that is not preemptible": {jobMatters, &v2alpha1.DIJob{}, func() client.Object {
 			return &v2alpha1.DIJob{ObjectMeta: metav1.ObjectMeta{Generation: 1}}
 		}, false},
@@ -92,5 +111,29 @@ func TestWhatARoundRestsOnWakesTheAllocator(t *testing.T) {
 	gone := changesOf(podMatters)
 	if !gone.Delete(event.DeleteEvent{Object: pod}) || gone.Delete(event.DeleteEvent{Object: &corev1.Pod{}}) || !gone.Create(event.CreateEvent{Object: pod}) {
 		t.Error("not just pods with a node come and go")
+	}
+}
+
+// delays is a queue that records what is added later. It keeps the earliest time of a request, as the
+// controller's does.
+type delays struct {
+	workqueue.TypedRateLimitingInterface[reconcile.Request]
+	earliest map[reconcile.Request]time.Duration
+}
+
+func (d *delays) AddAfter(request reconcile.Request, after time.Duration) {
+	if before, waits := d.earliest[request]; !waits || after < before {
+		d.earliest[request] = after
+	}
+}
+
+func TestReportsOfManyJobsMakeOneRoundAfterAWhile(t *testing.T) {
+	t.Parallel()
+	queue := &delays{earliest: map[reconcile.Request]time.Duration{}}
+	for range 1000 {
+		delayRound(t.Context(), event.UpdateEvent{}, queue)
+	}
+	if len(queue.earliest) != 1 || queue.earliest[roundRequest()] != reportDelay {
+		t.Errorf("the reports request %v, want one round after %s", queue.earliest, reportDelay)
 	}
 }

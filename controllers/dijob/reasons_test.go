@@ -123,7 +123,7 @@ func TestNoReasonIsWrittenWhereItIsSent(t *testing.T) {
 	t.Parallel()
 	// at is the index of the argument that is the reason, by function.
 	at := map[string]int{"Eventf": 3, "event": 1, "report": 1, "Report": 2, "Set": 3}
-	for _, folder := range []string{"controllers", "controllers/allocator", "controllers/dijob", "controllers/dijob/refusal", "controllers/storagemigration", "internal/lifecycle", "allocation", "webhook", "server", "internal/certs", "cmd/di-orchestrator"} {
+	for _, folder := range []string{"controllers", "controllers/allocator", "controllers/dijob", "controllers/dijob/refusal", "controllers/storagemigration", "internal/lifecycle", "allocation", "webhook", "server", "internal/certs", "cmd/di-orchestrator/programs"} {
 		files, err := filepath.Glob(filepath.Join(testkit.Root(), folder, "*.go"))
 		if err != nil || len(files) == 0 {
 			t.Fatalf("%s has %d files: %v", folder, len(files), err)

@@ -251,7 +251,7 @@ func TestThePluginLinksNoServer(t *testing.T) {
 		"sigs.k8s.io/controller-runtime/pkg/manager":     "the plugin reconciles nothing",
 		"sigs.k8s.io/controller-runtime/pkg/certwatcher": "the plugin serves nothing",
 	}
-	for _, program := range []string{"controllers", "server", "webhook", "cmd/di-orchestrator"} {
+	for _, program := range []string{"controllers", "server", "webhook", "cmd/di-orchestrator", "cmd/di-orchestrator/programs"} {
 		banned[module+program] = "only the operator's programs link it"
 	}
 	packages := list(t)

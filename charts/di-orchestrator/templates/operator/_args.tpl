@@ -27,6 +27,12 @@
 {{- if ne .Values.allocator.cycle "1m0s" }}
 - --allocator-cycle={{ .Values.allocator.cycle }}
 {{- end }}
+{{- if ne .Values.allocator.policy "fit" }}
+- --allocator-policy={{ .Values.allocator.policy }}
+{{- end }}
+{{- if ne (toString .Values.allocator.fairness) "0.1" }}
+- --allocator-fairness={{ .Values.allocator.fairness }}
+{{- end }}
 {{- if ne .Values.queueing "auto" }}
 - --queueing={{ .Values.queueing }}
 {{- end }}

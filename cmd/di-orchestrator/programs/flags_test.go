@@ -1,12 +1,15 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package programs
 
 import (
 	"bytes"
 	"strings"
 	"testing"
+	"time"
+
+	"opendilab.org/di-orchestrator/allocation/fit"
 )
 
 func TestWrongFlagsAreRefusedBeforeAnythingStarts(t *testing.T) {
@@ -79,6 +82,18 @@ func TestWrongFlagsAreRefusedBeforeAnythingStarts(t *testing.T) {
 			[]string{"server", "--tracing-sampling-ratio", "NaN"},
 			[]string{"--tracing-sampling-ratio", "NaN", "from 0", "to 1"},
 		},
+		"a policy that is none": {
+			[]string{"operator", "--allocator-policy", "pollux"},
+			[]string{"--allocator-policy pollux", "fit, goodput, mine"},
+		},
+		"more fairness than there is": {
+			[]string{"operator", "--allocator-fairness", "1.5"},
+			[]string{"--allocator-fairness 1.5", "from 0 to 1"},
+		},
+		"fairness that is no number": {
+			[]string{"operator", "--allocator-fairness", "NaN"},
+			[]string{"--allocator-fairness NaN", "from 0 to 1"},
+		},
 		"a command that is none": {
 			[]string{"serve"},
 			[]string{`"serve"`, "server"},
@@ -86,7 +101,7 @@ func TestWrongFlagsAreRefusedBeforeAnythingStarts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			command := newCommand()
+			command := newCommand("dev", Policies{"mine": fit.Fit{}})
 			command.SetArgs(tc.args)
 			command.SetOut(&bytes.Buffer{})
 			command.SetErr(&bytes.Buffer{})
@@ -100,5 +115,20 @@ func TestWrongFlagsAreRefusedBeforeAnythingStarts(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestALinkedPolicyHasANameOfItsOwn(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"fit", "goodput", ""} {
+		options := operatorOptions{policyName: "fit", linked: Policies{name: fit.Fit{}}}
+		if err := options.choosePolicy(); err == nil || !strings.Contains(err.Error(), "fit, goodput") {
+			t.Errorf("a linked policy may have the name %q: %v", name, err)
+		}
+	}
+	mine := fit.Fit{GrowAfter: time.Hour}
+	options := operatorOptions{policyName: "mine", linked: Policies{"mine": mine}}
+	if err := options.choosePolicy(); err != nil || options.policy != mine {
+		t.Errorf("the linked policy is not found: %v, %v", options.policy, err)
 	}
 }

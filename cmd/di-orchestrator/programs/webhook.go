@@ -1,7 +1,7 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package programs
 
 import (
 	"context"
@@ -52,8 +52,8 @@ func (o *webhookOptions) validate() error {
 	return nil
 }
 
-func newWebhookCommand() *cobra.Command {
-	var options webhookOptions
+func newWebhookCommand(version string) *cobra.Command {
+	options := webhookOptions{processOptions: processOptions{version: version}}
 	command := &cobra.Command{
 		Use:   "webhook",
 		Short: "Run the webhooks: conversion, defaulting and validation",
@@ -72,7 +72,7 @@ func newWebhookCommand() *cobra.Command {
 // newManager returns the manager of the webhooks. It has no informers and no leader, because every
 // replica serves. The context ends with the process.
 func (o *webhookOptions) newManager(ctx context.Context, config *rest.Config, log logr.Logger, watching observers) (ctrl.Manager, error) {
-	if err := registerBuild(watching.metrics); err != nil {
+	if err := registerBuild(watching.metrics, o.version); err != nil {
 		return nil, err
 	}
 	watching.wrap(config)

@@ -1,7 +1,7 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package programs
 
 import (
 	"context"
@@ -18,6 +18,8 @@ import (
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 
+	"opendilab.org/di-orchestrator/allocation"
+	"opendilab.org/di-orchestrator/allocation/goodput"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/controllers"
 	"opendilab.org/di-orchestrator/controllers/aggregatorconfig"
@@ -60,6 +62,11 @@ type operatorOptions struct {
 	settings       workload.Settings
 	allocator      bool
 	allocatorCycle time.Duration
+	// policyName and fairness select the policy of the allocator, also among the linked ones.
+	policyName string
+	fairness   float64
+	linked     Policies
+	policy     allocation.Policy
 	// forceDeleteAfter is how long after its grace period a pod on a lost node is force-deleted; 0
 	// disables it.
 	forceDeleteAfter time.Duration
@@ -90,6 +97,11 @@ func (o *operatorOptions) addFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&o.workers, "workers", dijob.DefaultWorkers, "number of jobs that are reconciled concurrently")
 	flags.BoolVar(&o.allocator, "allocator", true, "run the allocator of preemptible jobs; if false, they wait for another allocator")
 	flags.DurationVar(&o.allocatorCycle, "allocator-cycle", allocator.DefaultCycle, "interval of allocation rounds while nothing changes")
+	flags.StringVar(&o.policyName, "allocator-policy", allocator.PolicyFit,
+		"policy of the allocator: fit (every job keeps its placement, and grows while no job waits), goodput (replicas go where they speed up training most), "+
+			"or the name of a linked policy")
+	flags.Float64Var(&o.fairness, "allocator-fairness", goodput.DefaultSettings().Fairness,
+		"for policy goodput, from 0 to 1: how much the weight of a job grows while it waits or progresses slowly")
 	flags.StringVar(&o.queueing, "queueing", queueingAuto,
 		"queue manager of jobs that name a queue: kueue, none, or auto (Kueue if its API is served)")
 	flags.StringVar(&o.gangScheduler, "gang-scheduler", string(gang.Auto),
@@ -126,14 +138,30 @@ func (o *operatorOptions) validate() error {
 	if !slices.Contains([]string{queueingAuto, queueingNone, queueingKueue}, o.queueing) {
 		return fmt.Errorf("--queueing %s: must be %s, %s or %s", o.queueing, queueingAuto, queueingNone, queueingKueue)
 	}
+	if err := o.choosePolicy(); err != nil {
+		return err
+	}
 	if _, err := gang.ParseSetting(o.gangScheduler); err != nil {
 		return fmt.Errorf("--gang-scheduler: %w", err)
 	}
 	return nil
 }
 
-func newOperatorCommand() *cobra.Command {
-	var options operatorOptions
+// choosePolicy finds the policy of the allocator.
+func (o *operatorOptions) choosePolicy() error {
+	if !(o.fairness >= 0 && o.fairness <= 1) {
+		return fmt.Errorf("--allocator-fairness %g: must be from 0 to 1", o.fairness)
+	}
+	policies, err := allocator.Policies(o.fairness, o.linked)
+	if err != nil {
+		return err
+	}
+	o.policy, err = allocator.FindPolicy("--allocator-policy", o.policyName, policies)
+	return err
+}
+
+func newOperatorCommand(version string, linked Policies) *cobra.Command {
+	options := operatorOptions{processOptions: processOptions{version: version}, linked: linked}
 	command := &cobra.Command{
 		Use:   "operator",
 		Short: "Run the operator: the controllers of jobs",
@@ -155,7 +183,7 @@ func newOperatorCommand() *cobra.Command {
 // newManager returns the manager of the operator. It ends when it loses its Lease. The context ends
 // with the process.
 func (o *operatorOptions) newManager(ctx context.Context, config *rest.Config, log logr.Logger, watching observers) (ctrl.Manager, error) {
-	if err := registerBuild(watching.metrics); err != nil {
+	if err := registerBuild(watching.metrics, o.version); err != nil {
 		return nil, err
 	}
 	watching.wrap(config)

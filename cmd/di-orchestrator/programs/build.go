@@ -1,7 +1,7 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package programs
 
 import (
 	"fmt"
@@ -13,7 +13,7 @@ import (
 )
 
 // registerBuild registers the metric of the running version.
-func registerBuild(registerer prometheus.Registerer) error {
+func registerBuild(registerer prometheus.Registerer, version string) error {
 	build := &telemetry.Set{}
 	build.Gauge(telemetry.Metric{
 		Name: "di_orchestrator_build_info", Help: "Always 1; the labels have the program's version and the Go version of its build.", Unit: "none",

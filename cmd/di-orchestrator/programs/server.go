@@ -1,7 +1,7 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package programs
 
 import (
 	"context"
@@ -60,8 +60,8 @@ func (o *serverOptions) addFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&o.limits.ProfilingBytes, "max-profiling-bytes", limits.ProfilingBytes, "maximum size of a profiling report, in bytes")
 }
 
-func newServerCommand() *cobra.Command {
-	var options serverOptions
+func newServerCommand(version string) *cobra.Command {
+	options := serverOptions{processOptions: processOptions{version: version}}
 	command := &cobra.Command{
 		Use:   "server",
 		Short: "Run di-server, the HTTP API that running jobs call",
@@ -81,7 +81,7 @@ func newServerCommand() *cobra.Command {
 
 // newManager returns the manager of di-server, which reports to the observers.
 func (o *serverOptions) newManager(ctx context.Context, config *rest.Config, log logr.Logger, watching observers) (ctrl.Manager, error) {
-	if err := registerBuild(watching.metrics); err != nil {
+	if err := registerBuild(watching.metrics, o.version); err != nil {
 		return nil, err
 	}
 	watching.wrap(config)

@@ -1,7 +1,7 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package programs
 
 import (
 	"context"
@@ -83,7 +83,7 @@ func (o *operator) addControllers(ctx context.Context, definitions *storagemigra
 	}
 	if o.options.allocator {
 		if err := allocator.Setup(o.mgr, allocator.Options{
-			Cycle: o.options.allocatorCycle, MaxPods: o.options.maxPods, Recorder: o.recorder, Registerer: o.metrics, Traces: o.traces, MayAct: mayAct,
+			Policy: o.options.policy, PolicyName: o.options.policyName, Cycle: o.options.allocatorCycle, MaxPods: o.options.maxPods, Recorder: o.recorder, Registerer: o.metrics, Traces: o.traces, MayAct: mayAct,
 			Groups: types.NamespacedName{Namespace: o.options.namespace, Name: names.AllocationGroups},
 		}); err != nil {
 			return fmt.Errorf("setting up the allocator: %w", err)

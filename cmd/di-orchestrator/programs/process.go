@@ -1,7 +1,7 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package programs
 
 import (
 	"cmp"
@@ -43,6 +43,8 @@ const (
 // processOptions are the options of all programs: log and traces, the addresses of probes, metrics
 // and profiles, and the rate limit of calls to the API server.
 type processOptions struct {
+	// version is that of the build.
+	version        string
 	log            logOptions
 	tracing        traceOptions
 	metricsAddress string
@@ -160,7 +162,7 @@ func (o *processOptions) run(ctx context.Context, p *program) error {
 	if err != nil {
 		return err
 	}
-	return o.tracing.traced(ctx, p.name, log, func(traces trace.TracerProvider) error {
+	return o.tracing.traced(ctx, p.name, o.version, log, func(traces trace.TracerProvider) error {
 		if p.await != nil {
 			if err := p.await(ctx, config, log); err != nil {
 				return err
@@ -170,7 +172,7 @@ func (o *processOptions) run(ctx context.Context, p *program) error {
 		if err != nil {
 			return err
 		}
-		log.Info("Starting "+p.title, "version", version)
+		log.Info("Starting "+p.title, "version", o.version)
 		if err := mgr.Start(ctx); err != nil {
 			return fmt.Errorf("running %s: %w", p.title, err)
 		}

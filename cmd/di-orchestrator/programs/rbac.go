@@ -1,7 +1,7 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package programs
 
 // The operator's rights beyond those of its controllers: elect a leader, issue di-server's
 // certificate by the webhooks' authority, create the default AggregatorConfig, and probe admission.

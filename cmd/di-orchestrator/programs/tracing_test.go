@@ -1,7 +1,7 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package programs
 
 import (
 	"bytes"
@@ -36,8 +36,7 @@ const mainVariable = "DI_ORCHESTRATOR_TEST_MAIN"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(mainVariable) != "" {
-		main()
-		os.Exit(0)
+		os.Exit(Main("dev", nil))
 	}
 	os.Exit(m.Run())
 }

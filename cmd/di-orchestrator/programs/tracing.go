@@ -1,7 +1,7 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package programs
 
 import (
 	"cmp"
@@ -97,9 +97,9 @@ func (o *traceOptions) target() string {
 	return cmp.Or(o.endpoint, os.Getenv(tracesEndpointVariable), os.Getenv(endpointVariable))
 }
 
-// traced runs a program with its tracer provider, nil if traces are off, and then flushes the last
+// traced runs a program, in a version, with its tracer provider, nil if traces are off, and then flushes the last
 // spans.
-func (o *traceOptions) traced(ctx context.Context, program string, log logr.Logger, run func(trace.TracerProvider) error) error {
+func (o *traceOptions) traced(ctx context.Context, program, version string, log logr.Logger, run func(trace.TracerProvider) error) error {
 	if !o.enabled() {
 		return run(nil)
 	}
