@@ -115,6 +115,11 @@ type DIJobStatus struct {
 // A new leader continues with it. Durations are whole milliseconds, because
 // floating-point numbers do not survive all clients.
 type AllocationUsage struct {
+	// policy is the name of the policy that decided the allocation.
+	// +kubebuilder:validation:MaxLength=63
+	// +optional
+	Policy string `json:"policy,omitempty"`
+
 	// accountedAt is the time up to which the usage is accounted.
 	// +optional
 	AccountedAt *metav1.MicroTime `json:"accountedAt,omitempty"`

@@ -20,6 +20,8 @@ const (
 	PolicyFit = "fit"
 	// PolicyGoodput is the name of the policy that decides replicas by goodput.
 	PolicyGoodput = "goodput"
+	// maxPolicyName is the maximum length of a name in the status of jobs.
+	maxPolicyName = 63
 )
 
 // Fit returns the default policy. It lets a job grow five minutes after it was placed.
@@ -32,8 +34,8 @@ func Policies(fairness float64, linked map[string]allocation.Policy) (map[string
 	settings.Fairness = fairness
 	all := map[string]allocation.Policy{PolicyFit: Fit(), PolicyGoodput: goodput.New(settings)}
 	for _, name := range slices.Sorted(maps.Keys(linked)) {
-		if all[name] != nil || name == "" {
-			return nil, fmt.Errorf("linked policy %q: must have a name other than %s", name, nameList(all))
+		if all[name] != nil || name == "" || len(name) > maxPolicyName {
+			return nil, fmt.Errorf("linked policy %q: must have a name of 1 to %d bytes other than %s", name, maxPolicyName, nameList(all))
 		}
 		all[name] = linked[name]
 	}

@@ -59,7 +59,9 @@ type Reconciler struct {
 	live     client.Reader
 	recorder events.EventRecorder
 	policy   allocation.Policy
-	cycle    time.Duration
+	// policyName is the name of the policy in metrics and in the status of jobs.
+	policyName string
+	cycle      time.Duration
 	// maxPods is the maximum number of pods of a job; 0 for the default.
 	maxPods int32
 	now     func() time.Time
@@ -413,7 +415,7 @@ func (a *Reconciler) write(ctx context.Context, r *round, job *v2alpha1.DIJob, p
 	wanted := job.DeepCopy()
 	_, measured := r.restarts[job.UID]
 	wanted.Status.Allocation = placement.Nodes
-	wanted.Status.AllocationUsage = usageAfter(job, &placement, measured, r.now)
+	wanted.Status.AllocationUsage = usageAfter(job, &placement, a.policyName, measured, r.now)
 	changed := conditions.Set(&wanted.Status, v2alpha1.ConditionAllocated, conditionStatus(&placement), placement.Reason, placement.Message, r.now)
 	if !changed && !moves && equality.Semantic.DeepEqual(job.Status.AllocationUsage, wanted.Status.AllocationUsage) {
 		return nil

@@ -42,7 +42,7 @@ type Options struct {
 	// Policy decides the placements: by default fit.Fit, which lets a job grow five minutes after it
 	// was placed.
 	Policy allocation.Policy
-	// PolicyName is the name of the policy in metrics: PolicyFit by default.
+	// PolicyName is the name of the policy in metrics and in the status of jobs: PolicyFit by default.
 	PolicyName string
 	// Groups names the ConfigMap with the histories of groups of jobs. Without it they are lost when the
 	// process ends.
@@ -73,10 +73,11 @@ func New(cached client.Client, live client.Reader, options Options) (*Reconciler
 	if options.Policy == nil {
 		options.Policy = Fit()
 	}
+	options.PolicyName = cmp.Or(options.PolicyName, PolicyFit)
 	if options.Now == nil {
 		options.Now = clock.RealClock{}.Now
 	}
-	roundMetrics, err := newRoundMetrics(options.Registerer, cmp.Or(options.PolicyName, PolicyFit))
+	roundMetrics, err := newRoundMetrics(options.Registerer, options.PolicyName)
 	if err != nil {
 		return nil, err
 	}
@@ -85,6 +86,7 @@ func New(cached client.Client, live client.Reader, options Options) (*Reconciler
 		live:       live,
 		recorder:   options.Recorder,
 		policy:     options.Policy,
+		policyName: options.PolicyName,
 		cycle:      cmp.Or(options.Cycle, DefaultCycle),
 		maxPods:    options.MaxPods,
 		now:        options.Now,

@@ -102,8 +102,8 @@ func isRestart(before, after []string) bool {
 	return len(before) > 0 && len(after) > 0 && !slices.Equal(before, after)
 }
 
-// usageAfter returns the usage to store with a placement; nil if there is none.
-func usageAfter(job *v2alpha1.DIJob, placement *allocation.Placement, measured bool, now time.Time) *v2alpha1.AllocationUsage {
+// usageAfter returns the usage to store with a placement of a policy; nil if there is none.
+func usageAfter(job *v2alpha1.DIJob, placement *allocation.Placement, policy string, measured bool, now time.Time) *v2alpha1.AllocationUsage {
 	next := v2alpha1.AllocationUsage{}
 	if stored := job.Status.AllocationUsage; stored != nil {
 		next = *stored.DeepCopy()
@@ -115,7 +115,7 @@ func usageAfter(job *v2alpha1.DIJob, placement *allocation.Placement, measured b
 	if !slices.Equal(job.Status.Allocation, placement.Nodes) {
 		next.PlacedAt, next.Restarting = nil, isRestart(job.Status.Allocation, placement.Nodes)
 		if len(placement.Nodes) > 0 {
-			next.PlacedAt = microTime(now)
+			next.PlacedAt, next.Policy = microTime(now), policy
 		}
 	}
 	if next == (v2alpha1.AllocationUsage{}) {

@@ -31,7 +31,7 @@ func TestTheStoredUsageIsTheUsage(t *testing.T) {
 		}
 	}
 	placement := &allocation.Placement{Nodes: []string{"a"}, Usage: usage}
-	stored, err := json.Marshal(v2alpha1.DIJobStatus{AllocationUsage: usageAfter(&v2alpha1.DIJob{}, placement, false, start)})
+	stored, err := json.Marshal(v2alpha1.DIJobStatus{AllocationUsage: usageAfter(&v2alpha1.DIJob{}, placement, "mine", false, start)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func TestNoNumberOfAPolicyBreaksTheStoredUsage(t *testing.T) {
 
 func TestAJobWithoutUsageStoresNone(t *testing.T) {
 	t.Parallel()
-	if got := usageAfter(&v2alpha1.DIJob{}, &allocation.Placement{Reason: "InsufficientCapacity"}, false, start); got != nil {
+	if got := usageAfter(&v2alpha1.DIJob{}, &allocation.Placement{Reason: "InsufficientCapacity"}, "mine", false, start); got != nil {
 		t.Errorf("a waiting job stores %+v", got)
 	}
 }

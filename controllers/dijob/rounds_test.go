@@ -37,6 +37,8 @@ type rounds struct {
 	clock     time.Time
 	// policy is the allocator's policy if the spec sets one.
 	policy allocation.Policy
+	// groups names the ConfigMap of groups if the spec sets one.
+	groups types.NamespacedName
 }
 
 func (s *space) newRounds(faults interceptor.Funcs) *rounds {
@@ -52,7 +54,7 @@ func (r *rounds) start(faults interceptor.Funcs) {
 	r.registry = prometheus.NewRegistry()
 	var err error
 	r.allocator, err = allocatorcontroller.New(seen, counting, allocatorcontroller.Options{
-		Policy: r.policy, Recorder: newCritic(), Registerer: r.registry, Now: func() time.Time { return r.clock },
+		Policy: r.policy, Groups: r.groups, Recorder: newCritic(), Registerer: r.registry, Now: func() time.Time { return r.clock },
 	})
 	Expect(err).NotTo(HaveOccurred())
 }

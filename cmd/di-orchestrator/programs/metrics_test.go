@@ -131,7 +131,7 @@ No label names a job, a namespace or a caller. The tables have all values of all
 repeated. Counters begin at 0 when a pod starts: ask for ` + "`rate` or `increase`" + `. Of the controllers and
 the allocator only the leader reports what happens.
 
-This page is written from what the programs register: ` + "`go test ./cmd/di-orchestrator -run Metrics -update`" + `.
+This page is written from what the programs register: ` + "`go test ./cmd/di-orchestrator/programs -run Metrics -update`" + `.
 `
 
 // reference writes the reference of all metrics.

@@ -60,6 +60,7 @@ func (p *page) render() []byte {
 	summary := p.summary()
 	summary.write(&out, "")
 	p.writePart(&out, "Conditions:", "", len(p.job.Status.Conditions) > 0, p.conditions)
+	p.writePart(&out, "Allocation:", "", p.job.Spec.Preemptible, p.allocation)
 	p.writePart(&out, "Last failure:", "", p.job.Status.LastFailure != nil, p.lastFailure)
 	p.writePart(&out, "Tasks:", "", true, p.tasks)
 	p.writePart(&out, "Pods:", partPods, true, p.podTable)

@@ -31,6 +31,7 @@ func TestWhatAPageSays(t *testing.T) {
 	t.Parallel()
 	for name, page := range map[string]*page{
 		"new": newJob(), "worker-led": workerLed(), "coordinator-led": coordinatorLed(), "failed": failed(), "half-read": halfRead(),
+		"preemptible": preemptible(), "unplaced": unplaced(),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -97,6 +98,31 @@ func workerLed() *page {
 			InvolvedObject: corev1.ObjectReference{Kind: "Pod", Name: "pong-collector-0"}, Source: corev1.EventSource{Component: "kubelet"},
 		},
 	}
+	return p
+}
+
+func preemptible() *page {
+	p := newJob()
+	p.showEvents, p.job.CreationTimestamp, p.job.Spec.Preemptible, p.job.Spec.Group = false, ago(2*time.Hour), true, "ppo"
+	placed, accounted, since := metav1.NewMicroTime(now.Add(-3*time.Minute)), metav1.NewMicroTime(now.Add(-time.Minute)), ago(time.Hour)
+	p.job.Status = v2alpha1.DIJobStatus{
+		Phase: v2alpha1.JobRunning, Replicas: 6, ReadyReplicas: 6, Reschedules: 2,
+		Allocation: []string{"node-b", "node-a", "node-a", "node-a", "node-a", "node-b"},
+		AllocationUsage: &v2alpha1.AllocationUsage{
+			Policy: "goodput", AccountedAt: &accounted, PlacedAt: &placed, Restarts: 2, RestartMilliseconds: 31_234, Restarting: true,
+			TrainedMilliseconds: 6_900_000, AttainedMilliseconds: 40_000_000,
+		},
+		Conditions: []v2alpha1.DIJobCondition{{
+			Type: v2alpha1.ConditionAllocated, Status: corev1.ConditionTrue, Reason: v2alpha1.ReasonPlaced,
+			Message: "6 replicas on 2 nodes", LastTransitionTime: &since,
+		}},
+	}
+	return p
+}
+
+func unplaced() *page {
+	p := newJob()
+	p.showEvents, p.job.Spec.Preemptible = false, true
 	return p
 }
 
