@@ -45,7 +45,9 @@ var _ = Describe("A preemptible job whose node is drained", Label(twoNodes), fun
 					[]string{"get", "events"}, []string{"logs", learner})
 			}
 		})
-		submitPreemptible(ctx, name, folder)
+		job := preemptibleJob(movingNamespace, name, folder)
+		addArgs(podSpecs(job)["learner"], "--min-round=100ms", fmt.Sprintf("--pause-after=%d", movedAfter))
+		submit(ctx, job)
 		var before *v2alpha1.DIJob
 		Eventually(func(g Gomega) {
 			g.Expect(leads.round(ctx, g)).To(Equal(movedAfter))
@@ -91,12 +93,12 @@ var _ = Describe("A preemptible job whose node is drained", Label(twoNodes), fun
 	})
 })
 
-// submitPreemptible submits the preemptible example, whose training pauses after some rounds.
-func submitPreemptible(ctx SpecContext, name, folder string) {
+// preemptibleJob returns the preemptible example, which saves its checkpoints in a folder.
+func preemptibleJob(namespace, name, folder string) *unstructured.Unstructured {
 	GinkgoHelper()
 	job := readManifest("preemptible/v2alpha1.yaml")
 	job.SetName(name)
-	job.SetNamespace(movingNamespace)
+	job.SetNamespace(namespace)
 	volumes, _, err := unstructured.NestedSlice(job.Object, "spec", "volumes")
 	Expect(err).NotTo(HaveOccurred())
 	Expect(volumes).To(HaveLen(1))
@@ -104,8 +106,7 @@ func submitPreemptible(ctx SpecContext, name, folder string) {
 	Expect(ok).To(BeTrue())
 	Expect(unstructured.SetNestedField(volume, folder, "hostPath", "path")).To(Succeed())
 	Expect(unstructured.SetNestedSlice(job.Object, volumes, "spec", "volumes")).To(Succeed())
-	addArgs(podSpecs(job)["learner"], "--min-round=100ms", fmt.Sprintf("--pause-after=%d", movedAfter))
-	submit(ctx, job)
+	return job
 }
 
 // watchExit starts a watch of a pod. The returned function waits for the pod's removal and returns
