@@ -13,7 +13,7 @@ import (
 
 // measureGoals prints the promised figures, and returns an error if one is missed.
 func measureGoals(traces *experiment.Traces, o *options, stdout, progress io.Writer) error {
-	figures, err := goals.Measure(traces, o.quick, progress)
+	figures, err := goals.Measure(traces, o.parts, o.quick, progress)
 	if err != nil {
 		return err
 	}

@@ -153,6 +153,7 @@ func TestErrorsNameTheFlagTheValueAndWhatWouldBeRight(t *testing.T) {
 		"-fairness is 2: must be from 0 to 1":                                                                       {"-fairness", "2"},
 		"-check has nothing to compare":                                                                             {"-policy", "pollux", "-workloads", "1", "-check"},
 		"-check compares with results by the rules of the artifact":                                                 {"-check", "-early-stop"},
+		`-parts is "tail": there is no part "tail": must be one of baselines, pollux, rows`:                         {"-parts", "tail"},
 		`argument "more": must be a flag`:                                                                           {"more"},
 		`must be a directory with applications/, grid-aws/ and workloads-LOAD/: listing applications`:               {"-traces", "nowhere"},
 		"-traces is empty: must be a directory of traces":                                                           {"-traces", ""},

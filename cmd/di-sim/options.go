@@ -9,9 +9,11 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"slices"
 	"strings"
 
 	"opendilab.org/di-orchestrator/cmd/di-sim/internal/experiment"
+	"opendilab.org/di-orchestrator/cmd/di-sim/internal/goals"
 	"opendilab.org/di-orchestrator/internal/simulator"
 )
 
@@ -27,6 +29,7 @@ type options struct {
 	plots     string
 	check     bool
 	goals     bool
+	parts     []string
 	quick     bool
 }
 
@@ -46,6 +49,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	flags.StringVar(&o.plots, "plots", "", "directory to write plots to, as SVG")
 	flags.BoolVar(&o.check, "check", false, "compare with recorded-jct.json, and fail on a difference")
 	flags.BoolVar(&o.goals, "goals", false, "measure the figures that docs/simulator.md promises, each beside its goal")
+	parts := flags.String("parts", strings.Join(goals.Parts(), ","), "with -goals: which figures, with commas")
 	flags.BoolVar(&o.quick, "quick", false, "with -goals: fewer workloads, and no Pollux port")
 	addSettings(flags, o.settings)
 	if err := flags.Parse(args); err != nil {
@@ -53,6 +57,12 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	}
 	if flags.NArg() > 0 {
 		return nil, fmt.Errorf("argument %q: must be a flag", flags.Arg(0))
+	}
+	o.parts = split(*parts)
+	for _, name := range o.parts {
+		if !slices.Contains(goals.Parts(), name) {
+			return nil, fmt.Errorf("-parts is %q: there is no part %q: must be one of %s", *parts, name, strings.Join(goals.Parts(), ", "))
+		}
 	}
 	return o, o.complete(*policies, *rows, *loads)
 }

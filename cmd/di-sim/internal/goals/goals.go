@@ -35,16 +35,38 @@ type bench struct {
 	traces    *experiment.Traces
 	workloads map[string][]experiment.Workload
 	loads     []string
-	quick     bool
 	progress  io.Writer
 	outcomes  map[string]*experiment.Outcome
 }
 
-// Measure measures all figures; if it is quick, with two workloads a load, the loads 1.0 and 2.0, and
-// without the port of Pollux, which takes minutes.
-func Measure(traces *experiment.Traces, quick bool, progress io.Writer) ([]Figure, error) {
+// part is some figures that are measured together.
+type part struct {
+	name    string
+	measure func(*bench) ([]Figure, error)
+}
+
+func parts() []part {
+	return []part{
+		{"baselines", (*bench).baselines}, {"pollux", (*bench).pollux}, {"rows", (*bench).rows}, {"tails", (*bench).tails},
+		{"restarts", (*bench).restarts}, {"rounds", (*bench).rounds}, {"totals", (*bench).wrongTotals}, {"nodes", (*bench).lostNodes},
+		{"overload", (*bench).overload}, {"constants", (*bench).constants},
+	}
+}
+
+// Parts returns the names of the parts that can be measured.
+func Parts() []string {
+	var names []string
+	for _, one := range parts() {
+		names = append(names, one.name)
+	}
+	return names
+}
+
+// Measure measures the figures of some parts. If it is quick, it takes two workloads of the loads 1.0
+// and 2.0 each, and leaves out the port of Pollux, which takes minutes.
+func Measure(traces *experiment.Traces, names []string, quick bool, progress io.Writer) ([]Figure, error) {
 	b := &bench{
-		traces: traces, quick: quick, progress: progress, loads: []string{"0.5", "1.0", "1.5", "2.0"},
+		traces: traces, progress: progress, loads: []string{"0.5", "1.0", "1.5", "2.0"},
 		workloads: map[string][]experiment.Workload{}, outcomes: map[string]*experiment.Outcome{},
 	}
 	most := 0
@@ -59,10 +81,11 @@ func Measure(traces *experiment.Traces, quick bool, progress io.Writer) ([]Figur
 		b.workloads[load] = workloads
 	}
 	var all []Figure
-	for _, part := range []func() ([]Figure, error){
-		b.baselines, b.rows, b.tails, b.restarts, b.rounds, b.wrongTotals, b.lostNodes, b.overload, b.constants,
-	} {
-		figures, err := part()
+	for _, one := range parts() {
+		if !slices.Contains(names, one.name) || quick && one.name == "pollux" {
+			continue
+		}
+		figures, err := one.measure(b)
 		if err != nil {
 			return nil, err
 		}

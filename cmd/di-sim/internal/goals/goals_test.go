@@ -23,7 +23,7 @@ func invented(t *testing.T) *bench {
 		t.Fatal(err)
 	}
 	return &bench{
-		traces: traces, quick: true, progress: io.Discard, loads: []string{"2.0"},
+		traces: traces, progress: io.Discard, loads: []string{"2.0"},
 		workloads: map[string][]experiment.Workload{"2.0": workloads}, outcomes: map[string]*experiment.Outcome{},
 	}
 }
