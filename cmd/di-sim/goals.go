@@ -13,16 +13,12 @@ import (
 
 // measureGoals prints the promised figures, and returns an error if one is missed.
 func measureGoals(traces *experiment.Traces, o *options, stdout, progress io.Writer) error {
-	figures, err := goals.Measure(traces, o.parts, o.quick, progress)
-	if err != nil {
-		return err
-	}
-	missed, err := goals.Print(stdout, figures)
+	count, missed, err := goals.Measure(traces, o.parts, o.quick, stdout, progress)
 	if err != nil {
 		return err
 	}
 	if missed > 0 {
-		return fmt.Errorf("%d of %d figures are missed", missed, len(figures))
+		return fmt.Errorf("%d of %d figures are missed", missed, count)
 	}
 	return nil
 }

@@ -64,7 +64,10 @@ func Parts() []string {
 
 // Measure measures the figures of some parts. If it is quick, it takes two workloads of the loads 1.0
 // and 2.0 each, and leaves out the port of Pollux, which takes minutes.
-func Measure(traces *experiment.Traces, names []string, quick bool, progress io.Writer) ([]Figure, error) {
+//
+// The table of each part is written to the output as soon as it is measured. Measure returns how many
+// figures there are, and how many are missed.
+func Measure(traces *experiment.Traces, names []string, quick bool, output, progress io.Writer) (count, missed int, err error) {
 	b := &bench{
 		traces: traces, progress: progress, loads: []string{"0.5", "1.0", "1.5", "2.0"},
 		workloads: map[string][]experiment.Workload{}, outcomes: map[string]*experiment.Outcome{},
@@ -74,24 +77,25 @@ func Measure(traces *experiment.Traces, names []string, quick bool, progress io.
 		most, b.loads = 2, []string{"1.0", "2.0"}
 	}
 	for _, load := range b.loads {
-		workloads, err := traces.Workloads(load, most)
-		if err != nil {
-			return nil, err
+		if b.workloads[load], err = traces.Workloads(load, most); err != nil {
+			return 0, 0, err
 		}
-		b.workloads[load] = workloads
 	}
-	var all []Figure
 	for _, one := range parts() {
 		if !slices.Contains(names, one.name) || quick && one.name == "pollux" {
 			continue
 		}
 		figures, err := one.measure(b)
 		if err != nil {
-			return nil, err
+			return count, missed, err
 		}
-		all = append(all, figures...)
+		more, err := Print(output, figures)
+		if err != nil {
+			return count, missed, err
+		}
+		count, missed = count+len(figures), missed+more
 	}
-	return all, nil
+	return count, missed, nil
 }
 
 // run returns the outcome of a policy at a load by the rules of the artifact.
