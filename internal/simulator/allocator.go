@@ -111,7 +111,7 @@ const (
 	mostReplicas = 64
 )
 
-// NewAllocator returns the policy before its first round. A restart takes so many seconds.
+// NewAllocator returns the policy before its first round. Restart is the duration of a restart in seconds.
 func NewAllocator(policy allocation.Policy, row Row, restart int) *Allocator {
 	gpus := corev1.ResourceList{gpuResource: *resource.NewQuantity(1, resource.DecimalSI)}
 	return &Allocator{

@@ -89,7 +89,7 @@ func Summarize(results ...*Result) Summary {
 	return s
 }
 
-// Percentile returns the value below which so many percent of the values are.
+// Percentile returns the value below which that percentage of the values is.
 func Percentile[T cmp.Ordered](values []T, percent int) T {
 	sorted := slices.Sorted(slices.Values(values))
 	if len(sorted) == 0 {

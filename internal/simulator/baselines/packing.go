@@ -48,7 +48,7 @@ func pack(jobs []*simulator.Job, counts []int, cluster simulator.Cluster, previo
 	return p.placed
 }
 
-// put places a job with so many replicas on each of the nodes.
+// put places a job with the same number of replicas on each of the nodes.
 func (p *packing) put(i, each int, nodes []int) {
 	var where []int
 	for _, node := range nodes {
