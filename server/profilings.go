@@ -56,6 +56,7 @@ func (s *Server) newReports() *limit.Debouncer[report] {
 	return limit.NewDebouncer(limit.DebouncerOptions[report]{
 		Interval:    s.options.Times.Profilings,
 		Burst:       reportBurst,
+		Clock:       s.options.Clock,
 		Write:       s.writePending,
 		Size:        func(given report) int { return len(given.content) },
 		OnCoalesced: func() { s.limited.report(reportCoalesced) },

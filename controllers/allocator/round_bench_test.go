@@ -11,9 +11,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -60,7 +59,9 @@ func (c *indexed) List(_ context.Context, list client.ObjectList, _ ...client.Li
 	}
 	var objects []runtime.Object
 	for _, object := range store.List() {
-		objects = append(objects, object.(runtime.Object))
+		if listed, isObject := object.(runtime.Object); isObject {
+			objects = append(objects, listed)
+		}
 	}
 	return meta.SetList(list, objects)
 }
@@ -126,6 +127,7 @@ func BenchmarkRound(b *testing.B) {
 }
 
 func benchmarkRound(b *testing.B, policy allocation.Policy) {
+	b.Helper()
 	now := time.Now()
 	store := newIndexed()
 	allocator, err := New(store, store, Options{
@@ -153,6 +155,7 @@ func benchmarkRound(b *testing.B, policy allocation.Policy) {
 
 // populate adds nodes, placed jobs that have reported, their pods and other pods.
 func populate(b *testing.B, store *indexed, now time.Time) {
+	b.Helper()
 	add := func(to cache.Indexer, object client.Object) {
 		object.SetUID(types.UID(fmt.Sprintf("%T %s", object, object.GetName())))
 		object.SetResourceVersion("1")
@@ -172,7 +175,7 @@ func populate(b *testing.B, store *indexed, now time.Time) {
 	}
 	transform := podTransform()
 	for i := range benchPods - benchJobs*benchReplicas {
-		pod, err := transform(&corev1.Pod{
+		trimmed, err := transform(&corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "other", Name: fmt.Sprintf("other-%05d", i)},
 			Spec: corev1.PodSpec{NodeName: nodeName(i % benchNodes), Containers: []corev1.Container{
 				{Name: "one", Resources: requests("100m", "128Mi", "0")}, {Name: "two", Resources: requests("10m", "16Mi", "0")},
@@ -182,7 +185,11 @@ func populate(b *testing.B, store *indexed, now time.Time) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		add(store.pods, pod.(*corev1.Pod))
+		pod, isPod := trimmed.(*corev1.Pod)
+		if !isPod {
+			b.Fatalf("got %T", trimmed)
+		}
+		add(store.pods, pod)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 
 	"opendilab.org/di-orchestrator/server/failure"
 )
@@ -46,6 +47,8 @@ type DebouncerOptions[T any] struct {
 	Interval time.Duration
 	// Burst is the number of tokens of a full bucket.
 	Burst int
+	// Clock is the clock of the buckets.
+	Clock clock.PassiveClock
 	// Write writes a pending item.
 	Write func(T) error
 	// Size returns the bytes of an item.
@@ -177,8 +180,10 @@ func (d *Debouncer[T]) wait(known *debounced[T]) time.Duration {
 	if d.isFlushing() {
 		return 0
 	}
-	return time.Until(known.full.Add(-time.Duration(d.options.Burst-1) * d.options.Interval))
+	return d.until(known.full.Add(-time.Duration(d.options.Burst-1) * d.options.Interval))
 }
+
+func (d *Debouncer[T]) until(at time.Time) time.Duration { return at.Sub(d.options.Clock.Now()) }
 
 func (d *Debouncer[T]) isFlushing() bool {
 	select {
@@ -191,7 +196,7 @@ func (d *Debouncer[T]) isFlushing() bool {
 
 // take takes a token.
 func (d *Debouncer[T]) take(known *debounced[T]) {
-	if now := time.Now(); known.full.Before(now) {
+	if now := d.options.Clock.Now(); known.full.Before(now) {
 		known.full = now
 	}
 	known.full = known.full.Add(d.options.Interval)
@@ -212,7 +217,7 @@ func (d *Debouncer[T]) schedule(job types.UID, known *debounced[T]) {
 	}
 	after := d.wait(known)
 	if known.next == nil {
-		after = time.Until(known.full)
+		after = d.until(known.full)
 	}
 	known.timer = time.AfterFunc(after, func() { d.due(job) })
 }
@@ -255,7 +260,7 @@ func (d *Debouncer[T]) start(job types.UID) bool {
 		d.take(known)
 		d.writing.Add(1)
 		return true
-	case known.next == nil && time.Until(known.full) <= 0:
+	case known.next == nil && d.until(known.full) <= 0:
 		delete(d.jobs, job)
 	default:
 		d.schedule(job, known)

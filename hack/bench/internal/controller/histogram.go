@@ -35,10 +35,10 @@ func readHistogram(ctx context.Context, url, name string) (h histogram, err erro
 		if !strings.HasPrefix(sample, name) || failed != nil {
 			continue
 		}
-		switch sample = strings.TrimPrefix(sample, name); {
-		case sample == "_sum":
+		switch sample = strings.TrimPrefix(sample, name); sample {
+		case "_sum":
 			h.sum = value
-		case sample == "_count":
+		case "_count":
 			h.count = uint64(value)
 		default:
 			bound, failed := strconv.ParseFloat(strings.TrimSuffix(strings.TrimPrefix(sample, `_bucket{le="`), `"}`), 64)
