@@ -14,7 +14,7 @@ import (
 type Job struct {
 	// Points are the replicas that it may get, ascending.
 	Points []Point
-	// Current is the replicas that it goes on with; negative while it waits.
+	// Current is the replicas that it can keep; negative while it waits.
 	Current int
 	// Speed is the speed that it has with them; 0 while it waits.
 	Speed float64
@@ -129,10 +129,10 @@ func (j *Job) options(weight float64, settings *Settings) []Option {
 // protection is more than all values together, and leaves enough digits for them.
 const protection = 1e4
 
-// protect returns the options with what keeps jobs from starving: where a job starves,
-// to place it, or not to stop another one, is worth more than any number of replicas. So
-// it gets its minimum before any job gets more than its minimum. One that starves for
-// long stops others, or a job of many replicas would wait as long as small ones come.
+// protect returns the options with what keeps jobs from starving: to place a job that
+// starves is worth more than any replicas of others. So it gets its minimum before any job
+// gets more than its minimum. Among such jobs one that starves for long counts twice, or a
+// job of many replicas would wait as long as small ones come.
 func protect(jobs []Job, options [][]Option) [][]Option {
 	if !slices.ContainsFunc(jobs, func(j Job) bool { return j.Starves > 1 }) {
 		return options
@@ -140,7 +140,7 @@ func protect(jobs []Job, options [][]Option) [][]Option {
 	protected := make([][]Option, len(options))
 	for j := range options {
 		protected[j] = options[j]
-		if jobs[j].Starves <= 1 && jobs[j].Current < 0 {
+		if jobs[j].Starves <= 1 {
 			continue
 		}
 		least := math.MaxInt

@@ -50,14 +50,14 @@ func TestAJobThatStarvesComesBeforeMoreThanAMinimum(t *testing.T) {
 	}
 }
 
-func TestJobsThatRunAreNotStoppedForOneThatStarves(t *testing.T) {
+func TestEachOfManyJobsThatStarveGetsItsMinimum(t *testing.T) {
 	settings := DefaultSettings()
-	running, starving := linear(1), linear(1)
-	running.Current, running.HasRun, running.Speed, running.Work = 1, true, 1, 1e9
-	starving.Starves = 2
-	got := replicas(Decide([]Job{running, running, starving}, 3, &settings))
-	if !slices.Equal(got, []int{1, 1, 1}) {
-		t.Errorf("replicas %v, want 1 each", got)
+	running, starving := linear(8), linear(1)
+	running.Current, running.HasRun, running.Speed = 8, true, 8
+	starving.Starves, starving.Work, starving.HasRun = 2, 1e9, true
+	got := replicas(Decide([]Job{running, starving, starving, starving, starving}, 8, &settings))
+	if !slices.Equal(got, []int{4, 1, 1, 1, 1}) {
+		t.Errorf("replicas %v, want 4 and one of each that starves", got)
 	}
 }
 

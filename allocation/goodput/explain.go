@@ -34,7 +34,7 @@ const (
 	CauseImpossible = "Impossible"
 )
 
-// explain returns the answer about a job but for its usage. Messages do not tell of the
+// explain returns the answer about a job but for its usage. Messages do not describe the
 // round, and have coarse figures, as each change is written to the job.
 func (p *Policy) explain(nodes []*allocation.Node, v *view, placed []string) allocation.Placement {
 	answer := allocation.Placement{Nodes: placed, Why: &allocation.Why{Price: v.decision.Price, Weight: v.decision.Weight}}
@@ -87,7 +87,7 @@ func (p *Policy) outlook(v *view, elastic int32, larger *Option) string {
 	case v.limit(&p.settings) < v.job.Wanted:
 		return "; it gets at most twice the replicas that it has measured"
 	}
-	return "; the nodes that accept the job hold no more"
+	return "; the nodes that accept the job are full"
 }
 
 // percent returns a coarse figure: 1, 2, 5, 10, 20, 50 and so on.

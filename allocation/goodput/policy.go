@@ -63,7 +63,7 @@ func (p *Policy) Optimize(round *allocation.Round) map[types.NamespacedName]allo
 }
 
 // views returns what is known of each job, in the order in which jobs are placed. It
-// takes the room of those that can go on as they are.
+// takes the room of those that can stay as they are.
 func (p *Policy) views(round *allocation.Round, nodes []*allocation.Node, board *allocation.Board) []*view {
 	closed := map[string]bool{}
 	for _, node := range nodes {
@@ -121,7 +121,7 @@ func groupOf(round *allocation.Round, job *allocation.Job) *allocation.Group {
 	return group
 }
 
-// keep takes the room of the job where it is, if it can go on there.
+// keep takes the room of the job where it is, if it can stay there.
 func (v *view) keep(board *allocation.Board) {
 	had, fits := v.job.ElasticOf(len(v.previous))
 	if !fits || len(v.previous) == 0 || v.isElastic() && (had < v.job.Min || had > v.job.Wanted) {

@@ -38,7 +38,7 @@ func unitCost(points []Point, price float64) (float64, *Point) {
 	return least, best
 }
 
-// clearingPrice returns the least price at which the jobs ask for no more than the
+// clearingPrice returns the least price at which the jobs ask for at most the
 // capacity.
 func clearingPrice(jobs [][]Point, capacity int) float64 {
 	low, high := math.Log(leastPrice), math.Log(mostPrice)

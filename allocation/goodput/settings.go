@@ -45,7 +45,7 @@ func DefaultSettings() Settings {
 		Drain: 10000 * time.Second, DrainReported: 3000 * time.Second, DrainGuessed: 20000 * time.Second,
 		Large: 16 * time.Hour, Share: 0.4,
 		Settled: 2 * time.Minute, Horizon: 10 * time.Minute, RestartCost: 30 * time.Second,
-		Fairness: 0.1, StarveAfter: 10 * time.Minute, StarveShare: 0.2,
+		Fairness: 0.02, StarveAfter: 10 * time.Minute, StarveShare: 0.2,
 		SilentAfter: 10 * time.Minute, TopologyKey: "topology.kubernetes.io/zone",
 	}
 }

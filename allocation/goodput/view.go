@@ -17,10 +17,10 @@ const waiting = -1
 // view is what the policy knows about a job in a round.
 type view struct {
 	job *allocation.Job
-	// previous are its nodes by rank; stay is its room there, nil if it cannot go on as it is.
+	// previous are its nodes by rank; stay is its room there, nil if it cannot stay as it is.
 	previous []string
 	stay     *allocation.Stay
-	// current is its elastic replicas, waiting if it cannot go on as it is.
+	// current is its elastic replicas, waiting if it cannot stay as it is.
 	current int32
 	usage   allocation.Usage
 	curve   curve
