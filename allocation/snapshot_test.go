@@ -100,8 +100,8 @@ func TestRequirementsOfEqualSpecsHaveEqualKeys(t *testing.T) {
 		return spec
 	}
 	key := func(spec *corev1.PodSpec) string { return snapshot.RequirementsOf(spec).key }
-	if key(bound("east")) != key(bound("east")) {
-		t.Errorf("keys of equal specs differ: %s", key(bound("east")))
+	if first, second := key(bound("east")), key(bound("east")); first != second {
+		t.Errorf("keys of equal specs differ: %s and %s", first, second)
 	}
 	keys := map[string]bool{}
 	for _, spec := range []*corev1.PodSpec{asking(1, 0), asking(0, 1), bound("east"), bound("far west")} {

@@ -43,7 +43,7 @@ func TestAJobPreemptsJobsOfLowerPriority(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			snapshot := allocation.NewSnapshot([]*corev1.Node{node("x", 4, 0), node("y", 4, 0), node("z", 4, 0)})
-			urgent := collectors(snapshot, "urgent", tc.least, tc.least, pod(string(rune('0'+tc.cpus)), 0))
+			urgent := collectors(snapshot, "urgent", tc.least, tc.least, pod(string('0'+tc.cpus), 0))
 			urgent.Priority, urgent.Created = 1, time.Unix(100, 0)
 			jobs, previous := []*allocation.Job{urgent}, map[types.NamespacedName][]string{}
 			for i, name := range []string{"a", "b", "c"} {
