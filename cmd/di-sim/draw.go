@@ -42,5 +42,5 @@ func draw(directory string, outcomes []*experiment.Outcome) error {
 }
 
 func nameOf(outcome *experiment.Outcome) string {
-	return strings.TrimSpace(outcome.Policy + " " + outcome.Row)
+	return strings.TrimSpace(policyOf(outcome) + " " + outcome.Row)
 }

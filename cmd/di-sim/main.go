@@ -40,6 +40,11 @@ func run(args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if options.cluster.isOn {
+		if outcomes, err = addCluster(traces, options, outcomes, stderr); err != nil {
+			return err
+		}
+	}
 	if err := printTable(stdout, traces, outcomes); err != nil {
 		return err
 	}

@@ -31,6 +31,7 @@ type options struct {
 	goals     bool
 	parts     []string
 	quick     bool
+	cluster   clusterOptions
 }
 
 // mostWorkloads bounds the workloads of a load.
@@ -52,6 +53,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	parts := flags.String("parts", strings.Join(goals.Parts(), ","), "with -goals: which figures, with commas")
 	flags.BoolVar(&o.quick, "quick", false, "with -goals: fewer workloads, and no Pollux port")
 	addSettings(flags, o.settings)
+	o.cluster.addFlags(flags)
 	if err := flags.Parse(args); err != nil {
 		return nil, err
 	}
@@ -105,7 +107,7 @@ func (o *options) complete(policies, rows, loads string) error {
 			return fmt.Errorf("%s is empty: must have a name", name)
 		}
 	}
-	return o.checkNumbers()
+	return errors.Join(o.checkNumbers(), o.cluster.check(o))
 }
 
 func (o *options) checkNumbers() error {

@@ -48,13 +48,21 @@ func printTable(to io.Writer, traces *experiment.Traces, outcomes []*experiment.
 	for _, outcome := range outcomes {
 		s := &outcome.Summary
 		fmt.Fprintf(table, "%s\t%s\t%s\t%.0f\t%s\t%d\t%d\t%.0f\t%.2f\t%.0f\t%v\t%v\t\n",
-			outcome.Load, outcome.Policy, dash(outcome.Row), s.Mean, ratio(outcome.RatioToRecorded(traces, "pollux")), s.P50, s.P99,
+			outcome.Load, policyOf(outcome), dash(outcome.Row), s.Mean, ratio(outcome.RatioToRecorded(traces, "pollux")), s.P50, s.P99,
 			s.Makespan, s.Restarts, s.GPUHours, s.RoundP50.Round(10*time.Microsecond), s.RoundP99.Round(10*time.Microsecond))
 	}
 	if err := table.Flush(); err != nil {
 		return fmt.Errorf("printing the table: %w", err)
 	}
 	return nil
+}
+
+// policyOf names the policy of an outcome, and where it ran.
+func policyOf(outcome *experiment.Outcome) string {
+	if outcome.Cluster != nil {
+		return outcome.Policy + " in the operator"
+	}
+	return outcome.Policy
 }
 
 func dash(text string) string {

@@ -41,8 +41,8 @@ const (
 	// defaultGrowAfter is how long a partially placed job keeps its placement before it
 	// grows, because each growth restarts it.
 	defaultGrowAfter = 5 * time.Minute
-	// minRoundInterval is the minimum time between two rounds.
-	minRoundInterval = time.Second
+	// defaultInterval is the minimum time between two rounds by default.
+	defaultInterval = time.Second
 	// reportDelay is the time between a report and the round that uses it, if nothing else changes.
 	reportDelay = 10 * time.Second
 	// unreadyGrace is how long a node may be not ready before its jobs are placed elsewhere. Kubernetes
@@ -60,8 +60,8 @@ type Reconciler struct {
 	recorder events.EventRecorder
 	policy   allocation.Policy
 	// policyName is the name of the policy in metrics and in the status of jobs.
-	policyName string
-	cycle      time.Duration
+	policyName      string
+	cycle, interval time.Duration
 	// maxPods is the maximum number of pods of a job; 0 for the default.
 	maxPods int32
 	now     func() time.Time
@@ -81,7 +81,7 @@ type Reconciler struct {
 
 // Reconcile runs an allocation round, unless the last one is too recent.
 func (a *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
-	if left := a.last.Add(minRoundInterval).Sub(a.now()); left > 0 {
+	if left := a.last.Add(a.interval).Sub(a.now()); left > 0 {
 		return ctrl.Result{RequeueAfter: left}, nil
 	}
 	a.last = a.now()

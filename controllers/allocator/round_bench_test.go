@@ -138,7 +138,7 @@ func benchmarkRound(b *testing.B, policy allocation.Policy) {
 	}
 	populate(b, store, now)
 	round := func() {
-		now = now.Add(minRoundInterval)
+		now = now.Add(defaultInterval)
 		if _, err := allocator.Reconcile(b.Context(), ctrl.Request{}); err != nil {
 			b.Fatal(err)
 		}

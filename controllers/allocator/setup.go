@@ -49,6 +49,8 @@ type Options struct {
 	Groups types.NamespacedName
 	// Cycle is the time between allocation rounds without changes: DefaultCycle by default.
 	Cycle time.Duration
+	// Interval is the minimum time between two rounds: a second by default.
+	Interval time.Duration
 	// MaxPods is the maximum number of pods of a job: limits.PodsPerJob by default.
 	MaxPods int32
 	// Recorder records the Events of jobs: by default the manager's.
@@ -88,6 +90,7 @@ func New(cached client.Client, live client.Reader, options Options) (*Reconciler
 		policy:     options.Policy,
 		policyName: options.PolicyName,
 		cycle:      cmp.Or(options.Cycle, DefaultCycle),
+		interval:   cmp.Or(options.Interval, defaultInterval),
 		maxPods:    options.MaxPods,
 		now:        options.Now,
 		metrics:    roundMetrics,

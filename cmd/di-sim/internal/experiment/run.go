@@ -41,6 +41,20 @@ type Outcome struct {
 	Summary   simulator.Summary   `json:"summary"`
 	Workloads []string            `json:"workloads"`
 	Results   []*simulator.Result `json:"results"`
+	// Cluster is what the operator took beyond; nil for a simulation.
+	Cluster *Cluster `json:"cluster,omitempty"`
+}
+
+// Cluster is what a run in the operator measures in real time.
+type Cluster struct {
+	// Factor is how many simulated seconds passed in a real one.
+	Factor float64 `json:"factor"`
+	// Took is the time of all runs, and Slow the part of it while simulated time was as slow as real time.
+	Took time.Duration `json:"took"`
+	Slow time.Duration `json:"slow"`
+	// CarriedP50 and CarriedP99 are the times from a decision until all replicas run.
+	CarriedP50 time.Duration `json:"carriedP50"`
+	CarriedP99 time.Duration `json:"carriedP99"`
 }
 
 // Run simulates a policy on workloads of one load. The row is ignored for a policy without rows.
@@ -50,7 +64,7 @@ func Run(policy *Policy, row simulator.Row, workloads []Workload, settings *Sett
 		outcome.Row = row.Name
 	}
 	for i := range workloads {
-		result, err := simulator.Run(settings.jobs(&workloads[i]), policy.make(row, settings), settings.rules(), settings.Clock)
+		result, err := simulator.Run(settings.Jobs(&workloads[i]), policy.make(row, settings), settings.rules(), settings.Clock)
 		if err != nil {
 			return nil, fmt.Errorf("policy %s, load %s, %s: %w", policy.Name, workloads[i].Load, workloads[i].Name, err)
 		}
@@ -76,7 +90,8 @@ func (s *Settings) rules() simulator.Options {
 	return rules
 }
 
-func (s *Settings) jobs(workload *Workload) []simulator.Submission {
+// Jobs returns the jobs of a workload as the settings change them.
+func (s *Settings) Jobs(workload *Workload) []simulator.Submission {
 	jobs := workload.Jobs
 	if s.StopsEarly {
 		jobs = simulator.StopEarly(jobs, s.Seed)

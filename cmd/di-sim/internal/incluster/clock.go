@@ -10,7 +10,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Clock is the simulated time. It runs faster than the real clock, and stands still while it is held.
+// Clock is the simulated time. It runs faster than the real clock, and as fast while it is slowed.
 type Clock struct {
 	real   clock.PassiveClock
 	factor float64
@@ -19,8 +19,8 @@ type Clock struct {
 	mutex sync.Mutex
 	// The mutex guards all fields below. base is the simulated time at the real time since.
 	base, since time.Time
-	held        bool
-	heldFor     time.Duration
+	isSlow      bool
+	slowFor     time.Duration
 }
 
 // NewClock returns a clock that starts at the real time and runs factor times as fast.
@@ -54,20 +54,20 @@ func (c *Clock) At(seconds int) time.Time {
 	return c.begin.Add(time.Duration(seconds) * time.Second)
 }
 
-// Hold stops the clock or lets it go on.
-func (c *Clock) Hold(held bool) {
+// Slow lets the clock run as fast as the real one, or faster again.
+func (c *Clock) Slow(isSlow bool) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	c.advance()
-	c.held = held
+	c.isSlow = isSlow
 }
 
-// HeldFor returns the real time for which the clock was held.
-func (c *Clock) HeldFor() time.Duration {
+// SlowFor returns for how long the clock was slow.
+func (c *Clock) SlowFor() time.Duration {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	c.advance()
-	return c.heldFor
+	return c.slowFor
 }
 
 // advance accounts for the real time since the last call. The caller has the mutex.
@@ -75,8 +75,9 @@ func (c *Clock) advance() {
 	now := c.real.Now()
 	passed := now.Sub(c.since)
 	c.since = now
-	if c.held {
-		c.heldFor += passed
+	if c.isSlow {
+		c.slowFor += passed
+		c.base = c.base.Add(passed)
 		return
 	}
 	c.base = c.base.Add(time.Duration(float64(passed) * c.factor))
@@ -93,5 +94,5 @@ func (c *Clock) Restart() {
 	defer c.mutex.Unlock()
 	c.advance()
 	c.begin = c.since.Truncate(time.Second)
-	c.base, c.heldFor = c.begin, 0
+	c.base, c.slowFor = c.begin, 0
 }

@@ -20,8 +20,8 @@ import (
 
 	"opendilab.org/di-orchestrator/allocation/fit"
 	"opendilab.org/di-orchestrator/allocation/goodput"
+	"opendilab.org/di-orchestrator/cmd/di-sim/internal/incluster"
 	"opendilab.org/di-orchestrator/internal/simulator"
-	"opendilab.org/di-orchestrator/internal/simulator/incluster"
 )
 
 func TestMain(m *testing.M) {
@@ -96,7 +96,7 @@ func TestJobsOfFixedSizeTrainInTheOperatorAsInTheSimulator(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := run(t, incluster.Options{Policy: fit.Fit{}, Row: row})
+	got := run(t, incluster.Options{Policy: fit.Fit{}, PolicyName: "fit", Row: row})
 	for i := range want.Jobs {
 		job, simulated := &got.Jobs[i], &want.Jobs[i]
 		// A machine that is slow adds to completion times, but not to the time of GPUs.
@@ -116,7 +116,7 @@ func TestJobsOfFixedSizeTrainInTheOperatorAsInTheSimulator(t *testing.T) {
 func TestJobsThatReportGrowAlsoUnderNewOperators(t *testing.T) {
 	var last incluster.State
 	got := run(t, incluster.Options{
-		Policy: goodput.New(goodput.DefaultSettings()), Row: simulator.Row{Name: "both", Progress: true, History: true}, OperatorLife: 200,
+		Policy: goodput.New(goodput.DefaultSettings()), PolicyName: "goodput", Row: simulator.Row{Name: "both", Progress: true, History: true}, OperatorLife: 200,
 		Show: func(state incluster.State) { last = state },
 	})
 	restarts := 0
@@ -131,22 +131,22 @@ func TestJobsThatReportGrowAlsoUnderNewOperators(t *testing.T) {
 	}
 }
 
-func TestTheClockStandsStillWhileItIsHeld(t *testing.T) {
+func TestTheClockIsTheRealOneWhileItIsSlow(t *testing.T) {
 	real := clocktesting.NewFakeClock(time.Unix(1000, 0))
 	simulated := incluster.NewClock(real, 60)
 	real.Step(time.Second)
-	simulated.Hold(true)
+	simulated.Slow(true)
 	real.Step(5 * time.Second)
-	simulated.Hold(false)
+	simulated.Slow(false)
 	real.Step(time.Second)
-	if now := simulated.Seconds(); now != 120 {
-		t.Errorf("it is second %d: want 120", now)
+	if now := simulated.Seconds(); now != 125 {
+		t.Errorf("it is second %d: want 125", now)
 	}
-	if held := simulated.HeldFor(); held != 5*time.Second {
-		t.Errorf("it was held for %s: want 5s", held)
+	if slow := simulated.SlowFor(); slow != 5*time.Second {
+		t.Errorf("it was slow for %s: want 5s", slow)
 	}
-	if at := simulated.At(120); !at.Equal(simulated.Now()) {
-		t.Errorf("second 120 is at %s, and now is %s", at, simulated.Now())
+	if at := simulated.At(125); !at.Equal(simulated.Now()) {
+		t.Errorf("second 125 is at %s, and now is %s", at, simulated.Now())
 	}
 	if took := simulated.Real(time.Minute); took != time.Second {
 		t.Errorf("a minute takes %s: want 1s", took)

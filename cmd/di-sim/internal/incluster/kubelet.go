@@ -90,10 +90,16 @@ func (k *kubelet) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Res
 	default:
 		err = k.start(ctx, pod)
 	}
-	if client.IgnoreNotFound(err) == nil || apierrors.IsConflict(err) {
+	if isHarmless(err) {
 		return ctrl.Result{}, nil
 	}
 	return ctrl.Result{}, fmt.Errorf("writing pod %s: %w", request, err)
+}
+
+// isHarmless reports whether a write of a pod succeeded, or was refused because the pod is gone or another
+// one has its name by now. The API server answers a wrong UID as invalid.
+func isHarmless(err error) bool {
+	return client.IgnoreNotFound(err) == nil || apierrors.IsConflict(err) || apierrors.IsInvalid(err)
 }
 
 // start binds a pod, if it has no node, and lets it run.

@@ -5,8 +5,7 @@
 // controllers of jobs and the allocator, simulated nodes, and jobs that train by the rules of package
 // simulator. It shows whether the operator does what the simulator promises of its policy.
 //
-// Simulated time is a multiple of real time. It stands still while the operator carries out a
-// placement or finishes a job, because these take as long in reality whatever the multiple is. So a
-// restart costs exactly the restart time of the rules. All that passes while the clock runs is the
-// time from an event to the operator's decision about it.
+// Simulated time is a multiple of real time. While the operator decides about a new job, carries out a
+// placement or ends a job, it passes as in reality, because these do not depend on the multiple. So
+// what is multiplied is the time that jobs train, and the time until the operator uses what is free.
 package incluster

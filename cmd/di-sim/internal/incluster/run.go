@@ -7,11 +7,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -22,6 +22,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/podstate"
 	"opendilab.org/di-orchestrator/internal/simulator"
+	"opendilab.org/di-orchestrator/internal/testkit"
 )
 
 const (
@@ -29,8 +30,6 @@ const (
 	tick = 20 * time.Millisecond
 	// progressInterval is the real interval of progress.
 	progressInterval = 5 * time.Second
-	// patience is how long, in real time, the operator may take to carry out what it has decided.
-	patience = time.Minute
 	// writers is the number of concurrent writes of jobs and their pods.
 	writers = 8
 )
@@ -39,8 +38,9 @@ const (
 type Options struct {
 	// Rules are those of the simulation.
 	Rules simulator.Options
-	// Policy decides the placements.
-	Policy allocation.Policy
+	// Policy decides the placements, PolicyName is its name.
+	Policy     allocation.Policy
+	PolicyName string
 	// Row is what jobs report.
 	Row simulator.Row
 	// Factor is how many simulated seconds pass in a real one.
@@ -62,8 +62,8 @@ type State struct {
 	Now int
 	// Submitted, Training and Done count jobs.
 	Submitted, Training, Done int
-	// Held is the real time for which the clock stood still.
-	Held time.Duration
+	// Slow is for how long the clock was slow.
+	Slow time.Duration
 	// Unsettled describes a job that the operator still acts on; "" if there is none.
 	Unsettled string
 }
@@ -71,10 +71,11 @@ type State struct {
 // Result is the outcome of a run.
 type Result struct {
 	simulator.Result
-	// Took is the real time of the run, and Held the part of it while the operator carried out placements
-	// and the clock stood still.
-	Took, Held time.Duration
-	// Carried are the real times from a new placement to the moment when all replicas run.
+	// Took is the real time of the run, and Slow the part of it while the operator carried out placements
+	// and the clock was slow.
+	Took, Slow time.Duration
+	// Carried are the real times from a submission or a new placement to the moment when all replicas run
+	// or the job waits for capacity.
 	Carried []time.Duration
 }
 
@@ -87,8 +88,10 @@ type run struct {
 	// last is the second up to which jobs have trained, and born the one at which the operator started.
 	last, born int
 	// changed is when a placement was seen that is not carried out yet, by the name of the job.
-	changed   map[string]time.Time
-	carried   []time.Duration
+	changed map[string]time.Time
+	carried []time.Duration
+	changes []simulator.Change
+	// settled is when the operator had last carried out everything, and unsettled what it has not.
 	settled   time.Time
 	unsettled string
 }
@@ -96,38 +99,41 @@ type run struct {
 // Run replays a workload. It starts a control plane from the assets that testkit.AssetsVariable names, and
 // stops it before it returns.
 func Run(ctx context.Context, workload []simulator.Submission, options Options) (_ *Result, err error) {
-	simulatedTime := NewClock(options.Clock, options.Factor)
-	w, err := newWorld(ctx, simulatedTime, options.Rules.Cluster)
+	fast := NewClock(options.Clock, options.Factor)
+	w, err := newWorld(ctx, fast, options.Rules.Cluster)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, w.stop()) }()
 	r := &run{Options: &options, world: w, changed: map[string]time.Time{}}
-	r.policy = &timedPolicy{Policy: options.Policy, real: options.Clock, clock: simulatedTime, submitted: map[types.NamespacedName]int{}}
+	r.policy = &timedPolicy{Policy: options.Policy, real: options.Clock, clock: fast, submitted: map[types.NamespacedName]int{}}
 	for i := range workload {
 		submission := &workload[i]
 		r.jobs = append(r.jobs, &simulated{Submission: submission, row: options.Row, trainer: simulator.NewTrainer(submission, options.Row)})
 		r.policy.submitted[types.NamespacedName{Namespace: namespace, Name: submission.Name}] = submission.Time
 	}
-	if err := w.startOperator(ctx, r.policy); err != nil {
+	if err := w.startOperator(ctx, r.policy, options.PolicyName); err != nil {
 		return nil, err
 	}
-	simulatedTime.Restart()
+	fast.Restart()
 	began := options.Clock.Now()
 	if err := r.untilDone(ctx); err != nil {
 		return nil, err
 	}
-	result := &Result{Took: options.Clock.Since(began), Held: simulatedTime.HeldFor(), Carried: r.carried}
-	result.Rounds = r.policy.durations()
+	result := &Result{Took: options.Clock.Since(began), Slow: fast.SlowFor(), Carried: r.carried}
+	result.Rounds, result.Changes = r.policy.durations(), r.changes
+	result.Capacity = options.Rules.Nodes * options.Rules.GPUs
 	for _, job := range r.jobs {
-		result.Jobs = append(result.Jobs, job.trainer.Outcome())
+		outcome := job.trainer.Outcome()
+		outcome.Starved = job.starved
+		result.Jobs = append(result.Jobs, outcome)
 	}
 	return result, nil
 }
 
 // untilDone returns when all jobs are over.
 func (r *run) untilDone(ctx context.Context) error {
-	ticker := r.Clock.(clock.WithTicker).NewTicker(tick)
+	ticker := r.Clock.NewTicker(tick)
 	defer ticker.Stop()
 	shown := r.Clock.Now()
 	r.settled = shown
@@ -146,8 +152,8 @@ func (r *run) untilDone(ctx context.Context) error {
 			return nil
 		case state.Now > r.Rules.Limit:
 			return fmt.Errorf("the workload does not come to its end within %d s", r.Rules.Limit)
-		case now.Sub(r.settled) > patience:
-			return fmt.Errorf("the operator takes longer than %s: %s", patience, state.Unsettled)
+		case now.Sub(r.settled) > testkit.Patience:
+			return fmt.Errorf("the operator takes longer than %s: %s", testkit.Patience, state.Unsettled)
 		}
 		select {
 		case <-ctx.Done():
@@ -159,7 +165,7 @@ func (r *run) untilDone(ctx context.Context) error {
 
 // state returns the state of the run.
 func (r *run) state() State {
-	s := State{Now: r.last, Held: r.world.clock.HeldFor(), Unsettled: r.unsettled}
+	s := State{Now: r.last, Slow: r.world.clock.SlowFor(), Unsettled: r.unsettled}
 	for _, job := range r.jobs {
 		switch {
 		case job.isOver:
@@ -175,16 +181,14 @@ func (r *run) state() State {
 }
 
 // advance lets jobs train up to now, and then acts on what has changed: it submits, moves, reports and
-// ends jobs. The clock is held until the operator has carried out its decisions.
+// ends jobs. The clock is slow until the operator has carried out its decisions.
 func (r *run) advance(ctx context.Context) error {
 	now := r.world.clock.Seconds()
-	for _, job := range r.jobs {
-		job.trainer.Step(now - r.last)
-	}
+	r.train(now - r.last)
 	r.last = now
 	if r.OperatorLife > 0 && now-r.born >= r.OperatorLife {
 		r.born = now
-		if err := r.restartOperator(ctx, r.policy); err != nil {
+		if err := r.restartOperator(ctx, r.policy, r.PolicyName); err != nil {
 			return err
 		}
 	}
@@ -200,11 +204,37 @@ func (r *run) advance(ctx context.Context) error {
 			return errors.Join(err, group.Wait())
 		}
 	}
-	r.world.clock.Hold(r.unsettled != "")
+	r.record()
+	r.world.clock.Slow(r.unsettled != "")
 	if r.unsettled == "" {
 		r.settled = r.Clock.Now()
 	}
 	return group.Wait()
+}
+
+// train lets jobs train for seconds.
+func (r *run) train(seconds int) {
+	isGenerous := slices.ContainsFunc(r.jobs, func(job *simulated) bool { return len(job.placed) > 1 })
+	for _, job := range r.jobs {
+		if isGenerous && job.isSubmitted && len(job.placed) == 0 && !job.trainer.Done() {
+			job.starved += seconds
+		}
+		job.trainer.Step(seconds)
+	}
+}
+
+// record records the changes of GPUs.
+func (r *run) record() {
+	for i, job := range r.jobs {
+		gpus := len(job.placed)
+		if job.trainer.Done() {
+			gpus = 0
+		}
+		if gpus != job.gpus {
+			job.gpus = gpus
+			r.changes = append(r.changes, simulator.Change{At: r.last, Job: i, GPUs: gpus})
+		}
+	}
 }
 
 // read returns the jobs by name, and their pods.
@@ -235,11 +265,12 @@ func (r *run) act(ctx context.Context, group *errgroup.Group, job *simulated, ob
 		return nil
 	case !job.isSubmitted:
 		if job.Time <= r.last {
-			job.isSubmitted = true
+			job.isSubmitted, r.unsettled = true, "job "+job.Name+" is submitted"
 			group.Go(func() error { return r.submit(ctx, job) })
 		}
 		return nil
 	case object == nil:
+		r.unsettled = "job " + job.Name + " is not observed yet"
 		return nil
 	}
 	if state.IsFinished(&object.Status) {
@@ -249,7 +280,7 @@ func (r *run) act(ctx context.Context, group *errgroup.Group, job *simulated, ob
 		}
 	}
 	settled := job.observe(object, pods, r.Rules.Restart)
-	r.time(job, settled)
+	r.measure(job, settled)
 	if !settled {
 		r.unsettled = describe(job, object, pods)
 	}
@@ -270,8 +301,8 @@ func (r *run) act(ctx context.Context, group *errgroup.Group, job *simulated, ob
 	return nil
 }
 
-// time measures how long the operator takes to carry out a placement.
-func (r *run) time(job *simulated, settled bool) {
+// measure measures how long the operator takes to carry out a placement.
+func (r *run) measure(job *simulated, settled bool) {
 	since, known := r.changed[job.Name]
 	switch {
 	case !settled:
@@ -329,7 +360,7 @@ func (r *run) succeed(ctx context.Context, pods []*corev1.Pod) error {
 // writeStatus writes the status of a pod, unless it is gone or another pod has its name.
 func (r *run) writeStatus(ctx context.Context, pod *corev1.Pod, status []byte) error {
 	err := r.api.Status().Patch(ctx, pod.DeepCopy(), client.RawPatch(types.StrategicMergePatchType, status))
-	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
+	if !isHarmless(err) {
 		return fmt.Errorf("writing the status of pod %s: %w", pod.Name, err)
 	}
 	return nil

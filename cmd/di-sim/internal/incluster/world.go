@@ -43,6 +43,9 @@ const (
 	gpu corev1.ResourceName = "nvidia.com/gpu"
 	// cycle is the simulated time between allocation rounds without changes.
 	cycle = time.Minute
+	// interval is the minimum simulated time between two rounds. A timer of the allocator takes as long in
+	// reality, so it must be short.
+	interval = 20 * time.Millisecond
 	// drain is the simulated drain time of a removed replica.
 	drain = 10 * time.Second
 	// stopTimeout is how long the controllers may take to stop.
@@ -87,8 +90,8 @@ func (s *started) stop() error {
 }
 
 // newWorld starts a world without an operator. The caller stops it.
-func newWorld(ctx context.Context, simulated *Clock, nodes simulator.Cluster) (_ *world, err error) {
-	w := &world{scheme: runtime.NewScheme(), clock: simulated}
+func newWorld(ctx context.Context, fast *Clock, nodes simulator.Cluster) (_ *world, err error) {
+	w := &world{scheme: runtime.NewScheme(), clock: fast}
 	if err := errors.Join(clientgoscheme.AddToScheme(w.scheme), v2alpha1.AddToScheme(w.scheme)); err != nil {
 		return nil, fmt.Errorf("registering kinds: %w", err)
 	}
@@ -148,7 +151,7 @@ func (w *world) newManager(options cache.Options) (ctrl.Manager, error) {
 }
 
 // startOperator starts the controllers of the operator.
-func (w *world) startOperator(ctx context.Context, policy allocation.Policy) error {
+func (w *world) startOperator(ctx context.Context, policy allocation.Policy, name string) error {
 	mgr, err := w.newManager(controllers.CacheOptions())
 	if err != nil {
 		return err
@@ -158,7 +161,7 @@ func (w *world) startOperator(ctx context.Context, policy allocation.Policy) err
 		return fmt.Errorf("setting up the controllers: %w", err)
 	}
 	err = allocator.Setup(mgr, allocator.Options{
-		Policy: policy, Cycle: w.clock.Real(cycle), Registerer: registry, Now: w.clock.Now,
+		Policy: policy, PolicyName: name, Cycle: w.clock.Real(cycle), Interval: interval, Registerer: registry, Now: w.clock.Now,
 		Groups: types.NamespacedName{Namespace: names.SystemNamespace, Name: names.AllocationGroups},
 	})
 	if err != nil {
@@ -169,13 +172,13 @@ func (w *world) startOperator(ctx context.Context, policy allocation.Policy) err
 }
 
 // restartOperator stops the operator and starts another.
-func (w *world) restartOperator(ctx context.Context, policy allocation.Policy) error {
+func (w *world) restartOperator(ctx context.Context, policy allocation.Policy, name string) error {
 	err := w.operator.stop()
 	w.operator = nil
 	if err != nil {
 		return fmt.Errorf("stopping the operator: %w", err)
 	}
-	return w.startOperator(ctx, policy)
+	return w.startOperator(ctx, policy, name)
 }
 
 // createNodes creates the namespaces and the nodes.

@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/podstate"
 	"opendilab.org/di-orchestrator/internal/simulator"
 )
@@ -52,10 +53,12 @@ type simulated struct {
 	placed []string
 	// reported is the second of the last report, and observed its number of observations.
 	reported, observed int
+	// gpus is what was last recorded, and starved for how many seconds it had none while others had several.
+	gpus, starved int
 }
 
 // observe compares a job with its pods, and moves it to its placement once all replicas run. It reports
-// whether the operator has carried out everything.
+// whether the operator has decided about it and carried that out.
 func (s *simulated) observe(job *v2alpha1.DIJob, pods []*corev1.Pod, restart int) (settled bool) {
 	if s.trainer.Done() {
 		return s.isOver
@@ -71,7 +74,8 @@ func (s *simulated) observe(job *v2alpha1.DIJob, pods []*corev1.Pod, restart int
 		s.placed = nil
 		s.trainer.Place(nil, restart)
 	}
-	return runs || len(wanted) == 0 && len(pods) == 0
+	isDecided := conditions.Find(&job.Status, v2alpha1.ConditionAllocated) != nil
+	return runs || isDecided && len(wanted) == 0 && len(pods) == 0
 }
 
 // runOn reports whether the pods are the replicas of a placement, and all of them run.
