@@ -30,7 +30,7 @@
 {{- if ne .Values.allocator.policy "fit" }}
 - --allocator-policy={{ .Values.allocator.policy }}
 {{- end }}
-{{- if ne (toString .Values.allocator.fairness) "0.1" }}
+{{- if ne (toString .Values.allocator.fairness) "0.02" }}
 - --allocator-fairness={{ .Values.allocator.fairness }}
 {{- end }}
 {{- if ne .Values.queueing "auto" }}
