@@ -27,6 +27,7 @@ func (c *cluster) measureAgain() {
 
 // benchmarkRound measures rounds in which jobs report new steps and noise.
 func benchmarkRound(b *testing.B, jobs, nodes, gpusEach int, most int32) {
+	b.Helper()
 	c, policy := newCluster(1), goodput.New(goodput.DefaultSettings())
 	c.addNodes(nodes, gpusEach, nil)
 	for range jobs {
@@ -64,6 +65,7 @@ func benchmarkRound(b *testing.B, jobs, nodes, gpusEach int, most int32) {
 // processorMS returns the processor time of this process, so that other processes do not
 // count.
 func processorMS(b *testing.B) float64 {
+	b.Helper()
 	var usage syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
 		b.Fatal(err)

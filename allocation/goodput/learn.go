@@ -53,12 +53,11 @@ func (c *curve) goodput(nodes, replicas int) float64 {
 // learned is the model of a job or group, with what was computed of it. It depends on
 // its content only, so that it saves time and never changes a result.
 type learned struct {
-	observations []model.Observation
-	throughput   model.Throughput
-	bounds       model.Bounds
-	candidates   map[[2]int]*model.Candidates
-	values       map[[2]int]float64
-	noise        model.Noise
+	throughput model.Throughput
+	bounds     model.Bounds
+	candidates map[[2]int]*model.Candidates
+	values     map[[2]int]float64
+	noise      model.Noise
 	// used is the last round that asked for it.
 	used int
 }

@@ -292,18 +292,7 @@ func (p *placer) roomWithout(v *view, node int, others []int) int32 {
 // evicted for it; -1 if there is none.
 func (p *placer) within(i int, k int32, evicts bool, without []int) (best int, victims []int) {
 	v := p.views[i]
-	best = -1
-	var least int32
-	for node := range p.nodes {
-		room := p.room(v, node)
-		if room < k || slices.Contains(without, node) {
-			continue
-		}
-		isOwn := best >= 0 && p.wasOn(v, node) && !p.wasOn(v, best)
-		if best < 0 || room < least || room == least && isOwn {
-			best, least = node, room
-		}
-	}
+	best = p.fullest(v, k, without)
 	if best >= 0 || !evicts {
 		return best, nil
 	}
@@ -317,6 +306,23 @@ func (p *placer) within(i int, k int32, evicts bool, without []int) (best int, v
 		}
 	}
 	return best, victims
+}
+
+// fullest returns the fullest node with room for so many replicas, the job's own among
+// equals; -1 if there is none.
+func (p *placer) fullest(v *view, k int32, without []int) int {
+	best, least := -1, int32(0)
+	for node := range p.nodes {
+		room := p.room(v, node)
+		if room < k || slices.Contains(without, node) {
+			continue
+		}
+		isOwn := best >= 0 && p.wasOn(v, node) && !p.wasOn(v, best)
+		if best < 0 || room < least || room == least && isOwn {
+			best, least = node, room
+		}
+	}
+	return best
 }
 
 // cheapest returns the jobs of least worth that make room on a node for so many replicas.

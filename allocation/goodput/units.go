@@ -40,7 +40,7 @@ func newUnits(views []*view, nodes []*allocation.Node) *units {
 	wanted := make([]float64, len(u.total))
 	for _, v := range views {
 		if v.stay != nil {
-			u.addClosed(v, nodes)
+			u.addClosed(v)
 		}
 		for task := range v.job.Tasks {
 			add(wanted, v.job.Tasks[task].Pod.Amounts(), float64(v.replicas(task, v.job.Wanted)))
@@ -61,7 +61,7 @@ func newUnits(views []*view, nodes []*allocation.Node) *units {
 }
 
 // addClosed adds the room of a job on nodes that take no further replicas.
-func (u *units) addClosed(v *view, nodes []*allocation.Node) {
+func (u *units) addClosed(v *view) {
 	for rank, pod := range v.job.Ranks(max(v.current, 0)) {
 		if rank < len(v.previous) && v.closed[v.previous[rank]] {
 			add(u.total, pod.Amounts(), 1)
@@ -80,10 +80,9 @@ func smallest(views []*view, axis int) (least, scale float64) {
 				continue
 			}
 			least = math.Min(least, amount)
-			switch task.Pod.Names()[axis] {
-			case corev1.ResourceCPU:
+			if name := task.Pod.Names()[axis]; name == corev1.ResourceCPU {
 				scale = 1000
-			case corev1.ResourceMemory, corev1.ResourceEphemeralStorage:
+			} else if name == corev1.ResourceMemory || name == corev1.ResourceEphemeralStorage {
 				scale = 1 << 30
 			}
 		}

@@ -109,18 +109,6 @@ func (v *view) speed(replicas int32) float64 {
 	return v.curve.speed(nodes, int(replicas))
 }
 
-// goodput returns the useful samples per second with so many elastic replicas.
-func (v *view) goodput(replicas int32) float64 {
-	if !v.isElastic() {
-		return 0
-	}
-	nodes := v.nodesOf(replicas)
-	if replicas == v.current {
-		nodes = v.nodes
-	}
-	return v.curve.goodput(nodes, int(replicas))
-}
-
 // limit returns the most replicas that the job may get: twice what was measured.
 func (v *view) limit(settings *Settings) int32 {
 	observed := int32(min(v.curve.observed, 1<<20))
