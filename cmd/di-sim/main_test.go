@@ -118,7 +118,7 @@ func isSVG(path string) error {
 	if err != nil {
 		return err
 	}
-	defer file.Close()
+	defer func() { _ = file.Close() }()
 	decoder, root := xml.NewDecoder(file), ""
 	for {
 		token, err := decoder.Token()

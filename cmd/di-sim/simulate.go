@@ -5,6 +5,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -106,7 +107,7 @@ func check(to io.Writer, traces *experiment.Traces, outcomes []*experiment.Outco
 	}
 	switch {
 	case compared == 0:
-		return fmt.Errorf("-check has nothing to compare: recorded-jct.json must have a policy of -policy at a load of -loads")
+		return errors.New("-check has nothing to compare: recorded-jct.json must have a policy of -policy at a load of -loads")
 	case differences > 0:
 		return fmt.Errorf("%d differences from recorded-jct.json", differences)
 	}

@@ -26,7 +26,8 @@ func readRecords(path string, columns ...string) ([][]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening a table: %w", err)
 	}
-	defer file.Close()
+	// Nothing was written.
+	defer func() { _ = file.Close() }()
 	reader := csv.NewReader(io.LimitReader(file, maxBytes))
 	reader.ReuseRecord = true
 	header, err := reader.Read()

@@ -4,6 +4,7 @@
 package simulator
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -53,7 +54,7 @@ func LoadWorkload(path string, applications map[string]*Application) ([]Submissi
 func readSubmission(record []string, applications map[string]*Application) (Submission, error) {
 	job := Submission{Name: record[0], Application: applications[record[2]]}
 	if job.Name == "" {
-		return job, fmt.Errorf("name is empty: must be unique in the workload")
+		return job, errors.New("name is empty: must be unique in the workload")
 	}
 	if job.Application == nil {
 		return job, fmt.Errorf("application is %q: must be one of the directory applications", record[2])

@@ -17,8 +17,6 @@ import (
 const (
 	population  = 100
 	generations = 100
-	// fairness is the exponent of the power mean of speedups.
-	fairness = -1
 	// restart is what the policy takes a restart for, in seconds.
 	restart = 30
 )

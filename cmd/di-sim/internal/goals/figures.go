@@ -6,6 +6,7 @@ package goals
 import (
 	"fmt"
 	"math"
+	"strconv"
 	"time"
 
 	"opendilab.org/di-orchestrator/cmd/di-sim/internal/experiment"
@@ -44,8 +45,8 @@ func (b *bench) baselines() ([]Figure, error) {
 		}
 		found := tiresias.Check(b.traces)
 		figures = append(figures, Figure{
-			Name: "Tiresias " + load + ": jobs exact to the second", Goal: fmt.Sprint(found.Compared),
-			Measured: fmt.Sprint(found.Exact), Passed: found.Exact == found.Compared && found.Compared > 0,
+			Name: "Tiresias " + load + ": jobs exact to the second", Goal: strconv.Itoa(found.Compared),
+			Measured: strconv.Itoa(found.Exact), Passed: found.Exact == found.Compared && found.Compared > 0,
 		})
 		optimus, err := b.run("optimus", "", load)
 		if err != nil {
@@ -187,7 +188,7 @@ func (b *bench) lostNodes() ([]Figure, error) {
 			figures = append(figures, Figure{Name: name, Goal: "all", Measured: err.Error()})
 			continue
 		}
-		figures = append(figures, Figure{Name: name, Goal: "all", Measured: fmt.Sprint(outcome.Summary.Jobs), Passed: true})
+		figures = append(figures, Figure{Name: name, Goal: "all", Measured: strconv.Itoa(outcome.Summary.Jobs), Passed: true})
 	}
 	return figures, nil
 }
