@@ -82,6 +82,9 @@ var _ = Describe("The allocator's metrics and log", func() {
 			"allocator_jobs{state=waiting}":                1,
 			"allocator_nodes{state=open}":                  1,
 			"allocator_nodes{state=closed}":                0,
+			"allocator_restart_duration_seconds{}":         0,
+			"allocator_unreadable_reports_total{}":         0,
+			"allocator_policy_info{policy=fit}":            1,
 		}))
 
 		By("a round whose writes are refused")

@@ -56,6 +56,7 @@ func maxima() map[string]int64 {
 		"dijobs v2alpha1 .status.requests":                               Requests,
 		"dijobs v2alpha1 .status.requests[].collectors":                  RecordedURLs,
 		"dijobs v2alpha1 .status.requests[].collectors[]":                FreeTextLength,
+		"dijobs v2alpha1 .status.allocationUsage.policy":                 LabelLength,
 		"dijobs v2alpha1 .status.requests[].id":                          NameLength,
 		"dijobs v2alpha1 .status.requests[].key":                         NameLength,
 		"dijobs v2alpha1 .status.requests[].learners":                    RecordedURLs,
