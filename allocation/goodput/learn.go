@@ -4,6 +4,7 @@
 package goodput
 
 import (
+	"maps"
 	"math"
 	"slices"
 
@@ -118,11 +119,26 @@ func (c *cache) fitted(name string, observations []model.Observation) model.Thro
 // change with each report, and a fit takes a millisecond.
 const digits = 3
 
-// coarse returns observations with their times rounded.
+// perOctave is the number of batches between a batch and its double that count. A job that
+// adapts its batch reports a new one with each change of its noise.
+const perOctave = 4
+
+// coarse returns observations with their times rounded, and of similar batches of a
+// placement the smallest one.
 func coarse(observations []model.Observation) []model.Observation {
-	rounded := slices.Clone(observations)
-	for i := range rounded {
-		rounded[i].Step, rounded[i].Accumulate = round(rounded[i].Step), round(rounded[i].Accumulate)
+	type similar struct{ nodes, replicas, octave int }
+	smallest := map[similar]int{}
+	for i, o := range observations {
+		key := similar{o.Nodes, o.Replicas, int(perOctave * math.Log2(float64(o.Atomic)))}
+		if at, is := smallest[key]; !is || o.Atomic < observations[at].Atomic {
+			smallest[key] = i
+		}
+	}
+	var rounded []model.Observation
+	for _, i := range slices.Sorted(maps.Values(smallest)) {
+		o := observations[i]
+		o.Step, o.Accumulate = round(o.Step), round(o.Accumulate)
+		rounded = append(rounded, o)
 	}
 	return rounded
 }
