@@ -52,24 +52,6 @@ type Placement struct {
 	// Usage is the usage of the job up to the round, for the caller to persist. The zero value
 	// keeps the previous one.
 	Usage Usage
-	// Why has the figures behind the decision; nil if the policy has none.
-	Why *Why
-}
-
-// Why has the figures behind a decision, for people.
-type Why struct {
-	// Cause says in one word what decided the number of replicas.
-	Cause string
-	// Price is what a unit of capacity is worth, and Weight what a unit of the job's speed is.
-	Price, Weight float64
-	// Chosen is what the job gets. Smaller and Larger are the next options, nil for none.
-	Chosen, Smaller, Larger *Option
-}
-
-// Option is a number of replicas of the elastic task, and what it is worth to a policy.
-type Option struct {
-	Replicas int32
-	Value    float64
 }
 
 // The reasons of placements. They are reasons of condition Allocated.

@@ -14,8 +14,8 @@ type Option struct {
 	Replicas int
 	// Cost is what it takes of the capacity.
 	Cost int
-	// Value is what it is worth, Gross what it would be worth if a restart cost nothing.
-	Value, Gross float64
+	// Value is what it is worth.
+	Value float64
 }
 
 // exactWork bounds the steps of the exact solution; beyond it the greedy one is within

@@ -38,8 +38,8 @@ type Decision struct {
 	// Option is the index among Options; the first is to wait.
 	Option  int
 	Options []Option
-	// Price is what a unit of capacity is worth, Weight what a unit of the job's speed is.
-	Price, Weight float64
+	// Weight is what a unit of the job's speed is worth.
+	Weight float64
 }
 
 // Chosen returns the option that the job gets.
@@ -55,7 +55,7 @@ func Decide(jobs []Job, capacity int, settings *Settings) []Decision {
 	weights := weigh(jobs, price, settings)
 	decisions, options := make([]Decision, len(jobs)), make([][]Option, len(jobs))
 	for j := range jobs {
-		decisions[j] = Decision{Options: jobs[j].options(weights[j], settings), Price: price, Weight: weights[j]}
+		decisions[j] = Decision{Options: jobs[j].options(weights[j], settings), Weight: weights[j]}
 		options[j] = decisions[j].Options
 	}
 	for j, chosen := range Choose(protect(jobs, options), capacity) {
@@ -121,7 +121,7 @@ func (j *Job) options(weight float64, settings *Settings) []Option {
 		if j.HasRun && point.Replicas != j.Current {
 			value *= factor
 		}
-		options = append(options, Option{Replicas: point.Replicas, Cost: point.Cost, Value: value, Gross: weight * point.Speed})
+		options = append(options, Option{Replicas: point.Replicas, Cost: point.Cost, Value: value})
 	}
 	return options
 }

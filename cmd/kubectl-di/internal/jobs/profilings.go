@@ -17,8 +17,8 @@ import (
 func NewProfilingsCommand(env *cli.Env) *cobra.Command {
 	var output cli.Data
 	command := env.NewJobCommand(cli.Help{
-		Use: "profilings JOB", Short: "Print what a worker-led job last reported of itself",
-		Long: `Print what a worker-led job last reported of itself to di-server.
+		Use: "profilings JOB", Short: "Print what a job last reported of itself",
+		Long: `Print what a job last reported of itself to di-server.
 
 A job reports by POST of profilings; the last report replaces the previous one, and is
 kept in status.profilings.`,
