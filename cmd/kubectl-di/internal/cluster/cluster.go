@@ -9,6 +9,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -43,6 +44,8 @@ func New(config *rest.Config, namespace string) (*Cluster, error) {
 	// The API server limits its clients itself. A client's own limit fails a call that would
 	// wait beyond a deadline before the deadline has passed.
 	config.QPS = -1
+	warn := config.WarningHandler
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &retrier{next: next, warn: warn} })
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
 		corev1.AddToScheme, appsv1.AddToScheme, autoscalingv1.AddToScheme, authenticationv1.AddToScheme,
