@@ -227,6 +227,10 @@ func handler(send func(Change)) cache.ResourceEventHandler {
 func (w *Watched) source(api client.WithWatch, link *link) cache.ListerWatcher {
 	options := func(raw *metav1.ListOptions) *client.ListOptions {
 		asked := w.options
+		if raw.ResourceVersion == "0" {
+			// The API server may answer this from a stale cache, which lacks what was just created.
+			raw.ResourceVersion = ""
+		}
 		asked.Limit, asked.Continue, asked.Raw = raw.Limit, raw.Continue, raw
 		return &asked
 	}

@@ -155,3 +155,30 @@ func TestARightThatIsTakenAwayEndsAWatch(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+func TestAJobThatAStaleCacheLacksIsFollowed(t *testing.T) {
+	t.Parallel()
+	fresh := &tiredAPI{version: 1, phase: v2alpha1.JobSucceeded}
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		items := fresh.job(nil)
+		switch query := r.URL.Query(); {
+		case query.Get("watch") != "":
+			// The reflector then lists.
+			w.WriteHeader(http.StatusUnprocessableEntity)
+			fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Invalid","code":422}`)
+			return
+		case query.Get("resourceVersion") == "0":
+			items = ""
+		}
+		fmt.Fprintf(w, `{"apiVersion":"diengine.opendilab.org/v2alpha1","kind":"DIJobList","metadata":{"resourceVersion":"1"},"items":[%s]}`, items)
+	}))
+	t.Cleanup(api.Close)
+	found, err := New(&rest.Config{Host: api.URL}, "rl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := found.FollowJob(t.Context(), "rl", "pong", func(string) {}, func(*v2alpha1.DIJob) (bool, error) { return true, nil }); err != nil {
+		t.Error(err)
+	}
+}
