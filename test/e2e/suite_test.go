@@ -8,6 +8,8 @@
 package e2e
 
 import (
+	"fmt"
+	"os"
 	"os/exec"
 	"testing"
 
@@ -57,4 +59,13 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	run, err = demo.New(demo.Options{Config: cluster, Kubectl: kubectl, Helm: helm, Root: testkit.Root(), Out: GinkgoWriter})
 	Expect(err).NotTo(HaveOccurred())
 	Expect(run.Install(ctx)).To(Succeed())
+})
+
+// A log of CI may keep only its end, so the reasons of all failures are repeated there.
+var _ = ReportAfterSuite("reasons", func(report Report) {
+	for i := range report.SpecReports {
+		if spec := &report.SpecReports[i]; spec.Failed() {
+			fmt.Fprintf(os.Stdout, "\nfailed: %s\n%.4000s\n", spec.FullText(), spec.FailureMessage())
+		}
+	}
 })
