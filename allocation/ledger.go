@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Ledger is the capacity of the written placements while placements are written one by one. Each write
+// Ledger is the capacity of the written placements while placements are written, in any order. Each write
 // may fail, or be the last one of this process. What is written by then must not exceed the capacity of
 // the nodes.
 type Ledger struct {
@@ -29,19 +29,33 @@ func NewLedger(jobs []*Job, nodes []*Node, placed map[types.NamespacedName][]str
 	return ledger
 }
 
-// Move takes the capacity of a job's desired placement, and gives back that of its written one. It
-// returns false, and changes nothing, while other jobs have that capacity. If the write fails, undo
-// takes the move back.
-func (l *Ledger) Move(job *Job, to []string) (undo func(), moves bool) {
+// Move takes the capacity of a job's desired placement beside that of its written one. It returns false, and
+// changes nothing, while other jobs have that capacity. Once the write has ended, the caller calls end with
+// whether it succeeded, which gives back the capacity of the other placement.
+func (l *Ledger) Move(job *Job, to []string) (end func(written bool), moves bool) {
 	from := l.held[job.Name]
 	if slices.Equal(from.nodes, to) {
-		return func() {}, true
+		return func(bool) {}, true
 	}
 	l.board.Release(from)
-	restore := func() { l.board.Retake(from) }
-	if len(to) == 0 {
-		return restore, true
+	defer l.board.Retake(from)
+	var taken *Stay
+	if len(to) > 0 {
+		if taken = l.take(job, from, to); taken == nil {
+			return nil, false
+		}
 	}
+	return func(written bool) {
+		if written {
+			l.board.Release(from)
+		} else if taken != nil {
+			l.board.Release(taken)
+		}
+	}, true
+}
+
+// take takes the capacity of a desired placement; nil if there is none.
+func (l *Ledger) take(job *Job, from *Stay, to []string) *Stay {
 	moved := *job
 	moved.Excluded = nil
 	if len(from.nodes) > 0 {
@@ -49,13 +63,8 @@ func (l *Ledger) Move(job *Job, to []string) (undo func(), moves bool) {
 		moved.Ended, moved.Running = nil, nil
 	}
 	taken := l.board.Keep(&moved, to)
-	if taken == nil {
-		restore()
-		return nil, false
+	if taken != nil {
+		l.board.KeepEnded(taken)
 	}
-	l.board.KeepEnded(taken)
-	return func() {
-		l.board.Release(taken)
-		restore()
-	}, true
+	return taken
 }

@@ -98,17 +98,24 @@ func TestALedgerGivesCapacityOnlyAfterItWasReleased(t *testing.T) {
 	if _, fits := ledger.Move(two, []string{"a", "a"}); fits {
 		t.Error("two jobs have the same capacity")
 	}
-	undo, fits := ledger.Move(one, []string{"b"})
+	for _, to := range [][]string{{"b"}, nil} {
+		end, fits := ledger.Move(one, to)
+		if !fits {
+			t.Fatalf("one does not move to %v, which is free", to)
+		}
+		if _, fits := ledger.Move(two, []string{"a", "a"}); fits {
+			t.Error("capacity is given although its release is not written yet")
+		}
+		end(false)
+		if _, fits := ledger.Move(two, []string{"a", "a"}); fits {
+			t.Error("capacity is given although its release could not be written")
+		}
+	}
+	end, fits := ledger.Move(one, nil)
 	if !fits {
-		t.Fatal("what is free is not given")
+		t.Fatal("a placement is not released")
 	}
-	undo()
-	if _, fits := ledger.Move(two, []string{"a", "a"}); fits {
-		t.Error("capacity is given although its release could not be written")
-	}
-	if _, fits := ledger.Move(one, nil); !fits {
-		t.Error("a placement is not released")
-	}
+	end(true)
 	if _, fits := ledger.Move(two, []string{"a", "a"}); !fits {
 		t.Error("released capacity is not given")
 	}

@@ -191,8 +191,8 @@ func TestAJobThatTheNodesCannotHoldDoesNotPreventGrowth(t *testing.T) {
 	}
 }
 
-// TestEveryWrittenPartOfARoundFits lets random writes fail. After each other write no node may be
-// overcommitted, except by ended ranks.
+// TestEveryWrittenPartOfARoundFits lets several writes run at a time, and random ones fail. After each other
+// write no node may be overcommitted, except by ended ranks.
 func TestEveryWrittenPartOfARoundFits(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(60) {
@@ -207,22 +207,31 @@ func TestEveryWrittenPartOfARoundFits(t *testing.T) {
 			endSome(random, snapshot, jobs, written)
 			placements := Fit{}.Optimize(&allocation.Round{Jobs: jobs, Nodes: nodes, Previous: written})
 			ledger := allocation.NewLedger(jobs, nodes, cloned(written))
+			var writes []func()
 			for _, job := range jobs {
 				to := placements[job.Name].Nodes
-				undo, moves := ledger.Move(job, to)
-				switch {
-				case !moves:
-					continue
-				case random.IntN(3) == 0:
-					undo()
+				end, moves := ledger.Move(job, to)
+				if !moves {
 					continue
 				}
-				if !slices.Equal(written[job.Name], to) {
-					written[job.Name], job.Ended = to, nil
+				writes = append(writes, func() {
+					succeeds := random.IntN(3) > 0
+					if succeeds && !slices.Equal(written[job.Name], to) {
+						written[job.Name], job.Ended = to, nil
+					}
+					end(succeeds)
+					if message := overWritten(nodes, jobs, written); message != "" {
+						t.Fatalf("seed %d, round %d, job %s: %s", seed, round, job.Name.Name, message)
+					}
+				})
+				for len(writes) > 0 && random.IntN(3) > 0 {
+					next := random.IntN(len(writes))
+					writes[next]()
+					writes = slices.Delete(writes, next, next+1)
 				}
-				if message := overWritten(nodes, jobs, written); message != "" {
-					t.Fatalf("seed %d, round %d, job %s: %s", seed, round, job.Name.Name, message)
-				}
+			}
+			for _, write := range writes {
+				write()
 			}
 		}
 	}

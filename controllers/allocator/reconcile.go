@@ -8,13 +8,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -29,9 +26,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/lifecycle/sizing"
 	"opendilab.org/di-orchestrator/internal/lifecycle/workerled"
 	"opendilab.org/di-orchestrator/internal/limits"
-	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/podstate"
-	"opendilab.org/di-orchestrator/internal/recorder"
 	"opendilab.org/di-orchestrator/internal/workload"
 )
 
@@ -113,6 +108,9 @@ func (a *Reconciler) goRound(ctx context.Context) (ctrl.Result, error) {
 		// The queue applies the backoff.
 		return ctrl.Result{}, err
 	}
+	if round.isPostponed {
+		return ctrl.Result{RequeueAfter: a.interval}, nil
+	}
 	return ctrl.Result{RequeueAfter: a.cycle}, nil
 }
 
@@ -193,8 +191,10 @@ type round struct {
 	now  time.Time
 	// restarts are those that have ended since the last round.
 	restarts map[types.UID]restart
-	// refreshes is how many jobs whose placement stays may still be written.
-	refreshes int
+	// refreshes is how many jobs whose placement stays may still be written. isPostponed reports whether
+	// the next round writes some placements.
+	refreshes   int
+	isPostponed bool
 	// placements are the decisions.
 	placements map[types.NamespacedName]allocation.Placement
 }
@@ -351,140 +351,4 @@ func jobToPlace(job *v2alpha1.DIJob, pods []*corev1.Pod, snapshot *allocation.Sn
 		})
 	}
 	return wanted, nil
-}
-
-// carryOut writes the placements. The written placements never exceed the capacity of nodes, not even
-// after a failed write: a job gets a placement once others have released it. If jobs wait for each other,
-// a placed one releases its placement and is placed in the next round.
-func (a *Reconciler) carryOut(ctx context.Context, jobs []*v2alpha1.DIJob, r *round) error {
-	jobs = byWriting(jobs)
-	ledger := allocation.NewLedger(slices.Collect(maps.Values(r.wanted)), r.snapshot.Nodes, r.placed)
-	for {
-		waiting, err := a.writeWhatFits(ctx, jobs, r, ledger)
-		switch {
-		case err != nil || len(waiting) == 0:
-			return err
-		case len(waiting) == len(jobs):
-			next := waiting[max(slices.IndexFunc(waiting, isPlaced), 0)]
-			return a.write(ctx, r, next, allocation.Placement{
-				Reason: allocation.ReasonInsufficientCapacity, Message: "releases its placement for other jobs whose placement changes, and is placed next",
-				Usage: r.placements[client.ObjectKeyFromObject(next)].Usage,
-			})
-		}
-		jobs = waiting
-	}
-}
-
-func isPlaced(job *v2alpha1.DIJob) bool { return len(job.Status.Allocation) > 0 }
-
-// writeWhatFits writes the placements that fit beside the written ones. It returns the other jobs.
-func (a *Reconciler) writeWhatFits(ctx context.Context, jobs []*v2alpha1.DIJob, r *round, ledger *allocation.Ledger) ([]*v2alpha1.DIJob, error) {
-	var waiting []*v2alpha1.DIJob
-	var failed []error
-	for _, job := range jobs {
-		name := client.ObjectKeyFromObject(job)
-		placement, decided := r.placements[name]
-		if !decided {
-			continue
-		}
-		undo, moves := func() {}, true
-		if r.wanted[name] != nil && !slices.Equal(job.Status.Allocation, placement.Nodes) {
-			undo, moves = ledger.Move(r.wanted[name], placement.Nodes)
-		}
-		if !moves {
-			waiting = append(waiting, job)
-			continue
-		}
-		if err := a.write(ctx, r, job, placement); err != nil {
-			undo()
-			failed = append(failed, err)
-		}
-	}
-	return waiting, errors.Join(failed...)
-}
-
-// write patches a job's allocation, usage and condition if they change. The patch includes the resource
-// version, so the API server refuses a decision on a stale job. The next round decides again.
-func (a *Reconciler) write(ctx context.Context, r *round, job *v2alpha1.DIJob, placement allocation.Placement) error {
-	moves := !slices.Equal(job.Status.Allocation, placement.Nodes)
-	turns := isTransition(job, &placement)
-	isRefresh := !moves && !turns
-	if isRefresh && (r.refreshes == 0 || r.now.Sub(writtenAt(job)) < refreshInterval) {
-		return nil
-	}
-	wanted := job.DeepCopy()
-	_, measured := r.restarts[job.UID]
-	wanted.Status.Allocation = placement.Nodes
-	wanted.Status.AllocationUsage = usageAfter(job, &placement, a.policyName, measured, r.now)
-	changed := conditions.Set(&wanted.Status, v2alpha1.ConditionAllocated, conditionStatus(&placement), placement.Reason, placement.Message, r.now)
-	if !changed && !moves && equality.Semantic.DeepEqual(job.Status.AllocationUsage, wanted.Status.AllocationUsage) {
-		return nil
-	}
-	if isRefresh {
-		r.refreshes--
-	}
-	patch := client.MergeFromWithOptions(job, client.MergeFromWithOptimisticLock{})
-	err := a.client.Status().Patch(ctx, wanted, patch)
-	switch {
-	case apierrors.IsNotFound(err), apierrors.IsConflict(err) && isRefresh:
-		// The next round refreshes a job that has changed meanwhile.
-		return nil
-	case err != nil:
-		return fmt.Errorf("writing the allocation of job %s/%s: %w", job.Namespace, job.Name, err)
-	}
-	a.written[job.UID] = wanted
-	if ended := r.restarts[job.UID]; ended.isMeasured {
-		a.metrics.restarts.WithLabelValues().Observe(max(ended.end.Sub(job.Status.AllocationUsage.PlacedAt.Time), 0).Seconds())
-	}
-	a.report(ctx, job, placement)
-	if !isRefresh || changed && len(placement.Nodes) == 0 {
-		a.recordPlacement(job, &placement)
-	}
-	return nil
-}
-
-// recordPlacement records the Event of a placement.
-func (a *Reconciler) recordPlacement(job *v2alpha1.DIJob, placement *allocation.Placement) {
-	kind := corev1.EventTypeNormal
-	if len(placement.Nodes) == 0 {
-		kind = corev1.EventTypeWarning
-	}
-	a.recorder.Eventf(job, nil, kind, placement.Reason, "Allocate", "%s", recorder.Note(placement.Message))
-}
-
-func conditionStatus(placement *allocation.Placement) corev1.ConditionStatus {
-	if len(placement.Nodes) == 0 {
-		return corev1.ConditionFalse
-	}
-	return corev1.ConditionTrue
-}
-
-// isTransition reports whether a placement changes condition Allocated at once. Its message, and the reason
-// that the policy gives, change often and wait for the next refresh.
-func isTransition(job *v2alpha1.DIJob, placement *allocation.Placement) bool {
-	allocated := conditions.Find(&job.Status, v2alpha1.ConditionAllocated)
-	if allocated == nil || allocated.Status != conditionStatus(placement) {
-		return true
-	}
-	return allocated.Reason != placement.Reason && (!isOfPolicy(allocated.Reason) || !isOfPolicy(placement.Reason))
-}
-
-// isOfPolicy reports whether a policy decided on a reason of condition Allocated.
-func isOfPolicy(reason string) bool {
-	return !slices.Contains([]string{
-		v2alpha1.ConditionSuspended, v2alpha1.ConditionInvalidSpec, v2alpha1.ReasonNoAllocator, v2alpha1.ConditionAllocated,
-	}, reason)
-}
-
-// report counts and logs a written placement.
-func (a *Reconciler) report(ctx context.Context, job *v2alpha1.DIJob, placement allocation.Placement) {
-	log := log.FromContext(ctx).WithValues(names.LogWhole(job)...)
-	if slices.Equal(job.Status.Allocation, placement.Nodes) {
-		log.V(1).Info("Updated condition Allocated", "reason", placement.Reason, "message", placement.Message)
-		return
-	}
-	decision := decisionOf(job.Status.Allocation, placement.Nodes)
-	a.metrics.observeDecision(decision)
-	log.Info("Changed the placement of a job", "decision", decision, "reason", placement.Reason,
-		"replicas", len(placement.Nodes), "replicasBefore", len(job.Status.Allocation))
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -44,7 +45,9 @@ const (
 type indexed struct {
 	client.Client
 	nodes, pods, jobs cache.Indexer
-	writes            int
+	writes            atomic.Int64
+	// onPatch is called before each patch of a job, if it is set, and may refuse it.
+	onPatch func(job client.Object) error
 }
 
 func newIndexed() *indexed {
@@ -90,7 +93,12 @@ func (statusWriter) Apply(context.Context, runtime.ApplyConfiguration, ...client
 }
 
 func (w statusWriter) Patch(_ context.Context, object client.Object, _ client.Patch, _ ...client.SubResourcePatchOption) error {
-	w.of.writes++
+	if w.of.onPatch != nil {
+		if err := w.of.onPatch(object); err != nil {
+			return err
+		}
+	}
+	w.of.writes.Add(1)
 	version, err := strconv.Atoi(object.GetResourceVersion())
 	if err != nil {
 		return err
@@ -145,12 +153,12 @@ func benchmarkRound(b *testing.B, policy allocation.Policy) {
 	}
 	round()
 	round()
-	written := store.writes
+	written := store.writes.Load()
 	b.ReportAllocs()
 	for b.Loop() {
 		round()
 	}
-	b.ReportMetric(float64(store.writes-written)/float64(b.N), "writes/op")
+	b.ReportMetric(float64(store.writes.Load()-written)/float64(b.N), "writes/op")
 }
 
 // populate adds nodes, placed jobs that have reported, their pods and other pods.

@@ -19,9 +19,11 @@ import (
 )
 
 const (
-	// refreshInterval is the minimum time between two writes of a job's usage and message while its
-	// placement stays.
+	// refreshInterval is the minimum time between two writes of a job while its placement stays.
 	refreshInterval = time.Minute
+	// maxUnstored is how long the usage alone is at most not stored. Until then the next round derives it
+	// from the stored one.
+	maxUnstored = 10 * time.Minute
 	// maxRefreshes is the maximum number of such writes in one round, so that a decision never waits long
 	// for them.
 	maxRefreshes = 100
@@ -193,6 +195,19 @@ func writtenAt(job *v2alpha1.DIJob) time.Time {
 		last = usage.AccountedAt.Time
 	}
 	return last
+}
+
+// refreshAfter returns the minimum time since the last write of a job whose placement stays. If only its usage
+// changes, that is the time for which its stored usage has trained: the work of a job that ends meanwhile is
+// at most twice the stored one.
+func refreshAfter(job *v2alpha1.DIJob, placement *allocation.Placement, measured bool) time.Duration {
+	stored := job.Status.AllocationUsage
+	allocated := conditions.Find(&job.Status, v2alpha1.ConditionAllocated)
+	if stored == nil || measured || allocated == nil || allocated.Message != placement.Message || allocated.Reason != placement.Reason {
+		return refreshInterval
+	}
+	trained := time.Duration(min(stored.TrainedMilliseconds, maxUnstored.Milliseconds())) * time.Millisecond
+	return max(trained, refreshInterval)
 }
 
 // byWriting returns jobs in the order of their last writes, so that each is refreshed in turn.

@@ -1,0 +1,150 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package allocator
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"opendilab.org/di-orchestrator/allocation"
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/testkit/pace"
+)
+
+// waitingJobs is an allocator of jobs that wait, with enough nodes for all.
+type waitingJobs struct {
+	*Reconciler
+	store *indexed
+}
+
+func newWaitingJobs(t *testing.T, jobs int, now func() time.Time) *waitingJobs {
+	t.Helper()
+	store := newIndexed()
+	allocator, err := New(store, store, Options{Registerer: prometheus.NewRegistry(), Recorder: &events.FakeRecorder{}, Now: now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	add := func(to interface{ Add(any) error }, object client.Object) {
+		object.SetUID(types.UID(object.GetName()))
+		object.SetResourceVersion("1")
+		if err := to.Add(object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range jobs {
+		add(store.nodes, benchNode(i))
+		job := benchJob(i, now())
+		job.Status = v2alpha1.DIJobStatus{}
+		add(store.jobs, job)
+	}
+	return &waitingJobs{Reconciler: allocator, store: store}
+}
+
+func (w *waitingJobs) round(t *testing.T) time.Duration {
+	t.Helper()
+	result, err := w.Reconcile(t.Context(), ctrl.Request{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return result.RequeueAfter
+}
+
+func (w *waitingJobs) placed() (count int) {
+	for _, object := range w.store.jobs.List() {
+		if job, isJob := object.(*v2alpha1.DIJob); isJob && isPlaced(job) {
+			count++
+		}
+	}
+	return count
+}
+
+func TestPlacementsAreWrittenSeveralAtATime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWaitingJobs(t, 4*writers, time.Now)
+		w.store.onPatch = func(client.Object) error { return pace.Pause(t.Context(), 100*time.Millisecond) }
+		begun := time.Now()
+		w.round(t)
+		if took := time.Since(begun); took != 400*time.Millisecond || w.placed() != 4*writers {
+			t.Errorf("%d jobs are placed after %s, want %d after 400ms", w.placed(), took, 4*writers)
+		}
+	})
+}
+
+func TestARoundThatWritesForLongLeavesTheRestToTheNext(t *testing.T) {
+	t.Parallel()
+	const jobs = 100
+	var clock atomic.Int64
+	w := newWaitingJobs(t, jobs, func() time.Time { return start.Add(time.Duration(clock.Load())) })
+	w.store.onPatch = func(client.Object) error {
+		clock.Add(int64(maxWriting / 10))
+		return nil
+	}
+	if after := w.round(t); after != defaultInterval || w.placed() < 10 || w.placed() > 11+writers {
+		t.Errorf("%d jobs are placed in the first round, and the next one is after %s", w.placed(), after)
+	}
+	for range jobs / 10 {
+		clock.Add(int64(defaultInterval))
+		w.round(t)
+	}
+	if w.placed() != jobs || w.store.writes.Load() != jobs {
+		t.Errorf("%d jobs are placed by %d writes, want %d by as many", w.placed(), w.store.writes.Load(), jobs)
+	}
+}
+
+func TestAJobThatHasChangedMeanwhileIsPlacedInTheNextRound(t *testing.T) {
+	t.Parallel()
+	now := start
+	w := newWaitingJobs(t, 3, func() time.Time { return now })
+	w.store.onPatch = func(job client.Object) error {
+		if job.GetName() == "job-0001" {
+			return apierrors.NewConflict(schema.GroupResource{Resource: "dijobs"}, job.GetName(), nil)
+		}
+		return nil
+	}
+	if after := w.round(t); after != defaultInterval || w.placed() != 2 {
+		t.Errorf("%d jobs are placed, and the next round is after %s", w.placed(), after)
+	}
+	w.store.onPatch = nil
+	now = now.Add(defaultInterval)
+	if after := w.round(t); after != DefaultCycle || w.placed() != 3 {
+		t.Errorf("%d jobs are placed after another round, and the next one is after %s", w.placed(), after)
+	}
+}
+
+func TestUsageAloneIsStoredOftenEnoughThatAnEndIsKnownWithinAFactorOfTwo(t *testing.T) {
+	t.Parallel()
+	placement := &allocation.Placement{Nodes: []string{"a"}, Reason: "Placed", Message: "1 replicas on 1 nodes"}
+	job := func(trained time.Duration) *v2alpha1.DIJob {
+		return &v2alpha1.DIJob{Status: v2alpha1.DIJobStatus{
+			AllocationUsage: &v2alpha1.AllocationUsage{TrainedMilliseconds: trained.Milliseconds()},
+			Conditions: []v2alpha1.DIJobCondition{{
+				Type: v2alpha1.ConditionAllocated, Reason: placement.Reason, Message: placement.Message,
+			}},
+		}}
+	}
+	for trained, want := range map[time.Duration]time.Duration{
+		0: time.Minute, time.Second: time.Minute, 3 * time.Minute: 3 * time.Minute, time.Hour: 10 * time.Minute, 1 << 62: 10 * time.Minute,
+	} {
+		if got := refreshAfter(job(trained), placement, false); got != want {
+			t.Errorf("the usage of a job that has trained for %s is stored after %s, want %s", trained, got, want)
+		}
+	}
+	other := *placement
+	other.Message = "1 replicas on 1 nodes; more would gain"
+	if got := []time.Duration{refreshAfter(job(time.Hour), &other, false), refreshAfter(job(time.Hour), placement, true)}; fmt.Sprint(got) != "[1m0s 1m0s]" {
+		t.Errorf("a new message is stored after %s, a measured restart after %s; want a minute", got[0], got[1])
+	}
+}
