@@ -6,6 +6,7 @@ package pace
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -21,6 +22,9 @@ const (
 	// server.
 	inFlight = 100
 )
+
+// ErrNotMade is the result of a call that could not be made. It counts neither as a success nor as a failure.
+var ErrNotMade = errors.New("not made")
 
 // Pause waits for a duration, or until the context ends.
 func Pause(ctx context.Context, long time.Duration) error {
@@ -39,13 +43,15 @@ type Tally struct {
 	// Times are the durations of the calls that succeeded. Failed counts the others.
 	Times  []time.Duration
 	Failed int
+	// NotMade counts the calls that could not be made.
+	NotMade int
 	// Slowest is the duration of the slowest call, failed or not.
 	Slowest time.Duration
 	// Failures are the first shownFailures errors.
 	Failures []string
 }
 
-// Calls returns the number of calls.
+// Calls returns the number of calls that were made.
 func (t *Tally) Calls() int {
 	return len(t.Times) + t.Failed
 }
@@ -59,6 +65,7 @@ func (t *Tally) P99() time.Duration {
 func (t *Tally) Add(other Tally) {
 	t.Times = append(t.Times, other.Times...)
 	t.Failed += other.Failed
+	t.NotMade += other.NotMade
 	t.Slowest = max(t.Slowest, other.Slowest)
 	t.Failures = append(t.Failures, other.Failures...)
 	t.Failures = t.Failures[:min(len(t.Failures), shownFailures)]
@@ -134,6 +141,10 @@ func (p *Prober) once(ctx context.Context, number int) {
 	took := time.Since(begun)
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
+	if errors.Is(err, ErrNotMade) {
+		p.tally.NotMade++
+		return
+	}
 	p.tally.Slowest = max(p.tally.Slowest, took)
 	if err == nil {
 		p.tally.Times = append(p.tally.Times, took)

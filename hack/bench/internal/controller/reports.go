@@ -18,13 +18,14 @@ import (
 
 	"opendilab.org/di-orchestrator/hack/bench/internal/harness"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/testkit/pace"
 )
 
 // reportTime is the timeout of a report.
 const reportTime = 30 * time.Second
 
-// errNotRunning is the result of a report whose job has no running pod.
-var errNotRunning = errors.New("the first pod of the job is not running")
+// errNotRunning is the result of a report whose job has no running pod, for example because it restarts.
+var errNotRunning = fmt.Errorf("%w: the first pod of the job is not running", pace.ErrNotMade)
 
 // reporters are the first pods of all jobs, which report to di-server.
 type reporters struct {
