@@ -91,6 +91,8 @@ type Job struct {
 	Group string
 	// Report is what the job reported last; nil if it reports nothing.
 	Report *profilings.Report
+	// Totals is how right the totals of jobs of its group have been, and of others of its namespace.
+	Totals Totals
 	// Usage is what the job has used so far.
 	Usage Usage
 }

@@ -4,6 +4,7 @@
 package allocation
 
 import (
+	"math"
 	"time"
 
 	"opendilab.org/di-orchestrator/allocation/model"
@@ -47,6 +48,40 @@ type Group struct {
 	// Finished and Useful count the finished jobs, and sum their useful samples.
 	Finished int
 	Useful   float64
+	// Totals is how right the totals are that the group's jobs report.
+	Totals Totals
+}
+
+// Totals is how right the totals of work are that finished jobs had reported.
+type Totals struct {
+	// Finished counts the jobs that had reported one. Wrong is the mean of how wrong these were: the natural
+	// logarithm of the factor by which a total was too large or too small. Later jobs count more.
+	Finished int
+	Wrong    float64
+}
+
+const (
+	// recentTotals is about how many of the last jobs count.
+	recentTotals = 20
+	// priorTotals is how many jobs of a group count as much as all others do.
+	priorTotals = 5
+)
+
+// Finish adds a finished job.
+func (t *Totals) Finish(usage *Usage) {
+	if usage.Useful <= 0 || usage.Expected <= 0 {
+		return
+	}
+	t.Finished++
+	// The first job counts half: one wrong total may be an accident.
+	t.Wrong += (math.Abs(math.Log(usage.Expected/usage.Useful)) - t.Wrong) / float64(min(t.Finished+1, recentTotals))
+}
+
+// Among returns what the totals of a group say beside those of all jobs: the fewer of the group have finished,
+// the more the others count.
+func (t *Totals) Among(all *Totals) Totals {
+	own := float64(min(t.Finished, recentTotals))
+	return Totals{Finished: all.Finished, Wrong: (own*t.Wrong + priorTotals*all.Wrong) / (own + priorTotals)}
 }
 
 // Finish adds a finished job to the history.
@@ -55,6 +90,7 @@ func (g *Group) Finish(usage *Usage) {
 		g.Finished++
 		g.Useful += usage.Useful
 	}
+	g.Totals.Finish(usage)
 }
 
 // MaxObservations bounds the observations of a job and of a group.

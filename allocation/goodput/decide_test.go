@@ -111,6 +111,34 @@ func TestProgressThatContradictsItselfDoesNotCount(t *testing.T) {
 	}
 }
 
+func TestProgressDoesNotCountAmongJobsWhoseTotalsWereWrong(t *testing.T) {
+	// Each finished job has done 100 samples.
+	for name, tc := range map[string]struct {
+		expected []float64
+		counts   bool
+	}{
+		"no finished jobs":              {nil, true},
+		"totals that were about right":  {[]float64{120, 90, 150, 70, 100, 100, 110, 95}, true},
+		"jobs that stop at any time":    {[]float64{100, 110, 130, 150, 190, 240, 330, 550}, true},
+		"one total that was very wrong": {[]float64{100, 100, 400, 100, 100}, true},
+		"totals too large or too small": {[]float64{300, 33, 300, 300, 33}, false},
+		"totals of nothing":             {[]float64{0, 0, 0, 0, 0}, true},
+	} {
+		var totals allocation.Totals
+		for _, expected := range tc.expected {
+			totals.Finish(&allocation.Usage{Useful: 100, Expected: expected})
+		}
+		v := reporting(5000, 20, 100, 0)
+		v.job.Totals = totals.Among(&allocation.Totals{Finished: totals.Finished, Wrong: totals.Wrong})
+		if left, _ := v.remaining(nil); math.IsNaN(left) == tc.counts {
+			t.Errorf("%s: %g s are left by a report of progress, totals are wrong by %g on average", name, left, math.Exp(totals.Wrong))
+		}
+		if v.usage.Expected != 25000 {
+			t.Errorf("%s: the job expects %g samples, want 25000: otherwise nobody learns that totals are right again", name, v.usage.Expected)
+		}
+	}
+}
+
 func TestHistoryGuessesTheMeanOfFinishedJobs(t *testing.T) {
 	group := &allocation.Group{}
 	for _, useful := range []float64{1000, 3000, 0} {
@@ -143,10 +171,10 @@ func TestGroupsShareWhatTheirJobsMeasured(t *testing.T) {
 	}
 }
 
-// The policy decides by what jobs report and use. Tasks and placements it reads to place them, and
+// The policy decides by what jobs report and use, and by finished jobs. Tasks and placements it reads to place them, and
 // times to order them.
 var readable = []string{
-	"Created", "Elastic", "Ended", "Excluded", "Group", "Held", "Min", "Name", "Priority", "Report", "Tasks", "Usage", "Waiting", "Wanted",
+	"Created", "Elastic", "Ended", "Excluded", "Group", "Held", "Min", "Name", "Priority", "Report", "Tasks", "Totals", "Usage", "Waiting", "Wanted",
 	// Methods.
 	"ElasticOf", "Ranks", "Running",
 }

@@ -165,7 +165,7 @@ func (v *view) remaining(group *allocation.Group) (left float64, isGuess bool) {
 	if v.curve.known == nil {
 		return math.NaN(), false
 	}
-	if expected := v.expected(); expected > 0 {
+	if expected := v.expected(); expected > 0 && v.job.Totals.Wrong <= math.Log(trustTotals) {
 		return math.Max(expected-v.usage.Useful, 0) / v.curve.one, false
 	}
 	if group != nil && group.Finished > 0 {
@@ -176,10 +176,13 @@ func (v *view) remaining(group *allocation.Group) (left float64, isGuess bool) {
 }
 
 // Reports of progress count once the job has trained for a while, and as long as they
-// agree with the first one within a factor.
+// agree with the first one within a factor. The totals of finished jobs must have been right within
+// trustTotals on average: of jobs that stop early, at random, they are wrong by a factor of 1.9, and
+// still worth more than a guess.
 const (
-	trustAfter = 2 * time.Minute
-	trust      = 2
+	trustAfter  = 2 * time.Minute
+	trust       = 2
+	trustTotals = 2.25
 )
 
 // expected returns the work of the whole job in useful samples by its report of

@@ -44,6 +44,7 @@ func (a *Reconciler) describe(ctx context.Context, jobs []*v2alpha1.DIJob, r *ro
 			continue
 		}
 		wanted.Group, wanted.Report, wanted.Usage = entry.group, entry.parsed, usageOf(&job.Status)
+		wanted.Totals = a.groups.totals(entry.group, job.Namespace)
 		if ended, isOver := endOfRestart(job, r.pods[job.UID], entry.changedAt, r.now); isOver {
 			r.restarts[job.UID] = ended
 			adjust(&wanted.Usage, job.Status.AllocationUsage, &ended, r.now)

@@ -59,6 +59,9 @@ type storedGroup struct {
 	MaxObserved  int           `json:"maxObserved,omitempty"`
 	Finished     int           `json:"finished,omitempty"`
 	Useful       float64       `json:"useful,omitempty"`
+	// Totals counts the finished jobs that had reported a total, and TotalsWrong is how wrong these were.
+	Totals      int     `json:"totals,omitempty"`
+	TotalsWrong float64 `json:"totalsWrong,omitempty"`
 }
 
 // groupKey returns the key of a group in the ConfigMap. Not every name is a valid key.
@@ -106,6 +109,7 @@ func storedOf(name string, group *allocation.Group, usedAt time.Time) *storedGro
 	stored := &storedGroup{
 		Name: name, UsedAt: usedAt.Truncate(groupUse).UTC(), Noise: group.Noise, Bounds: group.Bounds,
 		MaxObserved: group.MaxObserved, Finished: group.Finished, Useful: group.Useful,
+		Totals: group.Totals.Finished, TotalsWrong: group.Totals.Wrong,
 	}
 	for _, o := range group.Observations[:min(len(group.Observations), allocation.MaxObservations)] {
 		stored.Observations = append(stored.Observations,
@@ -142,9 +146,10 @@ func decodeGroup(key, text string) (*storedGroup, error) {
 	if groupKey(stored.Name) != key {
 		return nil, fmt.Errorf("name is %q, whose key would be %s", stored.Name, groupKey(stored.Name))
 	}
-	if len(stored.Observations) > allocation.MaxObservations || stored.Finished < 0 || stored.Useful < 0 || stored.MaxObserved < 0 {
-		return nil, fmt.Errorf("has %d observations, maxObserved %d, finished %d, useful %g: must be at most %d, and 0 or more",
-			len(stored.Observations), stored.MaxObserved, stored.Finished, stored.Useful, allocation.MaxObservations)
+	least := min(float64(stored.Finished), stored.Useful, float64(stored.MaxObserved), float64(stored.Totals), stored.TotalsWrong)
+	if len(stored.Observations) > allocation.MaxObservations || least < 0 {
+		return nil, fmt.Errorf("has %d observations, maxObserved %d, finished %d, useful %g, totals %d, totalsWrong %g: must be at most %d, and 0 or more",
+			len(stored.Observations), stored.MaxObserved, stored.Finished, stored.Useful, stored.Totals, stored.TotalsWrong, allocation.MaxObservations)
 	}
 	for i, o := range stored.Observations {
 		if o[0] < 1 || o[1] < o[0] || o[1] > math.MaxInt32 || o[2] < 1 || o[2] > 1<<53 || !(o[3] > 0) || o[4] < 0 {
@@ -155,7 +160,10 @@ func decodeGroup(key, text string) (*storedGroup, error) {
 }
 
 func (s *storedGroup) group() *allocation.Group {
-	group := &allocation.Group{Noise: s.Noise, Bounds: s.Bounds, MaxObserved: s.MaxObserved, Finished: s.Finished, Useful: s.Useful}
+	group := &allocation.Group{
+		Noise: s.Noise, Bounds: s.Bounds, MaxObserved: s.MaxObserved, Finished: s.Finished, Useful: s.Useful,
+		Totals: allocation.Totals{Finished: s.Totals, Wrong: s.TotalsWrong},
+	}
 	for _, o := range s.Observations {
 		group.Observations = append(group.Observations, model.Observation{
 			Nodes: int(o[0]), Replicas: int(o[1]), Atomic: int(o[2]), Step: o[3], Accumulate: o[4],
@@ -167,8 +175,10 @@ func (s *storedGroup) group() *allocation.Group {
 // use records that jobs of these groups are in a round.
 func (h *histories) use(jobs []*allocation.Job, now time.Time) {
 	for _, job := range jobs {
-		if h.groups[job.Group] != nil {
-			h.usedAt[job.Group] = now
+		for _, name := range []string{job.Group, totalsOf(job.Name.Namespace)} {
+			if h.groups[name] != nil {
+				h.usedAt[name] = now
+			}
 		}
 	}
 }
@@ -179,12 +189,37 @@ func (h *histories) count(job *v2alpha1.DIJob, group string) bool {
 		return false
 	}
 	usage := usageAtEnd(job)
-	if h.groups[group] == nil {
-		h.groups[group] = &allocation.Group{}
-	}
-	h.groups[group].Finish(&usage)
+	h.group(group).Finish(&usage)
 	h.usedAt[group], h.counted[job.UID] = usage.At, true
+	if usage.Expected > 0 {
+		all := totalsOf(job.Namespace)
+		h.group(all).Totals.Finish(&usage)
+		h.usedAt[all] = usage.At
+	}
 	return true
+}
+
+// group returns the group of a name, a new one if there is none.
+func (h *histories) group(name string) *allocation.Group {
+	if h.groups[name] == nil {
+		h.groups[name] = &allocation.Group{}
+	}
+	return h.groups[name]
+}
+
+// totalsOf returns the name of the group that has only the totals of all jobs of a namespace. No job is in it.
+func totalsOf(namespace string) string { return namespace + "/" }
+
+// totals returns how right the totals of jobs like this one have been.
+func (h *histories) totals(group, namespace string) allocation.Totals {
+	var own, all allocation.Totals
+	if known := h.groups[group]; known != nil {
+		own = known.Totals
+	}
+	if known := h.groups[totalsOf(namespace)]; known != nil {
+		all = known.Totals
+	}
+	return own.Among(&all)
 }
 
 // isUncounted reports whether a job has succeeded and the history of its group lacks its size.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"strconv"
 	"testing"
 	"time"
 
@@ -23,6 +24,7 @@ func fullGroup() *allocation.Group {
 	group := &allocation.Group{
 		Noise: &model.Noise{Sqr: 0.1, Var: 1.0 / 3}, MaxObserved: 64, Finished: 3, Useful: 1e9 / 7,
 		Bounds: &model.Bounds{Initial: 32, Max: 4096, MinAtomic: 16, MaxAtomic: 128, NoAccumulation: true},
+		Totals: allocation.Totals{Finished: 2, Wrong: 0.1},
 	}
 	for i := range allocation.MaxObservations {
 		group.Observations = append(group.Observations, model.Observation{
@@ -80,12 +82,13 @@ func TestUnreadableGroupsAreIgnored(t *testing.T) {
 		groupKey("d"): `{"name":"d","observations":[[0,1,1,1,1]]}`,
 		groupKey("e"): `{"name":"e","observations":[[1,1,1,-1,1]]}`,
 		groupKey("f"): `{"name":"f","finished":-1}`,
+		groupKey("g"): `{"name":"g","totals":1,"totalsWrong":-1}`,
 		"of a person": `hello`,
 	} {
 		data[key] = text
 	}
 	got, unreadable := decode(data)
-	if len(unreadable) != 6 || len(got.groups) != 1 || got.groups["x/good"] == nil {
+	if len(unreadable) != 7 || len(got.groups) != 1 || got.groups["x/good"] == nil {
 		t.Errorf("%d keys are unreadable (%v), and %d groups are read", len(unreadable), unreadable, len(got.groups))
 	}
 }
@@ -118,6 +121,37 @@ func TestAGroupLearnsTheSizeOfAJobOnce(t *testing.T) {
 	job.Status.AllocationUsage.Counted = true
 	if isUncounted(job) {
 		t.Error("a job that is marked counts again")
+	}
+}
+
+func TestTotalsOfAGroupCountMoreTheMoreOfItsJobsHaveFinished(t *testing.T) {
+	t.Parallel()
+	h := newHistories()
+	finish := func(namespace, group string, expected int64) {
+		job := succeededJob()
+		job.UID, job.Namespace = types.UID(strconv.Itoa(len(h.counted))), namespace
+		job.Status.AllocationUsage.ExpectedThousandths = expected
+		h.count(job, group)
+	}
+	for range 10 {
+		finish("x", "x/liars", 390_000)
+	}
+	other := h.totals("x/new", "x").Wrong
+	if liars := h.totals("x/liars", "x").Wrong; other < 0.7 || math.Abs(liars-other) > 1e-9 {
+		t.Errorf("totals are wrong by %g among jobs that were wrong by a factor of 3, by %g in a new group; want the same", liars, other)
+	}
+	for range 20 {
+		finish("x", "x/honest", 130_000)
+	}
+	if honest, new := h.totals("x/honest", "x").Wrong, h.totals("x/new", "x").Wrong; honest >= new || new >= other {
+		t.Errorf("totals are wrong by %g in the honest group, %g in a new one, and %g before", honest, new, other)
+	}
+	if got := h.totals("y/new", "y"); got != (allocation.Totals{}) {
+		t.Errorf("another namespace has %+v, want nothing", got)
+	}
+	finish("x", "x/silent", 0)
+	if got := h.groups["x/silent"].Totals; got.Finished != 0 {
+		t.Errorf("a job without a total counts: %+v", got)
 	}
 }
 

@@ -5,6 +5,7 @@ package simulator
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -94,6 +95,8 @@ type Allocator struct {
 	pod     *corev1.PodSpec
 	carried map[string]*carried
 	groups  map[string]*allocation.Group
+	// totals is how right the totals of all jobs have been.
+	totals allocation.Totals
 }
 
 // carried is what the operator keeps for a job from round to round.
@@ -179,6 +182,10 @@ func (a *Allocator) view(now int, job *Job, pod *allocation.Requirements, cluste
 		known.group = job.Application.Name
 		view.Group = known.group
 	}
+	view.Totals = a.totals
+	if group := a.groups[known.group]; group != nil {
+		view.Totals = group.Totals.Among(&a.totals)
+	}
 	return view
 }
 
@@ -207,14 +214,15 @@ func (a *Allocator) finish(jobs []*Job) {
 	for _, job := range jobs {
 		active[job.Name] = true
 	}
-	for name, known := range a.carried {
+	for _, name := range slices.Sorted(maps.Keys(a.carried)) {
 		if active[name] {
 			continue
 		}
+		known := a.carried[name]
 		delete(a.carried, name)
-		if group := a.groups[known.group]; group != nil && known.usage.Useful > 0 {
-			group.Finished++
-			group.Useful += known.usage.Useful
+		a.totals.Finish(&known.usage)
+		if group := a.groups[known.group]; group != nil {
+			group.Finish(&known.usage)
 		}
 	}
 }
