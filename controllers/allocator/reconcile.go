@@ -38,6 +38,8 @@ const (
 	defaultGrowAfter = 5 * time.Minute
 	// defaultInterval is the minimum time between two rounds by default.
 	defaultInterval = time.Second
+	// defaultWriting is how long a round starts writes by default.
+	defaultWriting = time.Second
 	// reportDelay is the time between a report and the round that uses it, if nothing else changes.
 	reportDelay = 10 * time.Second
 	// unreadyGrace is how long a node may be not ready before its jobs are placed elsewhere. Kubernetes
@@ -57,6 +59,8 @@ type Reconciler struct {
 	// policyName is the name of the policy in metrics and in the status of jobs.
 	policyName      string
 	cycle, interval time.Duration
+	// writing is how long a round starts writes.
+	writing time.Duration
 	// maxPods is the maximum number of pods of a job; 0 for the default.
 	maxPods int32
 	now     func() time.Time

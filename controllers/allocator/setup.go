@@ -51,6 +51,9 @@ type Options struct {
 	Cycle time.Duration
 	// Interval is the minimum time between two rounds: a second by default.
 	Interval time.Duration
+	// Writing is how long a round starts writes: a second by default. The next round decides the rest again, so a
+	// decision about a new job does not wait until many others are written.
+	Writing time.Duration
 	// MaxPods is the maximum number of pods of a job: limits.PodsPerJob by default.
 	MaxPods int32
 	// Recorder records the Events of jobs: by default the manager's.
@@ -91,6 +94,7 @@ func New(cached client.Client, live client.Reader, options Options) (*Reconciler
 		policyName: options.PolicyName,
 		cycle:      cmp.Or(options.Cycle, DefaultCycle),
 		interval:   cmp.Or(options.Interval, defaultInterval),
+		writing:    cmp.Or(options.Writing, defaultWriting),
 		maxPods:    options.MaxPods,
 		now:        options.Now,
 		metrics:    roundMetrics,

@@ -25,13 +25,8 @@ import (
 	"opendilab.org/di-orchestrator/internal/recorder"
 )
 
-const (
-	// writers is the maximum number of concurrent writes.
-	writers = 16
-	// maxWriting is how long a round starts writes. The next round decides the rest again, so a decision
-	// about a new job does not wait until many others are written.
-	maxWriting = time.Second
-)
+// writers is the maximum number of concurrent writes.
+const writers = 16
 
 // write is a change of a job's allocation, usage and condition.
 type write struct {
@@ -53,7 +48,7 @@ type write struct {
 func (a *Reconciler) carryOut(ctx context.Context, jobs []*v2alpha1.DIJob, r *round) error {
 	jobs = byWriting(jobs)
 	ledger := allocation.NewLedger(slices.Collect(maps.Values(r.wanted)), r.snapshot.Nodes, r.placed)
-	until := a.now().Add(maxWriting)
+	until := a.now().Add(a.writing)
 	for {
 		writes, waiting := a.fitting(jobs, r, ledger)
 		err := a.writeAll(ctx, r, writes, until)
@@ -61,17 +56,27 @@ func (a *Reconciler) carryOut(ctx context.Context, jobs []*v2alpha1.DIJob, r *ro
 		case err != nil || r.isPostponed || len(waiting) == 0:
 			return err
 		case len(waiting) == len(jobs):
-			next := waiting[max(slices.IndexFunc(waiting, isPlaced), 0)]
-			return a.writeAll(ctx, r, []*write{a.writeOf(r, next, &allocation.Placement{
-				Reason: allocation.ReasonInsufficientCapacity, Message: "releases its placement for other jobs whose placement changes, and is placed next",
-				Usage: r.placements[client.ObjectKeyFromObject(next)].Usage,
-			})}, until)
+			return a.writeAll(ctx, r, a.release(r, waiting), until)
 		}
 		jobs = waiting
 	}
 }
 
 func isPlaced(job *v2alpha1.DIJob) bool { return len(job.Status.Allocation) > 0 }
+
+// release returns the write that releases the placement of one of the jobs that wait for each other. There is
+// none if no such job is placed, and all know that they wait.
+func (a *Reconciler) release(r *round, waiting []*v2alpha1.DIJob) []*write {
+	next := waiting[max(slices.IndexFunc(waiting, isPlaced), 0)]
+	released := a.writeOf(r, next, &allocation.Placement{
+		Reason: allocation.ReasonInsufficientCapacity, Message: "releases its placement for other jobs whose placement changes, and is placed next",
+		Usage: r.placements[client.ObjectKeyFromObject(next)].Usage,
+	})
+	if released == nil {
+		return nil
+	}
+	return []*write{released}
+}
 
 // fitting returns the writes that fit beside the written placements, in any order and whichever of them
 // fail. It returns the jobs that wait for them. Refreshes are last.

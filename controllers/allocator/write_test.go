@@ -5,6 +5,7 @@ package allocator
 
 import (
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -89,7 +90,7 @@ func TestARoundThatWritesForLongLeavesTheRestToTheNext(t *testing.T) {
 	var clock atomic.Int64
 	w := newWaitingJobs(t, jobs, func() time.Time { return start.Add(time.Duration(clock.Load())) })
 	w.store.onPatch = func(client.Object) error {
-		clock.Add(int64(maxWriting / 10))
+		clock.Add(int64(defaultWriting / 10))
 		return nil
 	}
 	if after := w.round(t); after != defaultInterval || w.placed() < 10 || w.placed() > 11+writers {
@@ -121,6 +122,32 @@ func TestAJobThatHasChangedMeanwhileIsPlacedInTheNextRound(t *testing.T) {
 	now = now.Add(defaultInterval)
 	if after := w.round(t); after != DefaultCycle || w.placed() != 3 {
 		t.Errorf("%d jobs are placed after another round, and the next one is after %s", w.placed(), after)
+	}
+}
+
+// crowd is a policy that places all jobs on one node.
+type crowd struct{ keep }
+
+func (crowd) Optimize(round *allocation.Round) map[types.NamespacedName]allocation.Placement {
+	placements := make(map[types.NamespacedName]allocation.Placement, len(round.Jobs))
+	for _, job := range round.Jobs {
+		placements[job.Name] = allocation.Placement{Nodes: slices.Repeat([]string{nodeName(0)}, benchReplicas), Reason: v2alpha1.ReasonPlaced}
+	}
+	return placements
+}
+
+func TestAJobThatIsPlacedWhereThereIsNoCapacityWaits(t *testing.T) {
+	t.Parallel()
+	now := start
+	w := newWaitingJobs(t, 3, func() time.Time { return now })
+	w.policy = crowd{}
+	for range 3 {
+		w.round(t)
+		now = now.Add(defaultInterval)
+	}
+	// The node has 8 GPUs, and each job needs 4.
+	if w.placed() != 2 || w.store.writes.Load() != 3 {
+		t.Errorf("%d jobs are placed by %d writes, want 2 by 3", w.placed(), w.store.writes.Load())
 	}
 }
 

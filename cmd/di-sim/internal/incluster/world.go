@@ -46,6 +46,9 @@ const (
 	// interval is the minimum simulated time between two rounds. A timer of the allocator takes as long in
 	// reality, so it must be short.
 	interval = 20 * time.Millisecond
+	// writing is the simulated time for which a round starts writes: long enough for all, because simulated time
+	// is fast.
+	writing = time.Hour
 	// drain is the simulated drain time of a removed replica.
 	drain = 10 * time.Second
 	// stopTimeout is how long the controllers may take to stop.
@@ -161,7 +164,7 @@ func (w *world) startOperator(ctx context.Context, policy allocation.Policy, nam
 		return fmt.Errorf("setting up the controllers: %w", err)
 	}
 	err = allocator.Setup(mgr, allocator.Options{
-		Policy: policy, PolicyName: name, Cycle: w.clock.Real(cycle), Interval: interval, Registerer: registry, Now: w.clock.Now,
+		Policy: policy, PolicyName: name, Cycle: w.clock.Real(cycle), Interval: interval, Writing: writing, Registerer: registry, Now: w.clock.Now,
 		Groups: types.NamespacedName{Namespace: names.SystemNamespace, Name: names.AllocationGroups},
 	})
 	if err != nil {
