@@ -101,6 +101,10 @@ type DIJobStatus struct {
 	// +optional
 	Scaling *ScalingStatus `json:"scaling,omitempty"`
 
+	// autoscaling is what the autoscaler last decided; written by the autoscaler.
+	// +optional
+	Autoscaling *AutoscalingStatus `json:"autoscaling,omitempty"`
+
 	// elasticReplicas is the observed number of replicas of the elastic task;
 	// written by the operator.
 	// +optional
@@ -255,4 +259,14 @@ type ScalingStatus struct {
 	// on; empty for none.
 	// +optional
 	LastAllocation string `json:"lastAllocation,omitempty"`
+
+	// resources are the resources that differ from the templates.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=4096
+	// +optional
+	Resources []ResourceOverride `json:"resources,omitempty"`
+
+	// plan is the ScalePlan that the operator executes, or executed last.
+	// +optional
+	Plan *PlanRecord `json:"plan,omitempty"`
 }

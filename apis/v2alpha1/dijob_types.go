@@ -134,6 +134,10 @@ type DIJobSpec struct {
 	// +optional
 	Elastic *Elastic `json:"elastic,omitempty"`
 
+	// autoscale lets the operator change the size and resources of the job.
+	// +optional
+	Autoscale *Autoscale `json:"autoscale,omitempty"`
+
 	// suspend stops the job: its pods are deleted until it is false again.
 	// +optional
 	Suspend *bool `json:"suspend,omitempty"`
@@ -246,6 +250,11 @@ type Task struct {
 	// type none must have a name. It is part of the names of the task's pods.
 	// +optional
 	Name string `json:"name,omitempty"`
+
+	// drain protects the state of the task's replicas, such as parameters or a
+	// replay buffer, when one is removed or replaced.
+	// +optional
+	Drain *Drain `json:"drain,omitempty"`
 
 	// template is the core/v1 PodTemplateSpec of the task's pods.
 	// +optional

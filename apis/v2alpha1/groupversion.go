@@ -37,6 +37,7 @@ func addKnownTypes(scheme *runtime.Scheme) error {
 		&DIJob{}, &DIJobList{},
 		&AggregatorConfig{}, &AggregatorConfigList{},
 		&Membership{}, &MembershipList{},
+		&ScalePlan{}, &ScalePlanList{},
 	)
 	metav1.AddToGroupVersion(scheme, GroupVersion)
 	return nil

@@ -15,7 +15,7 @@ func AggregatorConfigs() []byte { return aggregatorConfigs }
 
 // All returns the CustomResourceDefinitions of all kinds, as YAML, in the order
 // in which they are to be installed.
-func All() [][]byte { return [][]byte{aggregatorConfigs, memberships, dijobs} }
+func All() [][]byte { return [][]byte{aggregatorConfigs, memberships, scalePlans, dijobs} }
 
 var (
 	//go:embed bases/diengine.opendilab.org_aggregatorconfigs.yaml
@@ -24,4 +24,6 @@ var (
 	dijobs []byte
 	//go:embed bases/diengine.opendilab.org_memberships.yaml
 	memberships []byte
+	//go:embed bases/diengine.opendilab.org_scaleplans.yaml
+	scalePlans []byte
 )

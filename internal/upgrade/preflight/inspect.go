@@ -151,7 +151,7 @@ func (l *Inspector) missing(ctx context.Context) ([]Right, error) {
 }
 
 func definitionNames() []string {
-	return []string{"aggregatorconfigs." + v2alpha1.GroupName, "dijobs." + v2alpha1.GroupName, "memberships." + v2alpha1.GroupName}
+	return []string{"aggregatorconfigs." + v2alpha1.GroupName, "dijobs." + v2alpha1.GroupName, "memberships." + v2alpha1.GroupName, "scaleplans." + v2alpha1.GroupName}
 }
 
 // rights returns the rights that reading and an installation require.
