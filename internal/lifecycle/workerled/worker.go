@@ -257,7 +257,9 @@ func (p *Plan) removeExcess() state.Result {
 		replica := replicas[pod.Name]
 		switch {
 		case replica == nil:
-			p.DeletePod(pod)
+			if p.mayRelease(pod) {
+				p.DeletePod(pod)
+			}
 		case pod.Status.Phase == corev1.PodSucceeded:
 			// This includes one that was given up before its success was observed.
 			if podstate.InjectedRuns(pod) && p.CleanPodPolicy() != v2alpha1.CleanPodPolicyNone {
