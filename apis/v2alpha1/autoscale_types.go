@@ -259,6 +259,10 @@ type PlanRecord struct {
 	// +optional
 	Message string `json:"message,omitempty"`
 
+	// creationTime is when it was created. Only a later plan supersedes it.
+	// +optional
+	CreationTime *metav1.Time `json:"creationTime,omitempty"`
+
 	// startTime is when the operator started to execute it.
 	// +optional
 	StartTime *metav1.Time `json:"startTime,omitempty"`
@@ -266,6 +270,44 @@ type PlanRecord struct {
 	// completionTime is when it finished.
 	// +optional
 	CompletionTime *metav1.Time `json:"completionTime,omitempty"`
+
+	// replicas are the replicas that it gives each task whose number it sets.
+	// +kubebuilder:validation:MaxProperties=256
+	// +optional
+	Replicas map[string]int32 `json:"replicas,omitempty"`
+
+	// indexes are the indexes that it gives the replicas of each task for which it
+	// names pods, as ranges ("0,2-4").
+	// +kubebuilder:validation:MaxProperties=256
+	// +optional
+	Indexes map[string]string `json:"indexes,omitempty"`
+
+	// resized is set once the job has these replicas in its spec. Another writer may
+	// change them from then on.
+	// +optional
+	Resized bool `json:"resized,omitempty"`
+
+	// migrations are the pods that it replaces.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=2000
+	// +optional
+	Migrations []MigratedPod `json:"migrations,omitempty"`
+}
+
+// MigratedPod is a pod that a plan replaces.
+type MigratedPod struct {
+	// pod is the name of the pod.
+	// +kubebuilder:validation:MaxLength=253
+	Pod string `json:"pod"`
+
+	// uid is the UID of the pod to replace.
+	// +kubebuilder:validation:MaxLength=253
+	UID string `json:"uid"`
+
+	// node is its node if the new pod should run on another one.
+	// +kubebuilder:validation:MaxLength=253
+	// +optional
+	Node string `json:"node,omitempty"`
 }
 
 // AutoscalingStatus is what the autoscaler last decided.

@@ -249,11 +249,17 @@ type ScalingStatus struct {
 	// +optional
 	LastReplicas int32 `json:"lastReplicas,omitempty"`
 
-	// ranks are those of each task's replicas, by index and as ranges ("1-2,4"). Empty
+	// ranks are those of each task's replicas, in the order of their indexes and as ranges ("1-2,4"). Empty
 	// for a job of one task whose ranks equal its indexes.
 	// +kubebuilder:validation:MaxProperties=100000
 	// +optional
 	Ranks map[string]string `json:"ranks,omitempty"`
+
+	// indexes are the indexes of the replicas of each task that do not just start at 0
+	// without gaps, as ranges ("0,2-4").
+	// +kubebuilder:validation:MaxProperties=100000
+	// +optional
+	Indexes map[string]string `json:"indexes,omitempty"`
 
 	// lastAllocation is a digest of the allocation that the operator last acted
 	// on; empty for none.

@@ -251,3 +251,17 @@ func TestAJobOfTorchStartsAnewDenseWhenItIsResized(t *testing.T) {
 		t.Errorf("the condition is %+v, want %s", got, want)
 	}
 }
+
+// The counts are recorded again in every reconcile. The rest of the record must survive that.
+func TestRecordOfResourcesAndPlanSurvivesAResize(t *testing.T) {
+	w := resizedWorld(t)
+	w.change(func(job *v2alpha1.DIJob) {
+		job.Status.Scaling.Resources = []v2alpha1.ResourceOverride{{Task: "collector", Reason: v2alpha1.OverrideOutOfMemory}}
+		job.Status.Scaling.Plan = &v2alpha1.PlanRecord{Name: "plan", UID: "plan-uid", Phase: v2alpha1.PlanSucceeded}
+	})
+	w.change(func(job *v2alpha1.DIJob) { job.Spec.Elastic.Replicas = ptr.To(int32(3)) })
+	w.settle()
+	if scaling := w.job.Status.Scaling; len(scaling.Resources) != 1 || scaling.Plan == nil {
+		t.Fatalf("the record lost its resources or its plan: %+v", scaling)
+	}
+}

@@ -110,6 +110,9 @@ func (p *Plan) recordCounts() state.Result {
 		scaling := &v2alpha1.ScalingStatus{
 			SpecReplicas: p.counts.Spec, LastReplicas: p.counts.Total, LastAllocation: p.lastAllocation(),
 		}
+		if status.Scaling != nil {
+			scaling.Resources, scaling.Plan = status.Scaling.Resources, status.Scaling.Plan
+		}
 		scaling.Ranks = ranks.Before(p.Job, scaling)
 		status.Scaling = scaling
 	}
