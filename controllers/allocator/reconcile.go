@@ -344,14 +344,19 @@ func jobToPlace(job *v2alpha1.DIJob, pods []*corev1.Pod, snapshot *allocation.Sn
 		wanted.Priority = 1
 	}
 	wanted.Elastic, wanted.Min, wanted.Wanted = sizing.Range(job)
+	var overrides []v2alpha1.ResourceOverride
+	if job.Status.Scaling != nil {
+		overrides = job.Status.Scaling.Resources
+	}
 	for i := range job.Spec.Tasks {
 		task := &job.Spec.Tasks[i]
 		template, err := workload.Template(fmt.Sprintf("spec.tasks[%d].template", i), task.Template)
 		if err != nil {
 			return nil, err
 		}
+		spec := workload.WithLargestOverride(&template.Spec, overrides, names.TaskName(task))
 		wanted.Tasks = append(wanted.Tasks, allocation.Task{
-			Name: task.Name, Replicas: sizing.Count(job, i), Pod: snapshot.RequirementsOf(&template.Spec, podsOf(task, pods)...),
+			Name: task.Name, Replicas: sizing.Count(job, i), Pod: snapshot.RequirementsOf(spec, podsOf(task, pods)...),
 		})
 	}
 	return wanted, nil

@@ -55,6 +55,14 @@ const (
 	// AnnotationContainers lists the names of the containers that the pod was created with, the
 	// main one first, separated by commas. Others are injected.
 	AnnotationContainers = "diengine/containers"
+	// AnnotationResources are the CPU and memory that the pod was built for or resized to, such as
+	// "cpu=2,memory=4Gi"; absent for those of its template.
+	AnnotationResources = "diengine/resources"
+	// AnnotationResize is, on a pod that was resized in place, when the API server accepted that.
+	AnnotationResize = "diengine/resize"
+	// AnnotationResizeRefused are the CPU and memory to which the API server refused to resize the
+	// pod in place.
+	AnnotationResizeRefused = "diengine/resize-refused"
 	// AnnotationSlot is the pod's slot in the Membership.
 	AnnotationSlot = "diengine/slot"
 	// AnnotationDDPGPUs lists, on an aggregator, the GPUs of each of its DDP learner pods, in rank

@@ -12,6 +12,7 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/names"
 )
 
 // Demand is what the pods of some replicas request from a scheduler.
@@ -25,19 +26,26 @@ type Demand struct {
 // Demand adds up the requests of the pods of replicas.
 func (b *Builder) Demand(replicas []Replica) (Demand, error) {
 	demand := Demand{Resources: corev1.ResourceList{}}
-	byTask := map[int]int64{}
-	for i := range replicas {
-		byTask[replicas[i].Task]++
+	type kind struct {
+		task      int
+		resources string
 	}
-	for task, count := range byTask {
-		template, err := b.task(task)
+	counts, overrides := map[kind]int64{}, map[kind]v2alpha1.ReplicaResources{}
+	for i := range replicas {
+		override := b.overrideOf(&replicas[i])
+		each := kind{replicas[i].Task, FormatResources(override)}
+		counts[each]++
+		overrides[each] = override
+	}
+	for each, count := range counts {
+		template, err := b.task(each.task)
 		if err != nil {
 			return Demand{}, err
 		}
-		if task == replicas[0].Task {
+		if each.task == replicas[0].Task {
 			demand.PriorityClass = b.priorityClass(&template.Spec)
 		}
-		for name, quantity := range requestsOf(&template.Spec) {
+		for name, quantity := range requestsOf(withOverride(&template.Spec, overrides[each])) {
 			quantity.Mul(count)
 			sum := demand.Resources[name]
 			sum.Add(quantity)
@@ -45,6 +53,17 @@ func (b *Builder) Demand(replicas []Replica) (Demand, error) {
 		}
 	}
 	return demand, nil
+}
+
+// withOverride returns a spec whose main container has other requests.
+func withOverride(spec *corev1.PodSpec, override v2alpha1.ReplicaResources) *corev1.PodSpec {
+	if FormatResources(override) == "" {
+		return spec
+	}
+	spec = spec.DeepCopy()
+	main := names.MainContainer(spec)
+	main.Resources = WithOverride(main.Resources, override)
+	return spec
 }
 
 // requestsOf returns the requests of a pod.

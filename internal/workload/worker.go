@@ -57,6 +57,7 @@ func (b *Builder) Worker(assignment *Assignment, replica *Replica) (*corev1.Pod,
 	setLabels(pod, assignment.Selector)
 	setLabels(pod, names.WorkerLabels(b.job.Name, task.Type, names.TaskName(task), replica.Pod))
 	b.annotateWorker(pod, assignment, replica)
+	b.override(pod, replica)
 	pod.Spec.Hostname = replica.Pod
 	pod.Spec.Subdomain = b.subdomain(assignment)
 	pod.Spec.RestartPolicy = corev1.RestartPolicyNever

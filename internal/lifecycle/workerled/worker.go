@@ -114,6 +114,9 @@ func (p *Plan) recordCounts() state.Result {
 			scaling.Resources, scaling.Plan = status.Scaling.Resources, status.Scaling.Plan
 		}
 		scaling.Ranks = ranks.Before(p.Job, scaling)
+		if before := status.Scaling; before != nil {
+			scaling.Resources, scaling.Plan = before.Resources, before.Plan
+		}
 		status.Scaling = scaling
 	}
 	p.learnRestarts()

@@ -1,0 +1,220 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workload
+
+import (
+	"math"
+	"math/big"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/quantity"
+)
+
+// A worker-led job records the CPU and memory that its pods have instead of their template's. Both
+// are requests of the main container. A limit of the template keeps its ratio to the request:
+//
+//   - request and limit: the new limit is limit × new request / request, rounded up.
+//   - only a limit: it is also the request, so both become the new request.
+//   - only a request, or neither: the request is set, and no limit.
+//
+// A pod records in an annotation which resources it was built for. Admission may change the resources
+// of its containers, so those do not show it.
+
+// OverrideOf returns the CPU and memory that a replica has instead of its template's. An override of the
+// replica beats one of its task. Of several such overrides the last one counts.
+func OverrideOf(overrides []v2alpha1.ResourceOverride, task string, index int32) v2alpha1.ReplicaResources {
+	var found v2alpha1.ReplicaResources
+	for _, isOwn := range []bool{false, true} {
+		for i := range overrides {
+			override := &overrides[i]
+			if override.Task != task || isOwn != (override.Index != nil) || isOwn && *override.Index != index {
+				continue
+			}
+			if isPositive(override.Resources.CPU) {
+				found.CPU = override.Resources.CPU
+			}
+			if isPositive(override.Resources.Memory) {
+				found.Memory = override.Resources.Memory
+			}
+		}
+	}
+	return found
+}
+
+func isPositive(amount *resource.Quantity) bool {
+	return amount != nil && amount.Sign() > 0
+}
+
+// FormatResources returns resources as in the annotation of a pod, "" for none. Equal amounts have equal
+// texts.
+func FormatResources(resources v2alpha1.ReplicaResources) string {
+	var parts []string
+	if isPositive(resources.CPU) {
+		parts = append(parts, "cpu="+resource.NewMilliQuantity(resources.CPU.MilliValue(), resource.DecimalSI).String())
+	}
+	if isPositive(resources.Memory) {
+		parts = append(parts, "memory="+resource.NewQuantity(resources.Memory.Value(), resource.BinarySI).String())
+	}
+	return strings.Join(parts, ",")
+}
+
+// ReadResources returns the resources that a pod was built for, or resized to. Those that the annotation does
+// not name are the template's.
+func ReadResources(pod *corev1.Pod) v2alpha1.ReplicaResources {
+	var resources v2alpha1.ReplicaResources
+	for part := range strings.SplitSeq(pod.Annotations[names.AnnotationResources], ",") {
+		key, value, _ := strings.Cut(part, "=")
+		if quantity.Check(value) != nil {
+			continue
+		}
+		amount, err := resource.ParseQuantity(value)
+		if err != nil || amount.Sign() <= 0 {
+			continue
+		}
+		switch corev1.ResourceName(key) {
+		case corev1.ResourceCPU:
+			resources.CPU = &amount
+		case corev1.ResourceMemory:
+			resources.Memory = &amount
+		}
+	}
+	return resources
+}
+
+// WithOverride returns a copy of a container's resources with other requests of CPU and memory.
+func WithOverride(template corev1.ResourceRequirements, override v2alpha1.ReplicaResources) corev1.ResourceRequirements {
+	resources := *template.DeepCopy()
+	setRequest(&resources, corev1.ResourceCPU, override.CPU)
+	setRequest(&resources, corev1.ResourceMemory, override.Memory)
+	return resources
+}
+
+func setRequest(resources *corev1.ResourceRequirements, name corev1.ResourceName, wanted *resource.Quantity) {
+	if !isPositive(wanted) {
+		return
+	}
+	request, hasRequest := resources.Requests[name]
+	limit, hasLimit := resources.Limits[name]
+	if resources.Requests == nil {
+		resources.Requests = corev1.ResourceList{}
+	}
+	resources.Requests[name] = wanted.DeepCopy()
+	if hasLimit {
+		resources.Limits[name] = scaledLimit(name, limit, request, *wanted, hasRequest)
+	}
+}
+
+// scaledLimit returns the limit of a new request. A limit beside a request of 0 has no ratio and stays,
+// unless the new request exceeds it.
+func scaledLimit(name corev1.ResourceName, limit, request, wanted resource.Quantity, hasRequest bool) resource.Quantity {
+	switch {
+	case !hasRequest:
+		return wanted.DeepCopy()
+	case request.Sign() <= 0 && limit.Cmp(wanted) < 0:
+		return wanted.DeepCopy()
+	case request.Sign() <= 0:
+		return limit
+	}
+	if name == corev1.ResourceCPU {
+		return *resource.NewMilliQuantity(Scale(limit.MilliValue(), wanted.MilliValue(), request.MilliValue()), resource.DecimalSI)
+	}
+	return *resource.NewQuantity(Scale(limit.Value(), wanted.Value(), request.Value()), resource.BinarySI)
+}
+
+// Scale returns amount × numerator / denominator, rounded up. A result beyond int64 is its maximum.
+func Scale(amount, numerator, denominator int64) int64 {
+	if denominator <= 0 {
+		return amount
+	}
+	product := new(big.Int).Mul(big.NewInt(amount), big.NewInt(numerator))
+	product.Add(product, big.NewInt(denominator-1))
+	if product.Div(product, big.NewInt(denominator)); !product.IsInt64() {
+		return math.MaxInt64
+	}
+	return product.Int64()
+}
+
+// SetOverride returns overrides with another one. It replaces the amounts that earlier overrides of the
+// same replica, or of the same task, have of its resources. An override without any amount is removed.
+func SetOverride(overrides []v2alpha1.ResourceOverride, next v2alpha1.ResourceOverride) []v2alpha1.ResourceOverride {
+	kept := make([]v2alpha1.ResourceOverride, 0, len(overrides)+1)
+	for i := range overrides {
+		override := *overrides[i].DeepCopy()
+		if IsOfSame(&override, &next) {
+			if next.Resources.CPU != nil {
+				override.Resources.CPU = nil
+			}
+			if next.Resources.Memory != nil {
+				override.Resources.Memory = nil
+			}
+		}
+		if override.Resources.CPU != nil || override.Resources.Memory != nil {
+			kept = append(kept, override)
+		}
+	}
+	return append(kept, *next.DeepCopy())
+}
+
+// IsOfSame reports whether two overrides are of the same replica, or of the same whole task.
+func IsOfSame(a, b *v2alpha1.ResourceOverride) bool {
+	if a.Task != b.Task || (a.Index == nil) != (b.Index == nil) {
+		return false
+	}
+	return a.Index == nil || *a.Index == *b.Index
+}
+
+// overrideOf returns the recorded resources of a replica.
+func (b *Builder) overrideOf(replica *Replica) v2alpha1.ReplicaResources {
+	scaling := b.job.Status.Scaling
+	if scaling == nil || len(scaling.Resources) == 0 {
+		return v2alpha1.ReplicaResources{}
+	}
+	return OverrideOf(scaling.Resources, names.TaskName(&b.job.Spec.Tasks[replica.Task]), replica.Index)
+}
+
+// override sets the recorded resources of a replica in its pod.
+func (b *Builder) override(pod *corev1.Pod, replica *Replica) {
+	override := b.overrideOf(replica)
+	delete(pod.Annotations, names.AnnotationResources)
+	if text := FormatResources(override); text != "" {
+		main := names.MainContainer(&pod.Spec)
+		main.Resources = WithOverride(main.Resources, override)
+		setAnnotation(pod, names.AnnotationResources, text)
+	}
+}
+
+// Resources returns the resources that a task's main container has with an override, and whether the
+// template's pods have resources of their own beside those of containers.
+func (b *Builder) Resources(task int, override v2alpha1.ReplicaResources) (resources corev1.ResourceRequirements, isPodLevel bool, err error) {
+	template, err := b.task(task)
+	if err != nil {
+		return corev1.ResourceRequirements{}, false, err
+	}
+	return WithOverride(names.MainContainer(&template.Spec).Resources, override), template.Spec.Resources != nil, nil
+}
+
+// WithLargestOverride returns a task's spec with the largest requests that any of its replicas has. A
+// placement must have a node for each of them.
+func WithLargestOverride(spec *corev1.PodSpec, overrides []v2alpha1.ResourceOverride, task string) *corev1.PodSpec {
+	var largest v2alpha1.ReplicaResources
+	for i := range overrides {
+		if overrides[i].Task == task {
+			largest.CPU = larger(largest.CPU, overrides[i].Resources.CPU)
+			largest.Memory = larger(largest.Memory, overrides[i].Resources.Memory)
+		}
+	}
+	return withOverride(spec, largest)
+}
+
+func larger(a, b *resource.Quantity) *resource.Quantity {
+	if a == nil || b != nil && b.Cmp(*a) > 0 {
+		return b
+	}
+	return a
+}
