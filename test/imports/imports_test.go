@@ -109,6 +109,7 @@ func mayImport() map[string][]string {
 		"allocation/goodput":    {"allocation", "allocation/model", "allocation/profilings"},
 		"allocation/model":      {},
 		"allocation/profilings": {"allocation/model"},
+		"autoscale/ratio":       {"apis/v2alpha1"},
 		"server/failure":        {},
 		"server/wire":           {"apis/v2alpha1", "internal/membership", "internal/names", "internal/quantity", "server/failure"},
 	}
@@ -177,7 +178,7 @@ type listed struct {
 // list returns the packages of this module and their dependencies, by path.
 func list(t *testing.T) map[string]listed {
 	t.Helper()
-	command := exec.CommandContext(t.Context(), "go", "list", "-deps", "-json=ImportPath,Dir,GoFiles,Imports", "./allocation/...", "./conversion/...", "./internal/...", "./server/...", "./cmd/kubectl-di/...")
+	command := exec.CommandContext(t.Context(), "go", "list", "-deps", "-json=ImportPath,Dir,GoFiles,Imports", "./allocation/...", "./autoscale/...", "./conversion/...", "./internal/...", "./server/...", "./cmd/kubectl-di/...")
 	command.Dir = filepath.Join("..", "..")
 	rely(t, command.Dir) // for go.mod
 	var complaints strings.Builder
