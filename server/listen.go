@@ -14,6 +14,7 @@ import (
 
 	"opendilab.org/di-orchestrator/internal/netlimit"
 	"opendilab.org/di-orchestrator/server/auth"
+	"opendilab.org/di-orchestrator/server/limit"
 	"opendilab.org/di-orchestrator/server/store"
 )
 
@@ -74,6 +75,7 @@ func (s *Server) serve(ctx context.Context, server *http.Server, listeners []lis
 	s.serving.Store(false)
 	err := s.drain.Shutdown(ctx, server)
 	s.reports.Flush()
+	s.rateWriters.each((*limit.Debouncer[pendingRates]).Flush)
 	return errors.Join(cause, err)
 }
 

@@ -75,6 +75,7 @@ func (s *Server) followJobs(ctx context.Context) error {
 			after, isAfter := updated.(*v2alpha1.DIJob)
 			if isBefore && isAfter && state.IsFinished(&after.Status) && !state.IsFinished(&before.Status) {
 				s.reports.Release(after.UID)
+				s.rateWriters.each(func(writer *limit.Debouncer[pendingRates]) { writer.Release(after.UID) })
 			}
 		},
 		DeleteFunc: func(deleted any) {
@@ -83,6 +84,8 @@ func (s *Server) followJobs(ctx context.Context) error {
 			}
 			if job, isJob := deleted.(*v2alpha1.DIJob); isJob {
 				s.reports.Forget(job.UID)
+				s.rateWriters.each(func(writer *limit.Debouncer[pendingRates]) { writer.Forget(job.UID) })
+				s.rates.Forget(job.UID)
 			}
 		},
 	})
@@ -136,11 +139,18 @@ func (s *Server) reportProfilings(c *gin.Context) error {
 	return s.accept(c, job, report{ctx: auth.Detach(ctx, job), id: id, content: content})
 }
 
-// accept answers a report. It answers the first reports after a pause once they are written, and later
+// accept answers a report. A report of a worker about itself does not replace the report of the job. accept answers the first reports after a pause once they are written, and later
 // reports once they are pending.
 func (s *Server) accept(c *gin.Context, job *v2alpha1.DIJob, given report) error {
 	if err := s.checkReport(job, &given); err != nil {
 		return err
+	}
+	worker, err := readRole(given.content)
+	if err != nil {
+		return err
+	}
+	if worker != nil {
+		return s.acceptRole(c, job, given, worker)
 	}
 	isNow, err := s.reports.Begin(job.UID, given)
 	if isNow {

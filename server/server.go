@@ -29,6 +29,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/tracing"
 	"opendilab.org/di-orchestrator/server/auth"
 	"opendilab.org/di-orchestrator/server/limit"
+	"opendilab.org/di-orchestrator/server/rates"
 	"opendilab.org/di-orchestrator/server/store"
 )
 
@@ -44,6 +45,8 @@ const (
 	stopMargin = 5 * time.Second
 	// maxHeader bounds the bytes of a request's head.
 	maxHeader = 16 << 10
+	// serverNameLength is the length of the random name of a process, which tells its sums of reports apart.
+	serverNameLength = 8
 	// maxBody bounds the bytes of a request's body.
 	maxBody = 1 << 20
 	// maxBodies bounds the bytes of all bodies in memory. maxOwnBodies bounds those of one sender.
@@ -107,6 +110,9 @@ type Server struct {
 	auth     *auth.Auth
 	store    *store.Store
 	reports  *limit.Debouncer[report]
+	// rates are the sums of the reports of workers, by job and role.
+	rates       *rates.Book
+	rateWriters rateWriters
 	bodies   *netlimit.Room
 	reads    *limit.Queue
 	lines    *limit.Lines
@@ -161,6 +167,7 @@ func newServer(options Options, calls *auth.Metrics, cluster store.Cluster) (*Se
 		drain:  drain.Drain{Delay: options.DrainDelay, Finish: options.Times.Request + stopMargin},
 	}
 	server.reports = server.newReports()
+	server.rates, server.rateWriters = rates.NewBook(rand.String(serverNameLength)), server.newRateWriters()
 	engine := server.routes()
 	if server.requests, err = newRequestMetrics(options, paths(engine)); err != nil {
 		return nil, err

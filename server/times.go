@@ -24,6 +24,8 @@ type Times struct {
 	Hold time.Duration
 	// Profilings is the interval between two writes of a job that reports without a pause.
 	Profilings time.Duration
+	// Rates is the interval between two writes of what the workers of a job with a ratio rule report.
+	Rates time.Duration
 	// Call bounds one API call, so that a call without an answer is retried within the request.
 	Call time.Duration
 	// Address bounds the wait for the pod of an unknown address. A container may run before the cache has
@@ -47,6 +49,7 @@ func DefaultTimes() Times {
 		Request:     25 * time.Second,
 		Hold:        5 * time.Second,
 		Profilings:  time.Minute,
+		Rates:       20 * time.Second,
 		Call:        5 * time.Second,
 		Address:     2 * time.Second,
 		Successor:   10 * time.Second,
@@ -62,12 +65,13 @@ func (t Times) withDefaults() (Times, error) {
 		Request:     cmp.Or(t.Request, defaults.Request),
 		Hold:        cmp.Or(t.Hold, defaults.Hold),
 		Profilings:  cmp.Or(t.Profilings, defaults.Profilings),
+		Rates:       cmp.Or(t.Rates, defaults.Rates),
 		Call:        cmp.Or(t.Call, defaults.Call),
 		Address:     cmp.Or(t.Address, defaults.Address),
 		Successor:   cmp.Or(t.Successor, defaults.Successor),
 		BrokenWatch: cmp.Or(t.BrokenWatch, defaults.BrokenWatch),
 	}
-	if t.Read < 0 || t.Body < 0 || t.Request < 0 || t.Hold < 0 || t.Profilings < 0 || t.Call < 0 || t.Address < 0 || t.Successor < 0 || t.BrokenWatch < 0 {
+	if t.Read < 0 || t.Body < 0 || t.Request < 0 || t.Hold < 0 || t.Profilings < 0 || t.Rates < 0 || t.Call < 0 || t.Address < 0 || t.Successor < 0 || t.BrokenWatch < 0 {
 		return t, fmt.Errorf("server options: Times: %+v: must all be positive", t)
 	}
 	return t, nil

@@ -410,3 +410,96 @@ type OptimizerStatus struct {
 	// +optional
 	Message string `json:"message,omitempty"`
 }
+
+// RoleRates is what the workers of a role have reported to one di-server. Counters
+// are sums over its reporters since it started, so that the difference of two
+// observations is what happened in between. Other values
+// are the last ones. A reader ignores values that are too old.
+type RoleRates struct {
+	// server identifies the process of di-server; each one writes its own items.
+	// +kubebuilder:validation:MaxLength=63
+	Server string `json:"server"`
+
+	// role is the role of the reporters: the name or the type of their task.
+	// +kubebuilder:validation:MaxLength=63
+	Role string `json:"role"`
+
+	// updatedAt is the time of the last report.
+	UpdatedAt metav1.MicroTime `json:"updatedAt"`
+
+	// reporters is the number of workers that reported lately.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	Reporters int32 `json:"reporters,omitempty"`
+
+	// reportedMilliseconds is the time that the reports cover, in milliseconds of one worker.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	ReportedMilliseconds int64 `json:"reportedMilliseconds,omitempty"`
+
+	// samples counts the samples that were produced or consumed.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	Samples int64 `json:"samples,omitempty"`
+
+	// busyMilliseconds is the time that the workers worked.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	BusyMilliseconds int64 `json:"busyMilliseconds,omitempty"`
+
+	// blockedMilliseconds is the time that producers waited, for a full queue or for a policy.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	BlockedMilliseconds int64 `json:"blockedMilliseconds,omitempty"`
+
+	// starvedMilliseconds is the time that consumers waited for samples.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	StarvedMilliseconds int64 `json:"starvedMilliseconds,omitempty"`
+
+	// queue is the number of samples that wait.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	Queue int64 `json:"queue,omitempty"`
+
+	// queueCapacity is the number of samples that may wait.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	QueueCapacity int64 `json:"queueCapacity,omitempty"`
+
+	// inFlight is the number of samples that are being produced.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	InFlight int64 `json:"inFlight,omitempty"`
+
+	// batchSamples is the number of samples of a step of all consumers.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	BatchSamples int64 `json:"batchSamples,omitempty"`
+
+	// policyVersion is the newest version of the policy that a worker has.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	PolicyVersion int64 `json:"policyVersion,omitempty"`
+
+	// maxStaleness is how many versions old a sample may be when it is consumed.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	MaxStaleness int64 `json:"maxStaleness,omitempty"`
+
+	// stalenessMeanThousandths is the mean staleness of the consumed samples, in
+	// thousandths of a version.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	StalenessMeanThousandths int64 `json:"stalenessMeanThousandths,omitempty"`
+
+	// stalenessMax is the largest staleness of the consumed samples.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	StalenessMax int64 `json:"stalenessMax,omitempty"`
+
+	// replayRatioThousandths is how many times each sample is consumed, in thousandths.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	ReplayRatioThousandths int64 `json:"replayRatioThousandths,omitempty"`
+}

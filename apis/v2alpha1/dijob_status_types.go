@@ -64,6 +64,13 @@ type DIJobStatus struct {
 	// +optional
 	Profilings *RawObject `json:"profilings,omitempty"`
 
+	// rates is what the job's workers reported, by role and di-server; written by
+	// di-server.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	// +optional
+	Rates []RoleRates `json:"rates,omitempty"`
+
 	// requests are the last requests to resize the job and their answers;
 	// di-server writes them, and recognizes repeated requests by them.
 	// +listType=atomic

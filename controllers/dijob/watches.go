@@ -25,8 +25,8 @@ import (
 	"opendilab.org/di-orchestrator/internal/queueing"
 )
 
-// jobChanges passes changes of a job's spec and status, and its deletion. It ignores profilings and
-// the usage, which only the allocator reads.
+// jobChanges passes changes of a job's spec and status, and its deletion. It ignores reports,
+// and what only the allocator and the autoscaler read.
 func jobChanges() predicate.Predicate {
 	relevant := func(object client.Object) v2alpha1.DIJobStatus {
 		job, ok := object.(*v2alpha1.DIJob)
@@ -34,7 +34,7 @@ func jobChanges() predicate.Predicate {
 			return v2alpha1.DIJobStatus{}
 		}
 		status := job.Status
-		status.Profilings, status.AllocationUsage = nil, nil
+		status.Profilings, status.Rates, status.AllocationUsage, status.Autoscaling = nil, nil, nil, nil
 		return status
 	}
 	return predicate.Funcs{UpdateFunc: func(update event.UpdateEvent) bool {

@@ -49,6 +49,8 @@ func documented() map[string]struct {
 		"GPUs":           {"GPUs of a learner", GPUs},
 		"Losses":         {"losses and reports of one member", Losses},
 		"LostListed":     {"lost pods of a job whose URLs are still advertised", LostListed},
+		"Roles":          {"roles that workers of a job report", Roles},
+		"Rates":          {"sums of reports in the status", Rates},
 		"Requests":       {"recorded requests of a job", Requests},
 		"RecordedURLs":   {"URLs in one recorded answer", RecordedURLs},
 		"Ports":          {"changes of a slot's port", Ports},

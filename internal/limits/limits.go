@@ -52,6 +52,10 @@ const (
 	// Counted is the maximum number of counts in one summary of a job's pods, for example by pod phase, or
 	// by role in v1alpha1.
 	Counted = 64
+	// Roles is the maximum number of roles that workers of a job report.
+	Roles = 8
+	// Rates is the maximum number of sums of reports in a job's status: one for each role and di-server.
+	Rates = 8 * Roles
 	// Named is how many items of a list a message names. It counts the rest.
 	Named = 3
 	// MessageLength is the maximum length of the message of a condition or Event.

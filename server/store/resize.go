@@ -156,15 +156,25 @@ func taskReplicas(job *v2alpha1.DIJob, task, elastic int) int32 {
 
 // Report returns the patch that stores a profiling report unchanged. A merge patch would drop its nulls.
 func Report(job *v2alpha1.DIJob, profilings json.RawMessage) (JobPatch, error) {
+	return setStatus(job, "profilings", profilings)
+}
+
+// Rates returns the patch that stores the rates of a job.
+func Rates(job *v2alpha1.DIJob, rates []v2alpha1.RoleRates) (JobPatch, error) {
+	return setStatus(job, "rates", rates)
+}
+
+// setStatus returns the patch that replaces one field of a status.
+func setStatus(job *v2alpha1.DIJob, field string, value any) (JobPatch, error) {
 	type operation struct {
 		Operation string `json:"op"`
 		Path      string `json:"path"`
 		Value     any    `json:"value"`
 	}
-	add := operation{"add", "/status/profilings", profilings}
+	add := operation{"add", "/status/" + field, value}
 	if equality.Semantic.DeepEqual(job.Status, v2alpha1.DIJobStatus{}) {
 		// The job may have no status that the patch could add to.
-		add = operation{"add", "/status", map[string]any{"profilings": profilings}}
+		add = operation{"add", "/status", map[string]any{field: value}}
 	}
 	// The replace of resourceVersion causes a conflict if the job has changed since it was read.
 	lock := operation{"replace", "/metadata/resourceVersion", job.ResourceVersion}
