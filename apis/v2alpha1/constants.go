@@ -51,6 +51,10 @@ const (
 	// ConditionResizing is set while a running job is resized: a desired replica is not ready yet, or an excess one
 	// still exists.
 	ConditionResizing = "Resizing"
+	// ConditionDraining is set while replicas that hold state wait for the acknowledgement of their removal.
+	ConditionDraining = "Draining"
+	// ConditionDrainFailed is set while replicas that hold state stay because their removal was not acknowledged.
+	ConditionDrainFailed = "DrainFailed"
 	// ConditionReplicasDisrupted is set while disrupted pods of the job are recreated. Disruptions count no failure.
 	ConditionReplicasDisrupted = "ReplicasDisrupted"
 	// ConditionPodsForceDeleted names the pods that were force-deleted because their nodes do not answer. It stays
@@ -89,6 +93,10 @@ const (
 	// ReasonResized is the reason of the condition Resizing, and of the event that names the new sizes of the tasks
 	// and the requester.
 	ReasonResized = "Resized"
+	// ReasonDrained is the event of replicas that left after every member had acknowledged that.
+	ReasonDrained = "Drained"
+	// ReasonDrainTimedOut is the event of replicas that were removed although not every member had acknowledged that.
+	ReasonDrainTimedOut = "DrainTimedOut"
 	// ReasonReplicaLost is the event of a lost replica of a coordinator-led job, which is replaced.
 	ReasonReplicaLost = "ReplicaLost"
 	// ReasonReplicaRestarting is the event of a failed replica of a worker-led job that restarts alone.

@@ -108,6 +108,11 @@ type DIJobStatus struct {
 	// +optional
 	Scaling *ScalingStatus `json:"scaling,omitempty"`
 
+	// membershipAcks are the acknowledgements of scaling.membership; written by
+	// di-server.
+	// +optional
+	MembershipAcks *MembershipAcks `json:"membershipAcks,omitempty"`
+
 	// autoscaling is what the autoscaler last decided; written by the autoscaler.
 	// +optional
 	Autoscaling *AutoscalingStatus `json:"autoscaling,omitempty"`
@@ -282,4 +287,82 @@ type ScalingStatus struct {
 	// plan is the ScalePlan that the operator executes, or executed last.
 	// +optional
 	Plan *PlanRecord `json:"plan,omitempty"`
+
+	// membership lists the members of a job that has a task with drain. di-server
+	// serves it to the job's pods.
+	// +optional
+	Membership *PublishedMembership `json:"membership,omitempty"`
+}
+
+// PublishedMembership lists the members of a job whose tasks hold state: its running
+// replicas, by rank.
+type PublishedMembership struct {
+	// version counts the changes of the list.
+	// +kubebuilder:validation:Minimum=0
+	Version int64 `json:"version"`
+
+	// publishedAt is when the version was published.
+	// +optional
+	PublishedAt *metav1.Time `json:"publishedAt,omitempty"`
+
+	// active are the ranks of all members, as ranges ("0-3,7").
+	// +kubebuilder:validation:MaxLength=1048576
+	// +optional
+	Active string `json:"active,omitempty"`
+
+	// leaving are the ranks of the members that will be removed or replaced once
+	// every member has acknowledged that.
+	// +kubebuilder:validation:MaxLength=1048576
+	// +optional
+	Leaving string `json:"leaving,omitempty"`
+
+	// leavingSince is when the last of them began to leave.
+	// +optional
+	LeavingSince *metav1.Time `json:"leavingSince,omitempty"`
+
+	// acknowledge is the version that every member must acknowledge, or a later one;
+	// 0 if none must be.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	Acknowledge int64 `json:"acknowledge,omitempty"`
+
+	// kept are the ranks of the members that stay because their removal failed.
+	// +kubebuilder:validation:MaxLength=1048576
+	// +optional
+	Kept string `json:"kept,omitempty"`
+
+	// keptFor identifies the change that failed. Another change is tried.
+	// +kubebuilder:validation:MaxLength=1024
+	// +optional
+	KeptFor string `json:"keptFor,omitempty"`
+}
+
+// MembershipAcks are the acknowledgements of a job's membership.
+type MembershipAcks struct {
+	// version is the version that is acknowledged.
+	// +kubebuilder:validation:Minimum=0
+	Version int64 `json:"version"`
+
+	// ranks are the ranks of the members that acknowledged it, as ranges ("0-3,7").
+	// +kubebuilder:validation:MaxLength=1048576
+	// +optional
+	Ranks string `json:"ranks,omitempty"`
+
+	// refused are members that refuse it.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=32
+	// +optional
+	Refused []MembershipRefusal `json:"refused,omitempty"`
+}
+
+// MembershipRefusal is the refusal of a member.
+type MembershipRefusal struct {
+	// pod is the name of the member's pod.
+	// +kubebuilder:validation:MaxLength=253
+	Pod string `json:"pod"`
+
+	// reason describes for people why it refuses.
+	// +kubebuilder:validation:MaxLength=1024
+	// +optional
+	Reason string `json:"reason,omitempty"`
 }

@@ -145,6 +145,12 @@ func anySpec(random *rand.Rand) v2alpha1.DIJobSpec {
 	if random.IntN(20) == 0 {
 		spec.ActiveDeadlineSeconds = ptr.To(int64(60))
 	}
+	if random.IntN(3) == 0 {
+		spec.Tasks[1].Drain = &v2alpha1.Drain{
+			TimeoutSeconds: ptr.To(1 + random.Int32N(60)),
+			OnTimeout:      []v2alpha1.DrainTimeoutAction{"", v2alpha1.DrainKeep, v2alpha1.DrainRemove}[random.IntN(3)],
+		}
+	}
 	return spec
 }
 
@@ -164,7 +170,7 @@ func anyClusterSpec(random *rand.Rand) []v2alpha1.ClusterSpec {
 // happen applies one random event to the world.
 func (w *world) happen(random *rand.Rand) {
 	w.now = w.now.Add(time.Duration(random.IntN(2000)) * time.Millisecond)
-	switch choice := random.IntN(42); {
+	switch choice := random.IntN(46); {
 	case choice < 12:
 		w.hear(random)
 	case choice < 24:
@@ -179,6 +185,8 @@ func (w *world) happen(random *rand.Rand) {
 		w.befallPod(random)
 	case choice < 38:
 		w.befallJob(random)
+	case choice >= 42:
+		w.anyMemberReads(random)
 	case choice >= 40:
 		w.befallNodes(random)
 	case choice == 38:
@@ -442,9 +450,11 @@ func (w *world) outline() string {
 // rest resyncs the cache, and reconciles and removes terminating pods until nothing changes.
 func (w *world) rest() {
 	for range 60 {
+		w.allAcknowledge()
 		w.resync()
 		changed := w.step()
 		if !w.reap() && !changed {
+			w.checkHandshakeAtRest()
 			w.checkRest()
 			return
 		}

@@ -68,6 +68,9 @@ type world struct {
 	fate func() fate
 	// isBusy is set if other jobs wait to be reconciled.
 	isBusy bool
+	// knows are the pods that have read a membership that lists them, with the last version that
+	// they acknowledged.
+	knows map[types.UID]int64
 	// failed is set if a write of this reconcile failed, died if the operator exited.
 	failed, died bool
 	// isDecidedSynced is set if the cache was up to date at the last decision.
@@ -111,6 +114,7 @@ func newWorld(t judge, spec v2alpha1.DIJobSpec) *world {
 		},
 		now:     now,
 		created: map[string]int{},
+		knows:   map[types.UID]int64{},
 		history: newHistory(),
 	}
 }

@@ -134,6 +134,7 @@ func (w *world) checkDecision(observed *Observed, decision *Decision, cause stri
 		}
 		deleted[pod.Name] = true
 		w.checkDeletion(observed, decision, pod, wanted[pod.Name])
+		w.checkRelease(observed, decision, pod)
 	}
 	if !conditions.IsTrue(&decision.Status, v2alpha1.ConditionInvalidSpec) {
 		w.checkStart(observed, decision)
@@ -627,6 +628,9 @@ func (w *world) checkPodsAtRest(isIdle bool) {
 	for name, pod := range w.pods {
 		// A job whose placement was never recorded keeps its pods until it is placed.
 		isTooMany := isIdle && (state.IsSuspended(w.job) || w.job.Status.Reschedules > 0 || workerled.PlacedOn(pod) != "")
+		if !wanted[name] && w.isKept(pod) && !isIdle {
+			continue
+		}
 		if isTooMany || !wanted[name] || podstate.Attempt(pod) != w.job.Status.Restarts || podstate.Reschedule(pod) != w.job.Status.Reschedules {
 			w.t.Fatalf("%s should not be there: idle %v, wanted %v", outlinePod(pod), isIdle, slices.Sorted(maps.Keys(wanted)))
 		}

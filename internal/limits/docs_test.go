@@ -45,6 +45,7 @@ func documented() map[string]struct {
 		"Counted":        {"counts in one summary", Counted},
 		"Named":          {"items that one condition or event names", Named},
 		"MessageLength":  {"bytes of one such item", MessageLength},
+		"Refusals":       {"recorded refusals of a job's membership", Refusals},
 		"Members":        {"members of a Membership", Members},
 		"GPUs":           {"GPUs of a learner", GPUs},
 		"Losses":         {"losses and reports of one member", Losses},

@@ -58,6 +58,8 @@ const (
 	Rates = 8 * Roles
 	// Named is how many items of a list a message names. It counts the rest.
 	Named = 3
+	// Refusals is how many refusals of a membership are recorded.
+	Refusals = 32
 	// MessageLength is the maximum length of the message of a condition or Event.
 	MessageLength = 1_024
 )

@@ -110,7 +110,39 @@ func (p *Plan) failures() []failure {
 			failures = append(failures, found)
 		}
 	}
+	return append(failures, p.failedLeaving()...)
+}
+
+// failedLeaving returns the failed excess pods that had not handed over their state. They have no
+// replica to restart alone, so the job restarts instead.
+func (p *Plan) failedLeaving() []failure {
+	h := &p.handshake
+	if h.published == nil {
+		return nil
+	}
+	var failures []failure
+	for _, pod := range p.Pods {
+		task, rank := p.taskOf(pod), podstate.Rank(pod)
+		isHandedOver := h.leaving.Has(rank) && h.acknowledged.Has(rank)
+		hadState := h.active.Has(rank) && !isHandedOver && p.drainOf(pod) != nil && !podstate.Terminating(pod) && !p.IsStale(pod)
+		if !hadState || p.isDesired(pod) || !state.HasFailed(p.Job, pod) {
+			continue
+		}
+		found := failure{pod: pod, task: p.Job.Spec.Tasks[task].Type, rank: rank}
+		found.action, found.rule = actionFor(p.Job, &workload.Replica{Task: task, Rank: rank, Pod: pod.Name}, pod)
+		if found.action == v2alpha1.FailurePolicyRestartReplica {
+			found.action = v2alpha1.FailurePolicyRestartJob
+		}
+		if found.action != v2alpha1.FailurePolicyIgnore {
+			failures = append(failures, found)
+		}
+	}
 	return failures
+}
+
+// isDesired reports whether a pod belongs to a desired replica.
+func (p *Plan) isDesired(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(p.assignment.Replicas, func(replica workload.Replica) bool { return replica.Pod == pod.Name })
 }
 
 // isCounted reports whether a pod's failure is recorded as a restart of its replica

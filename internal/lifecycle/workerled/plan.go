@@ -5,6 +5,8 @@
 package workerled
 
 import (
+	corev1 "k8s.io/api/core/v1"
+
 	"opendilab.org/di-orchestrator/internal/lifecycle/ranks"
 	"opendilab.org/di-orchestrator/internal/lifecycle/sizing"
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
@@ -27,6 +29,8 @@ type Plan struct {
 	meta *queueing.PodMeta
 	// gang is the gang of pods that are created now.
 	gang gangPlan
+	// asked are the pods that hold state and that a rule wants to release, by rank.
+	asked map[int32]*corev1.Pod
 }
 
 // Input is the part of the observation of a worker-led job that no rule changes.
@@ -41,6 +45,8 @@ type Input struct {
 	// tooMany describes which counts exceed the maximum number of pods, or why no pods can be built
 	// for them.
 	tooMany []string
+	// handshake is the recorded membership of a job that has a task with drain.
+	handshake handshake
 }
 
 // New returns the plan of a worker-led job.
@@ -86,4 +92,5 @@ func (in *Input) readWorkers() {
 		in.resizes = nil
 	}
 	in.tooMany = in.unbuildable()
+	in.readHandshake()
 }

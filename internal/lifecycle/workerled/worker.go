@@ -48,6 +48,7 @@ func (p *Plan) Rules() []state.Rule {
 		{Name: "a suspended job has no pods", Apply: p.suspendWorkers},
 		{Name: "repeated disruptions back off", Apply: p.backOffDisrupted},
 		{Name: "excess, failed and disrupted pods are deleted", Apply: p.removeExcess},
+		{Name: "the membership is published", Apply: p.publishMembership},
 		{Name: "peer lists stay while pods need them", Apply: p.keepNodes},
 		{Name: "the PodGroup is created before its pods", Apply: p.ensureGang},
 		{Name: "every replica gets a pod", Apply: p.ensureWorkers},
@@ -110,12 +111,9 @@ func (p *Plan) recordCounts() state.Result {
 		scaling := &v2alpha1.ScalingStatus{
 			SpecReplicas: p.counts.Spec, LastReplicas: p.counts.Total, LastAllocation: p.lastAllocation(),
 		}
-		if status.Scaling != nil {
-			scaling.Resources, scaling.Plan = status.Scaling.Resources, status.Scaling.Plan
-		}
 		scaling.Ranks = ranks.Before(p.Job, scaling)
 		if before := status.Scaling; before != nil {
-			scaling.Resources, scaling.Plan = before.Resources, before.Plan
+			scaling.Resources, scaling.Plan, scaling.Membership = before.Resources, before.Plan, before.Membership
 		}
 		status.Scaling = scaling
 	}

@@ -1,0 +1,160 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package lifecycle
+
+import (
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/lifecycle/ranks"
+	"opendilab.org/di-orchestrator/internal/lifecycle/state"
+	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/podstate"
+)
+
+// published returns the published membership; nil for none.
+func published(job *v2alpha1.DIJob) *v2alpha1.PublishedMembership {
+	if job.Status.Scaling == nil {
+		return nil
+	}
+	return job.Status.Scaling.Membership
+}
+
+// isMember reports whether a pod runs and the published membership lists it.
+func (w *world) isMember(pod *corev1.Pod) bool {
+	list := published(w.job)
+	return list != nil && pod.Status.Phase == corev1.PodRunning && !podstate.Terminating(pod) && !state.IsStale(pod, &w.job.Status) &&
+		isRankIn(podstate.Rank(pod), list.Active) && !pod.CreationTimestamp.After(list.PublishedAt.Time)
+}
+
+// acknowledge makes members read the current membership and acknowledge it, as di-server records it.
+func (w *world) acknowledge(members ...string) {
+	list := published(w.job)
+	for _, name := range members {
+		pod := w.pod(name)
+		if !w.isMember(pod) {
+			continue
+		}
+		w.knows[pod.UID] = list.Version
+		if list.Acknowledge > 0 {
+			w.recordAck(pod, list.Acknowledge, "")
+		}
+	}
+}
+
+// recordAck records one acknowledgement, or the refusal with a reason.
+func (w *world) recordAck(pod *corev1.Pod, version int64, refusal string) {
+	w.change(func(job *v2alpha1.DIJob) {
+		acks := job.Status.MembershipAcks.DeepCopy()
+		if acks == nil || acks.Version != version {
+			acks = &v2alpha1.MembershipAcks{Version: version}
+		}
+		acks.Refused = slices.DeleteFunc(acks.Refused, func(each v2alpha1.MembershipRefusal) bool { return each.Pod == pod.Name })
+		if refusal != "" {
+			acks.Refused = append(acks.Refused, v2alpha1.MembershipRefusal{Pod: pod.Name, Reason: refusal})
+			job.Status.MembershipAcks = acks
+			return
+		}
+		acknowledged := map[int32]bool{podstate.Rank(pod): true}
+		for _, rank := range ranks.ReadRun(acks.Ranks) {
+			acknowledged[rank] = true
+		}
+		acks.Ranks = ranks.Format(acknowledged)
+		job.Status.MembershipAcks = acks
+	})
+}
+
+// refuse makes a member refuse the current membership.
+func (w *world) refuse(name, reason string) {
+	if list := published(w.job); list.Acknowledge > 0 && w.isMember(w.pod(name)) {
+		w.recordAck(w.pod(name), list.Acknowledge, reason)
+	}
+}
+
+// anyMemberReads makes a pod read the membership, and mostly acknowledge it.
+func (w *world) anyMemberReads(random *rand.Rand) {
+	pods := w.podNames()
+	list := published(w.job)
+	if len(pods) == 0 || list == nil {
+		return
+	}
+	name := pods[random.IntN(len(pods))]
+	choice := random.IntN(10)
+	w.tell("%d: %s reads membership %d, %q active, %q leaving", choice, name, list.Version, list.Active, list.Leaving)
+	switch pod := w.pods[name]; {
+	case choice == 0:
+		w.refuse(name, "no")
+	case choice == 1:
+		if _, known := w.knows[pod.UID]; !known && w.isMember(pod) {
+			w.knows[pod.UID] = 0
+		}
+	case choice < 6:
+		w.acknowledge(pods...)
+	default:
+		w.acknowledge(name)
+	}
+}
+
+// allAcknowledge makes all members acknowledge what some must.
+func (w *world) allAcknowledge() {
+	if list := published(w.job); list != nil && list.Acknowledge > 0 {
+		w.acknowledge(w.podNames()...)
+	}
+}
+
+// checkRelease checks that a pod that holds state is deleted by intent only after every member that
+// may use it has acknowledged that, or at its timeout.
+func (w *world) checkRelease(observed *Observed, decision *Decision, pod *corev1.Pod) {
+	w.t.Helper()
+	drain, list := drainOf(observed.Job, pod), published(observed.Job)
+	switch {
+	case drain == nil, state.IsSuspended(observed.Job), state.IsFinished(&observed.Job.Status), state.IsFinished(&decision.Status),
+		state.IsStale(pod, &decision.Status), pod.Status.Phase != corev1.PodRunning, hasTwin(observed.Pods, pod),
+		isRankIn(podstate.Rank(pod), observed.Job.Status.CompletedRanks):
+		return
+	case list == nil:
+		w.t.Fatalf("pod %s holds state and is deleted without a handshake", pod.Name)
+	case !isRankIn(podstate.Rank(pod), list.Active) || pod.CreationTimestamp.After(list.PublishedAt.Time):
+		return
+	case !isRankIn(podstate.Rank(pod), list.Leaving):
+		w.t.Fatalf("pod %s holds state and is deleted although it is not leaving: %+v", pod.Name, list)
+	}
+	if drain.OnTimeout == v2alpha1.DrainRemove && !observed.Now.Before(list.LeavingSince.Add(time.Duration(*drain.TimeoutSeconds)*time.Second)) {
+		return
+	}
+	for name, other := range w.pods {
+		version, isTold := w.knows[other.UID]
+		if isTold && version < list.Acknowledge && other.Status.Phase == corev1.PodRunning && !podstate.OnlyInjectedRun(other) && !podstate.Terminating(other) {
+			w.t.Fatalf("pod %s is deleted in version %d, of which %s knows version %d", pod.Name, list.Acknowledge, name, version)
+		}
+	}
+}
+
+// drainOf returns how a pod's task is drained, nil for a pod that holds no state.
+func drainOf(job *v2alpha1.DIJob, pod *corev1.Pod) *v2alpha1.Drain {
+	for i := range job.Spec.Tasks {
+		if task := &job.Spec.Tasks[i]; names.TaskName(task) == pod.Labels[names.LabelTaskName] {
+			return task.Drain
+		}
+	}
+	return nil
+}
+
+// isKept reports whether a pod stays because its removal failed.
+func (w *world) isKept(pod *corev1.Pod) bool {
+	list := published(w.job)
+	return list != nil && isRankIn(podstate.Rank(pod), list.Kept)
+}
+
+// checkHandshakeAtRest checks that no handshake hangs once all members have acknowledged it.
+func (w *world) checkHandshakeAtRest() {
+	w.t.Helper()
+	if list := published(w.job); list != nil && list.Leaving != "" && !state.IsFinished(&w.job.Status) && !state.IsSuspended(w.job) {
+		w.t.Fatalf("the handshake hangs: %+v, %+v", list, w.job.Status.MembershipAcks)
+	}
+}
