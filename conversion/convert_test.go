@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -104,6 +105,37 @@ spec:
   tasks: [{type: collector, name: roll, template: {b: 2}}, {type: coordinator, template: {a: 1}}, {type: evaluator, template: {c: 3}}]
 status:
   taskStatus: {roll: {Running: 1}}
+`,
+		},
+		"how a task drains is extended, because a role of v1alpha1 has a template only": {
+			v1: `
+spec:
+  coordinator: {template: {a: 1}}
+  collector: {template: {b: 2}}
+  extended:
+    autoscale: {memory: {max: 0.50Ti}}
+    tasks: [{type: coordinator, name: coordinator, replicas: 1}, {type: collector, name: collector, replicas: 0, drain: {timeoutSeconds: 5}}]
+`,
+			v2: `
+spec:
+  lifecycle: CoordinatorLed
+  backoffLimit: 0
+  autoscale: {memory: {max: 0.50Ti}}
+  tasks:
+  - {type: coordinator, name: coordinator, replicas: 1, template: {a: 1}}
+  - {type: collector, name: collector, replicas: 0, template: {b: 2}, drain: {timeoutSeconds: 5}}
+`,
+		},
+		"a worker-led task that drains is shown without that": {
+			v1: `
+spec:
+  coordinator: {}
+  learner: {template: {a: 1}}
+  extended: {lifecycle: "", tasks: [{type: learner, template: {a: 1}, drain: {onTimeout: Remove}}]}
+`,
+			v2: `
+spec:
+  tasks: [{type: learner, template: {a: 1}, drain: {onTimeout: Remove}}]
 `,
 		},
 		"a worker-led job is shown and wholly extended": {
@@ -397,6 +429,38 @@ func TestATemplateTravelsByteForByte(t *testing.T) {
 	got, err := Convert([]byte(raw), v2alpha1.GroupVersion.String())
 	if err != nil || !bytes.Contains(got, []byte(template)) {
 		t.Errorf("got %s, %v", got, err)
+	}
+}
+
+func TestAQuantityKeepsTheTextThatItsUserWrote(t *testing.T) {
+	t.Parallel()
+	for _, written := range []string{`"0.50Ti"`, `"1024Mi"`, `"1000m"`, `"+2"`, `2`, `1.50`, `"1e3"`, `"5E-1"`, `null`} {
+		job := `{"apiVersion":"diengine.opendilab.org/v2alpha1","kind":"DIJob","spec":{"autoscale":{"memory":{"max":` + written +
+			`},"pending":{"min":{"cpu":` + written + `}}}},"status":{"scaling":{"resources":[{"task":"a","resources":{"memory":` + written + `}}]}}}`
+		seen, err := Convert([]byte(job), v1alpha1.GroupVersion.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		back, err := Convert(seen, v2alpha1.GroupVersion.String())
+		if err != nil || bytes.Count(seen, []byte(":"+written+"}")) != 3 || bytes.Count(back, []byte(":"+written+"}")) != 3 {
+			t.Errorf("%s became %s and %s, %v", written, seen, back, err)
+		}
+	}
+}
+
+// TestAQuantityThatNobodyCanDecodeIsDropped uses quantities that v1alpha1's schema accepts in extended. To decode
+// the second one takes the library hours.
+func TestAQuantityThatNobodyCanDecodeIsDropped(t *testing.T) {
+	t.Parallel()
+	for _, written := range []string{`"much"`, `"1e-1000000000"`, `1e-1000000000`, `"1\u0065-1000000000"`, `true`, `{}`, `[]`, `"` + strings.Repeat("1", 41) + `"`} {
+		job := `{"apiVersion":"diengine.opendilab.org/v1alpha1","kind":"DIJob","spec":{"coordinator":{},"extended":{"suspend":true,"autoscale":{"memory":{"max":` + written + `}}}}}`
+		hub, err := Convert([]byte(job), v2alpha1.GroupVersion.String())
+		if err != nil || bytes.Contains(hub, []byte("autoscale")) || !bytes.Contains(hub, []byte("suspend")) {
+			t.Errorf("%s became %s, %v", written, hub, err)
+		}
+		if lost, err := Lost([]byte(job)); err != nil || !slices.Equal(lost, []string{"spec.extended.autoscale"}) {
+			t.Errorf("%s: lost are %v, %v", written, lost, err)
+		}
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -98,6 +99,11 @@ func filler(seed int64) *randfill.Filler {
 		func(t *metav1.Time, c randfill.Continue) { *t = metav1.Unix(c.Int63n(1<<32), 0) },
 		func(t *metav1.MicroTime, c randfill.Continue) {
 			*t = metav1.MicroTime{Time: time.UnixMicro(c.Int63n(1 << 52))}
+		},
+		// What a typed client writes. Texts that it would write otherwise are in
+		// TestAQuantityKeepsTheTextThatItsUserWrote.
+		func(q *resource.Quantity, c randfill.Continue) {
+			*q = resource.MustParse(pick(c.Rand, "0", "2", "500m", "4Gi", "1e18"))
 		},
 		// The strings have few characters, some of which encoders escape. The default's long
 		// strings take most of the time and detect nothing more.

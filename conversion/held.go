@@ -9,9 +9,11 @@ import (
 	"reflect"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/resource"
 	kjson "sigs.k8s.io/json"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/quantity"
 )
 
 // CanonicalCleanPodPolicy returns the policy with this name in any letter case, and false if there
@@ -71,6 +73,8 @@ func (f fitting) fits(raw []byte, of reflect.Type) bool {
 	}
 	s := scanner{data: raw}
 	switch kind, first := of.Kind(), s.peek(); {
+	case of == reflect.TypeFor[resource.Quantity]():
+		return isQuantity(raw)
 	case readsItself(of):
 		return decodesInto(raw, of)
 	case first == 'n' || kind == reflect.Interface || kind == reflect.String && first == '"':
@@ -114,6 +118,19 @@ func (f fitting) fitItems(raw []byte, of reflect.Type) bool {
 func readsItself(of reflect.Type) bool {
 	pointer := reflect.PointerTo(of)
 	return pointer.Implements(reflect.TypeFor[json.Unmarshaler]()) || pointer.Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
+}
+
+// isQuantity reports whether valid JSON is a quantity that is cheap to decode: nothing cancels the
+// decoder of 1e-1000000000.
+func isQuantity(raw []byte) bool {
+	written := string(raw)
+	if written == "" || written[0] == '{' || written[0] == '[' {
+		return false
+	}
+	if written[0] == '"' {
+		written = text(raw)
+	}
+	return quantity.Check(written) == nil && decodesInto(raw, reflect.TypeFor[resource.Quantity]())
 }
 
 func decodesInto(raw []byte, of reflect.Type) bool {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"opendilab.org/di-orchestrator/apis/v1alpha1"
@@ -39,6 +40,8 @@ func fieldOfType(t reflect.Type, path string) *apiField {
 	switch {
 	case t == reflect.TypeFor[metav1.Time](), t == reflect.TypeFor[metav1.MicroTime]():
 		found.kind = reflect.Interface
+	case t == reflect.TypeFor[resource.Quantity]():
+		found.kind = reflect.Uint64
 	case t == reflect.TypeFor[v1alpha1.RawObject](), t == reflect.TypeFor[v2alpha1.RawObject](), t == reflect.TypeFor[metav1.ObjectMeta]():
 		found.kind = reflect.Struct
 	case t.Kind() == reflect.Struct:

@@ -19,6 +19,7 @@ const (
 	fieldName         = "name"
 	fieldReplicas     = "replicas"
 	fieldTemplate     = "template"
+	fieldDrain        = "drain"
 )
 
 // roles returns the roles of v1alpha1 in the order in which they become tasks. Each is a field of
@@ -154,7 +155,13 @@ func tasksToHub(v1, extended object) ([]byte, bool) {
 func roleOf(v1 object, role string) (object, bool) {
 	raw, _ := v1.get(role)
 	content, ok := parseObject(raw)
-	return content.without(fieldReplicas, fieldType, fieldName), ok
+	return contentOf(content), ok
+}
+
+// contentOf returns the members of a task that v1alpha1's field of its role has: all but those that
+// only v2alpha1 has.
+func contentOf(task object) object {
+	return task.without(fieldReplicas, fieldType, fieldName, fieldDrain)
 }
 
 // contentKeys returns the members of a task that v1alpha1's content of the role replaces. The
@@ -238,7 +245,7 @@ func shownRoles(tasks []byte) (shown object, listed []byte, canonical bool) {
 		at := rolePosition(role)
 		canonical = canonical && at > position && isCanonical(task, role)
 		position = at
-		content := task.without(fieldReplicas, fieldType, fieldName)
+		content := contentOf(task)
 		shown = append(shown, member{role, content.bytes()})
 		rest = append(rest, task.without(contentKeys(content)...).bytes())
 	}
@@ -246,10 +253,11 @@ func shownRoles(tasks []byte) (shown object, listed []byte, canonical bool) {
 }
 
 // isCanonical reports whether v1alpha1's field of the role implies the name and the replicas of the
-// task.
+// task, and the task has nothing else that only v2alpha1 has.
 func isCanonical(task object, role string) bool {
 	replicas, _ := task.get(fieldReplicas)
-	return string(replicas) == canonicalReplicas(role) && task.text(fieldName) == role
+	_, drains := task.get(fieldDrain)
+	return !drains && string(replicas) == canonicalReplicas(role) && task.text(fieldName) == role
 }
 
 // workerRoles returns the fields that show the tasks of a worker-led job in v1alpha1. A single task
@@ -262,7 +270,7 @@ func workerRoles(tasks []byte) object {
 		task, _ := parseObject(entry)
 		role := shownAs(task, len(entries))
 		if _, ok := shown.get(role); !ok && isRole(role) {
-			shown = append(shown, member{role, task.without(fieldReplicas, fieldType, fieldName).bytes()})
+			shown = append(shown, member{role, contentOf(task).bytes()})
 		}
 	}
 	return shown.completedBy(object{{string(v2alpha1.TaskTypeCoordinator), []byte("{}")}})

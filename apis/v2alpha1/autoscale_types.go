@@ -214,6 +214,7 @@ type ResourceOverride struct {
 	// index is the index of the replica in its task; absent for all its replicas
 	// without an override of their own.
 	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=100000
 	// +optional
 	Index *int32 `json:"index,omitempty"`
 

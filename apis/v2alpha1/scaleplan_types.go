@@ -105,6 +105,7 @@ type ScalePlanSpec struct {
 	// ttlSecondsAfterFinished is how long the finished plan is kept, in seconds.
 	// By default it is kept while it is among the last ten of its job.
 	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=2147483647
 	// +optional
 	TTLSecondsAfterFinished *int32 `json:"ttlSecondsAfterFinished,omitempty"`
 }
@@ -167,6 +168,7 @@ type ReplicaResources struct {
 }
 
 // PlanPhase is the progress of a plan.
+// +kubebuilder:validation:MaxLength=63
 type PlanPhase string
 
 const (

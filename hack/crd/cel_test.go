@@ -28,7 +28,7 @@ const (
 
 func TestTheRulesOfTheSchemasCompileOnTheOldestKubernetesWithinTheBudget(t *testing.T) {
 	t.Parallel()
-	for resource, rules := range map[string]bool{"dijobs": true, "aggregatorconfigs": false, "memberships": false} {
+	for resource, rules := range map[string]bool{"dijobs": true, "aggregatorconfigs": false, "memberships": false, "scaleplans": true} {
 		crd, _ := readCRD(t, resource)
 		total := uint64(0)
 		for i := range crd.Spec.Versions {

@@ -98,7 +98,7 @@ func TestDIJobsAreConvertedByTheWebhookFromTheFirstApply(t *testing.T) {
 
 func TestTheOtherKindsNeedNoConversion(t *testing.T) {
 	t.Parallel()
-	for _, resource := range []string{"aggregatorconfigs", "memberships"} {
+	for _, resource := range []string{"aggregatorconfigs", "memberships", "scaleplans"} {
 		if crd, _ := readCRD(t, resource); crd.Spec.Conversion != nil {
 			t.Errorf("%s have a conversion: %+v", resource, crd.Spec.Conversion)
 		}

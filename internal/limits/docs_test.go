@@ -55,6 +55,17 @@ func documented() map[string]struct {
 		"Requests":       {"recorded requests of a job", Requests},
 		"RecordedURLs":   {"URLs in one recorded answer", RecordedURLs},
 		"Ports":          {"changes of a slot's port", Ports},
+
+		"Producers":         {"producers of a ratio rule", Producers},
+		"Staleness":         {"versions of a policy that a sample may be old", Staleness},
+		"GrowthPercent":     {"`growthPercent`", GrowthPercent},
+		"ShrinkPercent":     {"`shrinkPercent`", ShrinkPercent},
+		"PendingSeconds":    {"`afterSeconds`", PendingSeconds},
+		"ScalingSeconds":    {"`deadlineSeconds` of a ScalePlan", ScalingSeconds},
+		"PlanPods":          {"pods that each list of a ScalePlan names", PlanPods},
+		"ResourceOverrides": {"tasks and replicas of a job with resources of their own", ResourceOverrides},
+		"PlanConditions":    {"conditions of a ScalePlan", PlanConditions},
+		"PlanMessageLength": {"bytes of the message of a ScalePlan", PlanMessageLength},
 	}
 }
 

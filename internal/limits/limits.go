@@ -39,6 +39,33 @@ const (
 	FreeTextLength = 1_024
 )
 
+// The limits of spec.autoscale, of tasks[].drain and of ScalePlans.
+const (
+	// Producers is the maximum number of tasks that produce samples by one ratio rule.
+	Producers = 16
+	// Staleness is the maximum age of a sample, in versions of the policy.
+	Staleness = 1_000
+	// GrowthPercent is the maximum memory of a next attempt, in percent of the last one.
+	GrowthPercent = 400
+	// ShrinkPercent is the maximum of a reduced request, in percent of the last one. It is below 100, so
+	// that each reduction reduces.
+	ShrinkPercent = 90
+	// PendingSeconds is the maximum time before requests are reduced, a week.
+	PendingSeconds = 604_800
+	// ScalingSeconds is the maximum time for a change of a job: for one ScalePlan, or for the
+	// acknowledgements of one removal. It is a day.
+	ScalingSeconds = 86_400
+	// PlanPods is the maximum number of pods that each list of a ScalePlan names.
+	PlanPods = 2_000
+	// ResourceOverrides is how many tasks and replicas of a job may have resources that differ from
+	// their templates.
+	ResourceOverrides = 4_096
+	// PlanConditions is the maximum number of conditions of a ScalePlan.
+	PlanConditions = 16
+	// PlanMessageLength is the maximum length of the message of a ScalePlan. It is that of a condition.
+	PlanMessageLength = 32_768
+)
+
 // The limits of a job's status. Ranks are below Replicas, regardless of pods and records.
 const (
 	// RestartsAhead is how many more restarts a pod may record than the status. A status that was restored

@@ -104,6 +104,74 @@ func maxima() map[string]int64 {
 		"memberships v2alpha1 .status.slots[].losses":                    Losses,
 		"memberships v2alpha1 .status.slots[].ports":                     Ports,
 		"memberships v2alpha1 .status.slots[].slot":                      NameLength,
+
+		"dijobs v2alpha1 .spec.autoscale.memory.growthPercent":              GrowthPercent,
+		"dijobs v2alpha1 .spec.autoscale.memory.max":                        quantity.MaxLength,
+		"dijobs v2alpha1 .spec.autoscale.optimizer.limit.cpu":               quantity.MaxLength,
+		"dijobs v2alpha1 .spec.autoscale.optimizer.limit.memory":            quantity.MaxLength,
+		"dijobs v2alpha1 .spec.autoscale.pending.afterSeconds":              PendingSeconds,
+		"dijobs v2alpha1 .spec.autoscale.pending.min.cpu":                   quantity.MaxLength,
+		"dijobs v2alpha1 .spec.autoscale.pending.min.memory":                quantity.MaxLength,
+		"dijobs v2alpha1 .spec.autoscale.pending.shrinkPercent":             ShrinkPercent,
+		"dijobs v2alpha1 .spec.autoscale.ratio.consumer":                    LabelLength,
+		"dijobs v2alpha1 .spec.autoscale.ratio.maxStaleness":                Staleness,
+		"dijobs v2alpha1 .spec.autoscale.ratio.producers":                   Producers,
+		"dijobs v2alpha1 .spec.autoscale.ratio.producers[].maxReplicas":     Replicas,
+		"dijobs v2alpha1 .spec.autoscale.ratio.producers[].minReplicas":     Replicas,
+		"dijobs v2alpha1 .spec.autoscale.ratio.producers[].task":            LabelLength,
+		"dijobs v2alpha1 .spec.autoscale.ratio.prometheus.batch":            FreeTextLength,
+		"dijobs v2alpha1 .spec.autoscale.ratio.prometheus.consumerCapacity": FreeTextLength,
+		"dijobs v2alpha1 .spec.autoscale.ratio.prometheus.producerCapacity": FreeTextLength,
+		"dijobs v2alpha1 .spec.autoscale.ratio.prometheus.queue":            FreeTextLength,
+		"dijobs v2alpha1 .spec.tasks[].drain.timeoutSeconds":                ScalingSeconds,
+		"dijobs v2alpha1 .status.autoscaling.optimizer.message":             MessageLength,
+		"dijobs v2alpha1 .status.autoscaling.optimizer.plan":                NameLength,
+		"dijobs v2alpha1 .status.autoscaling.optimizer.stage":               LabelLength,
+		"dijobs v2alpha1 .status.autoscaling.ratio.message":                 MessageLength,
+		"dijobs v2alpha1 .status.autoscaling.ratio.reason":                  LabelLength,
+		"dijobs v2alpha1 .status.autoscaling.ratio.replicas":                Producers,
+		"dijobs v2alpha1 .status.scaling.plan.message":                      PlanMessageLength,
+		"dijobs v2alpha1 .status.scaling.indexes":                           Replicas,
+		"dijobs v2alpha1 .status.scaling.plan.indexes":                      Tasks,
+		"dijobs v2alpha1 .status.scaling.plan.replicas":                     Tasks,
+		"dijobs v2alpha1 .status.scaling.plan.migrations":                   PlanPods,
+		"dijobs v2alpha1 .status.scaling.plan.migrations[].pod":             NameLength,
+		"dijobs v2alpha1 .status.scaling.plan.migrations[].uid":             NameLength,
+		"dijobs v2alpha1 .status.scaling.plan.migrations[].node":            NameLength,
+		"dijobs v2alpha1 .status.scaling.plan.name":                         NameLength,
+		"dijobs v2alpha1 .status.scaling.plan.phase":                        LabelLength,
+		"dijobs v2alpha1 .status.scaling.plan.uid":                          NameLength,
+		"dijobs v2alpha1 .status.scaling.resources":                         ResourceOverrides,
+		"dijobs v2alpha1 .status.scaling.resources[].reason":                LabelLength,
+		"dijobs v2alpha1 .status.scaling.resources[].index":                 Replicas,
+		"dijobs v2alpha1 .status.scaling.resources[].resources.cpu":         quantity.MaxLength,
+		"dijobs v2alpha1 .status.scaling.resources[].resources.memory":      quantity.MaxLength,
+		"dijobs v2alpha1 .status.scaling.resources[].task":                  LabelLength,
+
+		"scaleplans v2alpha1 .spec.deadlineSeconds":            ScalingSeconds,
+		"scaleplans v2alpha1 .spec.job":                        NameLength,
+		"scaleplans v2alpha1 .spec.launch":                     PlanPods,
+		"scaleplans v2alpha1 .spec.launch[]":                   NameLength,
+		"scaleplans v2alpha1 .spec.migrate":                    PlanPods,
+		"scaleplans v2alpha1 .spec.migrate[].pod":              NameLength,
+		"scaleplans v2alpha1 .spec.migrate[].resources.cpu":    quantity.MaxLength,
+		"scaleplans v2alpha1 .spec.migrate[].resources.memory": quantity.MaxLength,
+		"scaleplans v2alpha1 .spec.reason":                     FreeTextLength,
+		"scaleplans v2alpha1 .spec.remove":                     PlanPods,
+		"scaleplans v2alpha1 .spec.remove[]":                   NameLength,
+		"scaleplans v2alpha1 .spec.tasks":                      Tasks,
+		"scaleplans v2alpha1 .spec.tasks[].name":               LabelLength,
+		"scaleplans v2alpha1 .spec.tasks[].replicas":           Replicas,
+		"scaleplans v2alpha1 .spec.tasks[].resources.cpu":      quantity.MaxLength,
+		"scaleplans v2alpha1 .spec.tasks[].resources.memory":   quantity.MaxLength,
+		"scaleplans v2alpha1 .spec.ttlSecondsAfterFinished":    Seconds,
+		"scaleplans v2alpha1 .status.conditions":               PlanConditions,
+		"scaleplans v2alpha1 .status.message":                  PlanMessageLength,
+		"scaleplans v2alpha1 .status.phase":                    LabelLength,
+		// metav1.Condition has these itself.
+		"scaleplans v2alpha1 .status.conditions[].message": 32768,
+		"scaleplans v2alpha1 .status.conditions[].reason":  1024,
+		"scaleplans v2alpha1 .status.conditions[].type":    316,
 	}
 }
 
@@ -111,7 +179,7 @@ func TestTheSchemasHoldTheMaximaOfThisPackage(t *testing.T) {
 	t.Parallel()
 	want := maxima()
 	unbounded, met := withoutMaximum(), map[string]bool{}
-	for _, resource := range []string{"aggregatorconfigs", "dijobs", "memberships"} {
+	for _, resource := range []string{"aggregatorconfigs", "dijobs", "memberships", "scaleplans"} {
 		raw, err := os.ReadFile(filepath.Join("..", "..", "config", "crd", "bases", "diengine.opendilab.org_"+resource+".yaml"))
 		if err != nil {
 			t.Fatal(err)
@@ -129,7 +197,7 @@ func TestTheSchemasHoldTheMaximaOfThisPackage(t *testing.T) {
 				}
 				_, name, _ := strings.Cut(path, " ")
 				_, isExcepted := unbounded[name]
-				if !isHeld && !isExcepted && (want[path] > 0 || isSized(props)) {
+				if !isHeld && !isExcepted && (want[path] > 0 || isSized(props) || resource == "scaleplans" && isFreeText(name, props)) {
 					t.Errorf("%s has no maximum in the schema", path)
 				}
 				delete(want, path)
@@ -176,6 +244,12 @@ func withoutMaximum() map[string]string {
 func isSized(props *apiextensionsv1.JSONSchemaProps) bool {
 	isMap := props.Type == "object" && len(props.Properties) == 0 || props.AdditionalProperties != nil || props.XPreserveUnknownFields != nil
 	return props.Type == "array" || props.XIntOrString || isMap
+}
+
+// isFreeText reports whether a field of the spec or status is a text of any content.
+func isFreeText(path string, props *apiextensionsv1.JSONSchemaProps) bool {
+	isStandard := path == "v2alpha1 .apiVersion" || path == "v2alpha1 .kind"
+	return props.Type == "string" && len(props.Enum) == 0 && props.Format == "" && !isStandard
 }
 
 // maximum returns the maximum of a field, if it has one.

@@ -68,7 +68,7 @@ func pure(t *testing.T) []string {
 // mayImport returns the packages of this module that each pure package may import.
 func mayImport() map[string][]string {
 	return map[string][]string{
-		"conversion":           {"apis/v1alpha1", "apis/v2alpha1", "internal/netlimit"},
+		"conversion":           {"apis/v1alpha1", "apis/v2alpha1", "internal/netlimit", "internal/quantity"},
 		"conversion/importers": {"apis/v1alpha1", "apis/v2alpha1"},
 		"internal/names":       {"apis/v2alpha1"},
 		"internal/limits":      {"apis/v2alpha1", "internal/names"},
