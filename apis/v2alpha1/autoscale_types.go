@@ -406,6 +406,22 @@ type OptimizerStatus struct {
 	// +optional
 	Plan string `json:"plan,omitempty"`
 
+	// plannedAt is when it last created a plan.
+	// +optional
+	PlannedAt *metav1.Time `json:"plannedAt,omitempty"`
+
+	// serversPlannedAt is when it last created a plan that changes a parameter server.
+	// +optional
+	ServersPlannedAt *metav1.Time `json:"serversPlannedAt,omitempty"`
+
+	// peaks are the maximum usages of one replica of each task. Later jobs of the
+	// same group start with them.
+	// +listType=map
+	// +listMapKey=task
+	// +kubebuilder:validation:MaxItems=256
+	// +optional
+	Peaks []TaskPeak `json:"peaks,omitempty"`
+
 	// message describes the decision for people.
 	// +kubebuilder:validation:MaxLength=1024
 	// +optional
@@ -503,4 +519,25 @@ type RoleRates struct {
 	// +kubebuilder:validation:Minimum=0
 	// +optional
 	ReplayRatioThousandths int64 `json:"replayRatioThousandths,omitempty"`
+}
+
+// TaskPeak is the maximum usage of one replica of a task.
+type TaskPeak struct {
+	// task is the name of the task.
+	// +kubebuilder:validation:MaxLength=63
+	Task string `json:"task"`
+
+	// cpu is the CPU, in millicores.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	CPU int64 `json:"cpu,omitempty"`
+
+	// memory is the memory, in bytes.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	Memory int64 `json:"memory,omitempty"`
+
+	// grownAt is when a plan or a recovery last raised the requests of the task.
+	// +optional
+	GrownAt *metav1.Time `json:"grownAt,omitempty"`
 }

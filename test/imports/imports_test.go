@@ -104,14 +104,16 @@ func mayImport() map[string][]string {
 		"internal/lifecycle/state": {
 			"apis/v2alpha1", "internal/conditions", "internal/gang", "internal/limits", "internal/names", "internal/podstate", "internal/queueing", "internal/workload",
 		},
-		"allocation":            {"allocation/model", "allocation/profilings", "apis/v2alpha1", "internal/conditions", "internal/workload"},
-		"allocation/fit":        {"allocation"},
-		"allocation/goodput":    {"allocation", "allocation/model", "allocation/profilings"},
-		"allocation/model":      {},
-		"allocation/profilings": {"allocation/model"},
-		"autoscale/ratio":       {"apis/v2alpha1"},
-		"server/failure":        {},
-		"server/wire":           {"apis/v2alpha1", "internal/membership", "internal/names", "internal/quantity", "server/failure"},
+		"allocation":                {"allocation/model", "allocation/profilings", "apis/v2alpha1", "internal/conditions", "internal/workload"},
+		"allocation/fit":            {"allocation"},
+		"allocation/goodput":        {"allocation", "allocation/model", "allocation/profilings"},
+		"allocation/model":          {},
+		"allocation/profilings":     {"allocation/model"},
+		"autoscale/optimizer":       {"apis/v2alpha1", "internal/names"},
+		"autoscale/optimizer/local": {"autoscale/optimizer"},
+		"autoscale/ratio":           {"apis/v2alpha1"},
+		"server/failure":            {},
+		"server/wire":               {"apis/v2alpha1", "internal/membership", "internal/names", "internal/quantity", "server/failure"},
 	}
 }
 
@@ -122,6 +124,12 @@ func excepted() map[string]map[string]string {
 			"net/http": "the conversion endpoint is served by the same package",
 			"os":       "a body that comes too slowly fails with an error of this package",
 			"context":  "a review that waits for room, or for a processor, ends with its request",
+		},
+		"autoscale/optimizer": {
+			"context": "an optimizer may ask a service, and the caller ends that with its reconcile",
+		},
+		"autoscale/optimizer/local": {
+			"context": "the interface has one, for optimizers that ask a service",
 		},
 		"server/failure": {
 			"context":  "an expired or cancelled request is one of the failures",
