@@ -170,7 +170,7 @@ func anyClusterSpec(random *rand.Rand) []v2alpha1.ClusterSpec {
 // happen applies one random event to the world.
 func (w *world) happen(random *rand.Rand) {
 	w.now = w.now.Add(time.Duration(random.IntN(2000)) * time.Millisecond)
-	switch choice := random.IntN(46); {
+	switch choice := random.IntN(49); {
 	case choice < 12:
 		w.hear(random)
 	case choice < 24:
@@ -185,6 +185,8 @@ func (w *world) happen(random *rand.Rand) {
 		w.befallPod(random)
 	case choice < 38:
 		w.befallJob(random)
+	case choice >= 46:
+		w.befallPlans(random)
 	case choice >= 42:
 		w.anyMemberReads(random)
 	case choice >= 40:
@@ -432,7 +434,9 @@ func (w *world) calm(random *rand.Rand) {
 			w.toEnd(name, 0)
 		}
 	}
+	w.rest()
 	w.checkHowItEnded()
+	w.checkHowPlansEnded()
 }
 
 func (w *world) hasFailedPods() bool {

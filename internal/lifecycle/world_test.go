@@ -50,6 +50,8 @@ type world struct {
 	services   map[string]*corev1.Service
 	configMaps map[string]*corev1.ConfigMap
 	membership *v2alpha1.Membership
+	// plans are the stored ScalePlans, by name.
+	plans map[string]*v2alpha1.ScalePlan
 	// gangs are the available schedulers. group is the stored PodGroup, nil for none.
 	gangs  state.Gangs
 	group  *unstructured.Unstructured
@@ -107,7 +109,7 @@ func newWorld(t judge, spec v2alpha1.DIJobSpec) *world {
 			Spec: spec,
 		},
 		pods:     map[string]*corev1.Pod{},
-		services: map[string]*corev1.Service{}, configMaps: map[string]*corev1.ConfigMap{},
+		services: map[string]*corev1.Service{}, configMaps: map[string]*corev1.ConfigMap{}, plans: map[string]*v2alpha1.ScalePlan{},
 		config: &v2alpha1.AggregatorConfig{
 			ObjectMeta: metav1.ObjectMeta{Name: "aggregator-config", Namespace: "di-system"},
 			Spec:       v2alpha1.AggregatorConfigSpec{Aggregator: v2alpha1.AggregatorSpec{Template: template}},
@@ -154,6 +156,7 @@ func (w *world) observe() Observed {
 	if w.membership != nil {
 		observed.Membership = w.membership.DeepCopy()
 	}
+	observed.Plans = w.unfinishedPlans()
 	return observed
 }
 
@@ -164,6 +167,7 @@ func (w *world) step() bool {
 	w.t.Helper()
 	w.now = w.now.Add(time.Second)
 	w.failed, w.died = false, false
+	w.reviewPlans()
 	observed := w.observe()
 	reconciled, before := newReconcile(observed), newReconcile(copyObserved(&observed))
 	decision, cause := reconciled.decide()
@@ -175,7 +179,8 @@ func (w *world) step() bool {
 	w.checkDecision(&observed, &decision, cause)
 	changed := w.act(&decision)
 	if !w.died {
-		changed = w.commit(&observed, &decision) || changed
+		committed := w.commit(&observed, &decision)
+		changed = committed || w.writeCounts(&observed, &decision) || changed
 	}
 	w.checkInvariants()
 	return changed

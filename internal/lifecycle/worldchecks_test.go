@@ -25,6 +25,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/podstate"
 	"opendilab.org/di-orchestrator/internal/queueing"
+	"opendilab.org/di-orchestrator/internal/scaling"
 	"opendilab.org/di-orchestrator/internal/workload"
 )
 
@@ -91,8 +92,9 @@ func recordOf(job *v2alpha1.DIJob, record *v2alpha1.ScalingStatus) map[string]in
 		return found
 	}
 	for task, run := range ranks.Former(job, record) {
-		for index, rank := range ranks.ReadRun(run) {
-			found[names.WorkerPod(job.Name, task, int32(index))] = rank
+		run := ranks.ReadRun(run)
+		for at, index := range ranks.Indexes(record.Indexes[task], int32(len(run))) {
+			found[names.WorkerPod(job.Name, task, index)] = run[at]
 		}
 	}
 	return found
@@ -149,7 +151,7 @@ func (w *world) checkDecision(observed *Observed, decision *Decision, cause stri
 func wantedNames(job *v2alpha1.DIJob) map[string]bool {
 	wanted := map[string]bool{}
 	for task, count := range sizing.Wanted(job).ByTask {
-		for index := range count {
+		for _, index := range indexesOf(job, task, count) {
 			wanted[names.WorkerPod(job.Name, names.TaskName(&job.Spec.Tasks[task]), index)] = true
 		}
 	}
@@ -191,8 +193,16 @@ func mayStart(pod *corev1.Pod) bool {
 
 // hasCause reports whether a desired pod may be deleted although no status records a reason.
 func hasCause(observed *Observed, pod *corev1.Pod) bool {
-	return state.IsSuspended(observed.Job) || podstate.FailedOrLost(pod) || hasTwin(observed.Pods, pod) || queueing.IsAbandoned(pod) || waitsInGang(observed, pod) ||
+	return state.IsSuspended(observed.Job) || isMigrated(observed.Job, pod) || podstate.FailedOrLost(pod) || hasTwin(observed.Pods, pod) || queueing.IsAbandoned(pod) || waitsInGang(observed, pod) ||
 		mayStart(pod) && workload.NodesOf(pod) != "" && !hasGenuineNodes(observed, pod)
+}
+
+// isMigrated reports whether the plan that the job executes replaces a pod.
+func isMigrated(job *v2alpha1.DIJob, pod *corev1.Pod) bool {
+	record := scaling.RecordOf(job)
+	return record != nil && record.Phase == v2alpha1.PlanExecuting && slices.ContainsFunc(record.Migrations, func(migrated v2alpha1.MigratedPod) bool {
+		return migrated.UID == string(pod.UID)
+	})
 }
 
 // hasGenuineNodes reports whether the ConfigMap of a pod is observed with its content.

@@ -160,3 +160,12 @@ func TaskName(task *v2alpha1.Task) string {
 	}
 	return string(task.Type)
 }
+
+// maxManager is the maximum length of a field manager, in bytes.
+const maxManager = 128
+
+// PlanManager returns the field manager of what the operator writes for a ScalePlan.
+func PlanManager(plan string) string {
+	manager := "scaleplan/" + plan
+	return manager[:min(len(manager), maxManager)]
+}

@@ -80,7 +80,11 @@ func mayImport() map[string][]string {
 		"internal/workload":                         {"apis/v2alpha1", "internal/limits", "internal/names", "internal/quantity"},
 		"internal/queueing":                         {"apis/v2alpha1", "internal/conditions"},
 		"internal/gang":                             {"internal/conditions"},
-		"internal/quantity":                         {},
+		"internal/scaling": {
+			"apis/v2alpha1", "internal/lifecycle/ranks", "internal/lifecycle/sizing", "internal/lifecycle/state", "internal/limits", "internal/names",
+			"internal/workload",
+		},
+		"internal/quantity": {},
 		"internal/validation": {
 			"apis/v1alpha1", "apis/v2alpha1", "conversion", "internal/limits", "internal/names", "internal/validation/jsontype",
 			"internal/validation/semantic", "internal/workload",
@@ -97,7 +101,7 @@ func mayImport() map[string][]string {
 		},
 		"internal/lifecycle/workerled": {
 			"apis/v2alpha1", "internal/conditions", "internal/gang", "internal/lifecycle/ranks", "internal/lifecycle/sizing", "internal/lifecycle/state",
-			"internal/limits", "internal/names", "internal/podstate", "internal/queueing", "internal/workload",
+			"internal/limits", "internal/names", "internal/podstate", "internal/queueing", "internal/scaling", "internal/workload",
 		},
 		"internal/lifecycle/ranks":  {"apis/v2alpha1", "internal/limits", "internal/names", "internal/podstate", "internal/workload"},
 		"internal/lifecycle/sizing": {"apis/v2alpha1", "internal/lifecycle/state", "internal/limits", "internal/names", "internal/podstate"},

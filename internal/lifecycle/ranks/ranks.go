@@ -20,15 +20,15 @@ import (
 	"opendilab.org/di-orchestrator/internal/workload"
 )
 
-// Assign assigns a rank to every desired replica: that of its pod, else the recorded one, else the
+// Assign assigns a rank to every desired replica, given the indexes of each task's replicas: that of its pod, else the recorded one, else the
 // one that peers know, else the lowest free one. So ranks are dense at the start of an attempt.
 // Replicas keep their ranks where that is possible, and growth takes the ranks that a shrink left.
-func Assign(job *v2alpha1.DIJob, byTask []int32, status *v2alpha1.DIJobStatus, pods map[string]*corev1.Pod,
+func Assign(job *v2alpha1.DIJob, byTask [][]int32, status *v2alpha1.DIJobStatus, pods map[string]*corev1.Pod,
 	peers func(*corev1.Pod) string) workload.Assignment {
 	assignment := workload.Assignment{Attempt: status.Restarts, Reschedule: status.Reschedules}
-	for task, count := range byTask {
+	for task, indexes := range byTask {
 		name := names.TaskName(&job.Spec.Tasks[task])
-		for _, index := range indexesOf(job.Name, name, count, pods) {
+		for _, index := range indexesOf(job.Name, name, slices.Clone(indexes), pods) {
 			assignment.Replicas = append(assignment.Replicas, workload.Replica{
 				Task: task, Index: index, Rank: podstate.Unranked, Pod: names.WorkerPod(job.Name, name, index),
 			})
@@ -45,14 +45,10 @@ func Assign(job *v2alpha1.DIJob, byTask []int32, status *v2alpha1.DIJobStatus, p
 	return assignment
 }
 
-// indexesOf returns the indexes of a task's replicas. They start at 0. An earlier release left gaps
+// indexesOf returns the indexes of a task's replicas, given the desired ones. An earlier release left gaps
 // when it shrank a job, so its pods may have higher indexes. Such a pod replaces a missing one.
-func indexesOf(job, task string, count int32, pods map[string]*corev1.Pod) []int32 {
-	indexes := make([]int32, count)
-	for i := range indexes {
-		indexes[i] = int32(i)
-	}
-	beyond := indexesBeyond(job, task, count, pods)
+func indexesOf(job, task string, indexes []int32, pods map[string]*corev1.Pod) []int32 {
+	beyond := indexesBeyond(job, task, indexes, pods)
 	for i := len(indexes) - 1; i >= 0 && len(beyond) > 0; i-- {
 		if pod := pods[names.WorkerPod(job, task, indexes[i])]; pod == nil || podstate.Terminating(pod) {
 			indexes[i], beyond = beyond[0], beyond[1:]
@@ -62,12 +58,16 @@ func indexesOf(job, task string, count int32, pods map[string]*corev1.Pod) []int
 	return indexes
 }
 
-// indexesBeyond returns the indexes from count on of active pods of an earlier release.
-func indexesBeyond(job, task string, count int32, pods map[string]*corev1.Pod) []int32 {
+// indexesBeyond returns the indexes beyond the desired ones of active pods of an earlier release.
+func indexesBeyond(job, task string, indexes []int32, pods map[string]*corev1.Pod) []int32 {
+	last := podstate.Unranked
+	if len(indexes) > 0 {
+		last = indexes[len(indexes)-1]
+	}
 	var beyond []int32
 	for name, pod := range pods {
 		index, isOf := IndexOf(job, task, name)
-		if isOf && index >= count && !podstate.Terminating(pod) && workload.IsOfEarlierRelease(pod) {
+		if isOf && index > last && !podstate.Terminating(pod) && workload.IsOfEarlierRelease(pod) {
 			beyond = append(beyond, index)
 		}
 	}

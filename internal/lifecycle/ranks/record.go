@@ -5,6 +5,7 @@ package ranks
 
 import (
 	"maps"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -15,15 +16,15 @@ import (
 )
 
 // Before returns the recorded ranks. There is no record of ranks in the order of the spec. If the
-// counts changed then, Before writes out that order, because a resize may come while no pod records
+// counts or the indexes changed then, Before writes out that order, because a resize may come while no pod records
 // its rank. A job that is placed again starts in the order of the spec, because the allocation is
 // by rank.
-func Before(job *v2alpha1.DIJob, now *v2alpha1.ScalingStatus) map[string]string {
+func Before(job *v2alpha1.DIJob, now *v2alpha1.ScalingStatus, isReindexed bool) map[string]string {
 	before := job.Status.Scaling
 	if before == nil || before.LastAllocation != now.LastAllocation && now.LastAllocation != "" {
 		return nil
 	}
-	if before.LastReplicas == now.LastReplicas && maps.Equal(before.SpecReplicas, now.SpecReplicas) {
+	if before.LastReplicas == now.LastReplicas && maps.Equal(before.SpecReplicas, now.SpecReplicas) && !isReindexed {
 		return before.Ranks
 	}
 	return Former(job, before)
@@ -73,7 +74,7 @@ func recordedRanks(job *v2alpha1.DIJob, status *v2alpha1.DIJobStatus, replicas [
 	ranks := make([]int32, len(replicas))
 	isStart := len(pods) == 0 && status.CompletedRanks == ""
 	isInOrder := len(status.Scaling.Ranks) == 0 || isStart && job.Spec.Preemptible
-	var recorded []int32
+	var recorded Recorded
 	for i := range replicas {
 		replica := &replicas[i]
 		if isInOrder {
@@ -81,14 +82,37 @@ func recordedRanks(job *v2alpha1.DIJob, status *v2alpha1.DIJobStatus, replicas [
 			continue
 		}
 		if i == 0 || replica.Task != replicas[i-1].Task {
-			recorded = ReadRun(status.Scaling.Ranks[names.TaskName(&job.Spec.Tasks[replica.Task])])
+			task := names.TaskName(&job.Spec.Tasks[replica.Task])
+			recorded = ReadRecorded(job.Status.Scaling, task, status.Scaling.Ranks[task])
 		}
-		ranks[i] = podstate.Unranked
-		if int(replica.Index) < len(recorded) && (!isStart || int(recorded[replica.Index]) < len(replicas)) {
-			ranks[i] = recorded[replica.Index]
+		if ranks[i] = recorded.Rank(replica.Index); isStart && int(ranks[i]) >= len(replicas) {
+			ranks[i] = podstate.Unranked
 		}
 	}
 	return ranks
+}
+
+// Recorded are the recorded ranks of one task's replicas.
+type Recorded struct {
+	// indexes are the indexes of the replicas, nil if they have no gaps. ranks are in the same order.
+	indexes, ranks []int32
+}
+
+// ReadRecorded reads the ranks of a task's replicas, which had the indexes of a record.
+func ReadRecorded(record *v2alpha1.ScalingStatus, task, ranks string) Recorded {
+	return Recorded{indexes: readIndexes(recordedIndexes(record, task)), ranks: ReadRun(ranks)}
+}
+
+// Rank returns the recorded rank of a replica, podstate.Unranked if there is none.
+func (r Recorded) Rank(index int32) int32 {
+	at, found := int(index), true
+	if r.indexes != nil {
+		at, found = slices.BinarySearch(r.indexes, index)
+	}
+	if !found || at >= len(r.ranks) {
+		return podstate.Unranked
+	}
+	return r.ranks[at]
 }
 
 // Record returns the ranks of replicas by task.

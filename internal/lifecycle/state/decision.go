@@ -26,6 +26,8 @@ type Decision struct {
 	// Elastic is the desired spec.elastic, which the scale subresource reads; nil leaves it
 	// unchanged. It is written last.
 	Elastic *v2alpha1.Elastic
+	// Counts are counts of tasks to write into the spec; nil for none. They are written last.
+	Counts *Counts
 	// ReleasePods are pods as observed, without a finalizer to remove.
 	ReleasePods []*corev1.Pod
 	// DeletePods and DeleteServices are objects as observed.
@@ -82,6 +84,22 @@ type Decision struct {
 	// RequeueAfter is after how long the job is reconciled again even if nothing changes; 0 for
 	// never.
 	RequeueAfter time.Duration
+}
+
+// Counts are counts of tasks that another decision than the spec requested.
+type Counts struct {
+	// Manager is the field manager to write them as. It names what requested them.
+	Manager string
+	Tasks   []Count
+}
+
+// Count is the desired count of a task.
+type Count struct {
+	// Task is the index of the task in the spec.
+	Task int
+	// IsElastic is set if spec.elastic.replicas has the count, too.
+	IsElastic bool
+	Replicas  int32
 }
 
 // Event is an event about the job.

@@ -40,6 +40,8 @@ type Input struct {
 	recorded ranks.Set
 	// counts are the desired replicas of each task.
 	counts sizing.Counts
+	// indexes are the indexes of the replicas of each task.
+	indexes [][]int32
 	// resizes are the tasks whose desired count changed since it was last acted on.
 	resizes []sizing.Resize
 	// tooMany describes which counts exceed the maximum number of pods, or why no pods can be built
@@ -57,8 +59,9 @@ func New(base *state.Plan, observed *state.Input) *Plan {
 	return &Plan{Plan: base, Input: in}
 }
 
-// Report sets the conditions for the placement, the queue and the gang.
+// Report records the end of a ScalePlan, and sets the conditions for the placement, the queue and the gang.
 func (p *Plan) Report() {
+	p.finishPlan()
 	p.reportPlace()
 	p.ReportQueue()
 	if !p.isExcessive() {
@@ -86,6 +89,7 @@ func (in *Input) readWorkers() {
 	if in.tooMany = sizing.Excess(&in.Observed, &in.counts); len(in.tooMany) > 0 {
 		return
 	}
+	in.indexes = in.desiredIndexes()
 	in.resizes = sizing.FindResizes(in.Observed, &in.counts)
 	if in.Job.Status.Scaling == nil && sizing.IsStatusOfOperator(in.Job) {
 		// No other count was requested: the pods are not created yet.

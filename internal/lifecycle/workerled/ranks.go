@@ -24,6 +24,7 @@ func (p *Plan) recordRanks() {
 	if scaling == nil || len(p.Pods) == 0 && (state.IsSuspended(p.Job) || isUnplaced(p.Job)) {
 		return
 	}
+	p.recordIndexes()
 	scaling.Ranks = nil
 	if replicas := p.assignment.Replicas; ranks.IsInOrder(replicas) && (len(replicas) == 0 || replicas[0].Task == replicas[len(replicas)-1].Task) {
 		return
@@ -39,13 +40,14 @@ func (p *Plan) isAnyMoved() bool {
 	if before == nil || len(before.Ranks) == 0 {
 		return false
 	}
-	recorded := make([][]int32, len(p.Job.Spec.Tasks))
+	recorded := make([]ranks.Recorded, len(p.Job.Spec.Tasks))
 	for i := range recorded {
-		recorded[i] = ranks.ReadRun(before.Ranks[names.TaskName(&p.Job.Spec.Tasks[i])])
+		task := names.TaskName(&p.Job.Spec.Tasks[i])
+		recorded[i] = ranks.ReadRecorded(before, task, before.Ranks[task])
 	}
 	return slices.ContainsFunc(p.assignment.Replicas, func(replica workload.Replica) bool {
-		ranks := recorded[replica.Task]
-		return p.PodNamed[replica.Pod] == nil && int(replica.Index) < len(ranks) && ranks[replica.Index] != replica.Rank
+		rank := recorded[replica.Task].Rank(replica.Index)
+		return p.PodNamed[replica.Pod] == nil && rank != podstate.Unranked && rank != replica.Rank
 	})
 }
 

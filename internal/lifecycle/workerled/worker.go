@@ -35,6 +35,8 @@ func (p *Plan) Rules() []state.Rule {
 		{Name: "objects of an earlier release are adopted", Apply: p.adoptWorkers},
 		{Name: "the elastic task is named", Apply: p.nameElastic},
 		{Name: "the desired counts are recorded", Apply: p.recordCounts},
+		{Name: "the newest ScalePlan is taken", Apply: p.takePlan},
+		{Name: "the counts of a ScalePlan are requested", Apply: p.requestCounts},
 		{Name: "another placement or size restarts all replicas", Apply: p.reschedule},
 		{Name: "a finished job expires", Apply: p.Expire},
 		{Name: "a finished job is cleaned up", Apply: p.CleanUp},
@@ -48,6 +50,7 @@ func (p *Plan) Rules() []state.Rule {
 		{Name: "a suspended job has no pods", Apply: p.suspendWorkers},
 		{Name: "repeated disruptions back off", Apply: p.backOffDisrupted},
 		{Name: "excess, failed and disrupted pods are deleted", Apply: p.removeExcess},
+		{Name: "pods that a ScalePlan migrates are deleted", Apply: p.migrate},
 		{Name: "the membership is published", Apply: p.publishMembership},
 		{Name: "peer lists stay while pods need them", Apply: p.keepNodes},
 		{Name: "the PodGroup is created before its pods", Apply: p.ensureGang},
@@ -89,7 +92,7 @@ func (in *Input) unbuildable() []string {
 	if !in.Job.Spec.Preemptible && (len(in.resizes) == 0 || in.whyRestarted(&in.Job.Status) == "") {
 		return nil
 	}
-	assignment := ranks.Assign(in.Job, in.counts.ByTask, &v2alpha1.DIJobStatus{Scaling: &v2alpha1.ScalingStatus{}}, nil, in.peersOf)
+	assignment := ranks.Assign(in.Job, in.indexes, &v2alpha1.DIJobStatus{Scaling: &v2alpha1.ScalingStatus{}}, nil, in.peersOf)
 	builder := workload.NewBuilder(in.Job, in.Settings)
 	for i := range assignment.Replicas {
 		if i > 0 && assignment.Replicas[i].Task == assignment.Replicas[i-1].Task {
@@ -111,10 +114,11 @@ func (p *Plan) recordCounts() state.Result {
 		scaling := &v2alpha1.ScalingStatus{
 			SpecReplicas: p.counts.Spec, LastReplicas: p.counts.Total, LastAllocation: p.lastAllocation(),
 		}
-		scaling.Ranks = ranks.Before(p.Job, scaling)
-		if before := status.Scaling; before != nil {
-			scaling.Resources, scaling.Plan, scaling.Membership = before.Resources, before.Plan, before.Membership
+		if status.Scaling != nil {
+			scaling.Resources, scaling.Plan, scaling.Indexes = status.Scaling.Resources, status.Scaling.Plan, status.Scaling.Indexes
+			scaling.Membership = status.Scaling.Membership
 		}
+		scaling.Ranks = ranks.Before(p.Job, scaling, p.isReindexed())
 		status.Scaling = scaling
 	}
 	p.learnRestarts()
@@ -185,7 +189,7 @@ func (p *Plan) removeStale() state.Result {
 
 // assignRanks assigns a rank to each desired replica.
 func (p *Plan) assignRanks() state.Result {
-	p.assignment = ranks.Assign(p.Job, p.counts.ByTask, p.Status(), p.PodNamed, p.peersOf)
+	p.assignment = ranks.Assign(p.Job, p.indexes, p.Status(), p.PodNamed, p.peersOf)
 	p.assignment.ReplicaRestarts = p.Status().ReplicaRestarts
 	p.recordRanks()
 	p.assignment.Subdomain, p.assignment.Selector = p.subdomain(), p.selector()

@@ -1,0 +1,310 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workerled
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/lifecycle/ranks"
+	"opendilab.org/di-orchestrator/internal/lifecycle/state"
+	"opendilab.org/di-orchestrator/internal/limits"
+	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/podstate"
+	"opendilab.org/di-orchestrator/internal/scaling"
+	"opendilab.org/di-orchestrator/internal/workload"
+)
+
+// A ScalePlan is executed in steps. The first reconcile records it with all that it changes. The next ones
+// act on the record: they write the counts into the spec, replace pods, and let the other rules create,
+// resize and delete pods. The last one records the result.
+
+// takePlan records the plan that the job executes next, and the resources that it gives the pods.
+func (p *Plan) takePlan() state.Result {
+	next := scaling.Next(p.Job, p.Plans)
+	if next == nil || state.IsFinished(&p.Job.Status) || state.IsSuspended(p.Job) {
+		return state.Continue
+	}
+	created := next.CreationTimestamp
+	record := &v2alpha1.PlanRecord{Name: next.Name, UID: string(next.UID), CreationTime: &created, StartTime: &p.Timestamp, Phase: v2alpha1.PlanExecuting}
+	p.Status().Scaling.Plan = record
+	change, problems := scaling.Read(next, p.Job, cmp.Or(p.Settings.MaxPods, limits.PodsPerJob))
+	if len(problems) > 0 {
+		// The job changed after the plan was accepted.
+		p.finishRecord(v2alpha1.PlanRefused, state.Few(problems, "; "))
+		return state.Continue
+	}
+	record.Message, record.Replicas = change.Message, change.Replicas
+	for task, indexes := range change.Indexes {
+		if record.Indexes == nil {
+			record.Indexes = map[string]string{}
+		}
+		record.Indexes[task] = ranks.FormatRun(indexes)
+	}
+	for _, name := range change.Migrate {
+		// A pod that does not exist yet need not be replaced.
+		if pod := p.PodNamed[name]; pod != nil && !podstate.Terminating(pod) {
+			record.Migrations = append(record.Migrations, v2alpha1.MigratedPod{Pod: name, UID: string(pod.UID), Node: pod.Spec.NodeName})
+		}
+	}
+	p.Status().Scaling.Resources = change.Resources
+	return state.Continue
+}
+
+// isExecuting reports whether the planned record is the recorded one, and executes.
+func (p *Plan) isExecuting() bool {
+	recorded, planned := scaling.RecordOf(p.Job), p.planRecord()
+	return recorded != nil && planned != nil && recorded.UID == planned.UID && planned.Phase == v2alpha1.PlanExecuting
+}
+
+// planRecord returns the planned record of a plan, nil if there is none.
+func (p *Plan) planRecord() *v2alpha1.PlanRecord {
+	if p.Status().Scaling == nil {
+		return nil
+	}
+	return p.Status().Scaling.Plan
+}
+
+// requestCounts writes the counts of a plan into the spec, once. Another writer may change them from then
+// on.
+func (p *Plan) requestCounts() state.Result {
+	if !p.isExecuting() || p.planRecord().Resized {
+		return state.Continue
+	}
+	if counts := p.countsOfPlan(); len(counts) > 0 {
+		p.Decision.Counts = &state.Counts{Manager: names.PlanManager(p.planRecord().Name), Tasks: counts}
+	}
+	return state.Continue
+}
+
+// countsOfPlan returns the counts of the executed plan that the spec does not have.
+func (p *Plan) countsOfPlan() []state.Count {
+	elastic := -1
+	if p.Job.Spec.Elastic != nil && p.Job.Spec.Elastic.Replicas != nil {
+		elastic = names.ElasticTask(&p.Job.Spec)
+	}
+	var counts []state.Count
+	for i := range p.Job.Spec.Tasks {
+		task := names.TaskName(&p.Job.Spec.Tasks[i])
+		if wanted, isSet := p.planRecord().Replicas[task]; isSet && p.counts.Spec[task] != wanted {
+			counts = append(counts, state.Count{Task: i, IsElastic: i == elastic, Replicas: wanted})
+		}
+	}
+	return counts
+}
+
+// desiredIndexes returns the indexes of each task's replicas. A plan that names pods sets them once the spec has its
+// counts.
+func (in *Input) desiredIndexes() [][]int32 {
+	indexes := make([][]int32, len(in.counts.ByTask))
+	for i, count := range in.counts.ByTask {
+		indexes[i] = ranks.Indexes(in.recordedIndexes(i), count)
+		if planned := in.plannedIndexes(i); len(planned) == int(count) && count > 0 {
+			indexes[i] = planned
+		}
+	}
+	return indexes
+}
+
+func (in *Input) recordedIndexes(task int) string {
+	if scaling := in.Job.Status.Scaling; scaling != nil {
+		return scaling.Indexes[names.TaskName(&in.Job.Spec.Tasks[task])]
+	}
+	return ""
+}
+
+// plannedIndexes returns the indexes that the executed plan gives a task's replicas, nil if it gives none.
+func (in *Input) plannedIndexes(task int) []int32 {
+	plan := scaling.RecordOf(in.Job)
+	if plan == nil || plan.Phase != v2alpha1.PlanExecuting || plan.Resized {
+		return nil
+	}
+	return ranks.ReadRun(plan.Indexes[names.TaskName(&in.Job.Spec.Tasks[task])])
+}
+
+// isReindexed reports whether a task's replicas have other indexes than recorded.
+func (in *Input) isReindexed() bool {
+	for i, indexes := range in.indexes {
+		if formatIndexes(indexes) != in.recordedIndexes(i) {
+			return true
+		}
+	}
+	return false
+}
+
+// formatIndexes returns indexes as the status records them, "" for indexes without gaps.
+func formatIndexes(indexes []int32) string {
+	if ranks.IsDense(indexes) {
+		return ""
+	}
+	return ranks.FormatRun(indexes)
+}
+
+// recordIndexes records the indexes of tasks with gaps between them, together with the ranks. A plan whose
+// counts the spec has needs to do no more for them.
+func (p *Plan) recordIndexes() {
+	scaling := p.Status().Scaling
+	scaling.Indexes = nil
+	for i, indexes := range p.indexes {
+		if text := formatIndexes(indexes); text != "" {
+			if scaling.Indexes == nil {
+				scaling.Indexes = map[string]string{}
+			}
+			scaling.Indexes[names.TaskName(&p.Job.Spec.Tasks[i])] = text
+		}
+	}
+	if p.isExecuting() && len(p.countsOfPlan()) == 0 {
+		scaling.Plan.Resized = true
+	}
+}
+
+// migrate deletes the pods that a plan replaces. Their replicas keep their names and ranks.
+func (p *Plan) migrate() state.Result {
+	if !p.isExecuting() {
+		return state.Continue
+	}
+	for _, migrated := range p.planRecord().Migrations {
+		pod := p.PodNamed[migrated.Pod]
+		if pod != nil && string(pod.UID) == migrated.UID && !podstate.Finished(pod) && p.mayRelease(pod) {
+			p.DeletePod(pod)
+		}
+	}
+	return state.Continue
+}
+
+// finishPlan records the end of the plan that the job executes.
+func (p *Plan) finishPlan() {
+	record, plan := scaling.Executing(p.Job, p.Plans)
+	if record == nil || !p.isExecuting() {
+		return
+	}
+	if plan == nil {
+		p.finishRecord(v2alpha1.PlanFailed, "the plan was deleted before it was complete")
+		return
+	}
+	if state.IsFinished(p.Status()) {
+		p.finishRecord(v2alpha1.PlanFailed, "the job finished before the plan was complete")
+		return
+	}
+	missing, refused := p.missingOfPlan(), p.refusedByDrain()
+	switch left := record.StartTime.Add(scaling.Deadline(plan)).Sub(p.Now); {
+	case missing == "":
+		p.finishRecord(v2alpha1.PlanSucceeded, record.Message)
+	case left <= 0:
+		p.finishRecord(v2alpha1.PlanFailed, fmt.Sprintf("not complete after %s: %s", scaling.Deadline(plan), missing))
+	case refused != "":
+		p.finishRecord(v2alpha1.PlanFailed, refused)
+	case p.planRecord().Resized && p.otherCount() != "":
+		p.finishRecord(v2alpha1.PlanFailed, p.otherCount())
+	default:
+		p.RequeueAfter(left)
+	}
+}
+
+// refusedByDrain describes the pod that the plan removes or replaces and that is kept because its state was
+// not handed over, "" for none.
+func (p *Plan) refusedByDrain() string {
+	if !p.planRecord().Resized || p.isExcessive() {
+		return ""
+	}
+	desired := map[string]bool{}
+	for i := range p.assignment.Replicas {
+		desired[p.assignment.Replicas[i].Pod] = true
+	}
+	for _, pod := range p.Pods {
+		isMigrated := slices.ContainsFunc(p.planRecord().Migrations, func(migrated v2alpha1.MigratedPod) bool { return migrated.UID == string(pod.UID) })
+		if (isMigrated || !desired[pod.Name]) && p.isDrainFailed(pod) {
+			return fmt.Sprintf("pod %s is kept: its state was not handed over", pod.Name)
+		}
+	}
+	return ""
+}
+
+func (p *Plan) finishRecord(phase v2alpha1.PlanPhase, message string) {
+	record := p.planRecord().DeepCopy()
+	record.Phase, record.Message, record.CompletionTime = phase, message, &p.Timestamp
+	p.Status().Scaling.Plan = record
+}
+
+// otherCount describes the count that another writer changed after the plan set it, "" for none.
+func (p *Plan) otherCount() string {
+	for i := range p.Job.Spec.Tasks {
+		task := names.TaskName(&p.Job.Spec.Tasks[i])
+		if wanted, isSet := p.planRecord().Replicas[task]; isSet && p.counts.Spec[task] != wanted {
+			return fmt.Sprintf("another writer set %d replicas of task %s after the plan had set %d", p.counts.Spec[task], task, wanted)
+		}
+	}
+	return ""
+}
+
+// missingOfPlan describes what is missing until a plan is complete, "" for nothing.
+func (p *Plan) missingOfPlan() string {
+	record := p.planRecord()
+	switch {
+	case p.isExcessive():
+		return "the job has too many pods"
+	case !record.Resized:
+		return "the replicas are not in the job's spec yet"
+	case state.IsSuspended(p.Job):
+		return "the job is suspended"
+	case len(p.assignment.Replicas) != int(p.counts.Total):
+		return "the job restarts"
+	}
+	desired := map[string]bool{}
+	for i := range p.assignment.Replicas {
+		replica := &p.assignment.Replicas[i]
+		desired[replica.Pod] = true
+		if !p.isPlanned(replica.Task) {
+			continue
+		}
+		if missing := p.missingOfReplica(replica); missing != "" {
+			return missing
+		}
+	}
+	for _, pod := range p.Pods {
+		if !desired[pod.Name] {
+			return fmt.Sprintf("pod %s still exists", pod.Name)
+		}
+	}
+	return p.missingMigration()
+}
+
+// isPlanned reports whether the executed plan sets replicas or resources of a task.
+func (p *Plan) isPlanned(task int) bool {
+	name := names.TaskName(&p.Job.Spec.Tasks[task])
+	if _, isSet := p.planRecord().Replicas[name]; isSet {
+		return true
+	}
+	return slices.ContainsFunc(p.Status().Scaling.Resources, func(override v2alpha1.ResourceOverride) bool {
+		return override.Task == name && override.Reason == v2alpha1.OverrideScalePlan
+	})
+}
+
+func (p *Plan) missingOfReplica(replica *workload.Replica) string {
+	pod := p.PodNamed[replica.Pod]
+	wanted := workload.OverrideOf(p.Status().Scaling.Resources, names.TaskName(&p.Job.Spec.Tasks[replica.Task]), replica.Index)
+	switch {
+	case p.completed().Has(replica.Rank):
+	case pod == nil || podstate.Terminating(pod):
+		return fmt.Sprintf("pod %s is missing", replica.Pod)
+	case workload.FormatResources(workload.ReadResources(pod)) != workload.FormatResources(wanted):
+		return fmt.Sprintf("pod %s does not have its resources yet", pod.Name)
+	case !podstate.Ready(pod):
+		return fmt.Sprintf("pod %s is not ready", pod.Name)
+	}
+	return ""
+}
+
+func (p *Plan) missingMigration() string {
+	for _, migrated := range p.planRecord().Migrations {
+		pod := p.PodNamed[migrated.Pod]
+		isReplaced := pod != nil && string(pod.UID) != migrated.UID && podstate.Ready(pod)
+		if !isReplaced && !(pod != nil && podstate.Finished(pod)) {
+			return fmt.Sprintf("pod %s is not replaced yet", migrated.Pod)
+		}
+	}
+	return ""
+}
