@@ -73,6 +73,9 @@ func (s *Server) followJobs(ctx context.Context) error {
 		UpdateFunc: func(old, updated any) {
 			before, isBefore := old.(*v2alpha1.DIJob)
 			after, isAfter := updated.(*v2alpha1.DIJob)
+			if isBefore && isAfter && membershipVersion(before) != membershipVersion(after) {
+				s.watchers.notify(after.UID)
+			}
 			if isBefore && isAfter && state.IsFinished(&after.Status) && !state.IsFinished(&before.Status) {
 				s.reports.Release(after.UID)
 				s.rateWriters.each(func(writer *limit.Debouncer[pendingRates]) { writer.Release(after.UID) })
@@ -84,6 +87,7 @@ func (s *Server) followJobs(ctx context.Context) error {
 			}
 			if job, isJob := deleted.(*v2alpha1.DIJob); isJob {
 				s.reports.Forget(job.UID)
+				s.watchers.notify(job.UID)
 				s.rateWriters.each(func(writer *limit.Debouncer[pendingRates]) { writer.Forget(job.UID) })
 				s.rates.Forget(job.UID)
 			}

@@ -31,6 +31,8 @@ const messageGet = "successfully get replicas"
 type read struct {
 	// flow is the key of the read's flow in the fair queue.
 	flow string
+	// message is the message of the answer; messageGet by default.
+	message string
 	// data returns the answer from the caches without waiting.
 	data func(context.Context) (any, error)
 }
@@ -40,9 +42,9 @@ type read struct {
 func newRead(ctx context.Context, job *v2alpha1.DIJob, data func(context.Context) (any, error)) *read {
 	sender := auth.SenderOf(ctx)
 	if job != nil && !sender.IsKnown() {
-		return &read{"job/" + string(job.UID), data}
+		return &read{flow: "job/" + string(job.UID), data: data}
 	}
-	return &read{sender.Account(), data}
+	return &read{flow: sender.Account(), data: data}
 }
 
 // answerRead answers a read when the fair queue runs it. It releases the queue before it sends the answer,
@@ -68,7 +70,7 @@ func (s *Server) encodeRead(ctx context.Context, wanted *read) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return wire.Success(messageGet, data).Encode()
+	return wire.Success(cmp.Or(wanted.message, messageGet), data).Encode()
 }
 
 // getReplicas answers GET /replicas.

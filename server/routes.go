@@ -57,6 +57,8 @@ func (s *Server) routes() *gin.Engine {
 		group.POST("/replicas", s.wrap(s.limitSmallBody), s.wrap(s.addWorkers))
 		group.DELETE("/replicas", s.wrap(s.limitSmallBody), s.wrap(s.removeWorkers))
 		group.POST("/profilings", s.wrap(s.limitLargeBody), s.wrap(s.reportProfilings))
+		group.GET("/membership", s.wrap(s.getMembership))
+		group.POST("/membership/ack", s.wrap(s.limitSmallBody), s.wrap(s.acknowledge))
 	}
 	return engine
 }

@@ -106,20 +106,24 @@ type Options struct {
 
 // Server is di-server.
 type Server struct {
-	options  Options
-	auth     *auth.Auth
-	store    *store.Store
-	reports  *limit.Debouncer[report]
+	options Options
+	auth    *auth.Auth
+	store   *store.Store
+	reports *limit.Debouncer[report]
 	// rates are the sums of the reports of workers, by job and role.
 	rates       *rates.Book
 	rateWriters rateWriters
-	bodies   *netlimit.Room
-	reads    *limit.Queue
-	lines    *limit.Lines
-	limited  *limitMetrics
-	requests *requestMetrics
-	handler  http.Handler
-	drain    drain.Drain
+	watchers    *watchers
+	acks        *ackBatcher
+	bodies      *netlimit.Room
+	reads       *limit.Queue
+	lines       *limit.Lines
+	limited     *limitMetrics
+	requests    *requestMetrics
+	handler     http.Handler
+	drain       drain.Drain
+	// stopping closes when the server stops.
+	stopping chan struct{}
 	// serving reports whether the server listens and is not draining.
 	serving atomic.Bool
 }
@@ -161,12 +165,14 @@ func newServer(options Options, calls *auth.Metrics, cluster store.Cluster) (*Se
 			Rates:  limit.NewRates("writes for one job", options.Limits.WritesPerSecond, options.Limits.WriteBurst),
 			Budget: limit.NewBudget(options.Limits.WriteBytesPerMinute, options.Clock, limited.writeDelayed),
 		}),
+		watchers: newWatchers(), stopping: make(chan struct{}),
 		bodies: newBodyLimit(options.Times.Body),
 		reads:  limit.NewQueue(runtime.GOMAXPROCS(0)),
 		lines:  limit.NewLines(options.Clock),
 		drain:  drain.Drain{Delay: options.DrainDelay, Finish: options.Times.Request + stopMargin},
 	}
 	server.reports = server.newReports()
+	server.acks = newAckBatcher(server.writeAcks)
 	server.rates, server.rateWriters = rates.NewBook(rand.String(serverNameLength)), server.newRateWriters()
 	engine := server.routes()
 	if server.requests, err = newRequestMetrics(options, paths(engine)); err != nil {

@@ -22,6 +22,8 @@ type Times struct {
 	Request time.Duration
 	// Hold bounds how long a GET waits for a broken watch, and for the fair queue.
 	Hold time.Duration
+	// Watch bounds how long a GET waits for another membership. It is shorter than Request.
+	Watch time.Duration
 	// Profilings is the interval between two writes of a job that reports without a pause.
 	Profilings time.Duration
 	// Rates is the interval between two writes of what the workers of a job with a ratio rule report.
@@ -48,6 +50,7 @@ func DefaultTimes() Times {
 		Body:        5 * time.Second,
 		Request:     25 * time.Second,
 		Hold:        5 * time.Second,
+		Watch:       20 * time.Second,
 		Profilings:  time.Minute,
 		Rates:       20 * time.Second,
 		Call:        5 * time.Second,
@@ -64,6 +67,7 @@ func (t Times) withDefaults() (Times, error) {
 		Body:        cmp.Or(t.Body, defaults.Body),
 		Request:     cmp.Or(t.Request, defaults.Request),
 		Hold:        cmp.Or(t.Hold, defaults.Hold),
+		Watch:       cmp.Or(t.Watch, defaults.Watch),
 		Profilings:  cmp.Or(t.Profilings, defaults.Profilings),
 		Rates:       cmp.Or(t.Rates, defaults.Rates),
 		Call:        cmp.Or(t.Call, defaults.Call),
@@ -71,7 +75,7 @@ func (t Times) withDefaults() (Times, error) {
 		Successor:   cmp.Or(t.Successor, defaults.Successor),
 		BrokenWatch: cmp.Or(t.BrokenWatch, defaults.BrokenWatch),
 	}
-	if t.Read < 0 || t.Body < 0 || t.Request < 0 || t.Hold < 0 || t.Profilings < 0 || t.Rates < 0 || t.Call < 0 || t.Address < 0 || t.Successor < 0 || t.BrokenWatch < 0 {
+	if t.Read < 0 || t.Body < 0 || t.Request < 0 || t.Hold < 0 || t.Watch < 0 || t.Profilings < 0 || t.Rates < 0 || t.Call < 0 || t.Address < 0 || t.Successor < 0 || t.BrokenWatch < 0 {
 		return t, fmt.Errorf("server options: Times: %+v: must all be positive", t)
 	}
 	return t, nil

@@ -49,6 +49,23 @@ func (s *Sender) Pod() *corev1.Pod {
 	return s.pod
 }
 
+// NameIn returns the name of the sender's pod if it is, or may be, the named one; "" otherwise. Without a
+// name it is the pod that certainly sent the request.
+func (s *Sender) NameIn(name string) string {
+	if s.pod != nil && (name == "" || name == s.pod.Name) {
+		return s.pod.Name
+	}
+	if name != "" && s.pod == nil && slices.ContainsFunc(s.sharing, func(pod *corev1.Pod) bool { return pod.Name == name }) {
+		return name
+	}
+	return ""
+}
+
+// IsUnknown reports whether nothing identifies the sender.
+func (s *Sender) IsUnknown() bool {
+	return s.pod == nil && s.user == nil && len(s.sharing) == 0
+}
+
 // IsKnown reports whether the sender is one certain pod or a user.
 func (s *Sender) IsKnown() bool {
 	return s.pod != nil || s.user != nil

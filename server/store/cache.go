@@ -67,7 +67,7 @@ func trimPod(object any) (any, error) {
 	}
 	trimmed.Labels = pod.Labels
 	trimmed.Annotations = selected(pod.Annotations, names.AnnotationSlot, names.AnnotationDDPGPUs, names.AnnotationDDPPort,
-		names.AnnotationRank, names.AnnotationAttempt)
+		names.AnnotationRank, names.AnnotationAttempt, names.AnnotationReschedule)
 	trimmed.OwnerReferences = pod.OwnerReferences
 	trimmed.CreationTimestamp = pod.CreationTimestamp
 	trimmed.DeletionTimestamp = pod.DeletionTimestamp

@@ -1,0 +1,167 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/gin-gonic/gin"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/lifecycle/ranks"
+	"opendilab.org/di-orchestrator/internal/lifecycle/state"
+	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/podstate"
+	"opendilab.org/di-orchestrator/server/auth"
+	"opendilab.org/di-orchestrator/server/failure"
+	"opendilab.org/di-orchestrator/server/store"
+	"opendilab.org/di-orchestrator/server/wire"
+)
+
+const messageMembership = "successfully get membership"
+
+// getMembership answers GET membership of a worker-led job. A watch waits until the version is another
+// one than the caller knows.
+func (s *Server) getMembership(c *gin.Context) error {
+	ctx := c.Request.Context()
+	wanted, err := wire.ReadWatch(c.Request.URL.RawQuery)
+	if err != nil {
+		return err
+	}
+	job, err := s.readStateful(c, auth.Replicas("get"))
+	if err != nil {
+		return err
+	}
+	if wanted.IsWatch {
+		job, err = s.awaitMembership(ctx, job, func(list *v2alpha1.PublishedMembership) bool { return list.Version != wanted.Version })
+		if err != nil {
+			return err
+		}
+	}
+	isKnown := wanted.IsWatch && store.Published(job).Version == wanted.Version
+	found := newRead(ctx, job, func(ctx context.Context) (any, error) { return s.listMembers(ctx, job, isKnown) })
+	found.message = messageMembership
+	return s.answerRead(c, found)
+}
+
+// readStateful reads the job of a request about its membership.
+func (s *Server) readStateful(c *gin.Context, wanted auth.Permission) (*v2alpha1.DIJob, error) {
+	ctx := c.Request.Context()
+	id, err := s.readJobID(c, wanted)
+	if err != nil {
+		return nil, err
+	}
+	job, err := s.readJob(ctx, id, wanted)
+	if err != nil {
+		return nil, err
+	}
+	if err := id.CheckWorkerLed(job); err != nil {
+		return nil, err
+	}
+	if err := id.CheckCurrent(job); err != nil {
+		return nil, err
+	}
+	return job, checkStateful(job)
+}
+
+// checkStateful refuses jobs without a membership.
+func checkStateful(job *v2alpha1.DIJob) error {
+	hasState := slices.ContainsFunc(job.Spec.Tasks, func(task v2alpha1.Task) bool { return task.Drain != nil })
+	switch {
+	case !hasState:
+		return failure.New(failure.Conflict, "no task of job %s/%s has drain: it has no membership", job.Namespace, job.Name)
+	case store.Published(job) == nil:
+		return failure.New(failure.Unavailable, "the membership of job %s/%s is not published yet: ask again later", job.Namespace, job.Name)
+	}
+	return nil
+}
+
+// awaitMembership returns the job as soon as its membership satisfies the predicate, and otherwise after
+// Times.Watch. It also returns when the server stops.
+func (s *Server) awaitMembership(ctx context.Context, job *v2alpha1.DIJob, isReached func(*v2alpha1.PublishedMembership) bool) (*v2alpha1.DIJob, error) {
+	if err := s.watchers.enter(job.UID); err != nil {
+		return nil, err
+	}
+	defer s.watchers.leave(job.UID)
+	bounded, cancel := context.WithTimeout(ctx, s.options.Times.Watch)
+	defer cancel()
+	for {
+		changed := s.watchers.changed(job.UID)
+		var current v2alpha1.DIJob
+		key := client.ObjectKeyFromObject(job)
+		if err := s.store.Get(ctx, key, &current); err != nil {
+			return nil, store.ReadFailure(key, err)
+		}
+		if err := checkStateful(&current); err != nil {
+			return nil, err
+		}
+		if current.UID != job.UID || isReached(store.Published(&current)) {
+			return &current, nil
+		}
+		select {
+		case <-changed:
+		case <-s.stopping:
+			return &current, nil
+		case <-bounded.Done():
+			if err := ctx.Err(); err != nil {
+				return nil, fmt.Errorf("waiting for another membership: %w", err)
+			}
+			return &current, nil
+		}
+	}
+}
+
+// listMembers lists the replicas of a job by rank; none if the caller knows the version.
+func (s *Server) listMembers(ctx context.Context, job *v2alpha1.DIJob, isKnown bool) (*wire.Membership, error) {
+	list := store.Published(job)
+	answer := &wire.Membership{Version: list.Version}
+	if isKnown {
+		return answer, nil
+	}
+	pods, err := s.store.PodsOf(ctx, job)
+	if err != nil {
+		return nil, err
+	}
+	answer.Members = []wire.Member{}
+	active, leaving := ranks.Read(list.Active), ranks.Read(list.Leaving)
+	for _, pod := range pods {
+		rank := podstate.Rank(pod)
+		if rank < 0 || !podstate.Active(pod) || state.IsStale(pod, &job.Status) {
+			continue
+		}
+		member := wire.Member{Name: pod.Name, Task: pod.Labels[names.LabelTaskName], Rank: rank, Address: address(pod), State: wire.MemberJoining}
+		member.Index, _ = ranks.IndexOf(job.Name, member.Task, pod.Name)
+		switch {
+		case !active.Has(rank) || !isListed(list, pod):
+		case leaving.Has(rank):
+			member.State = wire.MemberLeaving
+		default:
+			member.State = wire.MemberActive
+		}
+		answer.Members = append(answer.Members, member)
+	}
+	slices.SortFunc(answer.Members, func(a, b wire.Member) int {
+		return cmp.Or(cmp.Compare(a.Rank, b.Rank), cmp.Compare(a.Name, b.Name))
+	})
+	return answer, nil
+}
+
+// isListed reports whether a version may mean a pod: one that was created later only has the rank of an
+// earlier pod.
+func isListed(list *v2alpha1.PublishedMembership, pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodRunning && (list.PublishedAt == nil || !pod.CreationTimestamp.After(list.PublishedAt.Time))
+}
+
+// membershipVersion returns the version of a job's membership; 0 for none.
+func membershipVersion(job *v2alpha1.DIJob) int64 {
+	if list := store.Published(job); list != nil {
+		return list.Version
+	}
+	return 0
+}
