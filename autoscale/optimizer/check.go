@@ -22,6 +22,9 @@ const maxAmount = 1 << 50
 // What changes nothing is dropped.
 func Check(plan Plan, job *Job) (Plan, error) {
 	checked := Plan{Reason: text(plan.Reason)}
+	if plan.Empty() {
+		return checked, nil
+	}
 	peaks := Peaks(job)
 	tasks := map[string]bool{}
 	for i, change := range plan.Tasks {
@@ -47,7 +50,10 @@ func Check(plan Plan, job *Job) (Plan, error) {
 		return Plan{}, err
 	}
 	checked.Migrate = migrations
-	return checked, checkTotal(checked, job)
+	if err := checkTotal(checked, job); err != nil {
+		return Plan{}, err
+	}
+	return checked, nil
 }
 
 func clampTask(change TaskPlan, task *Task, job *Job, peaks map[string]Resources, field string) (TaskPlan, error) {
@@ -146,17 +152,7 @@ func clamp(want, current, floor, ceiling int64) int64 {
 }
 
 // Ceiling returns the maximum requests of one replica; zero where there is none.
-func (l *Limits) Ceiling() Resources {
-	return Resources{CPU: least(l.Replica.CPU, l.Node.CPU), Memory: least(l.Replica.Memory, l.Node.Memory)}
-}
-
-// least returns the smaller of two limits, of which zero is none.
-func least(a, b int64) int64 {
-	if a == 0 || b == 0 {
-		return max(a, b)
-	}
-	return min(a, b)
-}
+func (l *Limits) Ceiling() Resources { return l.Replica.Least(l.Node) }
 
 func checkTotal(plan Plan, job *Job) error {
 	before, after := Total(job, Plan{}), Total(job, plan)

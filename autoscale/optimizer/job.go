@@ -34,8 +34,8 @@ type Job struct {
 	Limits Limits `json:"limits"`
 	// History is what finished jobs of the same group used; nil if there are none.
 	History *History `json:"history,omitempty"`
-	// Busy reports that a plan executes, or that the job is resized, restarts or starts. No plan is
-	// generated then.
+	// Busy reports that a plan executes, or that the job is resized or restarts. No plan is generated
+	// then.
 	Busy bool `json:"busy,omitempty"`
 	// LastPlan is when a plan of the job was last created, whoever created it; zero if never.
 	LastPlan time.Time `json:"lastPlan,omitzero"`
@@ -90,9 +90,12 @@ type Task struct {
 	Max int32 `json:"max"`
 	// Requests are the requests of a replica; zero where it requests nothing.
 	Requests Resources `json:"requests"`
+	// Template are the requests of its template.
+	Template Resources `json:"template"`
 	// Pods are its existing replicas.
 	Pods []Replica `json:"pods,omitempty"`
-	// Peak is the maximum usage of one replica that any sample of the job ever had.
+	// Peak is the maximum usage of one replica that any sample of the job ever had. A replica that was
+	// killed out of memory has used all that it requested.
 	Peak Resources `json:"peak"`
 	// GrownAt is when the requests of the task last grew by a plan or a recovery; zero if never.
 	GrownAt time.Time `json:"grownAt,omitzero"`
@@ -221,4 +224,17 @@ func (j *Job) has(role Role) bool {
 
 func (r Resources) max(other Resources) Resources {
 	return Resources{CPU: max(r.CPU, other.CPU), Memory: max(r.Memory, other.Memory)}
+}
+
+// Least returns the smaller of two limits, of which zero is none.
+func (r Resources) Least(other Resources) Resources {
+	return Resources{CPU: least(r.CPU, other.CPU), Memory: least(r.Memory, other.Memory)}
+}
+
+// least returns the smaller of two limits, of which zero is none.
+func least(a, b int64) int64 {
+	if a == 0 || b == 0 {
+		return max(a, b)
+	}
+	return min(a, b)
 }

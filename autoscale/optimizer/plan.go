@@ -46,7 +46,7 @@ type Migration struct {
 }
 
 // Empty reports whether a plan changes nothing.
-func (p *Plan) Empty() bool { return len(p.Tasks) == 0 && len(p.Migrate) == 0 }
+func (p Plan) Empty() bool { return len(p.Tasks) == 0 && len(p.Migrate) == 0 }
 
 // ScalePlan returns the object for a plan that is not empty. Its name is that of the job and the second of the
 // decision, so a repeated create conflicts instead of creating a second plan.

@@ -1,0 +1,248 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package remote asks an optimizer service by HTTP, and falls back to another optimizer.
+// docs/reference/optimizer.openapi.yaml describes the protocol.
+//
+// The service is never trusted. It is asked once at a time for each job, with a timeout. Its answer is bounded, must
+// name the job that it is for, and passes [optimizer.Check] like any plan. After a failure the service is not asked
+// for a while. So a service that hangs, lies or floods costs a timeout now and then, and changes nothing outside the
+// limits of a job.
+package remote
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"opendilab.org/di-orchestrator/autoscale/optimizer"
+)
+
+// Optimizer asks a service. It may be used by several goroutines.
+type Optimizer struct {
+	settings Settings
+	client   *http.Client
+	fallback optimizer.Optimizer
+
+	mutex    sync.Mutex
+	inFlight map[string]bool
+	service  failures
+	jobs     map[string]failures
+}
+
+// failures are how often in a row something failed, and until when it is not tried again.
+type failures struct {
+	count int
+	until time.Time
+}
+
+func (f failures) next(now time.Time) failures {
+	delay := min(minBackoff<<min(f.count, 10), maxBackoff)
+	return failures{count: f.count + 1, until: now.Add(delay)}
+}
+
+var _ optimizer.Optimizer = (*Optimizer)(nil)
+
+// New returns an optimizer that asks a service, and the fallback whenever the service does not help.
+func New(settings Settings, fallback optimizer.Optimizer) (*Optimizer, error) {
+	if err := settings.Check(); err != nil {
+		return nil, err
+	}
+	client, err := settings.client()
+	if err != nil {
+		return nil, err
+	}
+	return &Optimizer{
+		settings: settings, client: client, fallback: fallback, inFlight: map[string]bool{}, jobs: map[string]failures{},
+	}, nil
+}
+
+// Generate implements [optimizer.Optimizer]. Between two plans of the service only the fallback decides, whose
+// urgent rules continue.
+func (o *Optimizer) Generate(ctx context.Context, stage optimizer.Stage, job *optimizer.Job) (optimizer.Plan, error) {
+	recent := !job.LastPlan.IsZero() && job.Now.Sub(job.LastPlan) < planInterval
+	if job.Busy || recent {
+		return o.fallback.Generate(ctx, stage, job)
+	}
+	plan, refused := o.ask(ctx, &Request{Version: Version, Operation: OperationGenerate, Stage: stage, Job: job})
+	if refused == nil {
+		return plan, nil
+	}
+	plan, err := o.fallback.Generate(ctx, stage, job)
+	return because(plan, refused), err
+}
+
+// RecoverOOM implements [optimizer.Optimizer].
+func (o *Optimizer) RecoverOOM(ctx context.Context, killed []optimizer.Replica, job *optimizer.Job) (optimizer.Plan, error) {
+	plan, refused := o.ask(ctx, &Request{Version: Version, Operation: OperationRecoverOOM, Killed: killed, Job: job})
+	if refused == nil && !plan.Empty() {
+		return plan, nil
+	}
+	fallback, err := o.fallback.RecoverOOM(ctx, killed, job)
+	if refused != nil {
+		fallback = because(fallback, refused)
+	}
+	return fallback, err
+}
+
+// because adds to the reason of a plan why the service did not make it.
+func because(plan optimizer.Plan, refused error) optimizer.Plan {
+	plan.Reason = fmt.Sprintf("%s (by the local optimizer, because %s)", plan.Reason, refused)
+	return plan
+}
+
+// ask returns the checked plan of the service, or why there is none.
+func (o *Optimizer) ask(ctx context.Context, request *Request) (optimizer.Plan, error) {
+	job := request.Job
+	key := job.Namespace + "/" + job.Name
+	if err := o.begin(key, job.Now); err != nil {
+		return optimizer.Plan{}, err
+	}
+	answer, answers, err := o.call(ctx, request)
+	var plan optimizer.Plan
+	if err == nil {
+		plan, err = check(answer, job)
+	}
+	o.end(key, job.Now, answers, err)
+	return plan, err
+}
+
+// begin reserves a request for a job, unless the service or its answers for this job failed lately.
+func (o *Optimizer) begin(key string, now time.Time) error {
+	o.mutex.Lock()
+	defer o.mutex.Unlock()
+	switch {
+	case now.Before(o.service.until):
+		return errors.New("the optimizer service did not answer lately")
+	case now.Before(o.jobs[key].until):
+		return errors.New("the optimizer service failed for this job lately")
+	case o.inFlight[key]:
+		return errors.New("a request for the job is in flight")
+	case len(o.inFlight) >= maxConcurrent:
+		return errors.New("too many requests are in flight")
+	}
+	o.inFlight[key] = true
+	return nil
+}
+
+// end records the outcome of a request. A failure delays the next request for the job. Several in a row without
+// an answer delay those of all jobs, so one job cannot keep the others from the service.
+func (o *Optimizer) end(key string, now time.Time, answers bool, err error) {
+	o.mutex.Lock()
+	defer o.mutex.Unlock()
+	delete(o.inFlight, key)
+	switch {
+	case answers:
+		o.service = failures{}
+	case o.service.count+1 < maxUnanswered:
+		o.service.count++
+	default:
+		o.service = o.service.next(now)
+	}
+	if err == nil {
+		delete(o.jobs, key)
+		return
+	}
+	if len(o.jobs) >= maxJobs {
+		clear(o.jobs)
+	}
+	o.jobs[key] = o.jobs[key].next(now)
+}
+
+// call sends a request, and returns the answer, and whether the service answers at all.
+func (o *Optimizer) call(ctx context.Context, request *Request) (answer *Answer, answers bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, o.settings.Timeout)
+	defer cancel()
+	sent, err := o.request(ctx, request)
+	if err != nil {
+		return nil, true, err
+	}
+	response, err := o.client.Do(sent)
+	if err != nil {
+		var wrapped *url.Error // it has the URL, which users of jobs need not see
+		if errors.As(err, &wrapped) {
+			err = wrapped.Err
+		}
+		return nil, false, fmt.Errorf("the optimizer service does not answer: %w", err)
+	}
+	defer func() { _ = response.Body.Close() }() // nothing is lost: the body is read
+	if response.StatusCode != http.StatusOK {
+		return nil, true, fmt.Errorf("the optimizer service answers with status %d", response.StatusCode)
+	}
+	if kind, _, err := mime.ParseMediaType(response.Header.Get("Content-Type")); err != nil || kind != "application/json" {
+		return nil, true, errors.New("the optimizer service answers with another type than application/json")
+	}
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
+	if err != nil {
+		return nil, false, fmt.Errorf("read the answer of the optimizer service: %w", err)
+	}
+	if len(body) > maxAnswer {
+		return nil, true, fmt.Errorf("the answer of the optimizer service is larger than %d bytes", maxAnswer)
+	}
+	answer = &Answer{}
+	if err := json.Unmarshal(body, answer); err != nil {
+		return nil, true, fmt.Errorf("the answer of the optimizer service does not decode: %w", err)
+	}
+	return answer, true, nil
+}
+
+func (o *Optimizer) request(ctx context.Context, request *Request) (*http.Request, error) {
+	job := *request.Job
+	job.Samples = job.Samples[max(len(job.Samples)-maxSamples, 0):]
+	short := *request
+	short.Job = &job
+	body, err := json.Marshal(&short)
+	if err != nil {
+		return nil, fmt.Errorf("encode the request: %w", err)
+	}
+	if len(body) > maxRequest {
+		return nil, fmt.Errorf("the request is larger than %d bytes", maxRequest)
+	}
+	sent, err := http.NewRequestWithContext(ctx, http.MethodPost, strings.TrimRight(o.settings.URL, "/")+Path, bytes.NewReader(body))
+	if err != nil {
+		return nil, fmt.Errorf("build the request: %w", err)
+	}
+	sent.Header.Set("Content-Type", "application/json")
+	sent.Header.Set("Accept", "application/json")
+	return sent, o.authorize(sent)
+}
+
+// authorize adds the token, if there is one.
+func (o *Optimizer) authorize(request *http.Request) error {
+	if o.settings.TokenFile == "" {
+		return nil
+	}
+	file, err := os.Open(o.settings.TokenFile)
+	if err != nil {
+		return fmt.Errorf("read the token: %w", err)
+	}
+	defer func() { _ = file.Close() }() // it was only read
+	token, err := io.ReadAll(io.LimitReader(file, maxToken))
+	if err != nil {
+		return fmt.Errorf("read the token: %w", err)
+	}
+	request.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+	return nil
+}
+
+// check refuses an answer for another job, and a plan that the job may not have.
+func check(answer *Answer, job *optimizer.Job) (optimizer.Plan, error) {
+	if answer.Namespace != job.Namespace || answer.Name != job.Name {
+		return optimizer.Plan{}, errors.New("the optimizer service answered for another job")
+	}
+	plan, err := optimizer.Check(answer.Plan, job)
+	if err != nil {
+		return optimizer.Plan{}, fmt.Errorf("the plan of the optimizer service is refused: %w", err)
+	}
+	return plan, nil
+}
