@@ -6,7 +6,7 @@ package controllers
 // The operator's permissions. It updates finalizers of jobs because its owner references block their
 // deletion. It patches pods and services of earlier releases, pods with Kueue's finalizer, jobs that were
 // stored without the field of the scale subresource, and objects that are not stored in the desired
-// version. ConfigMaps contain the addresses of a worker-led job's pods. PodGroups describe gangs.
+// version. Of HorizontalPodAutoscalers the autoscaler reads which jobs they scale. ConfigMaps contain the addresses of a worker-led job's pods. PodGroups describe gangs.
 //
 // +kubebuilder:rbac:groups=diengine.opendilab.org,resources=dijobs,verbs=get;list;watch;patch;delete
 // +kubebuilder:rbac:groups=diengine.opendilab.org,resources=dijobs/status,verbs=patch
@@ -24,4 +24,5 @@ package controllers
 // +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions/status,resourceNames=dijobs.diengine.opendilab.org;aggregatorconfigs.diengine.opendilab.org,verbs=update
 // +kubebuilder:rbac:groups="",namespace=di-system,resources=configmaps,resourceNames=di-orchestrator-storage-migration,verbs=update
 // +kubebuilder:rbac:groups=scheduling.k8s.io;scheduling.volcano.sh;scheduling.x-k8s.io,resources=podgroups,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:groups=autoscaling,resources=horizontalpodautoscalers,verbs=list;watch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create

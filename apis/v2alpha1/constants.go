@@ -36,6 +36,8 @@ const (
 	ConditionSuspended = "Suspended"
 	// ConditionAllocated reports whether the allocator has placed the job.
 	ConditionAllocated = "Allocated"
+	// ConditionAutoscaling reports whether the ratio rule decides about the size of the job.
+	ConditionAutoscaling = "Autoscaling"
 	// ConditionGangScheduled reports whether the job's gang is scheduled.
 	ConditionGangScheduled = "GangScheduled"
 	// ConditionAdmitted reports whether Kueue has admitted the job from its queue.
@@ -164,6 +166,23 @@ const (
 	ReasonNoAllocator = "NoAllocator"
 	// ReasonUnreadableReport means that the allocator ignores status.profilings because it cannot read them.
 	ReasonUnreadableReport = "UnreadableReport"
+)
+
+// Reasons of the condition Autoscaling and its events. While a limit keeps the rule from its goal, the condition has the
+// reason RatioOutOfRange or StalenessBoundLimitsThroughput.
+const (
+	// ReasonFollowing means that the producers follow the consumer.
+	ReasonFollowing = "Following"
+	// ReasonWaitingForReports means that producers and consumer do not report what the rule needs.
+	ReasonWaitingForReports = "WaitingForReports"
+	// ReasonOtherMaster means that something else decides about the size of the job.
+	ReasonOtherMaster = "OtherMaster"
+	// ReasonInvalidRule means that the rule does not fit the tasks of the job.
+	ReasonInvalidRule = "InvalidRule"
+	// ReasonResizeRefused means that the API server refuses the resize.
+	ReasonResizeRefused = "ResizeRefused"
+	// ReasonAutoscaled is the event of a resize.
+	ReasonAutoscaled = "Autoscaled"
 )
 
 // Reasons of the condition GangScheduled and its events. While the scheduler reports why the gang is not scheduled, the

@@ -19,6 +19,7 @@ import (
 
 	"opendilab.org/di-orchestrator/controllers/aggregatorconfig"
 	"opendilab.org/di-orchestrator/controllers/allocator"
+	"opendilab.org/di-orchestrator/controllers/autoscaler"
 	"opendilab.org/di-orchestrator/controllers/dijob"
 	"opendilab.org/di-orchestrator/controllers/dijob/discover"
 	"opendilab.org/di-orchestrator/controllers/storagemigration"
@@ -89,6 +90,9 @@ func (o *operator) addControllers(ctx context.Context, definitions *storagemigra
 			return fmt.Errorf("setting up the allocator: %w", err)
 		}
 	}
+	if err := o.addAutoscaler(mayAct); err != nil {
+		return err
+	}
 	if o.options.defaultConfig == "" {
 		return nil
 	}
@@ -102,6 +106,21 @@ func (o *operator) addControllers(ctx context.Context, definitions *storagemigra
 	})
 	if err != nil {
 		return fmt.Errorf("adding the default AggregatorConfig: %w", err)
+	}
+	return nil
+}
+
+// addAutoscaler adds the autoscaler of jobs.
+func (o *operator) addAutoscaler(mayAct <-chan struct{}) error {
+	if !o.options.autoscaler {
+		return nil
+	}
+	options := autoscaler.Options{MaxPods: o.options.maxPods, Recorder: o.recorder, Registerer: o.metrics, Traces: o.traces, MayAct: mayAct}
+	if o.options.prometheus != nil {
+		options.Prometheus = o.options.prometheus
+	}
+	if err := autoscaler.Setup(o.mgr, options); err != nil {
+		return fmt.Errorf("setting up the autoscaler: %w", err)
 	}
 	return nil
 }

@@ -24,6 +24,7 @@ import (
 	"opendilab.org/di-orchestrator/controllers"
 	"opendilab.org/di-orchestrator/controllers/aggregatorconfig"
 	"opendilab.org/di-orchestrator/controllers/allocator"
+	"opendilab.org/di-orchestrator/controllers/autoscaler/promql"
 	"opendilab.org/di-orchestrator/controllers/dijob"
 	"opendilab.org/di-orchestrator/internal/admissionprobe"
 	"opendilab.org/di-orchestrator/internal/gang"
@@ -60,6 +61,10 @@ type operatorOptions struct {
 	leaderElect    bool
 	workers        int
 	settings       workload.Settings
+	// autoscaler runs the ratio rules of jobs, and prometheusURL is where they may read measurements.
+	autoscaler     bool
+	prometheusURL  string
+	prometheus     *promql.Client
 	allocator      bool
 	allocatorCycle time.Duration
 	// policyName and fairness select the policy of the allocator, also among the linked ones.
@@ -96,6 +101,9 @@ func (o *operatorOptions) addFlags(flags *pflag.FlagSet) {
 	bindSettle(flags, &o.takeoverSettle)
 	flags.IntVar(&o.workers, "workers", dijob.DefaultWorkers, "number of jobs that are reconciled concurrently")
 	flags.BoolVar(&o.allocator, "allocator", true, "run the allocator of preemptible jobs; if false, they wait for another allocator")
+	flags.BoolVar(&o.autoscaler, "autoscaler", true, "resize jobs with spec.autoscale.ratio; if false, their size stays")
+	flags.StringVar(&o.prometheusURL, "prometheus-url", "",
+		"URL of the Prometheus that jobs with spec.autoscale.ratio.prometheus query, such as http://prometheus.monitoring:9090; without it they wait")
 	flags.DurationVar(&o.allocatorCycle, "allocator-cycle", allocator.DefaultCycle, "interval of allocation rounds while nothing changes")
 	flags.StringVar(&o.policyName, "allocator-policy", allocator.PolicyFit,
 		"policy of the allocator: fit (every job keeps its placement, and grows while no job waits), goodput (replicas go where they speed up training most), "+
@@ -140,6 +148,13 @@ func (o *operatorOptions) validate() error {
 	}
 	if err := o.choosePolicy(); err != nil {
 		return err
+	}
+	if o.prometheusURL != "" {
+		found, err := promql.New(o.prometheusURL)
+		if err != nil {
+			return fmt.Errorf("--prometheus-url: %w", err)
+		}
+		o.prometheus = found
 	}
 	if _, err := gang.ParseSetting(o.gangScheduler); err != nil {
 		return fmt.Errorf("--gang-scheduler: %w", err)

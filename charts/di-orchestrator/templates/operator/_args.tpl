@@ -33,6 +33,12 @@
 {{- if ne (toString .Values.allocator.fairness) "0.02" }}
 - --allocator-fairness={{ .Values.allocator.fairness }}
 {{- end }}
+{{- if not .Values.autoscaler.enabled }}
+- --autoscaler=false
+{{- end }}
+{{- with .Values.autoscaler.prometheusURL }}
+- --prometheus-url={{ . }}
+{{- end }}
 {{- if ne .Values.queueing "auto" }}
 - --queueing={{ .Values.queueing }}
 {{- end }}

@@ -127,7 +127,7 @@ func replica(job *v2alpha1.DIJob, pod *corev1.Pod) Replica {
 // isShown reports whether a condition adds to the phase.
 func isShown(condition *v2alpha1.DIJobCondition) bool {
 	switch condition.Type {
-	case v2alpha1.ConditionAllocated, v2alpha1.ConditionGangScheduled:
+	case v2alpha1.ConditionAllocated, v2alpha1.ConditionGangScheduled, v2alpha1.ConditionAutoscaling:
 		return condition.Status == corev1.ConditionFalse
 	case v2alpha1.ConditionCreated, string(v2alpha1.JobPending), string(v2alpha1.JobStarting), string(v2alpha1.JobRunning),
 		string(v2alpha1.JobSucceeded), string(v2alpha1.JobUnknown):

@@ -1,0 +1,235 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package autoscaler
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/autoscale/ratio"
+	"opendilab.org/di-orchestrator/internal/conditions"
+	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/podstate"
+)
+
+const (
+	// currentFor is how long the sums of a di-server describe the present. It writes them every 20 seconds.
+	currentFor = 90 * time.Second
+	// stuckAfter is how long a producer must be unschedulable before the rule no longer counts on it.
+	stuckAfter = 2 * time.Minute
+	// measuredStarts is how many of the newest producers the start delay is measured by.
+	measuredStarts = 20
+)
+
+// estimation returns the settings of the estimator for sums of all workers, which arrive every 20 seconds and
+// vary less than the reports of one.
+func estimation() ratio.EstimatorSettings {
+	return ratio.EstimatorSettings{Round: 20 * time.Second, Weight: 0.12, Jump: 0.25, JumpRounds: 2, Expiry: 2 * currentFor}
+}
+
+// memories are what the process remembers of jobs.
+type memories struct {
+	mutex sync.Mutex
+	jobs  map[types.NamespacedName]*memory
+}
+
+// memory is what the process remembers of a job. It only saves what a new leader learns again from the status.
+type memory struct {
+	uid       types.UID
+	estimator *ratio.Estimator
+	state     ratio.State
+	// seen are the items of status.rates that the estimator has, and average the counters of an average
+	// worker of each.
+	seen    map[string]v2alpha1.RoleRates
+	average map[string]ratio.Report
+	// nextAt is when the next decision is due. generation is that of the spec that was decided about.
+	nextAt     time.Time
+	generation int64
+	// writtenAt is when the status was last written.
+	writtenAt time.Time
+}
+
+// of returns the memory of a job. It begins with the state in the status.
+func (m *memories) of(key types.NamespacedName, job *v2alpha1.DIJob) *memory {
+	m.mutex.Lock()
+	defer m.mutex.Unlock()
+	known := m.jobs[key]
+	if known == nil || known.uid != job.UID {
+		var recorded *v2alpha1.RatioStatus
+		if job.Status.Autoscaling != nil {
+			recorded = job.Status.Autoscaling.Ratio
+		}
+		state := ratio.StateFrom(recorded)
+		known = &memory{
+			uid: job.UID, state: state, estimator: ratio.NewEstimator(estimation(), state),
+			seen: map[string]v2alpha1.RoleRates{}, average: map[string]ratio.Report{},
+		}
+		m.jobs[key] = known
+	}
+	return known
+}
+
+func (m *memories) forget(key types.NamespacedName) {
+	m.mutex.Lock()
+	defer m.mutex.Unlock()
+	delete(m.jobs, key)
+}
+
+// learn gives the estimator what the workers have reported since.
+func (m *memory) learn(job *v2alpha1.DIJob, roles *roles) {
+	present := make(map[string]bool, len(job.Status.Rates))
+	for i := range job.Status.Rates {
+		entry := &job.Status.Rates[i]
+		key := entry.Server + "/" + entry.Role
+		present[key] = true
+		if before, known := m.seen[key]; known && !entry.UpdatedAt.After(before.UpdatedAt.Time) {
+			continue
+		}
+		task := roles.producer(entry.Role)
+		isConsumer := roles.isConsumer(entry.Role)
+		if task == "" && !isConsumer {
+			continue
+		}
+		report := m.advance(key, entry, isConsumer)
+		if isConsumer {
+			m.estimator.AddConsumer(report)
+		} else {
+			report.Task = task
+			m.estimator.AddProducer(report)
+		}
+	}
+	for key := range m.seen {
+		if !present[key] {
+			delete(m.seen, key)
+			delete(m.average, key)
+		}
+	}
+}
+
+// advance returns the report of the average worker of an item: its times are those of one worker. The samples of
+// consumers are those of all, because their capacities add up.
+func (m *memory) advance(key string, entry *v2alpha1.RoleRates, isConsumer bool) ratio.Report {
+	average := m.average[key]
+	average.Replica, average.Received = entry.Server, entry.UpdatedAt.Time
+	if before, known := m.seen[key]; known {
+		workers := float64(max(entry.Reporters, 1))
+		of := func(now, then int64, unit float64) float64 { return max(float64(now-then), 0) / unit / workers }
+		samples := of(entry.Samples, before.Samples, 1)
+		if isConsumer {
+			samples *= workers
+		}
+		average.Samples += samples
+		average.Time += of(entry.ReportedMilliseconds, before.ReportedMilliseconds, 1000)
+		average.Busy += of(entry.BusyMilliseconds, before.BusyMilliseconds, 1000)
+		average.Blocked += of(entry.BlockedMilliseconds, before.BlockedMilliseconds, 1000)
+		average.Starved += of(entry.StarvedMilliseconds, before.StarvedMilliseconds, 1000)
+	}
+	average.ReplayRatio = float64(entry.ReplayRatioThousandths) / 1000
+	average.InFlight, average.Batch, average.Queue = float64(entry.InFlight), float64(entry.BatchSamples), float64(entry.Queue)
+	average.QueueCapacity, average.MaxStaleness = float64(entry.QueueCapacity), float64(entry.MaxStaleness)
+	m.seen[key], m.average[key] = *entry, average
+	return average
+}
+
+// measure returns what the job's reports say.
+func (m *memory) measure(job *v2alpha1.DIJob, roles *roles, now time.Time) ratio.Measurement {
+	measured := m.estimator.Measure(roles.tasks(), now)
+	// The current values of several di-servers add up. Old ones say nothing.
+	measured.Batch, measured.Queue, measured.QueueCapacity, measured.MaxStaleness, measured.InFlight = 0, 0, 0, 0, 0
+	for i := range job.Status.Rates {
+		entry := &job.Status.Rates[i]
+		switch {
+		case now.Sub(entry.UpdatedAt.Time) > currentFor || entry.Reporters == 0:
+		case roles.isConsumer(entry.Role):
+			measured.Batch += float64(entry.BatchSamples)
+			measured.Queue += float64(entry.Queue)
+			measured.QueueCapacity += float64(entry.QueueCapacity)
+			measured.MaxStaleness = max(measured.MaxStaleness, float64(entry.MaxStaleness))
+		case roles.producer(entry.Role) != "":
+			measured.InFlight += float64(entry.InFlight)
+		}
+	}
+	return measured
+}
+
+// query returns what Prometheus says.
+func (r *Reconciler) query(ctx context.Context, job *v2alpha1.DIJob, source *v2alpha1.PrometheusSource, pools int) (ratio.Measurement, error) {
+	measured := ratio.Measurement{Pools: make([]ratio.PoolSize, pools)}
+	if r.prometheus == nil {
+		return measured, fmt.Errorf("spec.autoscale.ratio.prometheus needs the URL of a Prometheus in the settings of the installation (prometheusURL in the chart)")
+	}
+	replacer := strings.NewReplacer("$(NAMESPACE)", job.Namespace, "$(JOB)", job.Name)
+	for _, each := range []struct {
+		field, query string
+		into         *float64
+	}{
+		{"producerCapacity", source.ProducerCapacity, &measured.ProducerCapacity},
+		{"consumerCapacity", source.ConsumerCapacity, &measured.ConsumerCapacity},
+		{"queue", source.Queue, &measured.Queue},
+		{"batch", source.Batch, &measured.Batch},
+	} {
+		value, err := r.prometheus.Query(ctx, replacer.Replace(each.query))
+		if err != nil {
+			return measured, fmt.Errorf("spec.autoscale.ratio.prometheus.%s: %w", each.field, err)
+		}
+		*each.into = value
+	}
+	return measured, nil
+}
+
+// survey adds the pods of the pools to a measurement.
+func (ro *roles) survey(measured *ratio.Measurement, pods []corev1.Pod, now time.Time) {
+	var starts []*corev1.Pod
+	for i := range ro.pools {
+		size := &measured.Pools[i]
+		size.Requested, size.Running, size.Stuck = ro.pools[i].requested, 0, 0
+		for k := range pods {
+			pod := &pods[k]
+			if pod.Labels[names.LabelTaskName] != ro.pools[i].Task || podstate.Terminating(pod) {
+				continue
+			}
+			switch {
+			case podstate.Ready(pod):
+				size.Running++
+			case podstate.Finished(pod) || isStuck(pod, now):
+				size.Stuck++
+				continue
+			}
+			starts = append(starts, pod)
+		}
+		size.Running = min(size.Running, size.Requested)
+		size.Stuck = min(size.Stuck, size.Requested-size.Running)
+	}
+	slices.SortFunc(starts, func(a, b *corev1.Pod) int { return b.CreationTimestamp.Compare(a.CreationTimestamp.Time) })
+	for _, pod := range starts[:min(len(starts), measuredStarts)] {
+		measured.StartDelays = append(measured.StartDelays, startDelay(pod, now))
+	}
+}
+
+// startDelay returns the time from the creation of a pod until it was ready, or its age.
+func startDelay(pod *corev1.Pod, now time.Time) time.Duration {
+	until := now
+	if ready := conditions.OfPod(pod, corev1.PodReady); ready != nil && ready.Status == corev1.ConditionTrue {
+		until = ready.LastTransitionTime.Time
+	}
+	return until.Sub(pod.CreationTimestamp.Time)
+}
+
+// isStuck reports whether a pod cannot start, so that the rule must not wait for it.
+func isStuck(pod *corev1.Pod, now time.Time) bool {
+	scheduled := conditions.OfPod(pod, corev1.PodScheduled)
+	if scheduled != nil && scheduled.Status == corev1.ConditionFalse && now.Sub(scheduled.LastTransitionTime.Time) > stuckAfter {
+		return true
+	}
+	main := podstate.MainContainer(pod)
+	return main != nil && main.State.Waiting != nil && main.State.Waiting.Reason == podstate.CrashLoopBackOff
+}

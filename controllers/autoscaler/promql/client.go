@@ -1,0 +1,124 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package promql queries a Prometheus over HTTP. The installation sets its address; jobs only choose the queries.
+package promql
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	// timeout bounds a query.
+	timeout = 5 * time.Second
+	// maxAnswer bounds the bytes of an answer, of which one value is read.
+	maxAnswer = 64 << 10
+	// maxError bounds the text of an error of Prometheus.
+	maxError = 200
+)
+
+// Client is a client of the HTTP API of Prometheus.
+type Client struct {
+	query *url.URL
+	http  *http.Client
+}
+
+// New returns a client of the Prometheus with the address, such as http://prometheus.monitoring:9090. The path of
+// the address precedes that of the API.
+func New(address string) (*Client, error) {
+	base, err := url.Parse(address)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%q is no URL: %w", address, err)
+	case base.Scheme != "http" && base.Scheme != "https", base.Host == "", base.RawQuery != "", base.Fragment != "":
+		return nil, fmt.Errorf("%q: must be a URL such as http://prometheus.monitoring:9090", address)
+	}
+	// A redirect could lead the operator elsewhere than the installation set.
+	refuse := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return &Client{query: base.JoinPath("api", "v1", "query"), http: &http.Client{Timeout: timeout, CheckRedirect: refuse}}, nil
+}
+
+// answer is an answer of the API. A scalar has the value as result, a vector a list of series.
+type answer struct {
+	Status string `json:"status"`
+	Error  string `json:"error"`
+	Data   struct {
+		Type   string          `json:"resultType"`
+		Result json.RawMessage `json:"result"`
+	} `json:"data"`
+}
+
+// value is a time and a number, which is a string.
+type value [2]json.RawMessage
+
+// Query returns the value of a query. It must have one series.
+func (c *Client) Query(ctx context.Context, query string) (float64, error) {
+	form := url.Values{"query": {query}, "timeout": {timeout.String()}}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, c.query.String(), strings.NewReader(form.Encode()))
+	if err != nil {
+		return 0, fmt.Errorf("making the request to Prometheus: %w", err)
+	}
+	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	response, err := c.http.Do(request)
+	if err != nil {
+		return 0, fmt.Errorf("asking Prometheus: %w", err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	content, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
+	if err != nil {
+		return 0, fmt.Errorf("reading the answer of Prometheus: %w", err)
+	}
+	if len(content) > maxAnswer {
+		return 0, fmt.Errorf("the answer of Prometheus has more than %d bytes: the query must have one series", maxAnswer)
+	}
+	var got answer
+	if err := json.Unmarshal(content, &got); err != nil {
+		return 0, fmt.Errorf("the answer of Prometheus, with status %d, is no JSON of its API", response.StatusCode)
+	}
+	if got.Status != "success" {
+		return 0, fmt.Errorf("Prometheus answers: %s", strconv.QuoteToGraphic(got.Error[:min(len(got.Error), maxError)]))
+	}
+	return got.value()
+}
+
+// value returns the only value of an answer.
+func (a *answer) value() (float64, error) {
+	var only value
+	switch a.Data.Type {
+	case "scalar":
+		if err := json.Unmarshal(a.Data.Result, &only); err != nil {
+			return 0, errors.New("the scalar in the answer of Prometheus cannot be read")
+		}
+	case "vector":
+		var series []struct {
+			Value value `json:"value"`
+		}
+		if err := json.Unmarshal(a.Data.Result, &series); err != nil {
+			return 0, errors.New("the vector in the answer of Prometheus cannot be read")
+		}
+		if len(series) != 1 {
+			return 0, fmt.Errorf("the query has %d series: must be one, such as by sum()", len(series))
+		}
+		only = series[0].Value
+	default:
+		return 0, fmt.Errorf("the query has a result of type %.20q: must be one number", a.Data.Type)
+	}
+	var text string
+	if err := json.Unmarshal(only[1], &text); err != nil {
+		return 0, errors.New("the value in the answer of Prometheus cannot be read")
+	}
+	number, err := strconv.ParseFloat(text, 64)
+	if err != nil {
+		return 0, fmt.Errorf("the value in the answer of Prometheus is %.20q: must be a number", text)
+	}
+	return number, nil
+}

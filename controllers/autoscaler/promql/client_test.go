@@ -1,0 +1,63 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package promql
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+)
+
+func TestAQueryHasOneValue(t *testing.T) {
+	t.Parallel()
+	vector := `{"status":"success","data":{"resultType":"vector","result":[%s]}}`
+	for name, each := range map[string]struct {
+		status         int
+		answer, failed string
+		want           float64
+	}{
+		"one series":     {200, fmt.Sprintf(vector, `{"metric":{},"value":[1,"12.5"]}`), "", 12.5},
+		"a scalar":       {200, `{"status":"success","data":{"resultType":"scalar","result":[1,"3"]}}`, "", 3},
+		"no series":      {200, fmt.Sprintf(vector, ""), "the query has 0 series: must be one", 0},
+		"two series":     {200, fmt.Sprintf(vector, `{"value":[1,"1"]},{"value":[1,"2"]}`), "the query has 2 series", 0},
+		"a matrix":       {200, `{"status":"success","data":{"resultType":"matrix","result":[]}}`, `of type "matrix"`, 0},
+		"an error":       {400, `{"status":"error","error":"parse error"}`, `Prometheus answers: "parse error"`, 0},
+		"a login page":   {200, "<html>", "is no JSON of its API", 0},
+		"a long answer":  {200, strings.Repeat(" ", maxAnswer+1), "more than 65536 bytes", 0},
+		"a value's lack": {200, fmt.Sprintf(vector, `{"value":[1]}`), "cannot be read", 0},
+		"a redirect":     {302, "", "with status 302", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if got := r.URL.Path + " " + r.FormValue("query"); got != "/prom/api/v1/query sum(x)" {
+					t.Errorf("got %s", got)
+				}
+				w.Header().Set("Location", "http://169.254.169.254/")
+				w.WriteHeader(each.status)
+				_, _ = w.Write([]byte(each.answer))
+			}))
+			defer server.Close()
+			client, err := New(server.URL + "/prom/")
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := client.Query(t.Context(), "sum(x)")
+			if each.failed == "" && (err != nil || got != each.want) || each.failed != "" && (err == nil || !strings.Contains(err.Error(), each.failed)) {
+				t.Errorf("got %g and error %v, want %g and %q", got, err, each.want, each.failed)
+			}
+		})
+	}
+}
+
+func TestTheAddressIsThatOfAServer(t *testing.T) {
+	t.Parallel()
+	for _, address := range []string{"", "prometheus:9090", "ftp://prometheus", "http://", "http://a?b=c"} {
+		if _, err := New(address); err == nil {
+			t.Errorf("%q is taken", address)
+		}
+	}
+}

@@ -1,0 +1,229 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package autoscaler
+
+import (
+	"context"
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/autoscale/ratio"
+)
+
+var _ = Describe("The ratio rule", func() {
+	It("lets the collectors follow the learner up and down, and says why", func(ctx SpecContext) {
+		w := newWorld(ctx, newJob(2))
+		w.pass(ctx, 12)
+		Expect(w.collectors(ctx)).To(BeNumerically("~", 4, 1), "80 samples/s by collectors that make 20")
+		Expect(w.condition(ctx)).To(Equal("True Following"))
+
+		w.learner = 160
+		w.pass(ctx, 20)
+		Expect(w.collectors(ctx)).To(BeNumerically("~", 8, 1))
+
+		w.learner = 40
+		w.pass(ctx, 40)
+		Expect(w.collectors(ctx)).To(BeNumerically("~", 2, 1))
+
+		status := w.job(ctx).Status.Autoscaling.Ratio
+		Expect(status.ProducerCapacity).To(BeNumerically("~", 20_000, 2_000))
+		Expect(status.ConsumerCapacity).To(BeNumerically("~", 40_000, 4_000))
+		Expect(status.Replicas).To(HaveKeyWithValue("collector", w.collectors(ctx)))
+		Expect(w.events.Events).To(Receive(And(HavePrefix("Normal Autoscaled collector 2 -> "), ContainSubstring("the consumer takes"))))
+		job := w.job(ctx)
+		Expect(ptr.Deref(job.Spec.Tasks[1].Replicas, 0)).To(Equal(w.collectors(ctx)), "both counts of the elastic task are written")
+		Expect(managers(job)).To(ContainElement("di-autoscaler"))
+	})
+
+	It("keeps the size until both sides report, and says so once", func(ctx SpecContext) {
+		w := newWorld(ctx, newJob(3))
+		for range 3 {
+			w.now = w.now.Add(interval)
+			Expect(w.reconcile(ctx)).To(Succeed())
+		}
+		Expect(w.condition(ctx)).To(Equal("False WaitingForReports"))
+		Expect(w.collectors(ctx)).To(BeEquivalentTo(3))
+	})
+
+	It("keeps the size when the reports end", func(ctx SpecContext) {
+		w := newWorld(ctx, newJob(2))
+		w.pass(ctx, 12)
+		size := w.collectors(ctx)
+		w.learner = 800
+		for range 10 {
+			w.now = w.now.Add(interval)
+			Expect(w.reconcile(ctx)).To(Succeed())
+		}
+		Expect(w.condition(ctx)).To(Equal("False WaitingForReports"))
+		Expect(w.collectors(ctx)).To(Equal(size))
+	})
+
+	It("continues from the status after a restart of the operator", func(ctx SpecContext) {
+		w := newWorld(ctx, newJob(2))
+		w.pass(ctx, 16)
+		size, status := w.collectors(ctx), w.job(ctx).Status.Autoscaling.Ratio
+		w.restart(interceptor.Funcs{})
+		w.pass(ctx, 4)
+		Expect(w.collectors(ctx)).To(Equal(size))
+		after := w.job(ctx).Status.Autoscaling.Ratio
+		Expect(after.ConsumerCapacity).To(BeNumerically("~", status.ConsumerCapacity, status.ConsumerCapacity/10))
+		Expect(after.GrownAt).To(Equal(status.GrownAt))
+	})
+
+	It("does nothing about a job that does not run", func(ctx SpecContext) {
+		w := newWorld(ctx, newJob(2))
+		w.pass(ctx, 2)
+		version := ""
+		for name, change := range map[string]func(*v2alpha1.DIJobStatus){
+			"restarting": func(status *v2alpha1.DIJobStatus) { status.Phase = v2alpha1.JobRestarting },
+			"finished":   func(status *v2alpha1.DIJobStatus) { status.Phase = v2alpha1.JobSucceeded },
+		} {
+			w.status(ctx, change)
+			w.learner, w.now = 800, w.now.Add(interval)
+			w.report(ctx, 30, 2)
+			version = w.job(ctx).ResourceVersion
+			Expect(w.reconcile(ctx)).To(Succeed())
+			Expect(w.job(ctx).ResourceVersion).To(Equal(version), name)
+		}
+	})
+
+	DescribeTable("leaves the size to another master", func(ctx SpecContext, prepare func(context.Context, *world), message string) {
+		w := newWorld(ctx, newJob(2))
+		prepare(ctx, w)
+		w.pass(ctx, 3)
+		Expect(w.collectors(ctx)).To(BeEquivalentTo(2))
+		Expect(w.condition(ctx)).To(Equal("False OtherMaster"))
+		Expect(w.events.Events).To(Receive(ContainSubstring(message)))
+		Expect(w.events.Events).NotTo(Receive(), "one event of the transition")
+	},
+		Entry("a HorizontalPodAutoscaler", func(ctx context.Context, w *world) {
+			Expect(api.Create(ctx, &autoscalingv2.HorizontalPodAutoscaler{
+				ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "collectors"},
+				Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
+					ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: "diengine.opendilab.org/v2alpha1", Kind: "DIJob", Name: "job"},
+					MaxReplicas:    8,
+				},
+			})).To(Succeed())
+		}, `HorizontalPodAutoscaler "collectors" scales the job`),
+		Entry("a ScalePlan that is executed", func(ctx context.Context, w *world) {
+			w.status(ctx, func(status *v2alpha1.DIJobStatus) {
+				status.Scaling = &v2alpha1.ScalingStatus{Plan: &v2alpha1.PlanRecord{Name: "plan", UID: "u", Phase: v2alpha1.PlanExecuting}}
+			})
+		}, `ScalePlan "plan" is executed first`),
+	)
+
+	It("never overwrites a change that it has not seen", func(ctx SpecContext) {
+		w := newWorld(ctx, newJob(2))
+		w.pass(ctx, 1)
+		w.restart(interceptor.Funcs{Patch: func(ctx context.Context, next client.WithWatch, object client.Object, patch client.Patch, options ...client.PatchOption) error {
+			w.spec(ctx, func(spec *v2alpha1.DIJobSpec) { spec.Elastic.Replicas = ptr.To[int32](30) })
+			return next.Patch(ctx, object, patch, options...)
+		}})
+		for range 3 {
+			w.now = w.now.Add(interval)
+			w.report(ctx, 30, 2)
+			if w.collectors(ctx) == 2 {
+				Expect(w.reconcile(ctx)).To(Succeed())
+			}
+		}
+		Expect(w.collectors(ctx)).To(BeEquivalentTo(30))
+	})
+
+	It("reports a resize that the API server refuses, and keeps the size", func(ctx SpecContext) {
+		w := newWorld(ctx, newJob(2))
+		w.restart(interceptor.Funcs{Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
+			return apierrors.NewForbidden(schema.GroupResource{Group: v2alpha1.GroupName, Resource: "dijobs"}, "job", context.Canceled)
+		}})
+		w.pass(ctx, 6)
+		Expect(w.collectors(ctx)).To(BeEquivalentTo(2))
+		Expect(w.condition(ctx)).To(Equal("False ResizeRefused"))
+	})
+
+	It("says when the bounds are too narrow", func(ctx SpecContext) {
+		job := newJob(2)
+		job.Spec.Elastic.MaxReplicas = ptr.To[int32](3)
+		w := newWorld(ctx, job)
+		w.queue = 0
+		w.pass(ctx, 12)
+		Expect(w.collectors(ctx)).To(BeEquivalentTo(3))
+		Expect(w.condition(ctx)).To(Equal("True " + ratio.LimitRange))
+	})
+
+	It("reads Prometheus where the job says so", func(ctx SpecContext) {
+		job := newJob(2)
+		job.Spec.Autoscale.Ratio.Prometheus = &v2alpha1.PrometheusSource{
+			ProducerCapacity: "g", ConsumerCapacity: "c", Queue: "q-$(NAMESPACE)-$(JOB)", Batch: "b",
+		}
+		w := newWorld(ctx, job)
+		for range 6 {
+			w.now = w.now.Add(interval)
+			w.run(ctx, "collector")
+			Expect(w.reconcile(ctx)).To(Succeed())
+		}
+		Expect(w.collectors(ctx)).To(BeNumerically("~", 4, 1))
+	})
+
+	It("resizes several pools, the preferred one first", func(ctx SpecContext) {
+		job := newJob(2)
+		spot := job.Spec.Tasks[1].DeepCopy()
+		spot.Name, spot.Type, spot.Replicas = "spot", "", ptr.To[int32](1)
+		job.Spec.Tasks = append(job.Spec.Tasks, *spot)
+		job.Spec.Elastic.MaxReplicas = ptr.To[int32](40)
+		job.Spec.Autoscale.Ratio.Producers = []v2alpha1.ProducerPool{
+			{Task: "spot", MinReplicas: ptr.To[int32](0), MaxReplicas: ptr.To[int32](3)}, {Task: "collector"},
+		}
+		w := newWorld(ctx, job)
+		w.learner = 200
+		for range 20 {
+			w.now = w.now.Add(interval)
+			w.run(ctx, "collector")
+			w.run(ctx, "spot")
+			w.report(ctx, 30, w.collectors(ctx)+*w.job(ctx).Spec.Tasks[2].Replicas)
+			Expect(w.reconcile(ctx)).To(Succeed())
+		}
+		Expect(*w.job(ctx).Spec.Tasks[2].Replicas).To(BeEquivalentTo(3))
+		Expect(w.collectors(ctx)).To(BeNumerically("~", 7, 1))
+	})
+
+	It("writes the status at most once a minute while nothing changes", func(ctx SpecContext) {
+		w := newWorld(ctx, newJob(4))
+		w.pass(ctx, 6)
+		writes := 0
+		w.autoscaler.client = interceptor.NewClient(w.autoscaler.client.(client.WithWatch), interceptor.Funcs{
+			SubResourcePatch: func(ctx context.Context, next client.Client, name string, object client.Object, patch client.Patch, options ...client.SubResourcePatchOption) error {
+				writes++
+				return next.SubResource(name).Patch(ctx, object, patch, options...)
+			},
+		})
+		w.pass(ctx, 20)
+		Expect(writes).To(BeNumerically("<=", 10))
+	})
+
+	It("clears its condition when the rule is removed", func(ctx SpecContext) {
+		w := newWorld(ctx, newJob(4))
+		w.pass(ctx, 4)
+		Expect(w.condition(ctx)).To(HavePrefix("True"))
+		w.spec(ctx, func(spec *v2alpha1.DIJobSpec) { spec.Autoscale = nil })
+		Expect(w.reconcile(ctx)).To(Succeed())
+		Expect(strings.TrimSpace(w.condition(ctx))).To(Equal("False"))
+	})
+})
+
+func managers(job *v2alpha1.DIJob) []string {
+	var found []string
+	for i := range job.ManagedFields {
+		found = append(found, job.ManagedFields[i].Manager)
+	}
+	return found
+}

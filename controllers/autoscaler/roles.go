@@ -1,0 +1,131 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package autoscaler
+
+import (
+	"fmt"
+
+	"k8s.io/utils/ptr"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/autoscale/ratio"
+	"opendilab.org/di-orchestrator/internal/lifecycle/sizing"
+	"opendilab.org/di-orchestrator/internal/names"
+)
+
+// roles are the producers and the consumer of a job.
+type roles struct {
+	pools []pool
+	// consumer is the name of the consumer's task, consumerType its type.
+	consumer, consumerType string
+}
+
+// pool is a task of producers.
+type pool struct {
+	ratio.Pool
+	kind v2alpha1.TaskType
+	// index is that of the task in the spec, and isElastic is set if the elastic count is its count.
+	index     int
+	isElastic bool
+	requested int32
+}
+
+// rolesOf returns the roles of a worker-led job. The error says what is wrong with the rule.
+func rolesOf(job *v2alpha1.DIJob, rule *v2alpha1.RatioRule, maxPods int32) (*roles, error) {
+	producers := rule.Producers
+	if len(producers) == 0 {
+		index := names.ElasticTask(&job.Spec)
+		if index < 0 {
+			return nil, fmt.Errorf("spec.autoscale.ratio.producers: the job has no elastic task: name one")
+		}
+		producers = []v2alpha1.ProducerPool{{Task: names.TaskName(&job.Spec.Tasks[index])}}
+	}
+	found := &roles{}
+	total := int32(0)
+	for i := range job.Spec.Tasks {
+		task := &job.Spec.Tasks[i]
+		total += sizing.Count(job, i)
+		if names.TaskName(task) == rule.Consumer || rule.Consumer == "" && task.Type == v2alpha1.TaskTypeLearner && found.consumer == "" {
+			found.consumer, found.consumerType = names.TaskName(task), string(task.Type)
+		}
+	}
+	if found.consumer == "" {
+		found.consumer, found.consumerType = rule.Consumer, string(v2alpha1.TaskTypeLearner)
+	}
+	for i := range producers {
+		pool, err := poolOf(job, &producers[i], max(maxPods-total, 0))
+		if err != nil {
+			return nil, fmt.Errorf("spec.autoscale.ratio.producers[%d]: %w", i, err)
+		}
+		found.pools = append(found.pools, pool)
+	}
+	return found, nil
+}
+
+// poolOf returns a pool. The elastic task has also the bounds of spec.elastic. Without a maximum, a pool may have
+// as many replicas more as the job may have pods.
+func poolOf(job *v2alpha1.DIJob, producer *v2alpha1.ProducerPool, room int32) (pool, error) {
+	elastic := names.ElasticTask(&job.Spec)
+	for i := range job.Spec.Tasks {
+		task := &job.Spec.Tasks[i]
+		if names.TaskName(task) != producer.Task {
+			continue
+		}
+		found := pool{kind: task.Type, index: i, requested: sizing.Count(job, i)}
+		if i == elastic {
+			found.requested = sizing.Wanted(job).ByTask[i]
+		}
+		least, most := int32(1), found.requested+room
+		if bounds := job.Spec.Elastic; i == elastic && bounds != nil {
+			found.isElastic = true
+			least, most = ptr.Deref(bounds.MinReplicas, least), min(ptr.Deref(bounds.MaxReplicas, most), most)
+			found.Min, found.Max = max(ptr.Deref(producer.MinReplicas, least), ptr.Deref(bounds.MinReplicas, 0)), min(ptr.Deref(producer.MaxReplicas, most), most)
+		} else {
+			found.Min, found.Max = ptr.Deref(producer.MinReplicas, least), min(ptr.Deref(producer.MaxReplicas, most), most)
+		}
+		found.Task = producer.Task
+		found.Max = max(found.Max, found.Min)
+		return found, nil
+	}
+	return pool{}, fmt.Errorf("the job has no task %q", producer.Task)
+}
+
+// settings returns the settings of the rule.
+func (ro *roles) settings(rule *v2alpha1.RatioRule) ratio.Settings {
+	settings := ratio.Defaults()
+	for i := range ro.pools {
+		settings.Pools = append(settings.Pools, ro.pools[i].Pool)
+	}
+	settings.MaxStaleness = float64(ptr.Deref(rule.MaxStaleness, 0))
+	return settings
+}
+
+// tasks returns the names of the producers' tasks.
+func (ro *roles) tasks() []string {
+	tasks := make([]string, len(ro.pools))
+	for i := range ro.pools {
+		tasks[i] = ro.pools[i].Task
+	}
+	return tasks
+}
+
+// producer returns the task of a producer's role, which is its name or its type; empty for any other role.
+func (ro *roles) producer(role string) string {
+	for i := range ro.pools {
+		if ro.pools[i].Task == role {
+			return role
+		}
+	}
+	for i := range ro.pools {
+		if string(ro.pools[i].kind) == role {
+			return ro.pools[i].Task
+		}
+	}
+	return ""
+}
+
+// isConsumer reports whether a role is that of the consumer.
+func (ro *roles) isConsumer(role string) bool {
+	return role == ro.consumer || role == ro.consumerType && ro.producer(role) == ""
+}

@@ -1,0 +1,130 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package autoscaler
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"reflect"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/controllers"
+	"opendilab.org/di-orchestrator/internal/limits"
+	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/tracing"
+)
+
+// defaultWorkers is the number of jobs that are decided about concurrently.
+const defaultWorkers = 4
+
+// Options are the settings of the autoscaler. The zero value selects the defaults.
+type Options struct {
+	// Prometheus answers the queries of jobs. Nil if the installation has none.
+	Prometheus Querier
+	// MaxPods is the maximum number of pods of a job: limits.PodsPerJob by default.
+	MaxPods int32
+	// Recorder records the Events of jobs: by default the manager's.
+	Recorder events.EventRecorder
+	// Registerer registers the metrics: by default that of controller-runtime.
+	Registerer prometheus.Registerer
+	// Traces records a span of each decision; nil for none.
+	Traces trace.TracerProvider
+	// Now returns the time: the real one by default.
+	Now func() time.Time
+	// MayAct is closed when no other operator acts. Nil if there is no other operator.
+	MayAct <-chan struct{}
+}
+
+// Querier answers a query of PromQL that has one value.
+type Querier interface {
+	Query(ctx context.Context, query string) (float64, error)
+}
+
+// New returns the reconciler. The cached client reads from caches and writes to the API server. The options
+// must have a recorder.
+func New(cached client.Client, options Options) (*Reconciler, error) {
+	if options.Registerer == nil {
+		options.Registerer = metrics.Registry
+	}
+	if options.Now == nil {
+		options.Now = clock.RealClock{}.Now
+	}
+	counted, err := newAutoscalerMetrics(options.Registerer)
+	if err != nil {
+		return nil, err
+	}
+	return &Reconciler{
+		client: cached, recorder: options.Recorder, prometheus: options.Prometheus,
+		maxPods: cmp.Or(options.MaxPods, limits.PodsPerJob), now: options.Now, metrics: counted,
+		memories: memories{jobs: map[types.NamespacedName]*memory{}},
+	}, nil
+}
+
+// Setup adds the autoscaler to a manager. The manager's cache must use controllers.CacheOptions.
+func Setup(mgr ctrl.Manager, options Options) error {
+	if options.Recorder == nil {
+		options.Recorder = mgr.GetEventRecorder(names.ControllerName)
+	}
+	r, err := New(mgr.GetClient(), options)
+	if err != nil {
+		return err
+	}
+	err = ctrl.NewControllerManagedBy(mgr).
+		Named("autoscaler").
+		For(&v2alpha1.DIJob{}, builder.WithPredicates(jobChanges())).
+		WithOptions(controller.Options{MaxConcurrentReconciles: defaultWorkers}).
+		Complete(controllers.GateUntil(options.MayAct, tracing.Reconciler(r, options.Traces, spanOfJob)))
+	if err != nil {
+		return fmt.Errorf("adding the autoscaler: %w", err)
+	}
+	return nil
+}
+
+// jobChanges passes the changes that a decision may depend on. Of a job without a rule it passes none, and of
+// other jobs also their deletion, which frees memory.
+func jobChanges() predicate.Predicate {
+	return predicate.Funcs{
+		CreateFunc: func(created event.CreateEvent) bool { return matters(created.Object) != nil },
+		DeleteFunc: func(deleted event.DeleteEvent) bool { return matters(deleted.Object) != nil },
+		UpdateFunc: func(update event.UpdateEvent) bool {
+			return !reflect.DeepEqual(matters(update.ObjectOld), matters(update.ObjectNew))
+		},
+	}
+}
+
+// matters returns the fields of a job that a decision depends on; nil for a job without a rule.
+func matters(object client.Object) any {
+	job, ok := object.(*v2alpha1.DIJob)
+	if !ok || ruleOf(job) == nil && job.Status.Autoscaling == nil {
+		return nil
+	}
+	var plan v2alpha1.PlanPhase
+	if job.Status.Scaling != nil && job.Status.Scaling.Plan != nil {
+		plan = job.Status.Scaling.Plan.Phase
+	}
+	return []any{job.Generation, job.Status.Phase, job.Status.Rates, plan, job.DeletionTimestamp.IsZero()}
+}
+
+// ruleOf returns the ratio rule of a job; nil if it has none.
+func ruleOf(job *v2alpha1.DIJob) *v2alpha1.RatioRule {
+	if job.Spec.Autoscale == nil {
+		return nil
+	}
+	return job.Spec.Autoscale.Ratio
+}
