@@ -42,6 +42,8 @@ func roles() map[string]role {
 		"worker":      runWorker,
 		"dist":        runDist,
 		"crash":       runCrash,
+		"paramserver": runParamServer,
+		"pusher":      runPusher,
 	}
 }
 
