@@ -115,7 +115,7 @@ func borrowed() []telemetry.Metric {
 			Labels: []telemetry.Label{{Name: "code", About: "the HTTP status"}, {Name: "host", About: "the API server"}, {Name: "method", About: "the HTTP method"}}},
 		{Name: "workqueue_depth", Type: telemetry.TypeGauge, Unit: "jobs", Help: "What waits for a controller; operator.",
 			Labels: []telemetry.Label{
-				{Name: "name", Values: []string{"dijob", "allocator", "autoscaler"}}, {Name: "controller", Values: []string{"dijob", "allocator"}},
+				{Name: "name", Values: []string{"dijob", "allocator", "autoscaler"}}, {Name: "controller", Values: []string{"dijob", "allocator", "autoscaler"}},
 				{Name: "priority", About: "the priority in the queue"},
 			}},
 	}

@@ -12,7 +12,6 @@ import (
 	"maps"
 	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"slices"
 	"strconv"
@@ -59,6 +58,7 @@ func runWorker(ctx context.Context, p *process, args []string) error {
 	t := newTraining(p, flags)
 	flags.StringVar(&w.task, "task", "", "learner, collector or evaluator; without it the task whose DI_<TASK>_NODES lists this pod")
 	flags.DurationVar(&here.minUnit, "min-unit", 0, "least time that a unit takes, as of a slow environment")
+	perSecond := flags.Float64("stream", 0, "train asynchronously and without end: how many units the learner takes in a second; 0 trains in rounds")
 	if err := p.parse(flags, args); err != nil {
 		return err
 	}
@@ -72,6 +72,9 @@ func runWorker(ctx context.Context, p *process, args []string) error {
 	}
 	mux := newMux(identity{Name: p.hostname, Rank: w.rank})
 	ports := map[int]http.Handler{number: mux}
+	if *perSecond > 0 {
+		return w.runStream(ctx, number, mux, here, *perSecond)
+	}
 	servePlayer(mux, here)
 	serveLearner(mux, here)
 	if !w.leads {
@@ -284,14 +287,10 @@ func (w *worker) countNodes() int {
 
 // reportsOf returns a function that posts the job's profilings. Training continues without di-server.
 func (w *worker) reportsOf(known *profile) func(context.Context, progress) {
-	server := w.getenv("DI_SERVER_URL")
-	if server == "" {
+	address := w.profilingsURL()
+	if address == "" {
 		return nil
 	}
-	if !strings.Contains(server, "://") {
-		server = "http://" + server
-	}
-	address := server + "/v2alpha1/job/" + url.PathEscape(w.getenv("DI_JOB_ID")) + "/profilings"
 	var posted time.Time
 	return func(ctx context.Context, p progress) {
 		if p.Eval < p.Target && time.Since(posted) < profileEvery {
