@@ -37,7 +37,7 @@ type Job struct {
 	// Busy reports that a plan executes, or that the job is resized or restarts. No plan is generated
 	// then.
 	Busy bool `json:"busy,omitempty"`
-	// LastPlan is when a plan of the job was last created, whoever created it; zero if never.
+	// LastPlan is when a plan of the job was last created, by a user or an optimizer; zero if never.
 	LastPlan time.Time `json:"lastPlan,omitzero"`
 	// LastServerPlan is when a plan last changed a parameter server; zero if never.
 	LastServerPlan time.Time `json:"lastServerPlan,omitzero"`
@@ -226,12 +226,12 @@ func (r Resources) max(other Resources) Resources {
 	return Resources{CPU: max(r.CPU, other.CPU), Memory: max(r.Memory, other.Memory)}
 }
 
-// Least returns the smaller of two limits, of which zero is none.
+// Least returns the smaller limits. Zero is no limit.
 func (r Resources) Least(other Resources) Resources {
 	return Resources{CPU: least(r.CPU, other.CPU), Memory: least(r.Memory, other.Memory)}
 }
 
-// least returns the smaller of two limits, of which zero is none.
+// least returns the smaller limit. Zero is no limit.
 func least(a, b int64) int64 {
 	if a == 0 || b == 0 {
 		return max(a, b)

@@ -132,7 +132,7 @@ func (o *observation) room() optimizer.Resources {
 	return room
 }
 
-// cap returns an amount that is at most a limit, of which zero is none.
+// cap returns an amount that is at most a limit. Zero is no limit.
 func (o *observation) cap(amount, limit int64) int64 {
 	if limit > 0 {
 		return min(amount, limit)

@@ -6,6 +6,8 @@ package local
 import (
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 
 	"opendilab.org/di-orchestrator/autoscale/optimizer"
 )
@@ -102,10 +104,10 @@ func fullMemory(seen *observation) optimizer.Plan {
 		}
 		if whole > task.Requests.Memory {
 			room -= (whole - task.Requests.Memory) * int64(task.Replicas)
-			plan.Tasks = append(plan.Tasks, optimizer.TaskPlan{Name: task.Name, Requests: optimizer.Resources{Memory: whole}})
+			set(&plan, task, optimizer.Resources{Memory: whole})
 		}
 	}
-	plan.Reason = fmt.Sprintf("MemoryFull: %d tasks and %d other replicas use at least %.0f %% of their memory",
+	plan.Reason = fmt.Sprintf("MemoryFull: replicas of %d tasks, or %d single ones, use at least %.0f %% of their memory",
 		len(plan.Tasks), len(plan.Migrate), 100*seen.settings.MemoryFull)
 	if plan.Empty() {
 		plan.Reason = "no replica has used up its memory"
@@ -189,7 +191,7 @@ func slower(seen *observation) optimizer.Plan {
 			}
 		}
 		if earlier != task.Requests {
-			plan.Tasks = append(plan.Tasks, optimizer.TaskPlan{Name: task.Name, Requests: earlier})
+			set(&plan, task, earlier)
 		}
 	}
 	return plan
@@ -247,14 +249,29 @@ func saturated(seen *observation) optimizer.Plan {
 			continue
 		}
 		for _, one := range usage(task, samples) {
-			if one.cpu() >= seen.settings.Hot {
-				plan.Tasks = append(plan.Tasks, optimizer.TaskPlan{Name: task.Name, Requests: optimizer.Resources{CPU: task.Template.CPU}})
+			if one.replica.Requests.CPU == task.Requests.CPU && one.cpu() >= seen.settings.Hot {
+				set(&plan, task, optimizer.Resources{CPU: task.Template.CPU})
 				plan.Reason = fmt.Sprintf("CPUFull: %s uses %.0f %% of its CPU, which is less than that of its template", one.replica.Pod, 100*one.cpu())
 				break
 			}
 		}
 	}
 	return plan
+}
+
+// set adds new requests of a task to a plan. Requests of a whole task replace those that a replica has of its own,
+// so beside such replicas each other one is named.
+func set(plan *optimizer.Plan, task *optimizer.Task, requests optimizer.Resources) {
+	own := func(pod optimizer.Replica) bool { return pod.Requests != task.Requests }
+	if !slices.ContainsFunc(task.Pods, own) {
+		plan.Tasks = append(plan.Tasks, optimizer.TaskPlan{Name: task.Name, Requests: requests})
+		return
+	}
+	for _, pod := range task.Pods {
+		if !own(pod) {
+			plan.Migrate = append(plan.Migrate, optimizer.Migration{Pod: pod.Pod, Requests: requests})
+		}
+	}
 }
 
 // workers decides the number of workers by the load of the parameter servers and the gain of the last change.
@@ -367,6 +384,7 @@ func shrink(seen *observation) optimizer.Plan {
 		return optimizer.Plan{Reason: fmt.Sprintf("waiting: the present size has not been observed for %s", seen.settings.ShrinkWindow)}
 	}
 	plan := optimizer.Plan{}
+	var shrunk []string
 	for i := range seen.job.Tasks {
 		task := &seen.job.Tasks[i]
 		if task.Replicas == 0 || !elapsed(seen.job, task.GrownAt, seen.settings.ShrinkHold) || seen.heldServer(task) {
@@ -378,13 +396,14 @@ func shrink(seen *observation) optimizer.Plan {
 			CPU: seen.lowered(task.Requests.CPU, used.CPU, need.CPU), Memory: seen.lowered(task.Requests.Memory, used.Memory, need.Memory),
 		}
 		if want != (optimizer.Resources{}) {
-			plan.Tasks = append(plan.Tasks, optimizer.TaskPlan{Name: task.Name, Requests: want})
+			set(&plan, task, want)
+			shrunk = append(shrunk, task.Name)
 		}
 	}
 	plan.Reason = "requests suit the usage"
-	if len(plan.Tasks) > 0 {
-		plan.Reason = fmt.Sprintf("OverRequested: requests of %d tasks are more than %.2f times what their peak usage needs, first %s",
-			len(plan.Tasks), seen.settings.ShrinkFactor, plan.Tasks[0].Name)
+	if !plan.Empty() {
+		plan.Reason = fmt.Sprintf("OverRequested: requests are more than %.2f times what the peak usage needs, of %s",
+			seen.settings.ShrinkFactor, strings.Join(shrunk, ", "))
 	}
 	return plan
 }

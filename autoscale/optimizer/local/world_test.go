@@ -123,12 +123,9 @@ func (w *world) copied() optimizer.Job {
 func (w *world) execute(plan optimizer.Plan) {
 	for _, change := range plan.Tasks {
 		task := w.job.Task(change.Name)
-		was := task.Requests
-		w.changed(task, was, change.Requests)
+		w.changed(task, task.Requests, change.Requests)
 		for at := range task.Pods {
-			if task.Pods[at].Requests == was {
-				task.Pods[at].Requests = merge(task.Pods[at].Requests, change.Requests)
-			}
+			task.Pods[at].Requests = merge(task.Pods[at].Requests, change.Requests)
 		}
 		task.Requests = merge(task.Requests, change.Requests)
 		if change.Replicas != nil {

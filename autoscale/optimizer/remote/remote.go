@@ -198,7 +198,7 @@ func (o *Optimizer) call(ctx context.Context, request *Request) (answer *Answer,
 
 func (o *Optimizer) request(ctx context.Context, request *Request) (*http.Request, error) {
 	job := *request.Job
-	job.Samples = job.Samples[max(len(job.Samples)-maxSamples, 0):]
+	job.Samples = latest(job.Samples)
 	short := *request
 	short.Job = &job
 	body, err := json.Marshal(&short)
@@ -215,6 +215,18 @@ func (o *Optimizer) request(ctx context.Context, request *Request) (*http.Reques
 	sent.Header.Set("Content-Type", "application/json")
 	sent.Header.Set("Accept", "application/json")
 	return sent, o.authorize(sent)
+}
+
+// latest returns the last samples, as many as a request may have.
+func latest(samples []optimizer.Sample) []optimizer.Sample {
+	first, usages := len(samples), 0
+	for first > 0 && len(samples)-first < maxSamples {
+		if usages += len(samples[first-1].Usage); usages > maxUsages {
+			break
+		}
+		first--
+	}
+	return samples[first:]
 }
 
 // authorize adds the token, if there is one.

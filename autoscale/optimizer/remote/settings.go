@@ -42,8 +42,8 @@ const (
 	maxAnswer = 1 << 20
 	// maxRequest is the maximum size of a request, in bytes.
 	maxRequest = 8 << 20
-	// maxSamples is how many of the last samples are sent.
-	maxSamples = 20
+	// maxSamples is how many of the last samples are sent, and maxUsages bounds the replicas in them.
+	maxSamples, maxUsages = 60, 40_000
 	// maxConcurrent is how many requests are in flight at most.
 	maxConcurrent = 8
 	// maxToken is the maximum size of a token, in bytes.
