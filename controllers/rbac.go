@@ -7,6 +7,7 @@ package controllers
 // deletion. It patches pods and services of earlier releases, pods with Kueue's finalizer, jobs that were
 // stored without the field of the scale subresource, and objects that are not stored in the desired
 // version. Of HorizontalPodAutoscalers the autoscaler reads which jobs they scale. ConfigMaps contain the addresses of a worker-led job's pods. PodGroups describe gangs.
+// version. It resizes pods in place where the cluster can. ConfigMaps contain the addresses of a worker-led job's pods. PodGroups describe gangs.
 //
 // +kubebuilder:rbac:groups=diengine.opendilab.org,resources=dijobs,verbs=get;list;watch;patch;delete
 // +kubebuilder:rbac:groups=diengine.opendilab.org,resources=dijobs/status,verbs=patch
@@ -17,6 +18,7 @@ package controllers
 // +kubebuilder:rbac:groups=diengine.opendilab.org,resources=scaleplans,verbs=get;list;watch;create;update;patch;delete
 // +kubebuilder:rbac:groups=diengine.opendilab.org,resources=scaleplans/status,verbs=update;patch
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:groups="",resources=pods/resize,verbs=patch
 // +kubebuilder:rbac:groups="",resources=services,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups="",resources=configmaps,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=list;watch

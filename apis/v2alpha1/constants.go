@@ -57,6 +57,9 @@ const (
 	ConditionDraining = "Draining"
 	// ConditionDrainFailed is set while replicas that hold state stay because their removal was not acknowledged.
 	ConditionDrainFailed = "DrainFailed"
+	// ConditionResourcesAdjusted is set once the operator has given replicas other resources than their template's.
+	// Its reason is that of the override; its message has the last changes.
+	ConditionResourcesAdjusted = "ResourcesAdjusted"
 	// ConditionReplicasDisrupted is set while disrupted pods of the job are recreated. Disruptions count no failure.
 	ConditionReplicasDisrupted = "ReplicasDisrupted"
 	// ConditionPodsForceDeleted names the pods that were force-deleted because their nodes do not answer. It stays
@@ -99,6 +102,13 @@ const (
 	ReasonDrained = "Drained"
 	// ReasonDrainTimedOut is the event of replicas that were removed although not every member had acknowledged that.
 	ReasonDrainTimedOut = "DrainTimedOut"
+	// ReasonOutOfMemory is the reason of the condition ResourcesAdjusted for more memory, and the event of a replica
+	// that was out of memory, and must do with what it has.
+	ReasonOutOfMemory = "OutOfMemory"
+	// ReasonPodResized is the event of a pod that is resized in place.
+	ReasonPodResized = "PodResized"
+	// ReasonPodResizeRefused is the event of a pod that the API server refuses to resize in place.
+	ReasonPodResizeRefused = "PodResizeRefused"
 	// ReasonReplicaLost is the event of a lost replica of a coordinator-led job, which is replaced.
 	ReasonReplicaLost = "ReplicaLost"
 	// ReasonReplicaRestarting is the event of a failed replica of a worker-led job that restarts alone.

@@ -32,6 +32,8 @@ type effect struct {
 	object client.Object
 	reason string
 	err    error
+	// note describes a resize for its Event.
+	note string
 }
 
 // effects are the results of a decision's writes.
@@ -106,6 +108,7 @@ func (r *Reconciler) act(ctx context.Context, observed *lifecycle.Observed, deci
 	} {
 		done = append(done, r.removeAll(ctx, observed, objects)...)
 	}
+	done = append(done, r.resizePods(ctx, observed, decision)...)
 	done = append(done, r.write(ctx, observed, verbForce, toObjects(decision.ForceDeletePods), refusal.NoContent, r.removeByForce)...)
 	list := r.writeMembership(ctx, observed, decision)
 	done = append(done, list)

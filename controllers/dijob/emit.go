@@ -29,6 +29,7 @@ const (
 	actionUpdate = "Update"
 	actionSync   = "Sync"
 	actionAdopt  = "Adopt"
+	actionResize = "Resize"
 )
 
 // maxSingleEvents is how many objects of one reconcile get an Event each for the same reason. More objects
@@ -78,6 +79,10 @@ func (r *Reconciler) recordWrite(job *v2alpha1.DIJob, one *effect, count int, is
 		event(one.object, corev1.EventTypeNormal, actionCreate, "created "+subject)
 	case one.reason == v2alpha1.ReasonSuccessfulDelete && isPod:
 		event(one.object, corev1.EventTypeNormal, actionDelete, "deleted "+subject)
+	case one.reason == v2alpha1.ReasonPodResized:
+		event(one.object, corev1.EventTypeNormal, actionResize, fmt.Sprintf("%s is resized in place to %s", subject, one.note))
+	case one.reason == v2alpha1.ReasonPodResizeRefused:
+		event(one.object, corev1.EventTypeWarning, actionResize, fmt.Sprintf("%s cannot be resized in place: %s", subject, one.note))
 	case one.reason == v2alpha1.ReasonFailedCreate:
 		event(nil, corev1.EventTypeWarning, actionCreate, failure)
 	case one.reason == v2alpha1.ReasonFailedDelete:

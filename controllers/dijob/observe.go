@@ -107,7 +107,10 @@ func (r *Reconciler) observeWorkerLed(ctx context.Context, observed *lifecycle.O
 		return err
 	}
 	observed.Confirmed = true
-	return r.confirmResize(ctx, observed)
+	if err := r.confirmResize(ctx, observed); err != nil {
+		return err
+	}
+	return r.observeRightsizing(ctx, observed)
 }
 
 // confirmNodes reads live the ConfigMaps that pods wait for and that are not in the cache.

@@ -162,6 +162,7 @@ const (
 	verbDelete  = "delete"
 	verbForce   = "delete by force"
 	verbUpdate  = "update"
+	verbResize  = "resize"
 )
 
 // write changes or deletes objects of one type in parallel, and returns the results in their order. A

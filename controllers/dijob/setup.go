@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
@@ -63,6 +64,10 @@ type Options struct {
 	// ForceDeleteAfter is how long a pod may be terminating on a node that does not answer before it is
 	// force deleted. The default 0 disables force deletion.
 	ForceDeleteAfter time.Duration
+	// MaxMemory is the maximum memory of a replica after out-of-memory kills: 64Gi by default.
+	MaxMemory *resource.Quantity
+	// ResizeTimeout is how long a pod may take to be resized in place: a minute by default.
+	ResizeTimeout time.Duration
 	// NoAllocator means that allocator.Setup is not called. The condition of preemptible jobs then names
 	// an external allocator.
 	NoAllocator bool
@@ -122,6 +127,8 @@ type Reconciler struct {
 	states   jobStates
 	// gangs discovers gang schedulers; nil if there are none.
 	gangs *discover.Gangs
+	// resize discovers whether pods can be resized in place; nil if they cannot.
+	resize *discover.Resize
 	// queue contains the jobs that wait; nil outside a manager.
 	queue queue
 }
@@ -149,6 +156,13 @@ func Setup(ctx context.Context, mgr ctrl.Manager, options Options) error {
 	if err != nil {
 		return err
 	}
+	if err := mgr.GetFieldIndexer().IndexField(ctx, &v2alpha1.DIJob{}, groupIndex, groupOf); err != nil {
+		return fmt.Errorf("indexing jobs by group: %w", err)
+	}
+	resize, err := discover.NewResize(mgr.GetConfig(), mgr.GetHTTPClient())
+	if err != nil {
+		return err
+	}
 	reconciler := &Reconciler{
 		client:   mgr.GetClient(),
 		live:     mgr.GetAPIReader(),
@@ -157,6 +171,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, options Options) error {
 		options:  options,
 		metrics:  metrics,
 		gangs:    gangs,
+		resize:   resize,
 	}
 	watching, err := ctrl.NewControllerManagedBy(mgr).
 		For(&v2alpha1.DIJob{}, builder.WithPredicates(jobChanges())).

@@ -21,6 +21,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/gang"
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
+	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/podstate"
 	"opendilab.org/di-orchestrator/internal/queueing"
 )
@@ -64,8 +65,28 @@ type outline struct {
 	queue     queueOutline
 	// placed reports whether a pod of a gang has a node.
 	placed bool
+	resize resizeOutline
 	// containers are the terminated containers, by name.
 	containers map[string]containerOutline
+}
+
+// resizeOutline contains the fields of a resize in place that a decision depends on.
+type resizeOutline struct {
+	resources, refused string
+	isDone             bool
+	pending            string
+}
+
+func resizeOf(pod *corev1.Pod) resizeOutline {
+	result := resizeOutline{resources: pod.Annotations[names.AnnotationResources], refused: pod.Annotations[names.AnnotationResizeRefused]}
+	if pod.Annotations[names.AnnotationResize] == "" {
+		return result
+	}
+	result.isDone = podstate.IsResized(pod)
+	if pending := conditions.OfPod(pod, corev1.PodResizePending); pending != nil && pending.Status == corev1.ConditionTrue {
+		result.pending = pending.Reason
+	}
+	return result
 }
 
 // queueOutline contains the fields of Kueue's pod metadata that a decision depends on.
@@ -85,6 +106,7 @@ func outlineOf(pod *corev1.Pod) outline {
 		ready: podstate.ReportsReady(pod), placed: pod.Spec.NodeName != "" && gang.IsMember(pod),
 		containers: map[string]containerOutline{},
 	}
+	result.resize = resizeOf(pod)
 	result.disrupted = conditions.IsTrueOfPod(pod, corev1.DisruptionTarget)
 	result.queue.isWaiting, result.queue.isHeld = queueing.IsWaiting(pod), queueing.HasOnlyFinalizer(pod)
 	result.queue.isAbandoned = queueing.IsAbandoned(pod)

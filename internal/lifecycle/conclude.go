@@ -58,6 +58,8 @@ type Outcome struct {
 	// Failures and ReplicaRestarts are those of the decision; they are counted once
 	// Status is written.
 	Failures, ReplicaRestarts []state.Failure
+	// Adjustments are the reasons of the overrides in Status that are new; they are counted with it.
+	Adjustments []string
 	// RequeueAfter is after how long the job is reconciled again even if nothing
 	// changes; 0 for never.
 	RequeueAfter time.Duration
@@ -67,7 +69,7 @@ type Outcome struct {
 func Conclude(observed *Observed, decision *Decision, effects *Effects) Outcome {
 	outcome := Outcome{
 		Events: slices.Clone(decision.Events), Failures: decision.Failures, ReplicaRestarts: decision.ReplicaRestarts,
-		RequeueAfter: decision.RequeueAfter,
+		Adjustments: decision.Adjustments, RequeueAfter: decision.RequeueAfter,
 	}
 	decision.Status.DeepCopyInto(&outcome.Status)
 	outcome.reportRejections(observed, decision, effects)

@@ -73,7 +73,7 @@ func workerChart() chart {
 		},
 		{
 			but(live, rescheduling), rescheduling, "another placement or size restarts all replicas",
-			"placed anew", "the allocation changed, and not only by a resize that `elastic.onResize: Continue` allows; or the size did and `elastic.onResize` is `Restart`, or the job is one of Torch or queues by Kueue; or such a job was evicted, resumed, or lost all its pods",
+			"placed anew", "the allocation changed, and not only by a resize that `elastic.onResize: Continue` allows; or the size did and `elastic.onResize` is `Restart`, or the job is one of Torch or queues by Kueue; or such a job was evicted, resumed, or lost all its pods; or a replica [was out of memory](memory.md) and gets more",
 		},
 		{but(live, pending), pending, "a suspended job has no pods", "suspended", "`spec.suspend` is true"},
 		{

@@ -62,6 +62,10 @@ type world struct {
 	events []string
 	// created counts how often each pod was created.
 	created map[string]int
+	// rightsizing is what limits and informs a change of resources. refusesResize makes the API
+	// server refuse to resize a pod in place.
+	rightsizing   state.Rightsizing
+	refusesResize bool
 	// kueue simulates Kueue; nil if it is not installed.
 	kueue *kueue
 	// cache is the operator's cache; nil if the operator observes every write at once.
@@ -134,6 +138,7 @@ func (w *world) observe() Observed {
 	}
 	observed := Observed{
 		Job: known.job.DeepCopy(), AggregatorConfig: w.config, Now: w.now, Confirmed: true, Drain: state.DefaultDrain, Kueue: w.kueue != nil, Gangs: w.gangs,
+		Rightsizing: w.rightsizing,
 	}
 	if known.group != nil {
 		observed.PodGroups = []*unstructured.Unstructured{known.group.DeepCopy()}
@@ -218,6 +223,7 @@ func (w *world) act(decision *Decision) bool {
 		changed = true
 	}
 	changed = w.actOnDeletions(decision) || changed
+	changed = w.actOnResizes(decision) || changed
 	w.actOnMembership(decision, &changed)
 	if changed = w.actOnGroup(decision) || changed; w.failed {
 		return changed
@@ -264,6 +270,25 @@ func (w *world) actOnDeletions(decision *Decision) bool {
 		}
 	}
 	return changed
+}
+
+// actOnResizes resizes pods in place, or records that the API server refuses to. The node has not
+// applied the resources yet.
+func (w *world) actOnResizes(decision *Decision) bool {
+	for _, resized := range decision.ResizePods {
+		w.write(func() {
+			stored := w.pods[resized.Name]
+			if stored == nil || stored.UID != resized.UID {
+				return
+			}
+			if w.refusesResize {
+				metav1.SetMetaDataAnnotation(&stored.ObjectMeta, names.AnnotationResizeRefused, resized.Annotations[names.AnnotationResources])
+				return
+			}
+			stored.Spec, stored.Annotations = *resized.Spec.DeepCopy(), maps.Clone(resized.Annotations)
+		})
+	}
+	return len(decision.ResizePods) > 0
 }
 
 // actOnNodes creates ConfigMaps. An earlier reconcile may have created one with the same content.

@@ -170,6 +170,10 @@ func (w *world) checkDeletion(observed *Observed, decision *Decision, pod *corev
 	isReplaced := podstate.ReplicaRestarts(pod) < status.ReplicaRestarts[pod.Name]
 	isCompleted := isRankIn(podstate.AnnotatedNumber(pod, names.AnnotationRank, podstate.Unranked), status.CompletedRanks)
 	switch {
+	case isOutdated(observed.Job, pod) && (podstate.OutOfMemory(pod) || podstate.Active(pod)):
+		// The resources of the next pod are recorded.
+	case podstate.Active(pod) && pod.Annotations[names.AnnotationResize] != "" && !podstate.IsResized(pod):
+		// Its node has not applied the recorded resources.
 	case state.HasFailed(observed.Job, pod) && !mayIgnoreFailures(observed.Job) && !isReplaced:
 		w.t.Fatalf("failed pod %s is deleted before its failure is recorded", pod.Name)
 	case pod.Status.Phase == corev1.PodSucceeded && !w.history.twins && !isCompleted:
@@ -177,6 +181,17 @@ func (w *world) checkDeletion(observed *Observed, decision *Decision, pod *corev
 	case !isReplaced && !isCompleted && !hasCause(observed, pod):
 		w.t.Fatalf("pod %s is deleted without a cause", pod.Name)
 	}
+}
+
+// isOutdated reports whether a pod was built for other resources than the job records.
+func isOutdated(job *v2alpha1.DIJob, pod *corev1.Pod) bool {
+	var overrides []v2alpha1.ResourceOverride
+	if job.Status.Scaling != nil {
+		overrides = job.Status.Scaling.Resources
+	}
+	index := podstate.AnnotatedNumber(pod, names.AnnotationTaskRank, 0)
+	wanted := workload.OverrideOf(overrides, pod.Labels[names.LabelTaskName], index)
+	return workload.FormatResources(wanted) != workload.FormatResources(workload.ReadResources(pod))
 }
 
 // mayIgnoreFailures reports whether a job's policy ignores some failures.

@@ -13,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/names"
 )
@@ -101,6 +102,33 @@ func MainTermination(pod *corev1.Pod) *corev1.ContainerStateTerminated {
 		return main.State.Terminated
 	}
 	return nil
+}
+
+// OutOfMemory reports whether the kernel killed the pod's main container because it used more memory
+// than its limit. Exit code 137 alone is any SIGKILL.
+func OutOfMemory(pod *corev1.Pod) bool {
+	end := MainTermination(pod)
+	return end != nil && end.Reason == v2alpha1.ReasonOOMKilled
+}
+
+// roundedCPU is how many thousandths of a core the kubelet may round off.
+const roundedCPU = 10
+
+// IsResized reports whether the node has applied the CPU and memory in the spec of the pod's main
+// container, and no resize is pending or in progress.
+func IsResized(pod *corev1.Pod) bool {
+	main, spec := MainContainer(pod), names.MainContainerOf(pod)
+	if conditions.IsTrueOfPod(pod, corev1.PodResizePending) || conditions.IsTrueOfPod(pod, corev1.PodResizeInProgress) {
+		return false
+	}
+	return main != nil && main.Resources != nil &&
+		isApplied(main.Resources.Requests, spec.Resources.Requests) && isApplied(main.Resources.Limits, spec.Resources.Limits)
+}
+
+func isApplied(applied, wanted corev1.ResourceList) bool {
+	cpu, memory := wanted.Cpu(), wanted.Memory()
+	off := applied.Cpu().MilliValue() - cpu.MilliValue()
+	return (cpu.IsZero() || max(off, -off) <= roundedCPU) && (memory.IsZero() || applied.Memory().Cmp(*memory) == 0)
 }
 
 // ContainerExited reports whether a container of the pod has terminated, or waits in

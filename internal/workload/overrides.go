@@ -26,25 +26,43 @@ import (
 // A pod records in an annotation which resources it was built for. Admission may change the resources
 // of its containers, so those do not show it.
 
-// OverrideOf returns the CPU and memory that a replica has instead of its template's. An override of the
-// replica beats one of its task. Of several such overrides the last one counts.
+// OverrideOf returns the CPU and memory that a replica has instead of its template's.
 func OverrideOf(overrides []v2alpha1.ResourceOverride, task string, index int32) v2alpha1.ReplicaResources {
 	var found v2alpha1.ReplicaResources
-	for _, isOwn := range []bool{false, true} {
-		for i := range overrides {
-			override := &overrides[i]
-			if override.Task != task || isOwn != (override.Index != nil) || isOwn && *override.Index != index {
-				continue
-			}
-			if isPositive(override.Resources.CPU) {
-				found.CPU = override.Resources.CPU
-			}
-			if isPositive(override.Resources.Memory) {
-				found.Memory = override.Resources.Memory
-			}
-		}
+	if winner := WinnerOf(overrides, task, index, corev1.ResourceCPU); winner != nil {
+		found.CPU = winner.Resources.CPU
+	}
+	if winner := WinnerOf(overrides, task, index, corev1.ResourceMemory); winner != nil {
+		found.Memory = winner.Resources.Memory
 	}
 	return found
+}
+
+// WinnerOf returns the override that decides about CPU or memory of a replica, nil for none. An override
+// of the replica beats one of its task. Of several such overrides the last one counts.
+func WinnerOf(overrides []v2alpha1.ResourceOverride, task string, index int32, name corev1.ResourceName) *v2alpha1.ResourceOverride {
+	var winner *v2alpha1.ResourceOverride
+	for i := range overrides {
+		override := &overrides[i]
+		switch {
+		case override.Task != task || !isPositive(AmountOf(override.Resources, name)):
+		case override.Index != nil && *override.Index != index:
+		case winner == nil || winner.Index == nil || override.Index != nil:
+			winner = override
+		}
+	}
+	return winner
+}
+
+// AmountOf returns the CPU or memory of resources, nil for none.
+func AmountOf(resources v2alpha1.ReplicaResources, name corev1.ResourceName) *resource.Quantity {
+	switch name {
+	case corev1.ResourceCPU:
+		return resources.CPU
+	case corev1.ResourceMemory:
+		return resources.Memory
+	}
+	return nil
 }
 
 func isPositive(amount *resource.Quantity) bool {
@@ -199,6 +217,39 @@ func (b *Builder) Resources(task int, override v2alpha1.ReplicaResources) (resou
 	return WithOverride(names.MainContainer(&template.Spec).Resources, override), template.Spec.Resources != nil, nil
 }
 
+// Resized returns a copy of a pod whose main container has the resources of a task's replica. CPU and
+// memory that are not named, and resources that admission has set, stay.
+func (b *Builder) Resized(pod *corev1.Pod, task int, target v2alpha1.ReplicaResources) (*corev1.Pod, error) {
+	wanted, _, err := b.Resources(task, target)
+	if err != nil {
+		return nil, err
+	}
+	resized := pod.DeepCopy()
+	resources := &names.MainContainerOf(resized).Resources
+	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+		if !isPositive(AmountOf(target, name)) {
+			continue
+		}
+		resources.Requests = withAmount(resources.Requests, wanted.Requests, name)
+		resources.Limits = withAmount(resources.Limits, wanted.Limits, name)
+	}
+	setAnnotation(resized, names.AnnotationResources, FormatResources(target))
+	return resized, nil
+}
+
+// withAmount sets one amount of a list, if the other list has it.
+func withAmount(list, from corev1.ResourceList, name corev1.ResourceName) corev1.ResourceList {
+	amount, has := from[name]
+	if !has {
+		return list
+	}
+	if list == nil {
+		list = corev1.ResourceList{}
+	}
+	list[name] = amount
+	return list
+}
+
 // WithLargestOverride returns a task's spec with the largest requests that any of its replicas has. A
 // placement must have a node for each of them.
 func WithLargestOverride(spec *corev1.PodSpec, overrides []v2alpha1.ResourceOverride, task string) *corev1.PodSpec {
@@ -217,4 +268,16 @@ func larger(a, b *resource.Quantity) *resource.Quantity {
 		return b
 	}
 	return a
+}
+
+// ScaleDown returns amount × numerator / denominator, rounded down.
+func ScaleDown(amount, numerator, denominator int64) int64 {
+	if denominator <= 0 {
+		return amount
+	}
+	product := new(big.Int).Mul(big.NewInt(amount), big.NewInt(numerator))
+	if product.Div(product, big.NewInt(denominator)); !product.IsInt64() {
+		return math.MaxInt64
+	}
+	return product.Int64()
 }

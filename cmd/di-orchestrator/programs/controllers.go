@@ -70,6 +70,8 @@ func (o *operator) addControllers(ctx context.Context, definitions *storagemigra
 		Workers:          o.options.workers,
 		NoAllocator:      !o.options.allocator,
 		ForceDeleteAfter: o.options.forceDeleteAfter,
+		MaxMemory:        &o.options.maxMemory.Quantity,
+		ResizeTimeout:    o.options.resizeTimeout,
 
 		Gangs:             gang.Setting(o.options.gangScheduler),
 		GangSchedulerName: o.options.gangName,

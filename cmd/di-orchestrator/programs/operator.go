@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -75,6 +76,10 @@ type operatorOptions struct {
 	// forceDeleteAfter is how long after its grace period a pod on a lost node is force-deleted; 0
 	// disables it.
 	forceDeleteAfter time.Duration
+	// maxMemory is the maximum memory of a replica after out-of-memory kills, and resizeTimeout how
+	// long a pod may take to be resized in place.
+	maxMemory     resource.QuantityValue
+	resizeTimeout time.Duration
 	// queueing names the queue manager of jobs that name a queue.
 	queueing       string
 	gangScheduler  string
@@ -127,6 +132,11 @@ func (o *operatorOptions) addFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&o.forceDeleteAfter, "force-delete-after", 0,
 		"how long after its grace period a terminating pod on a lost or unready node is force-deleted; "+
 			"0 disables it. If such a node is only partitioned, two processes of one rank may run")
+	o.maxMemory.Quantity = state.DefaultMaxMemory()
+	flags.Var(&o.maxMemory, "autoscale-max-memory",
+		"maximum memory that a replica is given after out-of-memory kills; the job's own maximum and the largest node limit it, too")
+	flags.DurationVar(&o.resizeTimeout, "pod-resize-timeout", state.DefaultResizeTimeout,
+		"how long a pod may take to be resized in place; after that it is replaced for a ScalePlan")
 	flags.StringVar(&o.settings.ServerURLCoordinator, "server-url-coordinator", defaults.ServerURLCoordinator, "URL of di-server in the environment of coordinators")
 	flags.StringVar(&o.settings.ServerURLReplica, "server-url-replica", defaults.ServerURLReplica, "URL of di-server in the environment of a coordinator's replicas")
 	flags.StringVar(&o.settings.ServerURLWorker, "server-url-worker", defaults.ServerURLWorker, "URL of di-server in the environment of worker-led pods")
@@ -139,6 +149,12 @@ func (o *operatorOptions) validate() error {
 	}
 	if after := o.forceDeleteAfter; after != 0 && after < state.MinForceDeleteAfter {
 		return fmt.Errorf("--force-delete-after %s: want 0, for never, or at least %s", after, state.MinForceDeleteAfter)
+	}
+	if o.maxMemory.Sign() <= 0 {
+		return fmt.Errorf("--autoscale-max-memory %s: want more than 0", o.maxMemory.String())
+	}
+	if o.resizeTimeout <= 0 {
+		return fmt.Errorf("--pod-resize-timeout %s: want more than 0", o.resizeTimeout)
 	}
 	if err := errors.Join(o.installationOptions.validate(), o.tracing.validate(), o.migration.validate()); err != nil {
 		return err

@@ -29,6 +29,7 @@ type Metrics struct {
 	replicaRestarts *prometheus.CounterVec
 	reschedules     *prometheus.CounterVec
 	ends            *prometheus.CounterVec
+	adjustments     *prometheus.CounterVec
 	created         *prometheus.HistogramVec
 	firstReady      *prometheus.HistogramVec
 	allReady        *prometheus.HistogramVec
@@ -82,6 +83,13 @@ func New(registerer prometheus.Registerer) (*Metrics, error) {
 		Help:   "Failed and disrupted pods of live jobs, by task type and reason.",
 		Labels: []telemetry.Label{ofTaskType(), ofReason()},
 	})
+	m.adjustments = m.Counter(telemetry.Metric{
+		Name: "di_orchestrator_resource_adjustments_total", Unit: "changes",
+		Help: "Changes of the resources of replicas, by reason: more memory after an out-of-memory kill, or smaller requests after a long wait.",
+		Labels: []telemetry.Label{{Name: "reason", Values: []string{
+			v2alpha1.OverrideOutOfMemory, v2alpha1.OverrideUnschedulable, v2alpha1.OverrideScalePlan,
+		}}},
+	})
 	m.makeDelays()
 	if err := registerer.Register(m); err != nil {
 		return nil, fmt.Errorf("registering the controllers' metrics: %w", err)
@@ -115,6 +123,9 @@ func (m *Metrics) Observe(job *v2alpha1.DIJob, outcome *lifecycle.Outcome, now t
 	}
 	for _, restarted := range outcome.ReplicaRestarts {
 		m.replicaRestarts.WithLabelValues(string(restarted.TaskType), restarted.Reason).Inc()
+	}
+	for _, reason := range outcome.Adjustments {
+		m.adjustments.WithLabelValues(reason).Inc()
 	}
 	// A failure whose status was lost appears in neither phase.
 	switch {

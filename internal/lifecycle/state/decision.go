@@ -62,6 +62,9 @@ type Decision struct {
 	// NewerFields are fields of CreatePods that the type of this release does not know, by
 	// the pods' names.
 	NewerFields map[string]workload.NewerFields
+	// ResizePods are pods as desired, with other resources of the main container and the annotations
+	// that record them.
+	ResizePods []*corev1.Pod
 	// More is set if more objects are missing than one batch creates.
 	More bool
 	// HeldBack is set if objects are not created because the API server rejected their
@@ -81,6 +84,8 @@ type Decision struct {
 	Failures []Failure
 	// ReplicaRestarts are those of Failures after which only the replica restarts.
 	ReplicaRestarts []Failure
+	// Adjustments are the reasons of the overrides that Status records now.
+	Adjustments []string
 	// RequeueAfter is after how long the job is reconciled again even if nothing changes; 0 for
 	// never.
 	RequeueAfter time.Duration

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
@@ -61,6 +62,7 @@ type Observed struct {
 	ForceDeleteAfter time.Duration
 	// Nodes are the nodes that FindStuckNodes names, by name; nil is a node that is gone.
 	Nodes map[string]*corev1.Node
+	Rightsizing
 	// NoAllocator is set if the operator places no preemptible jobs.
 	NoAllocator bool
 	// Kueue is set if the queues that jobs name are Kueue's.
@@ -69,6 +71,32 @@ type Observed struct {
 	Gangs Gangs
 	// PodGroups are the PodGroups whose controller is the job: one, or none.
 	PodGroups []*unstructured.Unstructured
+}
+
+// Rightsizing is what limits and informs a change of resources.
+type Rightsizing struct {
+	// ResizesPods is set if the API server serves the resize of pods in place.
+	ResizesPods bool
+	// ResizeTimeout is how long a pod may take to be resized in place; DefaultResizeTimeout by
+	// default.
+	ResizeTimeout time.Duration
+	// MaxMemory is the maximum memory that the installation gives a replica; DefaultMaxMemory by
+	// default.
+	MaxMemory *resource.Quantity
+	// LargestNode is the allocatable memory of the largest node, nil if it is unknown.
+	LargestNode *resource.Quantity
+	// GroupJob is the newest other job of the job's group that needed more memory, "" for none.
+	// GroupOverrides are its overrides.
+	GroupJob       string
+	GroupOverrides []v2alpha1.ResourceOverride
+}
+
+// DefaultResizeTimeout is how long a pod may take to be resized in place.
+const DefaultResizeTimeout = time.Minute
+
+// DefaultMaxMemory returns the maximum memory of a replica after out-of-memory kills: 64Gi.
+func DefaultMaxMemory() resource.Quantity {
+	return *resource.NewQuantity(64<<30, resource.BinarySI)
 }
 
 // Gangs are the gang schedulers of the cluster.

@@ -101,7 +101,7 @@ func (p *Plan) failures() []failure {
 	for i := range p.assignment.Replicas {
 		replica := &p.assignment.Replicas[i]
 		pod := p.PodNamed[replica.Pod]
-		if pod == nil || !state.HasFailed(p.Job, pod) || p.isCounted(pod) {
+		if pod == nil || !state.HasFailed(p.Job, pod) || p.isCounted(pod) || p.hasGrown(replica, pod) {
 			continue
 		}
 		found := failure{pod: pod, task: p.Job.Spec.Tasks[replica.Task].Type, rank: replica.Rank}

@@ -68,6 +68,9 @@ func (p *Plan) whyRescheduled() string {
 	if p.isClusterOutdated() {
 		return "the pods have an outdated cluster spec; restarting all replicas"
 	}
+	if why := p.whyResourcesRestart(); why != "" {
+		return why
+	}
 	return p.whyRequeued()
 }
 

@@ -292,6 +292,8 @@ func (p *Plan) missingOfReplica(replica *workload.Replica) string {
 		return fmt.Sprintf("pod %s is missing", replica.Pod)
 	case workload.FormatResources(workload.ReadResources(pod)) != workload.FormatResources(wanted):
 		return fmt.Sprintf("pod %s does not have its resources yet", pod.Name)
+	case isResizing(pod) && podstate.Active(pod) && !podstate.IsResized(pod):
+		return fmt.Sprintf("pod %s is resized in place", pod.Name)
 	case !podstate.Ready(pod):
 		return fmt.Sprintf("pod %s is not ready", pod.Name)
 	}

@@ -21,6 +21,12 @@
 {{- with .Values.forceDeleteAfter }}
 - --force-delete-after={{ . }}
 {{- end }}
+{{- if ne .Values.autoscaleMaxMemory "64Gi" }}
+- --autoscale-max-memory={{ .Values.autoscaleMaxMemory }}
+{{- end }}
+{{- if ne .Values.podResizeTimeout "1m0s" }}
+- --pod-resize-timeout={{ .Values.podResizeTimeout }}
+{{- end }}
 {{- if not .Values.allocator.enabled }}
 - --allocator=false
 {{- end }}
