@@ -22,6 +22,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"opendilab.org/di-orchestrator/apis/v1alpha1"
@@ -39,20 +40,25 @@ const (
 	PathValidateV2 = "/validate-v2alpha1-dijob"
 	// PathValidateAggregatorConfig is for both versions, which have the same schema.
 	PathValidateAggregatorConfig = "/validate-aggregatorconfig"
+	// PathValidateScale is for the scale subresource of jobs.
+	PathValidateScale     = "/validate-dijob-scale"
+	PathValidateScalePlan = "/validate-scaleplan"
 )
 
 const (
 	kindDIJob            = "DIJob"
 	kindAggregatorConfig = "AggregatorConfig"
+	kindScalePlan        = "ScalePlan"
 )
 
 // newHandler returns the handler of all paths.
-func newHandler(log logr.Logger, metrics *hookMetrics, bounds validation.Bounds, fields podFields) (http.Handler, error) {
+func newHandler(log logr.Logger, metrics *hookMetrics, bounds validation.Bounds, fields podFields, jobs client.Reader) (http.Handler, error) {
 	schema, err := crdschema.New()
 	if err != nil {
 		return nil, fmt.Errorf("admission webhooks: %w", err)
 	}
 	rules := validation.NewRules(schema, bounds)
+	resizes := &scaling{jobs: jobs, maxPods: bounds.MaxPods}
 	mux, admitted := http.NewServeMux(), newIntake(metrics.Refused)
 	mux.Handle(PathConvert, metrics.timed(conversion.NewHandler(conversion.Options{Observer: metrics, MaxReviewBytes: reviewBytes(debug.SetMemoryLimit(-1))})))
 	for path, handle := range map[string]admission.HandlerFunc{
@@ -62,6 +68,8 @@ func newHandler(log logr.Logger, metrics *hookMetrics, bounds validation.Bounds,
 		PathValidateV2: validating(fields, rules.ValidateV2),
 
 		PathValidateAggregatorConfig: validateAggregatorConfig(fields),
+		PathValidateScale:            resizes.validateScale,
+		PathValidateScalePlan:        resizes.validatePlan,
 	} {
 		handler, err := admissionHandler(log, path, metrics.counted(path, handle))
 		if err != nil {
@@ -100,6 +108,8 @@ func readRequest(ctx context.Context, request *admission.Request) (*validation.R
 		Raw:         request.Object.Raw,
 		OldRaw:      request.OldObject.Raw,
 		Left:        ctx.Err,
+
+		FieldManager: fieldManagerOf(request),
 	}
 	if err := read.Decode(); err != nil {
 		return nil, err

@@ -94,7 +94,7 @@ func TestAPanicEndsOneRequestAndNotTheServer(t *testing.T) {
 func TestWhatIsOfAnotherKindIsRefused(t *testing.T) {
 	t.Parallel()
 	handler := quietHandler(t)
-	for _, path := range []string{PathMutateV1, PathValidateV1, PathMutateV2, PathValidateV2, PathValidateAggregatorConfig} {
+	for _, path := range []string{PathMutateV1, PathValidateV1, PathMutateV2, PathValidateV2, PathValidateAggregatorConfig, PathValidateScale, PathValidateScalePlan} {
 		for _, object := range []string{`{"apiVersion":"v1","kind":"Pod"}`, `[]`, `"text"`} {
 			answer := ask(t, handler, path, reviewOf(t, object, ""))
 			if answer.Allowed || answer.Result.Code != http.StatusBadRequest {
@@ -111,7 +111,7 @@ func quietHandler(tb testing.TB) http.Handler {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	handler, err := newHandler(logr.Discard(), metrics, validation.Bounds{}, nil)
+	handler, err := newHandler(logr.Discard(), metrics, validation.Bounds{}, nil, nil)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -245,7 +245,7 @@ func spare(ctx context.Context, selector string) {
 func TestTheTableHasEveryMessageOfTheCode(t *testing.T) {
 	t.Parallel()
 	all := tableErrors(t, byWebhook)
-	for _, file := range []string{"rules.go", "validation.go"} {
+	for _, file := range []string{"autoscale.go", "rules.go", "validation.go"} {
 		file = filepath.Join(testkit.Root(), "internal", "validation", file)
 		files := token.NewFileSet()
 		parsed, err := parser.ParseFile(files, file, nil, 0)

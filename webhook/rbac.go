@@ -4,8 +4,10 @@
 package webhook
 
 // The rights of the webhooks: store their certificate authority, publish it with their endpoint,
-// complete the definitions of an earlier release, and record Events.
+// complete the definitions of an earlier release, and record Events. They read the job that a ScalePlan or a
+// request to dijobs/scale names.
 //
+// +kubebuilder:rbac:groups=diengine.opendilab.org,resources=dijobs,verbs=get
 // +kubebuilder:rbac:groups="",namespace=di-system,resources=secrets,verbs=create
 // +kubebuilder:rbac:groups="",namespace=di-system,resources=secrets,resourceNames=di-orchestrator-webhook-ca,verbs=get;update;watch
 // +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions,resourceNames=dijobs.diengine.opendilab.org,verbs=get;watch;patch;update

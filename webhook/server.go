@@ -208,6 +208,9 @@ func New(options Options) (*Server, error) {
 	if err := clientgoscheme.AddToScheme(scheme); err != nil {
 		return nil, fmt.Errorf("webhooks: %w", err)
 	}
+	if err := v2alpha1.AddToScheme(scheme); err != nil {
+		return nil, fmt.Errorf("webhooks: %w", err)
+	}
 	api, err := client.NewWithWatch(options.Config, client.Options{Scheme: scheme})
 	if err != nil {
 		return nil, fmt.Errorf("webhooks: client: %w", err)
@@ -220,7 +223,7 @@ func New(options Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("webhooks: %w", err)
 	}
-	handler, err := newHandler(options.Log, metrics, validation.Bounds{MaxPods: options.MaxPods, Domain: options.ServiceDomain}, pods.Current)
+	handler, err := newHandler(options.Log, metrics, validation.Bounds{MaxPods: options.MaxPods, Domain: options.ServiceDomain}, pods.Current, api)
 	if err != nil {
 		return nil, err
 	}
@@ -273,6 +276,7 @@ func publication(endpoint certs.Endpoint) certs.Publication {
 		ValidatingPaths: map[string]string{
 			"validate-v1alpha1" + suffix: PathValidateV1, "validate-v2alpha1" + suffix: PathValidateV2,
 			"validate-aggregatorconfigs" + suffix: PathValidateAggregatorConfig,
+			"validate-dijobs-scale" + suffix:      PathValidateScale, "validate-scaleplans" + suffix: PathValidateScalePlan,
 		},
 		Endpoint: endpoint,
 	}

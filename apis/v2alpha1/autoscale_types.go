@@ -73,8 +73,11 @@ const (
 )
 
 // ProducerPool is a task that produces samples, and its bounds.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.minReplicas) || !has(self.maxReplicas) || self.minReplicas <= self.maxReplicas",fieldPath=".minReplicas",messageExpression="'must be at most maxReplicas, which is %d, not %d'.format([self.maxReplicas, self.minReplicas])"
 type ProducerPool struct {
 	// task is the name of the task.
+	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	Task string `json:"task"`
 

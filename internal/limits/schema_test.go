@@ -125,6 +125,8 @@ func maxima() map[string]int64 {
 		"dijobs v2alpha1 .spec.autoscale.ratio.prometheus.queue":            FreeTextLength,
 		"dijobs v2alpha1 .spec.tasks[].drain.timeoutSeconds":                ScalingSeconds,
 		"dijobs v2alpha1 .status.autoscaling.optimizer.message":             MessageLength,
+		"dijobs v2alpha1 .status.autoscaling.optimizer.peaks":               Tasks,
+		"dijobs v2alpha1 .status.autoscaling.optimizer.peaks[].task":        LabelLength,
 		"dijobs v2alpha1 .status.autoscaling.optimizer.plan":                NameLength,
 		"dijobs v2alpha1 .status.autoscaling.optimizer.stage":               LabelLength,
 		"dijobs v2alpha1 .status.autoscaling.ratio.message":                 MessageLength,

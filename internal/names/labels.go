@@ -84,6 +84,9 @@ const AnnotationRequests = "diengine/requests"
 // ControllerName is the value of the labels that name the operator.
 const ControllerName = "di-operator"
 
+// AutoscalerName is the field manager of the autoscaler, the only writer of counts that a ratio rule sets.
+const AutoscalerName = "di-autoscaler"
+
 // ServerName is di-server's field manager.
 const ServerName = "di-server"
 

@@ -28,6 +28,8 @@ type Request struct {
 	Raw, OldRaw []byte
 	Job, Old    *v2alpha1.DIJob
 	Bounds
+	// FieldManager is the field manager that the writer names, "" if it names none.
+	FieldManager string
 	// Left returns an error once the caller has disconnected. It is nil if no caller waits.
 	Left func() error
 }

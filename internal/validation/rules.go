@@ -32,6 +32,7 @@ func validateJob(job *v2alpha1.DIJob, at paths) field.ErrorList {
 	} else {
 		errs = append(errs, validateWorkerLed(job, at)...)
 	}
+	errs = append(errs, validateAutoscale(job, at)...)
 	return append(errs, validateLengths(job, at)...)
 }
 

@@ -70,7 +70,7 @@ func (p v1Paths) task(i int, name string) *field.Path {
 
 // validateV2 validates a job that was written through v2alpha1.
 func validateV2(request *Request) field.ErrorList {
-	return validateChange(request, hubPaths{}, hubPaths{})
+	return append(validateChange(request, hubPaths{}, hubPaths{}), validateCountsOfRatio(request, hubPaths{})...)
 }
 
 // validateV1 validates a job that was written through v1alpha1.
@@ -208,6 +208,7 @@ func byTask(err *field.Error, spec *v2alpha1.DIJobSpec) string {
 // validateSize checks the number of pods, and that they can read all addresses.
 func validateSize(job *v2alpha1.DIJob, at paths, within Bounds) field.ErrorList {
 	errs := validateCounts(&job.Spec, at, within.MaxPods)
+	errs = append(errs, validateProducers(&job.Spec, at, cmp.Or(within.MaxPods, limits.PodsPerJob))...)
 	if len(errs) > 0 || coordinatorLed(&job.Spec) {
 		return errs
 	}

@@ -71,7 +71,7 @@ var _ = Describe("The chart", Ordered, Serial, Label("chart", twoNodes), func() 
 	}
 	definitions := func(ctx SpecContext) string {
 		return kubectlOutput(ctx, "get", "customresourcedefinitions", dijobs,
-			"memberships.diengine.opendilab.org", "aggregatorconfigs.diengine.opendilab.org",
+			"memberships.diengine.opendilab.org", "scaleplans.diengine.opendilab.org", "aggregatorconfigs.diengine.opendilab.org",
 			`--output=jsonpath={range .items[*]}{.metadata.name} {.metadata.uid} {.metadata.generation}{"\n"}{end}`)
 	}
 	held := heldFirst

@@ -82,7 +82,7 @@ func removeAll(ctx SpecContext) {
 		return
 	}
 	kubectlOutput(ctx, "delete", "customresourcedefinitions", "--ignore-not-found", waiting(), dijobs,
-		"memberships.diengine.opendilab.org", "aggregatorconfigs.diengine.opendilab.org")
+		"memberships.diengine.opendilab.org", "scaleplans.diengine.opendilab.org", "aggregatorconfigs.diengine.opendilab.org")
 }
 
 // revisions returns the names of the objects in which Helm stores the release's revisions.

@@ -86,7 +86,7 @@ func mayImport() map[string][]string {
 		},
 		"internal/quantity": {},
 		"internal/validation": {
-			"apis/v1alpha1", "apis/v2alpha1", "conversion", "internal/limits", "internal/names", "internal/validation/jsontype",
+			"apis/v1alpha1", "apis/v2alpha1", "conversion", "internal/limits", "internal/names", "internal/queueing", "internal/scaling", "internal/validation/jsontype",
 			"internal/validation/semantic", "internal/workload",
 		},
 		"internal/validation/jsontype": {"internal/quantity"},

@@ -152,7 +152,7 @@ func awaitServed(ctx context.Context, config *rest.Config, log logr.Logger) erro
 	told := false
 	err = wait.PollUntilContextCancel(ctx, servedInterval, true, func(context.Context) (bool, error) {
 		found, err := api.ServerResourcesForGroupVersion(v2alpha1.GroupVersion.String())
-		if err == nil && serves(found, "dijobs", "aggregatorconfigs", "memberships") {
+		if err == nil && serves(found, "dijobs", "aggregatorconfigs", "memberships", "scaleplans") {
 			return true, nil
 		}
 		if !told {
