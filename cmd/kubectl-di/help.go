@@ -121,7 +121,7 @@ func reference(root *cobra.Command) string {
 			writeCommand(&text, command)
 		}
 		for _, own := range command.Commands() {
-			if command.Name() == "migrate" && own.IsAvailableCommand() {
+			if (command.Name() == "migrate" || command.Name() == "plan") && own.IsAvailableCommand() {
 				writeCommand(&text, own)
 			}
 		}

@@ -23,6 +23,7 @@ import (
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/installation"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/jobs"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/logs"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/plans"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/resize"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/top"
 )
@@ -72,7 +73,8 @@ func newCommand(streams genericiooptions.IOStreams) *cobra.Command {
 		jobs.NewSubmitCommand(env), jobs.NewDescribeCommand(env), jobs.NewSuspendCommand(env), jobs.NewResumeCommand(env),
 		top.NewCommand(env), logs.NewCommand(env), jobs.NewProfilingsCommand(env))
 	addGroup(root, "replicas", "Replicas of running jobs:",
-		resize.NewScaleCommand(env), resize.NewAddCommand(env), resize.NewDeleteCommand(env), resize.NewRestartCommand(env))
+		resize.NewScaleCommand(env), resize.NewAddCommand(env), resize.NewDeleteCommand(env), resize.NewRestartCommand(env),
+		plans.NewCommand(env))
 	addGroup(root, "installation", "The installation:",
 		installation.NewPreflightCommand(env), installation.NewMigrateCommand(env), installation.NewRotateCommand(env))
 	addGroup(root, "others", "Manifests and this plugin:",

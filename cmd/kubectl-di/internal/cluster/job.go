@@ -106,6 +106,17 @@ func (c *Cluster) Membership(ctx context.Context, job *v2alpha1.DIJob) (*v2alpha
 	return list, err
 }
 
+// Plans returns the ScalePlans of a job, the newest last.
+func (c *Cluster) Plans(ctx context.Context, namespace, job string) ([]v2alpha1.ScalePlan, error) {
+	var list v2alpha1.ScalePlanList
+	err := c.List(ctx, namespace, &list)
+	own := slices.DeleteFunc(list.Items, func(plan v2alpha1.ScalePlan) bool { return plan.Spec.Job != job })
+	slices.SortFunc(own, func(a, b v2alpha1.ScalePlan) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	})
+	return own, err
+}
+
 // Events returns the events of an object.
 func (c *Cluster) Events(ctx context.Context, of client.Object) ([]corev1.Event, error) {
 	var list corev1.EventList

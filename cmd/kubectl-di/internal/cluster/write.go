@@ -43,6 +43,20 @@ func (c *Cluster) Submit(ctx context.Context, job *unstructured.Unstructured, va
 	return explain("submitting "+title, err)
 }
 
+// CreatePlan creates a ScalePlan, and updates it from the response. A dry run stores nothing.
+func (c *Cluster) CreatePlan(ctx context.Context, plan *v2alpha1.ScalePlan, dryRun bool) error {
+	var options []client.CreateOption
+	if dryRun {
+		options = append(options, client.DryRunAll)
+	}
+	err := c.client.Create(ctx, plan, options...)
+	title := "a plan for job " + plan.Namespace + "/" + plan.Spec.Job
+	if wrong := refusal(err); wrong != "" {
+		return fmt.Errorf("%s is refused:\n%s", title, wrong)
+	}
+	return explain("creating "+title, err)
+}
+
 // refusal returns the API server's errors about an object, one field a line; "" for other errors.
 func refusal(err error) string {
 	status, isStatus := err.(apierrors.APIStatus)

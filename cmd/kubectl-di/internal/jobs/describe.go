@@ -58,6 +58,7 @@ type page struct {
 	job        *v2alpha1.DIJob
 	pods       []*corev1.Pod
 	membership *v2alpha1.Membership
+	plans      []v2alpha1.ScalePlan
 	events     []corev1.Event
 	showEvents bool
 	// unread are the parts that the user may not read, and the roles that allow it.
@@ -70,6 +71,7 @@ const (
 	partPods    = "pods"
 	partMembers = "members"
 	partEvents  = "events"
+	partPlans   = "plans"
 )
 
 // gather reads the data of the page.
@@ -83,6 +85,11 @@ func (p *page) gather(ctx context.Context, found *cluster.Cluster) (err error) {
 		if err := p.permit(partMembers, err); err != nil {
 			return err
 		}
+	}
+	p.plans, err = found.Plans(ctx, p.job.Namespace, p.job.Name)
+	// An installation that is older than the plugin has no plans.
+	if err := p.permit(partPlans, err); err != nil && !apierrors.IsNotFound(err) {
+		return err
 	}
 	if !p.showEvents {
 		return nil

@@ -7,6 +7,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -190,4 +191,30 @@ func halfRead() *page {
 		partPods: "listing the pods: forbidden\na role of this right, bound to you, allows it:\n  kubectl create role", partMembers: "forbidden", partEvents: "forbidden",
 	}
 	return p
+}
+
+func TestThePageSaysWhatTheAutoscalerDecidedAndWhy(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	decided := metav1.NewMicroTime(now.Add(-time.Minute))
+	index, memory := int32(2), resource.MustParse("4Gi")
+	job := &v2alpha1.DIJob{}
+	job.Status.Autoscaling = &v2alpha1.AutoscalingStatus{Ratio: &v2alpha1.RatioStatus{
+		DecidedAt: &decided, ProducerCapacity: 1500, ConsumerCapacity: 6000, Queue: 64, TargetQueue: 128, Starved: 25, Desired: 4,
+		Replicas: map[string]int32{"actor": 4}, GrownAt: &decided, Reason: "ConsumerStarves", Message: "4 of 8 producers",
+	}}
+	job.Status.Scaling = &v2alpha1.ScalingStatus{
+		Resources: []v2alpha1.ResourceOverride{{Task: "actor", Index: &index, Resources: v2alpha1.ReplicaResources{Memory: &memory}, Reason: "OutOfMemory", Attempts: 1}},
+		Plan:      &v2alpha1.PlanRecord{Name: "pong-x", UID: "1", Phase: v2alpha1.PlanSucceeded, Message: "done"},
+	}
+	text := string((&page{job: job, unread: map[string]string{}, now: now}).render())
+	for _, line := range []string{
+		"ConsumerStarves: 4 of 8 producers", "2026-01-02T03:03:05Z, 60s ago", "4 desired, 4 of task actor requested",
+		"1.5 samples/s of one producer, 6 of the consumer", "64 samples, target 128", "consumer 2.5 % of the time, producers 0 %",
+		"memory=4Gi  OutOfMemory  1", "pong-x  Succeeded  deleted", "done",
+	} {
+		if !strings.Contains(text, line) {
+			t.Errorf("the page lacks %q:\n%s", line, text)
+		}
+	}
 }

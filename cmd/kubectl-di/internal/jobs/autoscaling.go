@@ -1,0 +1,127 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package jobs
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/plans"
+	"opendilab.org/di-orchestrator/internal/workload"
+)
+
+// mostShown is how many plans or resource overrides the page shows.
+const mostShown = 10
+
+func (p *page) isAutoscaled() bool {
+	return p.job.Spec.Autoscale != nil || p.job.Status.Autoscaling != nil
+}
+
+// autoscaling returns what the autoscaler last decided, and why.
+func (p *page) autoscaling() table {
+	var rows table
+	status := p.job.Status.Autoscaling
+	if status == nil {
+		return table{{"nothing decided yet"}}
+	}
+	if ratio := status.Ratio; ratio != nil {
+		rows.add("Ratio rule:", strings.Trim(ratio.Reason+": "+ratio.Message, ": "))
+		if ratio.DecidedAt != nil {
+			rows.add("Decided:", ratio.DecidedAt.UTC().Format(time.RFC3339)+", "+p.since(ratio.DecidedAt.Time)+" ago")
+		}
+		rows.add("Producers:", producers(ratio))
+		rows.add("Capacity:", fmt.Sprintf("%s samples/s of one producer, %s of the consumer", rate(ratio.ProducerCapacity), rate(ratio.ConsumerCapacity)))
+		rows.add("Queue:", fmt.Sprintf("%d samples, target %d", ratio.Queue, ratio.TargetQueue))
+		rows.add("Waiting:", fmt.Sprintf("consumer %s of the time, producers %s", share(ratio.Starved), share(ratio.Blocked)))
+		if ratio.GrownAt != nil {
+			rows.add("Grown:", p.since(ratio.GrownAt.Time)+" ago")
+		}
+		if ratio.ShrunkAt != nil {
+			rows.add("Shrunk:", p.since(ratio.ShrunkAt.Time)+" ago")
+		}
+	}
+	if optimizer := status.Optimizer; optimizer != nil {
+		rows.add("Optimizer:", strings.Trim(optimizer.Stage+": "+optimizer.Message, ": "))
+		rows.add("Its plan:", optimizer.Plan)
+	}
+	return rows
+}
+
+// producers returns the desired number of producers, and what was requested of each task.
+func producers(ratio *v2alpha1.RatioStatus) string {
+	text := fmt.Sprintf("%d desired", ratio.Desired)
+	for _, task := range slices.Sorted(maps.Keys(ratio.Replicas)) {
+		text += fmt.Sprintf(", %d of task %s requested", ratio.Replicas[task], task)
+	}
+	return text
+}
+
+// rate returns a rate in thousandths as a decimal number.
+func rate(thousandths int64) string {
+	return strconv.FormatFloat(float64(thousandths)/1000, 'f', -1, 64)
+}
+
+// share returns a share in thousandths as a percentage.
+func share(thousandths int32) string {
+	return strconv.FormatFloat(float64(thousandths)/10, 'f', -1, 64) + " %"
+}
+
+func (p *page) since(at time.Time) string {
+	return duration.HumanDuration(max(0, p.now.Sub(at)))
+}
+
+func (p *page) hasOverrides() bool {
+	return p.job.Status.Scaling != nil && len(p.job.Status.Scaling.Resources) > 0
+}
+
+// overrides returns the resources that differ from the templates, and why.
+func (p *page) overrides() table {
+	rows := table{{"TASK", "REPLICA", "RESOURCES", "WHY", "CHANGES"}}
+	all := p.job.Status.Scaling.Resources
+	for i := range all[:min(len(all), mostShown)] {
+		override := &all[i]
+		replica := "all"
+		if override.Index != nil {
+			replica = strconv.Itoa(int(*override.Index))
+		}
+		rows = append(rows, []string{
+			override.Task, replica, cmp.Or(workload.FormatResources(override.Resources), none), cmp.Or(override.Reason, none), strconv.Itoa(int(override.Attempts)),
+		})
+	}
+	if more := len(all) - mostShown; more > 0 {
+		rows = append(rows, []string{fmt.Sprintf("and %d more", more)})
+	}
+	return rows
+}
+
+func (p *page) hasPlans() bool {
+	hasRecord := p.job.Status.Scaling != nil && p.job.Status.Scaling.Plan != nil
+	return len(p.plans) > 0 || hasRecord
+}
+
+// planTable returns the last plans, the newest last. The job records the last one that it executed, which
+// may be gone.
+func (p *page) planTable() table {
+	rows := table{{"AGE", "PLAN", "PHASE", "ORIGIN", "CHANGE", "REASON", "MESSAGE"}}
+	record := (*v2alpha1.PlanRecord)(nil)
+	if p.job.Status.Scaling != nil {
+		record = p.job.Status.Scaling.Plan
+	}
+	isListed := func(plan v2alpha1.ScalePlan) bool { return string(plan.UID) == record.UID }
+	if record != nil && !slices.ContainsFunc(p.plans, isListed) {
+		rows = append(rows, []string{p.age(record.CreationTime), record.Name, string(record.Phase), "deleted", "", "", record.Message})
+	}
+	for i := range p.plans[max(0, len(p.plans)-mostShown):] {
+		rows = append(rows, plans.Row(&p.plans[max(0, len(p.plans)-mostShown)+i], p.now))
+	}
+	return rows
+}

@@ -1,0 +1,180 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package plans has the commands about ScalePlans.
+package plans
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cli"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
+	"opendilab.org/di-orchestrator/internal/quantity"
+	"opendilab.org/di-orchestrator/internal/scaling"
+)
+
+// planning are the flags of plan.
+type planning struct {
+	*cli.Env
+	tasks, launch, remove, migrate []string
+	cpu, memory, reason            string
+	deadline                       time.Duration
+	objects                        *cli.Objects
+	wait                           bool
+	// spec is the plan that the flags describe.
+	spec v2alpha1.ScalePlanSpec
+}
+
+// NewCommand returns kubectl di plan.
+func NewCommand(env *cli.Env) *cobra.Command {
+	o := &planning{Env: env}
+	command := env.NewJobCommand(cli.Help{
+		Use: "plan JOB", Short: "Change replicas and resources of a running job once, by a ScalePlan",
+		Long: `Change replicas and resources of a running job once: create a ScalePlan, which the
+operator executes. A newer plan of a job supersedes an older one.
+
+--cpu and --memory apply to the tasks of --task and the pods of --migrate. A task without
+a count keeps its number of replicas. The API server refuses a plan that the job cannot
+execute. kubectl di plan history JOB shows the plans of a job.`,
+		Example: `  # Eight collectors for job pong
+  kubectl di plan pong --task collector=8
+
+  # 4 GiB for each learner, and wait until they have it
+  kubectl di plan pong --task learner --memory 4Gi --reason "larger batches" --wait
+
+  # Move a parameter server to another node, with more CPU
+  kubectl di plan pong --migrate pong-ps-1 --cpu 4`,
+	}, o.run)
+	flags := command.Flags()
+	flags.StringArrayVar(&o.tasks, "task", nil, "a task to change, as NAME=COUNT, or NAME to keep its number; may be repeated")
+	flags.StringVar(&o.cpu, "cpu", "", "the CPU that each replica of --task and --migrate requests, such as 500m")
+	flags.StringVar(&o.memory, "memory", "", "the memory that it requests, such as 4Gi")
+	flags.StringArrayVar(&o.launch, "launch", nil, "a pod to create beside the existing ones; may be repeated")
+	flags.StringArrayVar(&o.remove, "remove", nil, "a pod to remove; may be repeated")
+	flags.StringArrayVar(&o.migrate, "migrate", nil, "a pod to replace, with other resources or on another node; may be repeated")
+	flags.StringVar(&o.reason, "reason", "", "why, for people")
+	flags.DurationVar(&o.deadline, "deadline", 0, "how long the plan may execute; 10m by default")
+	flags.BoolVar(&o.wait, "wait", false, "wait until the plan has finished, and fail if it has not succeeded")
+	cli.Before(command, o.read)
+	o.objects = cli.BindObjects(command, "created")
+	command.AddCommand(newHistoryCommand(env))
+	return command
+}
+
+// read reads the flags.
+func (o *planning) read() error {
+	resources, err := o.resources()
+	if err != nil {
+		return err
+	}
+	o.spec = v2alpha1.ScalePlanSpec{Launch: o.launch, Remove: o.remove, Reason: o.reason, Origin: v2alpha1.PlanManual}
+	for _, text := range o.tasks {
+		name, count, hasCount := strings.Cut(text, "=")
+		task := v2alpha1.TaskScale{Name: name, Resources: resources}
+		if hasCount {
+			replicas, err := strconv.ParseInt(count, 10, 32)
+			if err != nil || replicas < 0 || name == "" {
+				return cli.Usagef("--task %q: want NAME=COUNT with a count of 0 or more, or NAME", text)
+			}
+			number := int32(replicas)
+			task.Replicas = &number
+		} else if o.cpu == "" && o.memory == "" {
+			return cli.Usagef("--task %q: want a count, as in %s=4, or --cpu or --memory", text, text)
+		}
+		o.spec.Tasks = append(o.spec.Tasks, task)
+	}
+	for _, pod := range o.migrate {
+		o.spec.Migrate = append(o.spec.Migrate, v2alpha1.PodMigration{Pod: pod, Resources: resources})
+	}
+	switch {
+	case len(o.tasks)+len(o.launch)+len(o.remove)+len(o.migrate) == 0:
+		return cli.Usagef("the plan changes nothing: want --task, --launch, --remove or --migrate")
+	case len(o.tasks)+len(o.migrate) == 0 && (o.cpu != "" || o.memory != ""):
+		return cli.Usagef("--cpu and --memory need --task or --migrate, which they apply to")
+	case o.deadline < 0 || o.deadline > 0 && o.deadline < time.Second:
+		return cli.Usagef("--deadline %s: want 1s or more", o.deadline)
+	case o.deadline > 0:
+		seconds := int32(min(o.deadline.Seconds(), 1<<30))
+		o.spec.DeadlineSeconds = &seconds
+	}
+	return nil
+}
+
+// resources returns the requests of --cpu and --memory.
+func (o *planning) resources() (requests v2alpha1.ReplicaResources, err error) {
+	if requests.CPU, err = amount("cpu", o.cpu); err == nil {
+		requests.Memory, err = amount("memory", o.memory)
+	}
+	return requests, err
+}
+
+func amount(flag, text string) (*resource.Quantity, error) {
+	if text == "" {
+		return nil, nil
+	}
+	if err := quantity.Check(text); err != nil {
+		return nil, cli.Usagef("--%s %q: %w", flag, text, err)
+	}
+	parsed, err := resource.ParseQuantity(text)
+	if err != nil || parsed.Sign() <= 0 {
+		return nil, cli.Usagef("--%s %q: want a quantity above 0, such as 2, 500m or 4Gi", flag, text)
+	}
+	return &parsed, nil
+}
+
+func (o *planning) run(ctx context.Context, name string) error {
+	found, job, err := o.ConnectJob(ctx, name)
+	if err != nil {
+		return err
+	}
+	if err := cluster.Finished(job); err != nil {
+		return err
+	}
+	plan := &v2alpha1.ScalePlan{Spec: o.spec}
+	plan.SetGroupVersionKind(v2alpha1.GroupVersion.WithKind("ScalePlan"))
+	plan.Namespace, plan.GenerateName, plan.Spec.Job = job.Namespace, job.Name+"-", job.Name
+	if !o.objects.IsLocal() {
+		if err := found.CreatePlan(ctx, plan, !o.objects.IsReal()); err != nil {
+			return err
+		}
+		plan.SetGroupVersionKind(v2alpha1.GroupVersion.WithKind("ScalePlan"))
+	}
+	if err := o.objects.PrintObj(plan, o.Out); err != nil || !o.wait || !o.objects.IsReal() {
+		return err
+	}
+	return o.await(ctx, found, plan)
+}
+
+// await waits until the plan has finished, and reports its progress.
+func (o *planning) await(ctx context.Context, found *cluster.Cluster, plan *v2alpha1.ScalePlan) error {
+	report := cli.NewProgress(o.ErrOut)
+	defer report.End()
+	subject := "plan " + plan.Namespace + "/" + plan.Name
+	for {
+		if phase := plan.Status.Phase; phase != "" {
+			report.State(subject, strings.TrimSuffix(string(phase)+", "+plan.Status.Message, ", "))
+			switch {
+			case phase == v2alpha1.PlanSucceeded:
+				return nil
+			case scaling.IsFinished(phase):
+				return fmt.Errorf("%s has not succeeded: %s: %s", subject, phase, plan.Status.Message)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("stopped waiting for %s, which continues", subject)
+		case <-time.After(time.Second):
+		}
+		if err := found.Get(ctx, plan.Namespace, plan.Name, plan); err != nil {
+			return err
+		}
+	}
+}

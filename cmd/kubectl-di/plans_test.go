@@ -1,0 +1,86 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cli"
+)
+
+func TestAPlanIsCreatedAndReadAgain(t *testing.T) {
+	t.Parallel()
+	w := theWorld(t)
+	ns := w.namespace(t)
+	w.workers(t, ns, "pong", v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
+	got := w.run(t, ns, "plan", "history", "pong")
+	if got.code != 0 || got.stdout != "" || !strings.Contains(plain(got.stderr, ns), "job NS/pong has no plans") {
+		t.Errorf("without plans: %+v", got)
+	}
+	got = w.run(t, ns, "plan", "pong", "--task", "collector=8", "--memory", "4Gi", "--migrate", "pong-collector-1", "--remove", "pong-collector-2",
+		"--reason", "larger\nbatches", "--deadline", "5m", "-o", "jsonpath={.spec}")
+	const want = `{"deadlineSeconds":300,"job":"pong","migrate":[{"pod":"pong-collector-1","resources":{"memory":"4Gi"}}],"origin":"Manual",` +
+		`"reason":"larger\nbatches","remove":["pong-collector-2"],"tasks":[{"name":"collector","replicas":8,"resources":{"memory":"4Gi"}}]}`
+	if got.code != 0 || got.stdout != want {
+		t.Fatalf("got %+v", got)
+	}
+	var plans v2alpha1.ScalePlanList
+	must(t, w.live.List(t.Context(), &plans, client.InNamespace(ns)))
+	if len(plans.Items) != 1 {
+		t.Fatalf("the plans are %v", plans.Items)
+	}
+	plan := &plans.Items[0]
+	plan.Status.Phase, plan.Status.Message = v2alpha1.PlanRefused, "the job is full"
+	must(t, w.live.Status().Update(t.Context(), plan))
+	for _, args := range [][]string{{"plan", "history", "pong"}, {"describe", "pong", "--show-events=false"}} {
+		got = w.run(t, ns, args...)
+		for _, text := range []string{plan.Name, "Refused", "Manual", "the job is full", "larger batches",
+			"collector=8 memory=4Gi, remove pong-collector-2, migrate pong-collector-1 memory=4Gi"} {
+			if got.code != 0 || !strings.Contains(got.stdout, text) {
+				t.Errorf("%v does not show %q: %+v", args, text, got)
+			}
+		}
+	}
+}
+
+func TestADryRunOfAPlanStoresNothing(t *testing.T) {
+	t.Parallel()
+	w := theWorld(t)
+	ns := w.namespace(t)
+	w.workers(t, ns, "pong", v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
+	for _, dryRun := range []string{"client", "server"} {
+		if got := w.run(t, ns, "plan", "pong", "--task", "collector=8", "--dry-run="+dryRun); got.code != 0 {
+			t.Errorf("got %+v", got)
+		}
+	}
+	var plans v2alpha1.ScalePlanList
+	must(t, w.live.List(t.Context(), &plans, client.InNamespace(ns)))
+	if len(plans.Items) > 0 {
+		t.Errorf("stored are %v", plans.Items)
+	}
+}
+
+func TestFlagsOfAPlanThatSayNothingAreRefused(t *testing.T) {
+	t.Parallel()
+	w := theWorld(t)
+	ns := w.namespace(t)
+	for wrong, args := range map[string][]string{
+		"the plan changes nothing: want --task":                         {},
+		`--task "collector=x": want NAME=COUNT`:                         {"--task", "collector=x"},
+		`--task "collector": want a count, as in collector=4`:           {"--task", "collector"},
+		`--memory "0": want a quantity above 0`:                         {"--task", "collector", "--memory", "0"},
+		`--cpu "1e-1000000000": the exponent of a quantity must be`:     {"--task", "collector", "--cpu", "1e-1000000000"},
+		"--cpu and --memory need --task or --migrate, which they apply": {"--remove", "pong-collector-0", "--cpu", "1"},
+		"--deadline 1ms: want 1s or more":                               {"--remove", "pong-collector-0", "--deadline", "1ms"},
+	} {
+		got := w.run(t, ns, append([]string{"plan", "pong"}, args...)...)
+		if got.code != cli.Usage || !strings.Contains(got.stderr, wrong) {
+			t.Errorf("%v: want %q, got %+v", args, wrong, got)
+		}
+	}
+}
