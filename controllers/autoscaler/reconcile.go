@@ -29,7 +29,7 @@ import (
 
 const (
 	// FieldOwner is the field manager of the counts that the autoscaler writes.
-	FieldOwner = client.FieldOwner("di-autoscaler")
+	FieldOwner = client.FieldOwner(names.AutoscalerName)
 	// interval is the time between two decisions about a job.
 	interval = 30 * time.Second
 	// refreshInterval is the minimum time between two writes of a status that only has other figures.
