@@ -5,6 +5,7 @@ package optimizer_test
 
 import (
 	"math"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -111,6 +112,54 @@ func TestAPlanThatChangesNothingIsEmpty(t *testing.T) {
 	}
 	if checked, err := optimizer.Check(plan, job()); err != nil || !checked.Empty() {
 		t.Errorf("got %+v and %v, want an empty plan", checked, err)
+	}
+}
+
+// TestNoPlanIsOutsideTheLimits checks plans at random, most of them absurd.
+func TestNoPlanIsOutsideTheLimits(t *testing.T) {
+	t.Parallel()
+	source := rand.New(rand.NewPCG(18, 57))
+	amount := func() int64 { return source.Int64() >> source.IntN(64) }
+	requests := func() optimizer.Resources { return optimizer.Resources{CPU: amount(), Memory: amount()} }
+	passed := 0
+	for range 20_000 {
+		of := job()
+		var plan optimizer.Plan
+		for _, name := range []string{"ps", "worker"}[source.IntN(3)*2/3:] {
+			plan.Tasks = append(plan.Tasks, optimizer.TaskPlan{Name: name, Replicas: ptr(int32(amount())), Requests: requests()})
+		}
+		for _, pod := range []string{"ps-0", "worker-0", "worker-1"}[source.IntN(4):] {
+			plan.Migrate = append(plan.Migrate, optimizer.Migration{Pod: pod, Requests: requests()})
+		}
+		checked, err := optimizer.Check(plan, of)
+		if err != nil {
+			continue
+		}
+		passed++
+		total, limit := optimizer.Total(of, checked), of.Limits.Job
+		if total.CPU > limit.CPU || total.Memory > limit.Memory {
+			t.Fatalf("%+v: total of %+v, want at most %+v", checked, total, limit)
+		}
+		for _, change := range checked.Tasks {
+			if task := of.Task(change.Name); change.Replicas != nil && (*change.Replicas < task.Min || *change.Replicas > task.Max) {
+				t.Fatalf("%d replicas of %s", *change.Replicas, change.Name)
+			}
+			inRange(t, change.Requests)
+		}
+		for _, migration := range checked.Migrate {
+			inRange(t, migration.Requests)
+		}
+	}
+	if passed < 100 {
+		t.Errorf("%d plans passed, too few to show anything", passed)
+	}
+}
+
+// inRange checks requests against the peak usage and the largest node.
+func inRange(t *testing.T, got optimizer.Resources) {
+	t.Helper()
+	if got.CPU != 0 && (got.CPU < 2000 || got.CPU > 16000) || got.Memory != 0 && (got.Memory < 4*gi || got.Memory > 32*gi) {
+		t.Fatalf("got %+v, want 2 to 16 cores and 4 to 32 GiB", got)
 	}
 }
 

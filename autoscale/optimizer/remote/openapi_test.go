@@ -12,6 +12,7 @@ import (
 
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/getkin/kin-openapi/openapi3filter"
+	"github.com/getkin/kin-openapi/routers"
 	"github.com/getkin/kin-openapi/routers/legacy"
 
 	"opendilab.org/di-orchestrator/autoscale/optimizer"
@@ -22,9 +23,16 @@ import (
 // documentPath is the document of the protocol that authors of services read.
 const documentPath = "../../../docs/reference/optimizer.openapi.yaml"
 
-// TestTheDocumentDescribesWhatIsSentAndAnswered sends real requests to a service that wraps the local optimizer.
-func TestTheDocumentDescribesWhatIsSentAndAnswered(t *testing.T) {
-	t.Parallel()
+// documented is a service that wraps the local optimizer, and compares each call with the document.
+type documented struct {
+	t        *testing.T
+	router   routers.Router
+	service  optimizer.Optimizer
+	answered int
+}
+
+func newDocumented(t *testing.T) *documented {
+	t.Helper()
 	document, err := openapi3.NewLoader().LoadFromFile(documentPath)
 	if err != nil {
 		t.Fatal(err)
@@ -34,49 +42,58 @@ func TestTheDocumentDescribesWhatIsSentAndAnswered(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	service := local.New(local.Defaults())
-	answered := 0
-	asks, fallback, _ := serve(t, func(writer http.ResponseWriter, request *http.Request) {
-		body, err := io.ReadAll(request.Body)
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		request.Body = io.NopCloser(bytes.NewReader(body))
-		route, parameters, err := router.FindRoute(request)
-		if err != nil {
-			t.Errorf("%s %s: %v", request.Method, request.URL, err)
-			return
-		}
-		input := &openapi3filter.RequestValidationInput{
-			Request: request, PathParams: parameters, Route: route,
-			Options: &openapi3filter.Options{AuthenticationFunc: openapi3filter.NoopAuthenticationFunc},
-		}
-		if err := openapi3filter.ValidateRequest(request.Context(), input); err != nil {
-			t.Errorf("request: %v\n%s", err, body)
-		}
-		var asked remote.Request
-		if err := json.Unmarshal(body, &asked); err != nil {
-			t.Error(err)
-		}
-		answer, err := asked.Answer(request.Context(), service)
-		if err != nil {
-			t.Error(err)
-		}
-		said, err := json.Marshal(answer)
-		if err != nil {
-			t.Error(err)
-		}
-		response := &openapi3filter.ResponseValidationInput{
-			RequestValidationInput: input, Status: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}},
-		}
-		response.SetBodyBytes(said)
-		if err := openapi3filter.ValidateResponse(request.Context(), response); err != nil {
-			t.Errorf("answer: %v\n%s", err, said)
-		}
-		answered++
-		says(string(said))(writer, request)
-	})
+	return &documented{t: t, router: router, service: local.New(local.Defaults())}
+}
+
+func (d *documented) ServeHTTP(writer http.ResponseWriter, request *http.Request) {
+	said, err := d.answer(request)
+	if err != nil {
+		d.t.Errorf("%s %s: %v", request.Method, request.URL, err)
+	}
+	d.answered++
+	says(string(said))(writer, request)
+}
+
+func (d *documented) answer(request *http.Request) ([]byte, error) {
+	body, err := io.ReadAll(request.Body)
+	if err != nil {
+		return nil, err
+	}
+	request.Body = io.NopCloser(bytes.NewReader(body))
+	route, parameters, err := d.router.FindRoute(request)
+	if err != nil {
+		return nil, err
+	}
+	input := &openapi3filter.RequestValidationInput{
+		Request: request, PathParams: parameters, Route: route,
+		Options: &openapi3filter.Options{AuthenticationFunc: openapi3filter.NoopAuthenticationFunc},
+	}
+	if err := openapi3filter.ValidateRequest(request.Context(), input); err != nil {
+		return nil, err
+	}
+	var asked remote.Request
+	if err := json.Unmarshal(body, &asked); err != nil {
+		return nil, err
+	}
+	answer, err := asked.Answer(request.Context(), d.service)
+	if err != nil {
+		return nil, err
+	}
+	said, err := json.Marshal(answer)
+	if err != nil {
+		return nil, err
+	}
+	response := &openapi3filter.ResponseValidationInput{
+		RequestValidationInput: input, Status: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}},
+	}
+	response.SetBodyBytes(said)
+	return said, openapi3filter.ValidateResponse(request.Context(), response)
+}
+
+func TestTheDocumentDescribesWhatIsSentAndAnswered(t *testing.T) {
+	t.Parallel()
+	service := newDocumented(t)
+	asks, fallback, _ := serve(t, service.ServeHTTP)
 	of := job("a")
 	of.Tasks[0].Requests.CPU, of.Tasks[0].Template.CPU, of.Tasks[0].Pods[0].Requests.CPU = 0, 0, 0
 	of.History = &optimizer.History{Jobs: 1, Peaks: map[string]optimizer.Resources{"worker": {CPU: 500, Memory: gi}}}
@@ -88,7 +105,7 @@ func TestTheDocumentDescribesWhatIsSentAndAnswered(t *testing.T) {
 	if err != nil || len(plan.Migrate) != 1 || plan.Migrate[0].Requests.Memory != 16*gi {
 		t.Errorf("got %+v and %v", plan, err)
 	}
-	if answered != 2 || fallback.calls.Load() != 0 {
-		t.Errorf("the service answered %d times, and %d decisions were local, want 2 and 0", answered, fallback.calls.Load())
+	if service.answered != 2 || fallback.calls.Load() != 0 {
+		t.Errorf("the service answered %d times, and %d decisions were local, want 2 and 0", service.answered, fallback.calls.Load())
 	}
 }
