@@ -191,6 +191,8 @@ const (
 	ReasonInvalidRule = "InvalidRule"
 	// ReasonResizeRefused means that the API server refuses the resize.
 	ReasonResizeRefused = "ResizeRefused"
+	// ReasonPlanned is the event of a ScalePlan that an optimizer made.
+	ReasonPlanned = "Planned"
 	// ReasonAutoscaled is the event of a resize.
 	ReasonAutoscaled = "Autoscaled"
 )

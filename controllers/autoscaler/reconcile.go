@@ -272,4 +272,3 @@ func (r *Reconciler) writeStatus(ctx context.Context, job, wanted *v2alpha1.DIJo
 	r.written.Assume(client.ObjectKeyFromObject(job), wanted, r.now())
 	return nil
 }
-

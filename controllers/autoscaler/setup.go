@@ -24,6 +24,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/autoscale/optimizer"
+	"opendilab.org/di-orchestrator/autoscale/optimizer/local"
 	"opendilab.org/di-orchestrator/controllers"
 	"opendilab.org/di-orchestrator/internal/limits"
 	"opendilab.org/di-orchestrator/internal/names"
@@ -37,6 +39,9 @@ const defaultWorkers = 4
 type Options struct {
 	// Prometheus answers the queries of jobs. Nil if the installation has none.
 	Prometheus Querier
+	// Local is the optimizer of jobs: by default that of package local. Remote is that of jobs of type Remote; nil if
+	// the installation has none.
+	Local, Remote optimizer.Optimizer
 	// MaxPods is the maximum number of pods of a job: limits.PodsPerJob by default.
 	MaxPods int32
 	// Recorder records the Events of jobs: by default the manager's.
@@ -76,6 +81,17 @@ func New(cached client.Client, options Options) (*Reconciler, error) {
 	}, nil
 }
 
+// newOptimizing returns the reconciler of optimizers. The live client reads usage.
+func newOptimizing(cached client.Client, live client.Reader, options Options) *Optimizing {
+	if options.Local == nil {
+		options.Local = local.New(local.Defaults())
+	}
+	if options.Now == nil {
+		options.Now = clock.RealClock{}.Now
+	}
+	return &Optimizing{client: cached, live: live, local: options.Local, remote: options.Remote, recorder: options.Recorder, now: options.Now}
+}
+
 // Setup adds the autoscaler to a manager. The manager's cache must use controllers.CacheOptions.
 func Setup(mgr ctrl.Manager, options Options) error {
 	if options.Recorder == nil {
@@ -87,18 +103,36 @@ func Setup(mgr ctrl.Manager, options Options) error {
 	}
 	err = ctrl.NewControllerManagedBy(mgr).
 		Named("autoscaler").
-		For(&v2alpha1.DIJob{}, builder.WithPredicates(jobChanges())).
+		For(&v2alpha1.DIJob{}, builder.WithPredicates(changesOf(matters))).
 		WithOptions(controller.Options{MaxConcurrentReconciles: defaultWorkers}).
 		Complete(controllers.GateUntil(options.MayAct, tracing.Reconciler(r, options.Traces, spanOfJob)))
 	if err != nil {
 		return fmt.Errorf("adding the autoscaler: %w", err)
 	}
+	optimizing := newOptimizing(mgr.GetClient(), mgr.GetAPIReader(), options)
+	err = ctrl.NewControllerManagedBy(mgr).
+		Named("optimizer").
+		For(&v2alpha1.DIJob{}, builder.WithPredicates(changesOf(mattersToOptimizer))).
+		WithOptions(controller.Options{MaxConcurrentReconciles: defaultWorkers}).
+		Complete(controllers.GateUntil(options.MayAct, tracing.Reconciler(optimizing, options.Traces, spanOfPlan)))
+	if err != nil {
+		return fmt.Errorf("adding the optimizer: %w", err)
+	}
 	return nil
 }
 
-// jobChanges passes the changes that a decision may depend on. Of a job without a rule it passes none, and of
-// other jobs also their deletion, which frees memory.
-func jobChanges() predicate.Predicate {
+// mattersToOptimizer returns the fields of a job that decide whether its optimizer runs; nil for a job without one.
+func mattersToOptimizer(object client.Object) any {
+	job, ok := object.(*v2alpha1.DIJob)
+	if !ok || optimizerOf(job) == nil {
+		return nil
+	}
+	return []any{job.Generation, job.Status.Phase, job.DeletionTimestamp.IsZero()}
+}
+
+// changesOf passes the changes of the fields that matter, which are nil for a job without a rule, and deletions, which
+// free memory.
+func changesOf(matters func(client.Object) any) predicate.Predicate {
 	return predicate.Funcs{
 		CreateFunc: func(created event.CreateEvent) bool { return matters(created.Object) != nil },
 		DeleteFunc: func(deleted event.DeleteEvent) bool { return matters(deleted.Object) != nil },

@@ -253,4 +253,3 @@ func newJob(collectors int32) *v2alpha1.DIJob {
 		},
 	}
 }
-

@@ -117,7 +117,7 @@ func (o *operator) addAutoscaler(mayAct <-chan struct{}) error {
 	if !o.options.autoscaler {
 		return nil
 	}
-	options := autoscaler.Options{MaxPods: o.options.maxPods, Recorder: o.recorder, Registerer: o.metrics, Traces: o.traces, MayAct: mayAct}
+	options := autoscaler.Options{Remote: o.options.remote, MaxPods: o.options.maxPods, Recorder: o.recorder, Registerer: o.metrics, Traces: o.traces, MayAct: mayAct}
 	if o.options.prometheus != nil {
 		options.Prometheus = o.options.prometheus
 	}

@@ -102,9 +102,9 @@ type documented struct {
 func borrowed() []telemetry.Metric {
 	return []telemetry.Metric{
 		{Name: "controller_runtime_reconcile_errors_total", Type: telemetry.TypeCounter, Unit: "passes", Help: "Passes of a controller that failed; operator.",
-			Labels: []telemetry.Label{{Name: "controller", Values: []string{"dijob", "allocator", "autoscaler"}}}},
+			Labels: []telemetry.Label{{Name: "controller", Values: []string{"dijob", "allocator", "autoscaler", "optimizer"}}}},
 		{Name: "controller_runtime_reconcile_time_seconds", Type: telemetry.TypeHistogram, Unit: "seconds", Help: "Time that a pass took; operator.",
-			Labels: []telemetry.Label{{Name: "controller", Values: []string{"dijob", "allocator", "autoscaler"}}}},
+			Labels: []telemetry.Label{{Name: "controller", Values: []string{"dijob", "allocator", "autoscaler", "optimizer"}}}},
 		{Name: "controller_runtime_webhook_latency_seconds", Type: telemetry.TypeHistogram, Unit: "seconds", Help: "Time to answer a question of admission, by path; webhooks.",
 			Labels: []telemetry.Label{{Name: "webhook", About: "the path"}}},
 		{Name: "leader_election_master_status", Type: telemetry.TypeGauge, Unit: "none", Help: "Whether this operator is the leader: 1 for yes, 0 for no.",
@@ -115,7 +115,7 @@ func borrowed() []telemetry.Metric {
 			Labels: []telemetry.Label{{Name: "code", About: "the HTTP status"}, {Name: "host", About: "the API server"}, {Name: "method", About: "the HTTP method"}}},
 		{Name: "workqueue_depth", Type: telemetry.TypeGauge, Unit: "jobs", Help: "What waits for a controller; operator.",
 			Labels: []telemetry.Label{
-				{Name: "name", Values: []string{"dijob", "allocator", "autoscaler"}}, {Name: "controller", Values: []string{"dijob", "allocator", "autoscaler"}},
+				{Name: "name", Values: []string{"dijob", "allocator", "autoscaler", "optimizer"}}, {Name: "controller", Values: []string{"dijob", "allocator", "autoscaler", "optimizer"}},
 				{Name: "priority", About: "the priority in the queue"},
 			}},
 	}

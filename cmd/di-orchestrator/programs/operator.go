@@ -22,6 +22,9 @@ import (
 	"opendilab.org/di-orchestrator/allocation"
 	"opendilab.org/di-orchestrator/allocation/goodput"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/autoscale/optimizer"
+	"opendilab.org/di-orchestrator/autoscale/optimizer/local"
+	"opendilab.org/di-orchestrator/autoscale/optimizer/remote"
 	"opendilab.org/di-orchestrator/controllers"
 	"opendilab.org/di-orchestrator/controllers/aggregatorconfig"
 	"opendilab.org/di-orchestrator/controllers/allocator"
@@ -59,13 +62,16 @@ type operatorOptions struct {
 	processOptions
 	jobOptions
 	installationOptions
-	leaderElect    bool
-	workers        int
-	settings       workload.Settings
+	leaderElect bool
+	workers     int
+	settings    workload.Settings
 	// autoscaler runs the ratio rules of jobs, and prometheusURL is where they may read measurements.
-	autoscaler     bool
-	prometheusURL  string
-	prometheus     *promql.Client
+	autoscaler    bool
+	prometheusURL string
+	prometheus    *promql.Client
+	// optimizer is the service that optimizes jobs of type Remote; without a URL they are optimized locally.
+	optimizer      remote.Settings
+	remote         optimizer.Optimizer
 	allocator      bool
 	allocatorCycle time.Duration
 	// policyName and fairness select the policy of the allocator, also among the linked ones.
@@ -109,6 +115,10 @@ func (o *operatorOptions) addFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.autoscaler, "autoscaler", true, "resize jobs with spec.autoscale.ratio; if false, their size stays")
 	flags.StringVar(&o.prometheusURL, "prometheus-url", "",
 		"URL of the Prometheus that jobs with spec.autoscale.ratio.prometheus query, such as http://prometheus.monitoring:9090; without it they wait")
+	flags.StringVar(&o.optimizer.URL, "optimizer-url", "", "URL of the service that optimizes jobs with spec.autoscale.optimizer.type Remote; without it they are optimized locally")
+	flags.DurationVar(&o.optimizer.Timeout, "optimizer-timeout", remote.DefaultTimeout, "how long a request to that service may take")
+	flags.StringVar(&o.optimizer.TokenFile, "optimizer-token-file", "", "file with the bearer token for that service, which needs an https URL")
+	flags.StringVar(&o.optimizer.CAFile, "optimizer-ca-file", "", "file with the certificates of the authorities of that service, instead of those of the system")
 	flags.DurationVar(&o.allocatorCycle, "allocator-cycle", allocator.DefaultCycle, "interval of allocation rounds while nothing changes")
 	flags.StringVar(&o.policyName, "allocator-policy", allocator.PolicyFit,
 		"policy of the allocator: fit (every job keeps its placement, and grows while no job waits), goodput (replicas go where they speed up training most), "+
@@ -164,6 +174,13 @@ func (o *operatorOptions) validate() error {
 	}
 	if err := o.choosePolicy(); err != nil {
 		return err
+	}
+	if o.optimizer.URL != "" {
+		found, err := remote.New(o.optimizer, local.New(local.Defaults()))
+		if err != nil {
+			return fmt.Errorf("--optimizer-url: %w", err)
+		}
+		o.remote = found
 	}
 	if o.prometheusURL != "" {
 		found, err := promql.New(o.prometheusURL)

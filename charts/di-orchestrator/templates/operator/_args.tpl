@@ -42,6 +42,18 @@
 {{- if not .Values.autoscaler.enabled }}
 - --autoscaler=false
 {{- end }}
+{{- with .Values.autoscaler.optimizer.url }}
+- --optimizer-url={{ . }}
+{{- end }}
+{{- if ne .Values.autoscaler.optimizer.timeout "5s" }}
+- --optimizer-timeout={{ .Values.autoscaler.optimizer.timeout }}
+{{- end }}
+{{- with .Values.autoscaler.optimizer.tokenFile }}
+- --optimizer-token-file={{ . }}
+{{- end }}
+{{- with .Values.autoscaler.optimizer.caFile }}
+- --optimizer-ca-file={{ . }}
+{{- end }}
 {{- with .Values.autoscaler.prometheusURL }}
 - --prometheus-url={{ . }}
 {{- end }}

@@ -1,0 +1,272 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package autoscaler
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/autoscale/optimizer"
+	"opendilab.org/di-orchestrator/controllers"
+	"opendilab.org/di-orchestrator/internal/assume"
+	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/recorder"
+)
+
+const (
+	// spanOfPlan is the name of the spans of the optimizer's reconciles.
+	spanOfPlan = "optimize"
+	// keptSamples is how many samples of a job are kept.
+	keptSamples = 20
+	// maxStatusMessage bounds the message in the status, in bytes.
+	maxStatusMessage = 1024
+)
+
+// Optimizing lets an optimizer plan the replicas and resources of jobs with spec.autoscale.optimizer. It decides
+// about one job in each reconcile.
+type Optimizing struct {
+	// client reads from caches and writes to the API server. live reads usage from the metrics API.
+	client client.Client
+	live   client.Reader
+	// local decides, and remote where the job says so and the installation has one.
+	local, remote optimizer.Optimizer
+	recorder      events.EventRecorder
+	now           func() time.Time
+	samples       samples
+	// written are the jobs as this reconciler wrote them, until the cache has those versions.
+	written assume.Cache
+}
+
+// optimizerOf returns the setting of a job; nil if it has none.
+func optimizerOf(job *v2alpha1.DIJob) *v2alpha1.OptimizerRule {
+	if job.Spec.Autoscale == nil {
+		return nil
+	}
+	return job.Spec.Autoscale.Optimizer
+}
+
+// Reconcile measures the usage of a job, and creates the plan of its optimizer.
+func (o *Optimizing) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	job, err := controllers.Find(ctx, o.client, request.NamespacedName, &v2alpha1.DIJob{})
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if job == nil || optimizerOf(job) == nil || isIdle(job) || job.Spec.Lifecycle == v2alpha1.LifecycleCoordinatorLed {
+		o.samples.forget(request.NamespacedName)
+		o.written.Forget(request.NamespacedName)
+		return ctrl.Result{}, nil
+	}
+	job = assume.Latest(&o.written, job)
+	if left := o.samples.left(request.NamespacedName, o.now()); left > 0 {
+		return ctrl.Result{RequeueAfter: left}, nil
+	}
+	err = o.optimize(ctx, job)
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		err = nil // the job has changed: the next reconcile decides again
+	}
+	return ctrl.Result{RequeueAfter: interval}, err
+}
+
+func (o *Optimizing) optimize(ctx context.Context, job *v2alpha1.DIJob) error {
+	var pods corev1.PodList
+	if err := o.client.List(ctx, &pods, client.InNamespace(job.Namespace), client.MatchingFields{controllers.OwnerIndex: job.Name}); err != nil {
+		return fmt.Errorf("listing the pods of job %s/%s: %w", job.Namespace, job.Name, err)
+	}
+	plans, err := o.plansOf(ctx, job)
+	if err != nil {
+		return err
+	}
+	nodes, err := o.largestNode(ctx)
+	if err != nil {
+		return err
+	}
+	used, err := o.usage(ctx, job)
+	if err != nil {
+		return o.record(ctx, job, nil, "", "", fmt.Sprintf("the usage is not known: %v", err))
+	}
+	now := o.now()
+	known := describe(job, pods.Items, plans, now)
+	known.Limits = limitsOf(optimizerOf(job), nodes)
+	known.Samples, known.LastPlan = o.samples.add(client.ObjectKeyFromObject(job), job, sampleOf(known, used, now)), lastPlan(plans)
+	stage := optimizer.StageOf(known)
+	plan, err := o.choose(job).Generate(ctx, stage, known)
+	if err == nil {
+		plan, err = optimizer.Check(plan, known)
+	}
+	if err != nil {
+		return o.record(ctx, job, known, stage, "", fmt.Sprintf("the plan is refused: %v", err))
+	}
+	if plan.Empty() || known.Busy {
+		return o.record(ctx, job, known, stage, "", plan.Reason)
+	}
+	return o.create(ctx, job, known, stage, plan)
+}
+
+// choose returns the optimizer of a job.
+func (o *Optimizing) choose(job *v2alpha1.DIJob) optimizer.Optimizer {
+	if optimizerOf(job).Type == v2alpha1.OptimizerRemote && o.remote != nil {
+		return o.remote
+	}
+	return o.local
+}
+
+// create creates a plan, unless the job only wants to know it.
+func (o *Optimizing) create(ctx context.Context, job *v2alpha1.DIJob, known *optimizer.Job, stage optimizer.Stage, made optimizer.Plan) error {
+	plan := optimizer.ScalePlan(known, made)
+	if optimizerOf(job).DryRun {
+		return o.record(ctx, job, known, stage, "", "would plan: "+plan.Spec.Reason)
+	}
+	err := o.client.Create(ctx, plan)
+	switch {
+	case isRefused(err):
+		return o.record(ctx, job, known, stage, "", fmt.Sprintf("the API server refuses the plan: %v", err))
+	case err != nil && !apierrors.IsAlreadyExists(err):
+		return fmt.Errorf("creating a ScalePlan of job %s/%s: %w", job.Namespace, job.Name, err)
+	}
+	for _, change := range made.Tasks {
+		if task := known.Task(change.Name); change.Requests.CPU > task.Requests.CPU || change.Requests.Memory > task.Requests.Memory {
+			task.GrownAt = known.Now
+		}
+	}
+	o.recorder.Eventf(job, plan, corev1.EventTypeNormal, v2alpha1.ReasonPlanned, "Plan", "%s", recorder.Note(plan.Name+": "+plan.Spec.Reason))
+	log.FromContext(ctx).WithValues(names.LogWhole(job)...).Info("Planned a job", "plan", plan.Name, "stage", stage, "reason", plan.Spec.Reason)
+	return o.record(ctx, job, known, stage, plan.Name, plan.Spec.Reason)
+}
+
+// record writes the decision and the peaks of the tasks to the status, unless it has just done so.
+func (o *Optimizing) record(
+	ctx context.Context, job *v2alpha1.DIJob, known *optimizer.Job, stage optimizer.Stage, plan, message string,
+) error {
+	wanted := job.DeepCopy()
+	if wanted.Status.Autoscaling == nil {
+		wanted.Status.Autoscaling = &v2alpha1.AutoscalingStatus{}
+	}
+	if wanted.Status.Autoscaling.Optimizer == nil {
+		wanted.Status.Autoscaling.Optimizer = &v2alpha1.OptimizerStatus{}
+	}
+	now, last := o.now(), *wanted.Status.Autoscaling.Optimizer
+	next := wanted.Status.Autoscaling.Optimizer
+	if stage != "" {
+		next.Stage = string(stage)
+	}
+	if plan != "" {
+		next.Plan = plan
+	}
+	next.Message = cut(message, maxStatusMessage)
+	if known != nil {
+		next.Peaks = peaksOf(known)
+	}
+	isRecent := last.DecidedAt != nil && now.Sub(last.DecidedAt.Time) < refreshInterval
+	if equality.Semantic.DeepEqual(*next, last) || isRecent && next.Stage == last.Stage && next.Plan == last.Plan {
+		return nil
+	}
+	at := metav1.NewTime(now)
+	next.DecidedAt = &at
+	patch := client.MergeFromWithOptions(job, client.MergeFromWithOptimisticLock{})
+	if err := o.client.Status().Patch(ctx, wanted, patch); err != nil {
+		return fmt.Errorf("recording the plan of job %s/%s: %w", job.Namespace, job.Name, err)
+	}
+	o.written.Assume(client.ObjectKeyFromObject(job), wanted, now)
+	return nil
+}
+
+// peaksOf returns the maximum usage of a replica of each task.
+func peaksOf(known *optimizer.Job) []v2alpha1.TaskPeak {
+	all := optimizer.Peaks(known)
+	var peaks []v2alpha1.TaskPeak
+	for i := range known.Tasks {
+		task := &known.Tasks[i]
+		peak := v2alpha1.TaskPeak{Task: task.Name, CPU: all[task.Name].CPU, Memory: all[task.Name].Memory}
+		if !task.GrownAt.IsZero() {
+			peak.GrownAt = &metav1.Time{Time: task.GrownAt}
+		}
+		peaks = append(peaks, peak)
+	}
+	return peaks
+}
+
+// plansOf returns the plans of a job.
+func (o *Optimizing) plansOf(ctx context.Context, job *v2alpha1.DIJob) ([]v2alpha1.ScalePlan, error) {
+	var list v2alpha1.ScalePlanList
+	if err := o.client.List(ctx, &list, client.InNamespace(job.Namespace)); err != nil {
+		return nil, fmt.Errorf("listing the ScalePlans of namespace %s: %w", job.Namespace, err)
+	}
+	var own []v2alpha1.ScalePlan
+	for i := range list.Items {
+		if list.Items[i].Spec.Job == job.Name {
+			own = append(own, list.Items[i])
+		}
+	}
+	return own, nil
+}
+
+// isUnfinished reports whether a plan may still change its job.
+func isUnfinished(plan *v2alpha1.ScalePlan) bool {
+	switch plan.Status.Phase {
+	case v2alpha1.PlanSucceeded, v2alpha1.PlanFailed, v2alpha1.PlanSuperseded, v2alpha1.PlanRefused:
+		return false
+	}
+	return true
+}
+
+// lastPlan returns when the last plan was created.
+func lastPlan(plans []v2alpha1.ScalePlan) time.Time {
+	var last time.Time
+	for i := range plans {
+		if at := plans[i].CreationTimestamp.Time; at.After(last) {
+			last = at
+		}
+	}
+	return last
+}
+
+// largestNode returns the largest allocatable CPU and memory of a node.
+func (o *Optimizing) largestNode(ctx context.Context) (optimizer.Resources, error) {
+	var nodes corev1.NodeList
+	if err := o.client.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
+		return optimizer.Resources{}, fmt.Errorf("listing nodes: %w", err)
+	}
+	var largest optimizer.Resources
+	for i := range nodes.Items {
+		allocatable := nodes.Items[i].Status.Allocatable
+		largest.CPU = max(largest.CPU, allocatable.Cpu().MilliValue())
+		largest.Memory = max(largest.Memory, allocatable.Memory().Value())
+	}
+	return largest, nil
+}
+
+// limitsOf returns the limits of a job's plans.
+func limitsOf(rule *v2alpha1.OptimizerRule, node optimizer.Resources) optimizer.Limits {
+	limits := optimizer.Limits{Node: node}
+	if rule.Limit.CPU != nil {
+		limits.Job.CPU = rule.Limit.CPU.MilliValue()
+	}
+	if rule.Limit.Memory != nil {
+		limits.Job.Memory = rule.Limit.Memory.Value()
+	}
+	return limits
+}
+
+// cut returns the beginning of a text that has at most some bytes.
+func cut(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	return recorder.Note(text)[:most-3] + "..."
+}
+
+// key identifies a job.
+type key = types.NamespacedName
