@@ -183,9 +183,10 @@ func TestStateIsNeverLostByIntent(t *testing.T) {
 		judge := &player{}
 		spec := statefulJob()
 		spec.BackoffLimit = ptr.To(int32(-1))
-		if seed%3 == 0 {
+		switch seed % 3 {
+		case 0:
 			spec.Tasks[1].Drain = &v2alpha1.Drain{TimeoutSeconds: ptr.To(int32(40)), OnTimeout: v2alpha1.DrainRemove}
-		} else if seed%3 == 1 {
+		case 1:
 			spec.Tasks[1].Drain = &v2alpha1.Drain{TimeoutSeconds: ptr.To(int32(40))}
 		}
 		w := newWorld(judge, spec)

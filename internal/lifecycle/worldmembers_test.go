@@ -130,7 +130,7 @@ func (w *world) checkRelease(observed *Observed, decision *Decision, pod *corev1
 	for name, other := range w.pods {
 		version, isTold := w.knows[other.UID]
 		if isTold && version < list.Acknowledge && other.Status.Phase == corev1.PodRunning && !podstate.OnlyInjectedRun(other) && !podstate.Terminating(other) {
-			w.t.Fatalf("pod %s is deleted in version %d, of which %s knows version %d", pod.Name, list.Acknowledge, name, version)
+			w.t.Fatalf("pod %s is deleted in version %d, but %s knows version %d", pod.Name, list.Acknowledge, name, version)
 		}
 	}
 }

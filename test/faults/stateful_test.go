@@ -75,11 +75,10 @@ func (k *kubelet) sync(ctx context.Context) error {
 	for i := range pods.Items {
 		pod := &pods.Items[i]
 		exists[pod.UID] = true
-		switch known := k.pods[pod.UID]; {
-		case known == nil:
-			problems = append(problems, k.start(ctx, pod))
-		default:
+		if known := k.pods[pod.UID]; known != nil {
 			problems = append(problems, k.report(ctx, pod, known))
+		} else {
+			problems = append(problems, k.start(ctx, pod))
 		}
 	}
 	for uid, known := range k.pods {
@@ -187,13 +186,13 @@ func (k *kubelet) ask(ctx context.Context, name, method, path string, into any) 
 func (k *kubelet) logs() string {
 	k.mutex.Lock()
 	defer k.mutex.Unlock()
-	var all string
+	var all strings.Builder
 	for _, process := range k.pods {
 		process.stop()
 		<-process.ended
-		all += "--- " + process.name + "\n" + process.log.String()
+		all.WriteString("--- " + process.name + "\n" + process.log.String())
 	}
-	return all
+	return all.String()
 }
 
 // statefulTemplate is the template of a role of the workload.

@@ -194,7 +194,7 @@ func (p *Plan) reportLeft(next *v2alpha1.PublishedMembership) {
 	if h.leaving.IsEmpty() || !slices.ContainsFunc(ranks.ReadRun(h.published.Leaving), func(rank int32) bool { return !active.Has(rank) }) {
 		return
 	}
-	left := slices.DeleteFunc(ranks.ReadRun(h.published.Leaving), func(rank int32) bool { return active.Has(rank) })
+	left := slices.DeleteFunc(ranks.ReadRun(h.published.Leaving), active.Has)
 	text := fmt.Sprintf("%d replicas left, of ranks %s", len(left), ranks.FormatRun(left))
 	switch {
 	case len(h.unacknowledged) == 0:
