@@ -6,8 +6,9 @@ package controllers
 // The operator's permissions. It updates finalizers of jobs because its owner references block their
 // deletion. It patches pods and services of earlier releases, pods with Kueue's finalizer, jobs that were
 // stored without the field of the scale subresource, and objects that are not stored in the desired
-// version. Of HorizontalPodAutoscalers the autoscaler reads which jobs they scale. ConfigMaps contain the addresses of a worker-led job's pods. PodGroups describe gangs.
-// version. It resizes pods in place where the cluster can. ConfigMaps contain the addresses of a worker-led job's pods. PodGroups describe gangs.
+// version. It resizes pods in place where the cluster can. Of HorizontalPodAutoscalers the autoscaler reads
+// which jobs they scale. ConfigMaps contain the addresses of a worker-led job's pods. PodGroups describe
+// gangs.
 //
 // +kubebuilder:rbac:groups=diengine.opendilab.org,resources=dijobs,verbs=get;list;watch;patch;delete
 // +kubebuilder:rbac:groups=diengine.opendilab.org,resources=dijobs/status,verbs=patch

@@ -42,6 +42,7 @@ func roles() map[string]role {
 		"worker":      runWorker,
 		"dist":        runDist,
 		"crash":       runCrash,
+		"memory":      runMemory,
 		"paramserver": runParamServer,
 		"pusher":      runPusher,
 	}
@@ -101,5 +102,22 @@ func runCrash(context.Context, *process, []string) error {
 	if err := syscall.Kill(1, syscall.SIGQUIT); err != nil {
 		return fmt.Errorf("crash the container: %w", err)
 	}
+	return nil
+}
+
+// runMemory uses an amount of memory, in MiB, and succeeds if it gets it.
+func runMemory(_ context.Context, p *process, args []string) error {
+	if len(args) != 1 {
+		return fmt.Errorf("memory: got %d arguments, want the amount in MiB", len(args))
+	}
+	amount, err := strconv.Atoi(args[0])
+	if err != nil || amount < 1 || amount > 4096 {
+		return fmt.Errorf("memory: got %q, want an amount from 1 to 4096 MiB", args[0])
+	}
+	used := make([]byte, amount<<20)
+	for i := 0; i < len(used); i += os.Getpagesize() {
+		used[i] = byte(i | 1)
+	}
+	p.log.Info("Used memory", "bytes", len(used), "last", used[len(used)-os.Getpagesize()])
 	return nil
 }
