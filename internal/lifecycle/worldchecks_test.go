@@ -170,10 +170,7 @@ func (w *world) checkDeletion(observed *Observed, decision *Decision, pod *corev
 	isReplaced := podstate.ReplicaRestarts(pod) < status.ReplicaRestarts[pod.Name]
 	isCompleted := isRankIn(podstate.AnnotatedNumber(pod, names.AnnotationRank, podstate.Unranked), status.CompletedRanks)
 	switch {
-	case isOutdated(observed.Job, pod) && (podstate.OutOfMemory(pod) || podstate.Active(pod)):
-		// The resources of the next pod are recorded.
-	case podstate.Active(pod) && pod.Annotations[names.AnnotationResize] != "" && !podstate.IsResized(pod):
-		// Its node has not applied the recorded resources.
+	case mayChangeResources(observed.Job, pod):
 	case state.HasFailed(observed.Job, pod) && !mayIgnoreFailures(observed.Job) && !isReplaced:
 		w.t.Fatalf("failed pod %s is deleted before its failure is recorded", pod.Name)
 	case pod.Status.Phase == corev1.PodSucceeded && !w.history.twins && !isCompleted:
@@ -181,6 +178,13 @@ func (w *world) checkDeletion(observed *Observed, decision *Decision, pod *corev
 	case !isReplaced && !isCompleted && !hasCause(observed, pod):
 		w.t.Fatalf("pod %s is deleted without a cause", pod.Name)
 	}
+}
+
+// mayChangeResources reports whether a pod may be replaced for other resources: those of the next pod
+// are recorded, or its node has not applied them.
+func mayChangeResources(job *v2alpha1.DIJob, pod *corev1.Pod) bool {
+	isResizing := podstate.Active(pod) && pod.Annotations[names.AnnotationResize] != "" && !podstate.IsResized(pod)
+	return isResizing || isOutdated(job, pod) && (podstate.OutOfMemory(pod) || podstate.Active(pod))
 }
 
 // isOutdated reports whether a pod was built for other resources than the job records.

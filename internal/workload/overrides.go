@@ -56,10 +56,10 @@ func WinnerOf(overrides []v2alpha1.ResourceOverride, task string, index int32, n
 
 // AmountOf returns the CPU or memory of resources, nil for none.
 func AmountOf(resources v2alpha1.ReplicaResources, name corev1.ResourceName) *resource.Quantity {
-	switch name {
-	case corev1.ResourceCPU:
+	if name == corev1.ResourceCPU {
 		return resources.CPU
-	case corev1.ResourceMemory:
+	}
+	if name == corev1.ResourceMemory {
 		return resources.Memory
 	}
 	return nil
@@ -95,10 +95,10 @@ func ReadResources(pod *corev1.Pod) v2alpha1.ReplicaResources {
 		if err != nil || amount.Sign() <= 0 {
 			continue
 		}
-		switch corev1.ResourceName(key) {
-		case corev1.ResourceCPU:
+		if key == string(corev1.ResourceCPU) {
 			resources.CPU = &amount
-		case corev1.ResourceMemory:
+		}
+		if key == string(corev1.ResourceMemory) {
 			resources.Memory = &amount
 		}
 	}

@@ -235,7 +235,7 @@ func (p *Plan) othersAreReady(replica *workload.Replica) bool {
 	})
 }
 
-// adjust records an override, and describes it in a condition and an Event.
+// adjust records an override.
 func (p *Plan) adjust(override v2alpha1.ResourceOverride) {
 	scaling := p.Status().Scaling
 	scaling.Resources = workload.SetOverride(scaling.Resources, override)
@@ -295,10 +295,7 @@ func (p *Plan) widen(override v2alpha1.ResourceOverride) v2alpha1.ResourceOverri
 	kept := make([]v2alpha1.ResourceOverride, 0, len(scaling.Resources))
 	for i := range scaling.Resources {
 		other := *scaling.Resources[i].DeepCopy()
-		isOwn := other.Task == override.Task && other.Index != nil && *other.Index == index
-		isLess := other.Task == override.Task && other.Index != nil && override.Reason == v2alpha1.OverrideOutOfMemory &&
-			other.Resources.Memory != nil && other.Resources.Memory.Cmp(*override.Resources.Memory) <= 0
-		if isSame(&other) || isOwn || isLess {
+		if isSame(&other) || replaces(&override, &other, index) {
 			other.Resources = without(other.Resources, override.Resources)
 		}
 		if other.Resources != (v2alpha1.ReplicaResources{}) {
@@ -309,6 +306,16 @@ func (p *Plan) widen(override v2alpha1.ResourceOverride) v2alpha1.ResourceOverri
 	return override
 }
 
+// replaces reports whether an override of a whole task replaces another one: that of the replica that caused
+// it, and less memory than an out-of-memory kill showed to be needed.
+func replaces(override, other *v2alpha1.ResourceOverride, index int32) bool {
+	if other.Task != override.Task || other.Index == nil {
+		return false
+	}
+	isLess := override.Reason == v2alpha1.OverrideOutOfMemory && other.Resources.Memory != nil && other.Resources.Memory.Cmp(*override.Resources.Memory) <= 0
+	return *other.Index == index || isLess
+}
+
 // furthest returns the amount that is beyond the other; one that is missing adds nothing.
 func furthest(amount, other *resource.Quantity, isBeyond func(a, b *resource.Quantity) bool) *resource.Quantity {
 	if amount == nil || other == nil || !isBeyond(other, amount) {
@@ -317,7 +324,7 @@ func furthest(amount, other *resource.Quantity, isBeyond func(a, b *resource.Qua
 	return other
 }
 
-// without returns the resources of which another override has no amount.
+// without returns the resources without those that others name.
 func without(resources, other v2alpha1.ReplicaResources) v2alpha1.ReplicaResources {
 	if other.CPU != nil {
 		resources.CPU = nil
