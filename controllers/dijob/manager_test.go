@@ -22,6 +22,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/controllers"
 	allocatorcontroller "opendilab.org/di-orchestrator/controllers/allocator"
+	"opendilab.org/di-orchestrator/controllers/scaleplan"
 	"opendilab.org/di-orchestrator/internal/testkit"
 )
 
@@ -119,6 +120,7 @@ func (s *space) startManagerWith(ctx context.Context, cluster *rest.Config, name
 		Registerer: registry, Drain: time.Nanosecond,
 		AggregatorConfig: client.ObjectKey{Namespace: s.name, Name: "aggregator-config"},
 	})).To(Succeed())
+	Expect(scaleplan.Setup(context.WithoutCancel(ctx), mgr, scaleplan.Options{Registerer: registry})).To(Succeed())
 	Expect(allocatorcontroller.Setup(mgr, allocatorcontroller.Options{Registerer: registry})).To(Succeed())
 	Expect(samples(registry, "jobs{")).To(BeEmpty(), "who does not lead has no cache to count in")
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))

@@ -107,6 +107,9 @@ func (r *Reconciler) observeWorkerLed(ctx context.Context, observed *lifecycle.O
 		return err
 	}
 	observed.Confirmed = true
+	if err := r.observePlans(ctx, observed); err != nil {
+		return err
+	}
 	if err := r.confirmResize(ctx, observed); err != nil {
 		return err
 	}

@@ -51,7 +51,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	r.states.recordConflicts(&observed, done.taken())
 	outcome := lifecycle.Conclude(&observed, &decision, r.summarize(&observed, &decision, done))
 	committed, err := r.commit(ctx, job, &outcome.Status)
-	if !committed && err == nil {
+	switch {
+	case committed || err != nil:
+	case decision.Counts != nil:
+		err = r.writeCounts(ctx, job, decision.Counts)
+	default:
 		err = r.writeElastic(ctx, job, decision.Elastic)
 	}
 

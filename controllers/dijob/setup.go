@@ -152,6 +152,9 @@ func Setup(ctx context.Context, mgr ctrl.Manager, options Options) error {
 			return fmt.Errorf("indexing %T by controller: %w", object, err)
 		}
 	}
+	if err := mgr.GetFieldIndexer().IndexField(ctx, &v2alpha1.ScalePlan{}, controllers.UnfinishedPlanIndex, controllers.JobOfUnfinishedPlan); err != nil {
+		return fmt.Errorf("indexing unfinished ScalePlans by job: %w", err)
+	}
 	gangs, followGangs, err := discover.NewGangs(mgr, options.Gangs, options.GangSchedulerName)
 	if err != nil {
 		return err
@@ -179,6 +182,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, options Options) error {
 		Watches(&corev1.Service{}, reconciler.ownedBy(mgr), builder.WithPredicates(existence())).
 		Watches(&corev1.ConfigMap{}, reconciler.ownedBy(mgr), builder.WithPredicates(existence())).
 		Watches(&v2alpha1.Membership{}, reconciler.ownedBy(mgr)).
+		Watches(&v2alpha1.ScalePlan{}, handler.EnqueueRequestsFromMapFunc(jobOfPlan), builder.WithPredicates(planChanges())).
 		Watches(&v2alpha1.AggregatorConfig{}, handler.EnqueueRequestsFromMapFunc(reconciler.jobsOfConfig)).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: options.Workers, RateLimiter: reconciler.retries(), NewQueue: reconciler.newQueue(mgr.GetLogger()),

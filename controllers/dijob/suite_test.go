@@ -202,6 +202,16 @@ func listByController(ctx context.Context, next client.WithWatch, list client.Ob
 	if asked.FieldSelector == nil {
 		return next.List(ctx, list, options...)
 	}
+	if plans, isPlans := list.(*v2alpha1.ScalePlanList); isPlans {
+		name, _ := asked.FieldSelector.RequiresExactMatch(controllers.UnfinishedPlanIndex)
+		if err := next.List(ctx, list, client.InNamespace(asked.Namespace)); err != nil {
+			return err
+		}
+		plans.Items = keep(plans.Items, func(plan *v2alpha1.ScalePlan) bool {
+			return slices.Contains(controllers.JobOfUnfinishedPlan(plan), name)
+		})
+		return nil
+	}
 	name, _ := asked.FieldSelector.RequiresExactMatch(controllers.OwnerIndex)
 	if err := next.List(ctx, list, client.InNamespace(asked.Namespace)); err != nil {
 		return err

@@ -24,7 +24,8 @@ func (m *Reconciler) misversioned(ctx context.Context, version string) ([]client
 	var services corev1.ServiceList
 	var configMaps corev1.ConfigMapList
 	var memberships v2alpha1.MembershipList
-	for _, list := range []client.ObjectList{&pods, &services, &configMaps, &memberships} {
+	var plans v2alpha1.ScalePlanList
+	for _, list := range []client.ObjectList{&pods, &services, &configMaps, &memberships, &plans} {
 		if err := m.Cached.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
 			return nil, fmt.Errorf("listing what jobs own: %w", err)
 		}
@@ -46,6 +47,9 @@ func (m *Reconciler) misversioned(ctx context.Context, version string) ([]client
 	}
 	for i := range memberships.Items {
 		add(&memberships.Items[i])
+	}
+	for i := range plans.Items {
+		add(&plans.Items[i])
 	}
 	return found, nil
 }

@@ -27,6 +27,11 @@ func isAccepted(plan *v2alpha1.ScalePlan) bool {
 	return meta.IsStatusConditionTrue(plan.Status.Conditions, v2alpha1.PlanConditionAccepted)
 }
 
+// IsReady reports whether a plan was accepted and is not finished, so that its job may execute it.
+func IsReady(plan *v2alpha1.ScalePlan) bool {
+	return isAccepted(plan) && !IsFinished(plan.Status.Phase)
+}
+
 // IsOfOtherJob reports whether a plan was accepted for an earlier job of the same name. The garbage
 // collector deletes it.
 func IsOfOtherJob(plan *v2alpha1.ScalePlan, job *v2alpha1.DIJob) bool {
@@ -67,7 +72,7 @@ func RecordOf(job *v2alpha1.DIJob) *v2alpha1.PlanRecord {
 func Next(job *v2alpha1.DIJob, plans []*v2alpha1.ScalePlan) *v2alpha1.ScalePlan {
 	var next *v2alpha1.ScalePlan
 	for _, plan := range plans {
-		isCandidate := isAccepted(plan) && isOwned(plan, job) && plan.DeletionTimestamp.IsZero() && !IsFinished(plan.Status.Phase)
+		isCandidate := IsReady(plan) && isOwned(plan, job) && plan.DeletionTimestamp.IsZero()
 		if isCandidate && isNewer(plan, RecordOf(job)) && (next == nil || comparePlans(plan, next) > 0) {
 			next = plan
 		}

@@ -22,6 +22,7 @@ import (
 	"opendilab.org/di-orchestrator/controllers/autoscaler"
 	"opendilab.org/di-orchestrator/controllers/dijob"
 	"opendilab.org/di-orchestrator/controllers/dijob/discover"
+	"opendilab.org/di-orchestrator/controllers/scaleplan"
 	"opendilab.org/di-orchestrator/controllers/storagemigration"
 	"opendilab.org/di-orchestrator/internal/admissionprobe"
 	"opendilab.org/di-orchestrator/internal/certs"
@@ -83,6 +84,12 @@ func (o *operator) addControllers(ctx context.Context, definitions *storagemigra
 	})
 	if err != nil {
 		return fmt.Errorf("setting up the controllers: %w", err)
+	}
+	err = scaleplan.Setup(ctx, o.mgr, scaleplan.Options{
+		MaxPods: o.options.maxPods, JobVersion: definitions.JobVersion, Recorder: o.recorder, Registerer: o.metrics, Traces: o.traces, MayAct: mayAct,
+	})
+	if err != nil {
+		return fmt.Errorf("setting up the controller of ScalePlans: %w", err)
 	}
 	if o.options.allocator {
 		if err := allocator.Setup(o.mgr, allocator.Options{

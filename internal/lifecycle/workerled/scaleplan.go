@@ -189,7 +189,7 @@ func (p *Plan) finishPlan() {
 		p.finishRecord(v2alpha1.PlanFailed, "the job finished before the plan was complete")
 		return
 	}
-	missing, refused := p.missingOfPlan(), p.refusedByDrain()
+	missing, refused := p.missingOfPlan(plan), p.refusedByDrain()
 	switch left := record.StartTime.Add(scaling.Deadline(plan)).Sub(p.Now); {
 	case missing == "":
 		p.finishRecord(v2alpha1.PlanSucceeded, record.Message)
@@ -241,7 +241,7 @@ func (p *Plan) otherCount() string {
 }
 
 // missingOfPlan describes what is missing until a plan is complete, "" for nothing.
-func (p *Plan) missingOfPlan() string {
+func (p *Plan) missingOfPlan(plan *v2alpha1.ScalePlan) string {
 	record := p.planRecord()
 	switch {
 	case p.isExcessive():
@@ -253,11 +253,11 @@ func (p *Plan) missingOfPlan() string {
 	case len(p.assignment.Replicas) != int(p.counts.Total):
 		return "the job restarts"
 	}
-	desired := map[string]bool{}
+	desired, planned := map[string]bool{}, p.plannedTasks(plan)
 	for i := range p.assignment.Replicas {
 		replica := &p.assignment.Replicas[i]
 		desired[replica.Pod] = true
-		if !p.isPlanned(replica.Task) {
+		if !planned[replica.Task] {
 			continue
 		}
 		if missing := p.missingOfReplica(replica); missing != "" {
@@ -272,15 +272,19 @@ func (p *Plan) missingOfPlan() string {
 	return p.missingMigration()
 }
 
-// isPlanned reports whether the executed plan sets replicas or resources of a task.
-func (p *Plan) isPlanned(task int) bool {
-	name := names.TaskName(&p.Job.Spec.Tasks[task])
-	if _, isSet := p.planRecord().Replicas[name]; isSet {
-		return true
+// plannedTasks returns the indexes of the tasks whose replicas or resources a plan sets.
+func (p *Plan) plannedTasks(plan *v2alpha1.ScalePlan) map[int]bool {
+	planned := map[int]bool{}
+	for i := range p.Job.Spec.Tasks {
+		task := names.TaskName(&p.Job.Spec.Tasks[i])
+		_, planned[i] = p.planRecord().Replicas[task]
+		planned[i] = planned[i] || slices.ContainsFunc(plan.Spec.Tasks, func(scale v2alpha1.TaskScale) bool { return scale.Name == task }) ||
+			slices.ContainsFunc(plan.Spec.Migrate, func(migration v2alpha1.PodMigration) bool {
+				_, isOf := ranks.IndexOf(p.Job.Name, task, migration.Pod)
+				return isOf
+			})
 	}
-	return slices.ContainsFunc(p.Status().Scaling.Resources, func(override v2alpha1.ResourceOverride) bool {
-		return override.Task == name && override.Reason == v2alpha1.OverrideScalePlan
-	})
+	return planned
 }
 
 func (p *Plan) missingOfReplica(replica *workload.Replica) string {

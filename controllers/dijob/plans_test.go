@@ -1,0 +1,112 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package dijob
+
+import (
+	"context"
+	"fmt"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	eventsv1 "k8s.io/api/events/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/scaling"
+)
+
+// submitPlan creates a ScalePlan of the job.
+func (s *space) submitPlan(ctx context.Context, name string, spec v2alpha1.ScalePlanSpec) {
+	spec.Job = "job"
+	Expect(shared.api.Create(ctx, &v2alpha1.ScalePlan{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: s.name}, Spec: spec})).To(Succeed())
+}
+
+func (s *space) planNamed(ctx context.Context, name string) *v2alpha1.ScalePlan {
+	plan := &v2alpha1.ScalePlan{}
+	Expect(shared.api.Get(ctx, client.ObjectKey{Namespace: s.name, Name: name}, plan)).To(Succeed())
+	return plan
+}
+
+// expectPlan runs pods until a plan has a phase.
+func (s *space) expectPlan(ctx context.Context, name string, phase v2alpha1.PlanPhase) {
+	Eventually(func(g Gomega, ctx context.Context) {
+		s.runNew(ctx)
+		plan := s.planNamed(ctx, name)
+		g.Expect(plan.Status.Phase).To(Equal(phase), plan.Status.Message)
+	}).WithContext(ctx).WithTimeout(patience).Should(Succeed())
+}
+
+// runNew makes pending pods running and removes terminating ones, as a kubelet does. The operator may delete a pod
+// meanwhile.
+func (s *space) runNew(ctx context.Context) {
+	for _, pod := range s.pods(ctx) {
+		if pod.DeletionTimestamp != nil {
+			Expect(client.IgnoreNotFound(shared.api.Delete(ctx, &pod, client.GracePeriodSeconds(0)))).To(Succeed())
+		}
+	}
+	s.run(ctx)
+}
+
+var _ = Describe("A ScalePlan", func() {
+	It("is executed, superseded, refused and forgotten", func(ctx SpecContext) {
+		s := newSpace(ctx)
+		s.startManagerWith(ctx, shared.config, s.name)
+		s.submitWorkers(ctx, 1)
+		Eventually(s.podNames).WithContext(ctx).WithTimeout(patience).Should(HaveLen(3))
+		s.run(ctx)
+		Eventually(s.phase).WithContext(ctx).WithTimeout(patience).Should(Equal(v2alpha1.JobRunning))
+
+		By("growing a task and giving another one more memory")
+		s.submitPlan(ctx, "grow", v2alpha1.ScalePlanSpec{Tasks: []v2alpha1.TaskScale{
+			{Name: "collector", Replicas: ptr.To[int32](4)},
+			{Name: "learner", Resources: v2alpha1.ReplicaResources{Memory: ptr.To(resource.MustParse("64Mi"))}},
+		}})
+		Eventually(s.podNames).WithContext(ctx).WithTimeout(patience).Should(ContainElement("job-collector-3"))
+		job := s.job(ctx)
+		Expect(*job.Spec.Tasks[1].Replicas).To(BeEquivalentTo(4))
+		Expect(*job.Spec.Elastic.Replicas).To(BeEquivalentTo(4))
+		Expect(job.Status.Scaling.Resources).To(HaveLen(1))
+		Expect(s.planNamed(ctx, "grow").OwnerReferences).To(ConsistOf(HaveField("UID", job.UID)))
+		Eventually(s.notes).WithContext(ctx).WithTimeout(patience).Should(ContainElement("2 -> 4 replicas of task collector, by scaleplan/grow"))
+
+		By("removing a pod in the middle by a newer plan")
+		s.submitPlan(ctx, "remove", v2alpha1.ScalePlanSpec{Remove: []string{"job-collector-1"}})
+		s.expectPlan(ctx, "remove", v2alpha1.PlanSucceeded)
+		Expect(s.podNames(ctx)).To(ConsistOf("job-learner-0", "job-collector-0", "job-collector-2", "job-collector-3"))
+
+		By("refusing a plan that names no pod of the job")
+		s.submitPlan(ctx, "refused", v2alpha1.ScalePlanSpec{Remove: []string{"job-collector-9"}})
+		s.expectPlan(ctx, "refused", v2alpha1.PlanRefused)
+
+		By("forgetting all but the last of many plans")
+		for i := range 40 {
+			s.submitPlan(ctx, fmt.Sprintf("many-%03d", i), v2alpha1.ScalePlanSpec{Tasks: []v2alpha1.TaskScale{{Name: "collector", Replicas: ptr.To(int32(1 + i%4))}}})
+		}
+		s.expectPlan(ctx, "many-039", v2alpha1.PlanSucceeded)
+		Eventually(func(g Gomega, ctx context.Context) {
+			var plans v2alpha1.ScalePlanList
+			g.Expect(shared.api.List(ctx, &plans, client.InNamespace(s.name))).To(Succeed())
+			g.Expect(plans.Items).To(HaveLen(scaling.History))
+			for i := range plans.Items {
+				g.Expect(scaling.IsFinished(plans.Items[i].Status.Phase)).To(BeTrue())
+			}
+		}).WithContext(ctx).WithTimeout(patience).Should(Succeed())
+		Eventually(s.reasons).WithContext(ctx).WithTimeout(patience).Should(ContainElements(
+			"PlanAccepted", "PlanExecuting", "PlanSucceeded", "PlanSuperseded", "PlanRefused"))
+	})
+})
+
+// notes returns the notes of all Events in the namespace.
+func (s *space) notes(ctx context.Context) []string {
+	var list eventsv1.EventList
+	Expect(shared.api.List(ctx, &list, client.InNamespace(s.name))).To(Succeed())
+	var notes []string
+	for i := range list.Items {
+		notes = append(notes, list.Items[i].Note)
+	}
+	return notes
+}
