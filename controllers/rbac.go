@@ -15,11 +15,9 @@ package controllers
 // +kubebuilder:rbac:groups=diengine.opendilab.org,resources=dijobs/finalizers,verbs=update
 // +kubebuilder:rbac:groups=diengine.opendilab.org,resources=memberships,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups=diengine.opendilab.org,resources=memberships/status,verbs=update
-// +kubebuilder:rbac:groups=diengine.opendilab.org,resources=scaleplans,verbs=get;list;watch;patch;delete
+// +kubebuilder:rbac:groups=diengine.opendilab.org,resources=scaleplans,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups=diengine.opendilab.org,resources=scaleplans/status,verbs=patch
 // +kubebuilder:rbac:groups=diengine.opendilab.org,resources=aggregatorconfigs,verbs=list;watch;patch
-// +kubebuilder:rbac:groups=diengine.opendilab.org,resources=scaleplans,verbs=get;list;watch;create;update;patch;delete
-// +kubebuilder:rbac:groups=diengine.opendilab.org,resources=scaleplans/status,verbs=update;patch
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups="",resources=pods/resize,verbs=patch
 // +kubebuilder:rbac:groups="",resources=services,verbs=get;list;watch;create;patch;delete

@@ -108,7 +108,7 @@ func (w *world) befallPlans(random *rand.Rand) {
 	if held := slices.Sorted(maps.Keys(w.plans)); len(held) > 0 && random.IntN(4) == 0 {
 		name := held[random.IntN(len(held))]
 		delete(w.plans, name)
-		w.tell("somebody deletes plan %s", name)
+		w.tell("another user deletes plan %s", name)
 		return
 	}
 	w.uids++

@@ -33,7 +33,7 @@ func Deadline(plan *v2alpha1.ScalePlan) time.Duration {
 	return defaultDeadline
 }
 
-// Verdict is what becomes of a plan.
+// Verdict is what happens to a plan.
 type Verdict struct {
 	// Plan is the plan as observed.
 	Plan *v2alpha1.ScalePlan

@@ -80,6 +80,7 @@ func (b *Builder) Worker(assignment *Assignment, replica *Replica) (*corev1.Pod,
 	}
 	addToken(&pod.Spec)
 	place(&pod.Spec, b.nodeOf(replica))
+	avoid(&pod.Spec, b.migratedFrom(replica))
 	return pod, nil
 }
 
@@ -134,6 +135,41 @@ func place(spec *corev1.PodSpec, node string) {
 			Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{node},
 		})
 	}
+}
+
+// migratedFrom returns the node that a plan moves a replica away from, "" for none.
+func (b *Builder) migratedFrom(replica *Replica) string {
+	scaling := b.job.Status.Scaling
+	if scaling == nil || scaling.Plan == nil {
+		return ""
+	}
+	for _, migrated := range scaling.Plan.Migrations {
+		if migrated.Pod == replica.Pod {
+			return migrated.Node
+		}
+	}
+	return ""
+}
+
+// avoid makes the scheduler prefer other nodes than the named one, if there is one. The pod may return there if
+// no other node holds it.
+func avoid(spec *corev1.PodSpec, node string) {
+	if node == "" {
+		return
+	}
+	if spec.Affinity == nil {
+		spec.Affinity = &corev1.Affinity{}
+	}
+	if spec.Affinity.NodeAffinity == nil {
+		spec.Affinity.NodeAffinity = &corev1.NodeAffinity{}
+	}
+	affinity := spec.Affinity.NodeAffinity
+	affinity.PreferredDuringSchedulingIgnoredDuringExecution = append(affinity.PreferredDuringSchedulingIgnoredDuringExecution, corev1.PreferredSchedulingTerm{
+		Weight: 100,
+		Preference: corev1.NodeSelectorTerm{MatchFields: []corev1.NodeSelectorRequirement{{
+			Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpNotIn, Values: []string{node},
+		}}},
+	})
 }
 
 func (b *Builder) workerEnv(addresses *addresses, replica *Replica) []corev1.EnvVar {
