@@ -53,19 +53,20 @@ func (s *space) runNew(ctx context.Context) {
 }
 
 var _ = Describe("A ScalePlan", func() {
-	It("is executed, superseded, refused and forgotten", func(ctx SpecContext) {
+	It("is refused, executed, superseded and forgotten", func(ctx SpecContext) {
 		s := newSpace(ctx)
 		s.startManagerWith(ctx, shared.config, s.name)
-		// Admission refuses a plan that it can compare with its job, so this one comes first.
-		s.submitPlan(ctx, "0-refused", v2alpha1.ScalePlanSpec{Remove: []string{"job-collector-9"}})
-		s.expectPlan(ctx, "0-refused", v2alpha1.PlanPending)
 		s.submitWorkers(ctx, 1)
 		Eventually(s.podNames).WithContext(ctx).WithTimeout(patience).Should(HaveLen(3))
 		s.run(ctx)
 		Eventually(s.phase).WithContext(ctx).WithTimeout(patience).Should(Equal(v2alpha1.JobRunning))
 
-		By("refusing a plan that names no pod of the job")
-		s.expectPlan(ctx, "0-refused", v2alpha1.PlanRefused)
+		By("refusing a plan that names no pod of the job at admission")
+		refused := &v2alpha1.ScalePlan{
+			ObjectMeta: metav1.ObjectMeta{Name: "refused", Namespace: s.name},
+			Spec:       v2alpha1.ScalePlanSpec{Job: "job", Remove: []string{"job-collector-9"}},
+		}
+		Expect(shared.api.Create(ctx, refused)).To(MatchError(ContainSubstring(`"job-collector-9": must be a pod of the job`)))
 
 		By("growing a task and giving another one more memory")
 		s.submitPlan(ctx, "a-grow", v2alpha1.ScalePlanSpec{Tasks: []v2alpha1.TaskScale{
@@ -99,7 +100,7 @@ var _ = Describe("A ScalePlan", func() {
 			}
 		}).WithContext(ctx).WithTimeout(time.Minute).Should(Succeed())
 		Eventually(s.reasons).WithContext(ctx).WithTimeout(patience).Should(ContainElements(
-			"PlanAccepted", "PlanExecuting", "PlanSucceeded", "PlanSuperseded", "PlanRefused"))
+			"PlanAccepted", "PlanExecuting", "PlanSucceeded", "PlanSuperseded"))
 	})
 })
 
