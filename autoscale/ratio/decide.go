@@ -15,6 +15,10 @@ const (
 	maxRate     = 1e12
 	maxSamples  = 1e15
 	maxReplicas = 100000
+	// maxTrend is a doubling in a quarter of an hour.
+	maxTrend = 1.0 / 900
+	// maxLookahead is how many seconds a trend is followed at most. Beyond that it is mostly noise.
+	maxLookahead = 90
 )
 
 // Decide returns how many producers a job should have. It never panics: with a measurement that it
@@ -117,7 +121,7 @@ func (l *law) request() {
 	staleness := l.staleness()
 	// Samples in the queue and in flight may together be staleness+1 batches.
 	l.room = (staleness+1)*m.Batch - m.InFlight
-	l.target = max(m.Batch, staleness*m.Batch/2-m.InFlight)
+	l.target = max(m.Batch, l.TargetShare*staleness*m.Batch-m.InFlight)
 	if m.QueueCapacity > 0 {
 		l.target = min(l.target, l.QueueShare*m.QueueCapacity)
 	}
@@ -132,8 +136,19 @@ func (l *law) request() {
 	l.integrate(missing, ki)
 	bound := l.CorrectionShare * m.ConsumerCapacity
 	correction := min(max(k*missing+ki*l.state.Integral, -bound), bound)
+	// An empty queue feels every noise, so it is filled faster.
+	if m.Queue < m.Batch {
+		correction = max(correction, min(l.UrgentShare*m.ConsumerCapacity, bound))
+	}
+	// A full queue blocks producers and ages samples.
+	if m.Queue > l.FullQueue*l.target {
+		correction = min(correction, max(-l.UrgentShare*m.ConsumerCapacity, -bound))
+	}
 	l.rate = m.ConsumerCapacity + correction
 	l.want = l.rate / l.unit()
+	// A growth takes effect after a delay, a shrink at once.
+	trend := min(max(m.ConsumerTrend-m.ProducerTrend, -maxTrend), maxTrend)
+	l.want *= max(1, 1+trend*min(l.Lookahead*delay, maxLookahead))
 }
 
 // staleness returns the bound on staleness, in versions.
@@ -191,20 +206,23 @@ func (l *law) decide() Decision {
 	n := l.working()
 	goal := rounded(l.want)
 	band := max(1, l.DeadBand*float64(n))
-	isUrgent := l.m.Queue < l.m.Batch && goal > n
+	if l.m.Queue > l.FullQueue*l.target && goal < n {
+		band = max(1, band/2)
+	}
+	isUrgent := l.m.Queue < l.m.Batch
 	switch {
-	case !isUrgent && math.Abs(l.want-float64(n)) < band:
+	case math.Abs(l.want-float64(n)) < band:
 		return l.keep(ReasonBalanced, "the size is inside the dead band")
 	case goal > n && !isUrgent && l.isWithin(l.state.GrownAt, l.GrowInterval):
 		return l.keep(ReasonCoolingDown, fmt.Sprintf("%d producers are due, and a growth was less than %s ago", goal, l.GrowInterval))
 	case goal > n:
-		return l.resize(min(goal, 2*n+8), isUrgent)
+		return l.resize(min(goal, 2*n+8))
 	case l.starting() > 0:
 		return l.keep(ReasonStarting, fmt.Sprintf("%d producers suffice, and %d still start", goal, l.starting()))
 	case l.isWithin(l.state.ShrunkAt, l.ShrinkInterval):
 		return l.keep(ReasonCoolingDown, fmt.Sprintf("%d producers suffice, and a shrink was less than %s ago", goal, l.ShrinkInterval))
 	default:
-		return l.resize(goal, false)
+		return l.resize(min(rounded(l.want*(1+l.DeadBand*l.ShrinkMargin)), n))
 	}
 }
 
@@ -219,7 +237,7 @@ func (l *law) isWithin(at time.Time, d time.Duration) bool {
 }
 
 // resize returns a decision for a total.
-func (l *law) resize(goal int32, isUrgent bool) Decision {
+func (l *law) resize(goal int32) Decision {
 	counts := l.spread(goal)
 	d := l.decision(counts)
 	n := l.working()
@@ -233,9 +251,6 @@ func (l *law) resize(goal int32, isUrgent bool) Decision {
 	default:
 		d.Reason, d.Next.ShrunkAt = ReasonShrunk, l.now
 		d.Message = l.describe(fmt.Sprintf("from %d to %d producers", l.requested(), d.Replicas))
-	}
-	if isUrgent {
-		d.NextAt = l.now.Add(l.UrgentInterval)
 	}
 	return d
 }
@@ -255,6 +270,9 @@ func (l *law) decision(counts []int32) Decision {
 	d := Decision{
 		Desired: rounded(l.want), Pools: counts, TargetQueue: l.target,
 		Next: l.state, NextAt: l.now.Add(l.Interval),
+	}
+	if l.m.Queue < l.target/2 || l.want == 0 {
+		d.NextAt = l.now.Add(l.UrgentInterval)
 	}
 	for i, count := range counts {
 		d.Replicas += count

@@ -4,6 +4,7 @@
 package ratio
 
 import (
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -22,7 +23,7 @@ func settingsFor(least, most int32) Settings {
 // balanced returns a measurement in which n producers of 20 samples/s feed a consumer of 20 n.
 func balanced(n int32) Measurement {
 	return Measurement{
-		ProducerCapacity: 20, ConsumerCapacity: 20 * float64(n), Queue: 16000, QueueCapacity: 40000, Batch: 8000,
+		ProducerCapacity: 20, ConsumerCapacity: 20 * float64(n), Queue: 13760, QueueCapacity: 40000, Batch: 8000,
 		Pools: []PoolSize{{Requested: n, Running: n}},
 	}
 }
@@ -30,8 +31,8 @@ func balanced(n int32) Measurement {
 func TestABalancedJobKeepsItsSize(t *testing.T) {
 	t.Parallel()
 	d := Decide(settingsFor(1, 100), State{}, balanced(50), start)
-	if d.Resize || d.Reason != ReasonBalanced || d.Replicas != 50 || d.TargetQueue != 16000 {
-		t.Errorf("decision is %+v, want 50 producers kept for a target of 16000", d)
+	if d.Resize || d.Reason != ReasonBalanced || d.Replicas != 50 || d.TargetQueue != 13760 {
+		t.Errorf("decision is %+v, want 50 producers kept for a target of 13760", d)
 	}
 	if want := start.Add(30 * time.Second); !d.NextAt.Equal(want) {
 		t.Errorf("the next decision is at %s, want %s", d.NextAt, want)
@@ -58,4 +59,89 @@ func TestAnUnknownCapacityKeepsTheSizeInsideItsBounds(t *testing.T) {
 	if d := Decide(settingsFor(1, 40), State{}, m, start); !slices.Equal(d.Pools, []int32{40}) || d.Reason != ReasonAtBounds {
 		t.Errorf("decision is %+v, want the maximum", d)
 	}
+}
+
+func TestALostPreferredPoolIsReplacedByTheNextAndTakesOverAgain(t *testing.T) {
+	t.Parallel()
+	s := Defaults()
+	s.Pools = []Pool{{Task: "spot", Min: 0, Max: 50}, {Task: "steady", Min: 2, Max: 50}}
+	m := balanced(42)
+	m.Pools = []PoolSize{{Requested: 40, Running: 10, Stuck: 30}, {Requested: 2, Running: 2}}
+	m.Queue = 4000
+	d := Decide(s, State{}, m, start)
+	if d.Pools[0] != 40 || d.Pools[1] < 18 {
+		t.Errorf("pools are %v, want 40 of the preferred one and a growth of the next to at least 18", d.Pools)
+	}
+	m.Pools = []PoolSize{{Requested: 40, Running: 40}, {Requested: 32, Running: 32}}
+	m.Queue = 13760
+	if d = Decide(s, State{}, m, start); d.Pools[0] != 40 || d.Pools[1] > 8 {
+		t.Errorf("pools are %v, want the next one given back", d.Pools)
+	}
+}
+
+func TestAShrinkWaitsForStartsAndForTheLastShrink(t *testing.T) {
+	t.Parallel()
+	m := balanced(25)
+	m.Pools = []PoolSize{{Requested: 50, Running: 40}}
+	if d := Decide(settingsFor(1, 100), State{}, m, start); d.Reason != ReasonStarting || d.Resize {
+		t.Errorf("decision is %+v, want to wait for starts", d)
+	}
+	m.Pools[0].Running = 50
+	if d := Decide(settingsFor(1, 100), State{ShrunkAt: start.Add(-time.Minute)}, m, start); d.Reason != ReasonCoolingDown || d.Resize {
+		t.Errorf("decision is %+v, want to wait for the cool-down", d)
+	}
+	if d := Decide(settingsFor(1, 100), State{}, m, start); d.Reason != ReasonShrunk || d.Replicas > 28 || d.Replicas < 24 {
+		t.Errorf("decision is %+v, want about 26 producers", d)
+	}
+}
+
+func TestLimitsSayWhatWouldHelp(t *testing.T) {
+	t.Parallel()
+	atMost := balanced(50)
+	atMost.ConsumerCapacity, atMost.Starved, atMost.Queue = 2000, 0.5, 0
+	if d := Decide(settingsFor(1, 50), State{}, atMost, start); d.Limit != LimitRange || d.Reason != ReasonAtBounds {
+		t.Errorf("limit is %q for %s, want %q at the bounds", d.Limit, d.Reason, LimitRange)
+	}
+	inFlight := balanced(50)
+	inFlight.InFlight = 36000
+	if d := Decide(settingsFor(1, 50), State{}, inFlight, start); d.Limit != LimitStaleness {
+		t.Errorf("limit is %q, want %q", d.Limit, LimitStaleness)
+	}
+}
+
+func TestTheStateSurvivesTheStatus(t *testing.T) {
+	t.Parallel()
+	s := settingsFor(1, 200)
+	m := balanced(50)
+	m.ConsumerCapacity, m.Queue, m.StartDelays = 2000, 1000, []time.Duration{40 * time.Second}
+	d := Decide(s, State{ShrunkAt: start.Add(-time.Hour)}, m, start)
+	got := StateFrom(d.Status(s, m))
+	if want := d.Next; !got.GrownAt.Equal(want.GrownAt) || !got.ShrunkAt.Equal(want.ShrunkAt) || got.StartDelay != want.StartDelay ||
+		math.Abs(got.Integral-want.Integral) > 1 || got.ConsumerCapacity != 2000 || got.ProducerCapacity != 20 {
+		t.Errorf("state is %+v, want %+v", got, want)
+	}
+}
+
+// FuzzDecide sends measurements that cannot be.
+func FuzzDecide(f *testing.F) {
+	for _, x := range []float64{0, -1, 1, 1e300, math.NaN(), math.Inf(1), math.Inf(-1)} {
+		f.Add(x, 1000.0, 16000.0, 8000.0, x, int32(50), int32(-3))
+		f.Add(20.0, x, x, x, 0.5, int32(math.MaxInt32), int32(math.MaxInt32))
+	}
+	f.Fuzz(func(t *testing.T, g, c, queue, batch, other float64, requested, stuck int32) {
+		m := Measurement{
+			ProducerCapacity: g, ConsumerCapacity: c, Queue: queue, Batch: batch, QueueCapacity: other, InFlight: other, Starved: other,
+			Blocked: other, MaxStaleness: other, ProducerTrend: other, ConsumerTrend: -other,
+			Pools: []PoolSize{{Requested: requested, Running: stuck, Stuck: stuck, Capacity: other}, {Requested: stuck}},
+		}
+		s := Defaults()
+		s.Pools = []Pool{{Task: "a", Min: 2, Max: 60}, {Task: "b", Min: 1, Max: 5}}
+		d := Decide(s, State{Integral: other, StartDelay: time.Duration(requested)}, m, start)
+		if d.Pools[0] < 2 || d.Pools[0] > 60 || d.Pools[1] < 1 || d.Pools[1] > 5 || d.Desired < 0 || d.Desired > maxReplicas || !d.NextAt.After(start) {
+			t.Errorf("decision is %+v, want it inside the bounds", d)
+		}
+		if math.IsNaN(d.Next.Integral) || math.IsInf(d.Next.Integral, 0) || math.IsNaN(d.TargetQueue) {
+			t.Errorf("state is %+v, want finite numbers", d.Next)
+		}
+	})
 }

@@ -35,7 +35,7 @@ type Report struct {
 type EstimatorSettings struct {
 	// Round is the time between reports of a replica; 10 s. The reports of a round are one level.
 	Round time.Duration
-	// Weight is the weight of a round in the exponential mean; 0.06.
+	// Weight is the weight of a round in the exponential means; 0.08.
 	Weight float64
 	// Jump is by how much a level must differ from the mean to be a step; 0.25. After JumpRounds
 	// such levels in a row, on one side, the mean starts again from them; 4.
@@ -47,7 +47,7 @@ type EstimatorSettings struct {
 
 // DefaultEstimator returns the constants that the figures of docs/ratio.md hold for.
 func DefaultEstimator() EstimatorSettings {
-	return EstimatorSettings{Round: 10 * time.Second, Weight: 0.06, Jump: 0.25, JumpRounds: 4, Expiry: time.Minute}
+	return EstimatorSettings{Round: 10 * time.Second, Weight: 0.08, Jump: 0.25, JumpRounds: 4, Expiry: time.Minute}
 }
 
 // replica is the last report of a replica, and what it counted since.
@@ -72,7 +72,7 @@ type Estimator struct {
 	produced, consumed level
 	tasks              map[string]*level
 	// blocked and starved are shares of time.
-	blocked, starved level
+	blocked, starved portion
 }
 
 type replicaKey struct{ task, name string }
@@ -85,7 +85,7 @@ func NewEstimator(settings EstimatorSettings, state State) *Estimator {
 	}
 	for l, capacity := range map[*level]float64{&e.produced: state.ProducerCapacity, &e.consumed: state.ConsumerCapacity} {
 		if isPositive(capacity) && capacity <= maxRate {
-			*l = level{mean: capacity, rounds: 1}
+			*l = level{once: capacity, twice: capacity, rounds: 1}
 		}
 	}
 	return e
@@ -228,7 +228,7 @@ func (e *Estimator) closeProducers() {
 		r.samples, r.busy = 0, 0
 	}
 	e.produced.add(all.samples/all.busy, e.settings)
-	e.blocked.follow(all.waited / all.elapsed)
+	e.blocked.add(all.waited / all.elapsed)
 	for task, of := range tasks {
 		if e.tasks[task] == nil {
 			e.tasks[task] = &level{}
@@ -256,7 +256,7 @@ func (e *Estimator) closeConsumers() {
 	if isNew {
 		e.consumed.add(capacity, e.settings)
 	}
-	e.starved.follow(all.waited / all.elapsed)
+	e.starved.add(all.waited / all.elapsed)
 }
 
 // Measure returns what the reports say at a time. The pools are those of the tasks. Their running
@@ -264,12 +264,13 @@ func (e *Estimator) closeConsumers() {
 func (e *Estimator) Measure(tasks []string, now time.Time) Measurement {
 	e.advance(now)
 	m := Measurement{
-		ProducerCapacity: e.produced.mean, ConsumerCapacity: e.consumed.mean,
+		ProducerCapacity: e.produced.now(e.settings), ConsumerCapacity: e.consumed.now(e.settings),
+		ProducerTrend: e.produced.trend(e.settings), ConsumerTrend: e.consumed.trend(e.settings),
 		Blocked: e.blocked.mean, Starved: e.starved.mean, Pools: make([]PoolSize, len(tasks)),
 	}
 	for i, task := range tasks {
 		if of := e.tasks[task]; of != nil {
-			m.Pools[i].Capacity = of.mean
+			m.Pools[i].Capacity = of.now(e.settings)
 		}
 	}
 	for key, r := range inOrder(e.producers) {
@@ -292,14 +293,37 @@ func (e *Estimator) Measure(tasks []string, now time.Time) Measurement {
 	return m
 }
 
-// level is an exponential mean that follows steps at once.
+// level is an exponential mean that follows ramps without lag and steps at once.
 type level struct {
-	mean   float64
-	rounds int
-	// off is how many levels in a row were far above (positive) or far below (negative) the mean,
-	// and recent their sum.
-	off    int
-	recent float64
+	// once and twice are the exponential means of the rounds, and of once. Both lag behind a ramp, and
+	// twice lags twice as far, so their difference is the ramp (Brown's double smoothing).
+	once, twice float64
+	rounds      int
+	// far are the last levels that were far above the mean, or far below it (side).
+	far  []float64
+	side int
+}
+
+// now returns the level without the lag of a ramp.
+func (l *level) now(s EstimatorSettings) float64 {
+	if !l.isWarm(s) {
+		return l.once
+	}
+	return min(max(2*l.once-l.twice, l.once/2), 2*l.once)
+}
+
+// trend returns by which part of itself the level changes in a second.
+func (l *level) trend(s EstimatorSettings) float64 {
+	if !l.isWarm(s) || l.once <= 0 {
+		return 0
+	}
+	perRound := s.Weight / (1 - s.Weight) * (l.once - l.twice) / l.now(s)
+	return perRound / s.Round.Seconds()
+}
+
+// isWarm reports whether the means have as many rounds as they remember.
+func (l *level) isWarm(s EstimatorSettings) bool {
+	return float64(l.rounds)*s.Weight >= 1 && s.Weight < 1
 }
 
 // add adds the level of a round; what is no positive number is skipped.
@@ -307,34 +331,67 @@ func (l *level) add(x float64, s EstimatorSettings) {
 	if !isPositive(x) || x > maxRate {
 		return
 	}
-	side := 0
-	switch {
-	case l.rounds == 0:
-	case x > l.mean*(1+s.Jump):
-		side = 1
-	case x < l.mean*(1-s.Jump):
-		side = -1
-	}
-	if side == 0 || side*l.off < 0 {
-		l.off, l.recent = 0, 0
-	}
-	if side != 0 {
-		l.off, l.recent = l.off+side, l.recent+x
-	}
-	if n := max(l.off, -l.off); n >= s.JumpRounds {
-		*l = level{mean: l.recent / float64(n), rounds: n}
+	if l.isStep(x, s) {
+		// The first round of a step has a part of the level before.
+		after := l.far[1:]
+		sum := 0.0
+		for _, one := range after {
+			sum += one
+		}
+		*l = level{once: sum / float64(len(after)), rounds: len(after)}
+		l.twice = l.once
 		return
 	}
 	l.rounds++
-	l.mean += max(s.Weight, 1/float64(l.rounds)) * (x - l.mean)
+	weight := max(s.Weight, 1/float64(l.rounds))
+	l.once += weight * (x - l.once)
+	if !l.isWarm(s) {
+		l.twice = l.once
+		return
+	}
+	l.twice += s.Weight * (l.once - l.twice)
 }
 
-// follow lets a share of time follow its last rounds.
-func (l *level) follow(x float64) {
-	const weight = 0.3 // about the last half minute
+// isStep reports whether a level completes a step: a row of levels that are far off on one side. The
+// farther off they are, the fewer it takes, and at least two.
+func (l *level) isStep(x float64, s EstimatorSettings) bool {
+	if l.rounds == 0 {
+		return false
+	}
+	off := x/l.now(s) - 1
+	side := 0
+	switch {
+	case off > s.Jump:
+		side = 1
+	case off < -s.Jump:
+		side = -1
+	}
+	if side == 0 || side != l.side {
+		l.far = nil
+	}
+	l.side = side
+	if side == 0 {
+		return false
+	}
+	l.far = append(l.far, x)
+	sum := 0.0
+	for _, one := range l.far {
+		sum += math.Abs(one/l.now(s) - 1)
+	}
+	return len(l.far) >= 2 && sum >= s.Jump*float64(s.JumpRounds) || len(l.far) >= s.JumpRounds
+}
+
+// portion is an exponential mean of a share of time over about half a minute.
+type portion struct {
+	mean   float64
+	rounds int
+}
+
+func (p *portion) add(x float64) {
+	const weight = 0.3
 	if math.IsNaN(x) || math.IsInf(x, 0) {
 		return
 	}
-	l.rounds++
-	l.mean += max(weight, 1/float64(l.rounds)) * (share(x) - l.mean)
+	p.rounds++
+	p.mean += max(weight, 1/float64(p.rounds)) * (share(x) - p.mean)
 }

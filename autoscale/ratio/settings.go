@@ -25,21 +25,32 @@ type Settings struct {
 	// MaxStaleness is how many versions of the policy old a sample may be when it is consumed. 0 is
 	// what the consumer reports, or else 4.
 	MaxStaleness float64
-	// Interval is the time between decisions; 30 s. Urgent decides again after UrgentInterval; 10 s.
+	// Interval is the time between decisions; 30 s. Urgent decides again after UrgentInterval; 5 s.
 	Interval, UrgentInterval time.Duration
 	// MinStartDelay is the shortest delay between a request for a producer and its first sample
 	// that the gain assumes; 30 s. MaxStartDelay clamps measured delays; 600 s.
 	MinStartDelay, MaxStartDelay time.Duration
+	// TargetShare is the queue's target, as a part of the staleness bound; 0.43.
+	TargetShare float64
 	// QueueShare is the part of the queue's capacity that the target may fill; 0.6.
 	QueueShare float64
-	// DeadBand is the part of the size by which it may be wrong without a resize; 0.06.
+	// Lookahead is how far ahead a growth follows the trends of the capacities, in start delays; 0.7.
+	Lookahead float64
+	// DeadBand is the part of the size by which it may be wrong without a resize; 0.1.
 	DeadBand float64
-	// IntegralShare bounds the integral's part of the requested rate; 0.15 of the consumer's capacity.
-	IntegralShare float64
-	// CorrectionShare bounds the queue's part of the requested rate, integral included.
-	CorrectionShare float64
+	// ShrinkMargin is the part of the dead band that a shrink keeps above the size that suffices, so
+	// that noise does not reverse it; 0.32.
+	ShrinkMargin float64
+	// IntegralShare bounds the integral's part of the requested rate, CorrectionShare the queue's whole
+	// part. Both are parts of the consumer's capacity; 0.07.
+	IntegralShare, CorrectionShare float64
+	// FullQueue is from how many times its target on the queue is too full; 1.4.
+	FullQueue float64
+	// UrgentShare is the least of the queue's part while less than a batch waits, or while the queue
+	// is too full; 0.04.
+	UrgentShare float64
 	// GrowInterval is the time between growths that are not urgent; 60 s. ShrinkInterval is the time
-	// between shrinks; 180 s.
+	// between shrinks; 300 s.
 	GrowInterval, ShrinkInterval time.Duration
 	// BlockedShare is the blocked share of producers at the minimum size above which the size is
 	// reported as out of range; 0.2. StarvedShare is the same for the consumer at the maximum size; 0.05.
@@ -52,10 +63,11 @@ const defaultStaleness = 4
 // Defaults returns the settings that the figures of docs/ratio.md hold for.
 func Defaults() Settings {
 	return Settings{
-		Interval: 30 * time.Second, UrgentInterval: 10 * time.Second,
+		Interval: 30 * time.Second, UrgentInterval: 5 * time.Second,
 		MinStartDelay: 30 * time.Second, MaxStartDelay: 10 * time.Minute,
-		QueueShare: 0.6, DeadBand: 0.06, IntegralShare: 0.15, CorrectionShare: 0.15,
-		GrowInterval: time.Minute, ShrinkInterval: 3 * time.Minute,
+		TargetShare: 0.43, QueueShare: 0.6, Lookahead: 0.7, DeadBand: 0.1, ShrinkMargin: 0.32,
+		IntegralShare: 0.07, CorrectionShare: 0.07, UrgentShare: 0.04, FullQueue: 1.4,
+		GrowInterval: time.Minute, ShrinkInterval: 5 * time.Minute,
 		BlockedShare: 0.2, StarvedShare: 0.05,
 	}
 }
@@ -67,7 +79,9 @@ func (s Settings) completed() Settings {
 		value *float64
 		or    float64
 	}{
-		{&s.QueueShare, defaults.QueueShare}, {&s.DeadBand, defaults.DeadBand},
+		{&s.TargetShare, defaults.TargetShare}, {&s.Lookahead, defaults.Lookahead},
+		{&s.QueueShare, defaults.QueueShare}, {&s.DeadBand, defaults.DeadBand}, {&s.ShrinkMargin, defaults.ShrinkMargin},
+		{&s.UrgentShare, defaults.UrgentShare}, {&s.FullQueue, defaults.FullQueue},
 		{&s.IntegralShare, defaults.IntegralShare}, {&s.CorrectionShare, defaults.CorrectionShare},
 		{&s.BlockedShare, defaults.BlockedShare}, {&s.StarvedShare, defaults.StarvedShare},
 	} {

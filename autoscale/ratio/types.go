@@ -11,6 +11,9 @@ type Measurement struct {
 	// ProducerCapacity is what one producer makes while nothing blocks it. ConsumerCapacity is how
 	// many fresh samples the consumer takes while it never waits. 0 is unknown.
 	ProducerCapacity, ConsumerCapacity float64
+	// ProducerTrend and ConsumerTrend are by which part of themselves the capacities change in a
+	// second; 0 is unknown.
+	ProducerTrend, ConsumerTrend float64
 	// Queue is how many samples wait, and QueueCapacity how many may; 0 is unknown.
 	Queue, QueueCapacity float64
 	// Batch is the samples of one version of the policy.

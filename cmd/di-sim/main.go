@@ -3,6 +3,7 @@
 
 // Command di-sim replays workloads of training jobs under allocation policies, and
 // compares the policies with recorded results. docs/simulator.md describes it.
+// "di-sim ratio" compares the rule that sizes producers of samples; docs/ratio.md describes it.
 package main
 
 import (
@@ -25,6 +26,9 @@ func main() {
 }
 
 func run(args []string, stdout, stderr io.Writer) error {
+	if len(args) > 0 && args[0] == "ratio" {
+		return runRatio(args[1:], stdout, stderr)
+	}
 	options, err := parse(args, stderr)
 	if err != nil {
 		return err

@@ -191,3 +191,26 @@ func meanOf(table string) string {
 	_, row, _ := strings.Cut(table, "\n")
 	return strings.Fields(row)[3]
 }
+
+func TestTheRatioTableHasEachRuleBesideTheOperators(t *testing.T) {
+	t.Parallel()
+	directory := t.TempDir()
+	var out strings.Builder
+	err := run([]string{"ratio", "-scenario", "slow learner", "-seeds", "1", "-plots", directory, "-json", filepath.Join(directory, "all.json")}, &out, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if lines := strings.Count(out.String(), "\n"); lines != 6 || !strings.Contains(out.String(), "slow learner  ratio rule") {
+		t.Errorf("the table is\n%s\nwant a heading and five rules", out.String())
+	}
+	for _, name := range []string{"all.json", "ratio-slow-learner.svg"} {
+		if _, err := os.Stat(filepath.Join(directory, name)); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, args := range [][]string{{"-scenario", "nothing"}, {"-seeds", "0"}, {"-noise", "NaN"}, {"more"}} {
+		if err := run(append([]string{"ratio"}, args...), io.Discard, io.Discard); err == nil {
+			t.Errorf("%q is accepted, want an error", args)
+		}
+	}
+}

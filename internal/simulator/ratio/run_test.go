@@ -1,0 +1,117 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package ratio
+
+import (
+	"fmt"
+	"testing"
+)
+
+// goals returns the promises of docs/ratio.md that figures break.
+func goals(scenario *Scenario, f Figures) []string {
+	starved := 0.01
+	if scenario.IsPeriodic {
+		starved = 0.02
+	}
+	var broken []string
+	for _, goal := range []struct {
+		name        string
+		value, most float64
+	}{
+		{"starved share", f.Starved, starved},
+		{"cost", f.Cost, 1.05},
+		{"staleness", f.Staleness, staleness/2 + 0.5},
+		{"resizes per hour", f.Resizes, 15},
+		{"overshoot", f.Overshoot, 0.1},
+		{"settling time", f.Settling, 600},
+	} {
+		if goal.value > goal.most+1e-9 {
+			broken = append(broken, fmt.Sprintf("%s is %.4g, want at most %.4g", goal.name, goal.value, goal.most))
+		}
+	}
+	return broken
+}
+
+func TestTheRuleKeepsItsPromises(t *testing.T) {
+	t.Parallel()
+	for _, scenario := range Scenarios() {
+		t.Run(scenario.Name, func(t *testing.T) {
+			t.Parallel()
+			f := Mean(&scenario, Policies()[0], DefaultOptions(), Seeds())
+			t.Logf("%+v", f)
+			for _, broken := range goals(&scenario, f) {
+				t.Error(broken)
+			}
+		})
+	}
+}
+
+func TestEachRivalIsWorseInTwoOfStarvationCostAndStaleness(t *testing.T) {
+	t.Parallel()
+	sums := make([]Figures, len(Policies()))
+	for i, policy := range Policies() {
+		for _, scenario := range Scenarios() {
+			f := Mean(&scenario, policy, DefaultOptions(), Seeds()[:2])
+			sums[i].Starved += f.Starved
+			sums[i].Cost += f.Cost
+			sums[i].Staleness += f.Staleness
+		}
+	}
+	for i, policy := range Policies()[1:] {
+		ours, theirs, worse := sums[0], sums[i+1], 0
+		for _, isWorse := range []bool{theirs.Starved > ours.Starved, theirs.Cost > ours.Cost, theirs.Staleness > ours.Staleness} {
+			if isWorse {
+				worse++
+			}
+		}
+		t.Logf("%s: %+v, the rule: %+v", policy, theirs, ours)
+		if worse < 2 {
+			t.Errorf("%s is worse in %d, want at least 2: %+v, the rule has %+v", policy, worse, theirs, ours)
+		}
+	}
+}
+
+// TestWrongCapacitiesAndSlowStartsNeverOscillate defines an oscillation as more than four reversals
+// of the direction of resizes in the last two hours of a run without any disturbance.
+func TestWrongCapacitiesAndSlowStartsNeverOscillate(t *testing.T) {
+	t.Parallel()
+	steady := Scenarios()[0]
+	for _, delay := range []float64{5, 60, 200, 600} {
+		for _, producerError := range []float64{1.0 / 3, 1, 3} {
+			for _, consumerError := range []float64{1.0 / 3, 1, 3} {
+				options := DefaultOptions()
+				options.Noise, options.MinDelay, options.MaxDelay = 0, delay, delay
+				options.ProducerError, options.ConsumerError = producerError, consumerError
+				_, points := Run(&steady, Policies()[0], options, 1)
+				if n := reversals(t, points); n > 4 {
+					t.Errorf("delay %.0f s, errors %.2f and %.2f: %d reversals, want at most 4", delay, producerError, consumerError, n)
+				}
+			}
+		}
+	}
+}
+
+// reversals counts changes of direction in the second half of a run, and checks the bounds.
+func reversals(t *testing.T, points []Point) int {
+	t.Helper()
+	n, direction := 0, 0
+	for i := 1; i < len(points); i++ {
+		before, after := points[i-1].Requested, points[i].Requested
+		if after < minReplicas || after > maxReplicas {
+			t.Fatalf("second %d: %d producers are requested, want %d to %d", points[i].Second, after, minReplicas, maxReplicas)
+		}
+		if after == before || points[i].Second < Duration/2 {
+			continue
+		}
+		now := 1
+		if after < before {
+			now = -1
+		}
+		if now == -direction {
+			n++
+		}
+		direction = now
+	}
+	return n
+}
