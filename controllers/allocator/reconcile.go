@@ -26,6 +26,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/lifecycle/sizing"
 	"opendilab.org/di-orchestrator/internal/lifecycle/workerled"
 	"opendilab.org/di-orchestrator/internal/limits"
+	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/podstate"
 	"opendilab.org/di-orchestrator/internal/workload"
 )

@@ -32,7 +32,6 @@ type operator struct {
 	// errs are the factors by which estimated capacities are wrong.
 	producerError, consumerError float64
 	// delays are the start delays of the last producers.
-	delays []time.Duration
 	seen   int
 	last   rule.Decision
 }
