@@ -189,7 +189,10 @@ var _ = Describe("A job that broke a rule before there was one", Ordered, func()
 	It("is tested for every rule of the webhook that it may break", func() {
 		// These rules are new in this release or concern changes, so that no stored job breaks
 		// them.
-		exempt := []string{"v1alpha1 shows a worker-led job's spec and does not change it", "extended holds fields of v2alpha1"}
+		exempt := []string{
+			"v1alpha1 shows a worker-led job's spec and does not change it", "extended holds fields of v2alpha1",
+			"Only the autoscaler changes a number that a ratio rule sets",
+		}
 		var tested, held []string
 		for _, stored := range table.Stored {
 			tested = append(tested, stored.Rule)

@@ -80,8 +80,8 @@ func update(t *testing.T, api client.Client, change func(*apiextensionsv1.Custom
 func TestInstallingAndRetiringDefinitions(t *testing.T) {
 	api := newAPI(t)
 	t.Run("a bare cluster gets all definitions, whose conversion leads to the given namespace", func(t *testing.T) {
-		if printed := install(t, api); strings.Count(printed, "created") != 3 {
-			t.Errorf("got %q, want three definitions created", printed)
+		if printed := install(t, api); strings.Count(printed, "created") != 4 {
+			t.Errorf("got %q, want four definitions created", printed)
 		}
 		if service := get(t, api).Spec.Conversion.Webhook.ClientConfig.Service; service.Namespace != "di-elsewhere" {
 			t.Errorf("got service %v", service)
@@ -89,8 +89,8 @@ func TestInstallingAndRetiringDefinitions(t *testing.T) {
 	})
 	t.Run("installing again writes nothing", func(t *testing.T) {
 		before := get(t, api)
-		if printed := install(t, api); strings.Count(printed, "up to date") != 3 {
-			t.Errorf("got %q, want three definitions up to date", printed)
+		if printed := install(t, api); strings.Count(printed, "up to date") != 4 {
+			t.Errorf("got %q, want four definitions up to date", printed)
 		}
 		if after := get(t, api); after.ResourceVersion != before.ResourceVersion {
 			t.Error("the definition was written")

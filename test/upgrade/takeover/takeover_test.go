@@ -112,7 +112,7 @@ var _ = Describe("A fresh installation", func() {
 		for _, name := range []string{system, jobs} {
 			Expect(p.api.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})).To(Succeed())
 		}
-		Expect(strings.Count(p.install(ctx), "created")).To(Equal(3))
+		Expect(strings.Count(p.install(ctx), "created")).To(Equal(4))
 		first := p.start(ctx)
 		p.awaitStep(ctx, "Done")
 		Expect(first.kill()).To(Succeed())
