@@ -178,13 +178,17 @@ const (
 	ReasonUnreadableReport = "UnreadableReport"
 )
 
-// Reasons of the condition Autoscaling and its events. While a limit keeps the rule from its goal, the condition has the
-// reason RatioOutOfRange or StalenessBoundLimitsThroughput.
+// Reasons of the condition Autoscaling and its events.
 const (
 	// ReasonFollowing means that the producers follow the consumer.
 	ReasonFollowing = "Following"
 	// ReasonWaitingForReports means that producers and consumer do not report what the rule needs.
 	ReasonWaitingForReports = "WaitingForReports"
+	// ReasonRatioOutOfRange means that the consumer starves, or the producers are blocked, at every size inside the bounds.
+	ReasonRatioOutOfRange = "RatioOutOfRange"
+	// ReasonStalenessBoundLimitsThroughput means that the bound on staleness leaves too few samples between producers and
+	// consumer.
+	ReasonStalenessBoundLimitsThroughput = "StalenessBoundLimitsThroughput"
 	// ReasonOtherMaster means that something else decides about the size of the job.
 	ReasonOtherMaster = "OtherMaster"
 	// ReasonInvalidRule means that the rule does not fit the tasks of the job.
@@ -195,6 +199,24 @@ const (
 	ReasonPlanned = "Planned"
 	// ReasonAutoscaled is the event of a resize.
 	ReasonAutoscaled = "Autoscaled"
+)
+
+// Reasons of the conditions and events of a ScalePlan.
+const (
+	// ReasonPlanAccepted is the reason of a plan that the job executes next.
+	ReasonPlanAccepted = "PlanAccepted"
+	// ReasonPlanWaiting is the reason of a plan whose job does not exist yet, or is suspended.
+	ReasonPlanWaiting = "PlanWaiting"
+	// ReasonPlanExecuting is the reason of a plan that the job executes.
+	ReasonPlanExecuting = "PlanExecuting"
+	// ReasonPlanSucceeded is the reason of a plan that is complete.
+	ReasonPlanSucceeded = "PlanSucceeded"
+	// ReasonPlanFailed is the reason of a plan that was not complete in time.
+	ReasonPlanFailed = "PlanFailed"
+	// ReasonPlanSuperseded is the reason of a plan that a newer one replaced.
+	ReasonPlanSuperseded = "PlanSuperseded"
+	// ReasonPlanRefused is the reason of a plan that cannot be executed.
+	ReasonPlanRefused = "PlanRefused"
 )
 
 // Reasons of the condition GangScheduled and its events. While the scheduler reports why the gang is not scheduled, the

@@ -221,21 +221,3 @@ const (
 	// PlanConditionComplete is True once the job has the replicas and resources of the plan.
 	PlanConditionComplete = "Complete"
 )
-
-// Reasons of the conditions and events of a ScalePlan.
-const (
-	// ReasonPlanAccepted is the reason of a plan that the job executes next.
-	ReasonPlanAccepted = "PlanAccepted"
-	// ReasonPlanWaiting is the reason of a plan whose job does not exist yet, or is suspended.
-	ReasonPlanWaiting = "PlanWaiting"
-	// ReasonPlanExecuting is the reason of a plan that the job executes.
-	ReasonPlanExecuting = "PlanExecuting"
-	// ReasonPlanSucceeded is the reason of a plan that is complete.
-	ReasonPlanSucceeded = "PlanSucceeded"
-	// ReasonPlanFailed is the reason of a plan that was not complete in time.
-	ReasonPlanFailed = "PlanFailed"
-	// ReasonPlanSuperseded is the reason of a plan that a newer one replaced.
-	ReasonPlanSuperseded = "PlanSuperseded"
-	// ReasonPlanRefused is the reason of a plan that cannot be executed.
-	ReasonPlanRefused = "PlanRefused"
-)

@@ -3,7 +3,11 @@
 
 package ratio
 
-import "time"
+import (
+	"time"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+)
 
 // Measurement is what the rule knows about a job. Rates are samples per second. Others send most of
 // it, so Decide checks each number before it uses it.
@@ -79,9 +83,9 @@ const (
 const (
 	// LimitRange is a consumer that starves, or producers that are blocked, at every size inside
 	// the bounds.
-	LimitRange = "RatioOutOfRange"
+	LimitRange = v2alpha1.ReasonRatioOutOfRange
 	// LimitStaleness is a bound on staleness that leaves too few samples between producers and consumer.
-	LimitStaleness = "StalenessBoundLimitsThroughput"
+	LimitStaleness = v2alpha1.ReasonStalenessBoundLimitsThroughput
 )
 
 // Decision is what the rule decides.

@@ -144,7 +144,7 @@ func formatIndexes(indexes []int32) string {
 }
 
 // recordIndexes records the indexes of tasks with gaps between them, together with the ranks. A plan whose
-// counts the spec has needs to do no more for them.
+// counts the spec has needs nothing else for them.
 func (p *Plan) recordIndexes() {
 	scaling := p.Status().Scaling
 	scaling.Indexes = nil
