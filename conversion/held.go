@@ -77,7 +77,7 @@ func (f fitting) fits(raw []byte, of reflect.Type) bool {
 		return isQuantity(raw)
 	case readsItself(of):
 		return decodesInto(raw, of)
-	case first == 'n' || kind == reflect.Interface || kind == reflect.String && first == '"':
+	case isAny(kind, first):
 		return true
 	case kind == reflect.Struct:
 		fields := f.fieldsOf(of)
@@ -88,6 +88,11 @@ func (f fitting) fits(raw []byte, of reflect.Type) bool {
 		return first == '[' && f.fitItems(raw, of.Elem())
 	}
 	return decodesInto(raw, of)
+}
+
+// isAny reports whether a value decodes whatever it has: null, or a value of an interface or a string.
+func isAny(kind reflect.Kind, first byte) bool {
+	return first == 'n' || kind == reflect.Interface || kind == reflect.String && first == '"'
 }
 
 // fitMembers reports whether the members that have a type fit it.

@@ -75,7 +75,7 @@ func ParseRole(raw []byte) (*Role, bool, error) {
 		Version json.RawMessage `json:"version"`
 		Role    json.RawMessage `json:"role"`
 	}
-	if json.Unmarshal(raw, &marks) != nil || isAbsent(marks.Version) || isAbsent(marks.Role) {
+	if isObject := json.Unmarshal(raw, &marks) == nil; !isObject || isAbsent(marks.Version) || isAbsent(marks.Role) {
 		return nil, false, nil
 	}
 	report := &Role{}

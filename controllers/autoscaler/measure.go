@@ -5,6 +5,7 @@ package autoscaler
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -165,7 +166,7 @@ func (m *memory) measure(job *v2alpha1.DIJob, roles *roles, now time.Time) ratio
 func (r *Reconciler) query(ctx context.Context, job *v2alpha1.DIJob, source *v2alpha1.PrometheusSource, pools int) (ratio.Measurement, error) {
 	measured := ratio.Measurement{Pools: make([]ratio.PoolSize, pools)}
 	if r.prometheus == nil {
-		return measured, fmt.Errorf("spec.autoscale.ratio.prometheus needs the URL of a Prometheus in the settings of the installation (prometheusURL in the chart)")
+		return measured, errors.New("spec.autoscale.ratio.prometheus needs the URL of a Prometheus in the settings of the installation (prometheusURL in the chart)")
 	}
 	replacer := strings.NewReplacer("$(NAMESPACE)", job.Namespace, "$(JOB)", job.Name)
 	for _, each := range []struct {

@@ -213,15 +213,6 @@ func (o *Optimizing) plansOf(ctx context.Context, job *v2alpha1.DIJob) ([]v2alph
 	return own, nil
 }
 
-// isUnfinished reports whether a plan may still change its job.
-func isUnfinished(plan *v2alpha1.ScalePlan) bool {
-	switch plan.Status.Phase {
-	case v2alpha1.PlanSucceeded, v2alpha1.PlanFailed, v2alpha1.PlanSuperseded, v2alpha1.PlanRefused:
-		return false
-	}
-	return true
-}
-
 // lastPlan returns when the last plan was created.
 func lastPlan(plans []v2alpha1.ScalePlan) time.Time {
 	var last time.Time

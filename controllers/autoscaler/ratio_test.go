@@ -200,7 +200,9 @@ var _ = Describe("The ratio rule", func() {
 		w := newWorld(ctx, newJob(4))
 		w.pass(ctx, 6)
 		writes := 0
-		w.autoscaler.client = interceptor.NewClient(w.autoscaler.client.(client.WithWatch), interceptor.Funcs{
+		watching, isWatching := w.autoscaler.client.(client.WithWatch)
+		Expect(isWatching).To(BeTrue())
+		w.autoscaler.client = interceptor.NewClient(watching, interceptor.Funcs{
 			SubResourcePatch: func(ctx context.Context, next client.Client, name string, object client.Object, patch client.Patch, options ...client.SubResourcePatchOption) error {
 				writes++
 				return next.SubResource(name).Patch(ctx, object, patch, options...)

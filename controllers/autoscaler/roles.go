@@ -4,6 +4,7 @@
 package autoscaler
 
 import (
+	"errors"
 	"fmt"
 
 	"k8s.io/utils/ptr"
@@ -37,7 +38,7 @@ func rolesOf(job *v2alpha1.DIJob, rule *v2alpha1.RatioRule, maxPods int32) (*rol
 	if len(producers) == 0 {
 		index := names.ElasticTask(&job.Spec)
 		if index < 0 {
-			return nil, fmt.Errorf("spec.autoscale.ratio.producers: the job has no elastic task: name one")
+			return nil, errors.New("spec.autoscale.ratio.producers: the job has no elastic task: name one")
 		}
 		producers = []v2alpha1.ProducerPool{{Task: names.TaskName(&job.Spec.Tasks[index])}}
 	}

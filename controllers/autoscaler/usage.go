@@ -32,6 +32,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/podstate"
 	"opendilab.org/di-orchestrator/internal/quantity"
+	"opendilab.org/di-orchestrator/internal/scaling"
 )
 
 // podMetrics is the kind of the metrics API that has the usage of pods.
@@ -97,7 +98,7 @@ func describe(job *v2alpha1.DIJob, pods []corev1.Pod, plans []v2alpha1.ScalePlan
 	if job.Status.Autoscaling != nil && job.Status.Autoscaling.Optimizer != nil {
 		known.Stage = optimizer.Stage(job.Status.Autoscaling.Optimizer.Stage)
 	}
-	known.Busy = activePlan(job) != "" || conditions.IsTrue(&job.Status, v2alpha1.ConditionResizing) || slices.ContainsFunc(plans, func(p v2alpha1.ScalePlan) bool { return isUnfinished(&p) })
+	known.Busy = activePlan(job) != "" || conditions.IsTrue(&job.Status, v2alpha1.ConditionResizing) || slices.ContainsFunc(plans, func(p v2alpha1.ScalePlan) bool { return !scaling.IsFinished(p.Status.Phase) })
 	for i := range job.Spec.Tasks {
 		task := taskOf(job, i, pods)
 		known.Busy = known.Busy || int32(len(task.Pods)) != task.Replicas

@@ -92,13 +92,12 @@ func TestReplicasKeepGapsWhenAllPodsAreLostAndAResizeFillsThem(t *testing.T) {
 	w.execute()
 	w.plan("remove", v2alpha1.ScalePlanSpec{Remove: []string{"job-collector-1"}})
 	w.execute()
-	rank := w.rankOf("job-collector-3")
 	for _, pod := range w.podNames() {
 		delete(w.pods, pod)
 	}
 	w.execute()
 	w.expectPods("job-learner-0", "job-evaluator-0", "job-collector-0", "job-collector-2", "job-collector-3")
-	if rank = w.rankOf("job-collector-3"); rank == "" {
+	if w.rankOf("job-collector-3") == "" {
 		t.Fatal("collector 3 has no rank")
 	}
 	w.change(func(job *v2alpha1.DIJob) {

@@ -182,14 +182,7 @@ func TestTheSchemasHoldTheMaximaOfThisPackage(t *testing.T) {
 	want := maxima()
 	unbounded, met := withoutMaximum(), map[string]bool{}
 	for _, resource := range []string{"aggregatorconfigs", "dijobs", "memberships", "scaleplans"} {
-		raw, err := os.ReadFile(filepath.Join("..", "..", "config", "crd", "bases", "diengine.opendilab.org_"+resource+".yaml"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		var crd apiextensionsv1.CustomResourceDefinition
-		if err := yaml.Unmarshal(raw, &crd); err != nil {
-			t.Fatal(err)
-		}
+		crd := readDefinition(t, resource)
 		for i := range crd.Spec.Versions {
 			version := &crd.Spec.Versions[i]
 			each(resource+" "+version.Name+" ", version.Schema.OpenAPIV3Schema, func(path string, props *apiextensionsv1.JSONSchemaProps) {
@@ -215,6 +208,19 @@ func TestTheSchemasHoldTheMaximaOfThisPackage(t *testing.T) {
 			t.Errorf("the schemas have no %s, or it has a maximum", path)
 		}
 	}
+}
+
+func readDefinition(t *testing.T, resource string) *apiextensionsv1.CustomResourceDefinition {
+	t.Helper()
+	raw, err := os.ReadFile(filepath.Join("..", "..", "config", "crd", "bases", "diengine.opendilab.org_"+resource+".yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	crd := &apiextensionsv1.CustomResourceDefinition{}
+	if err := yaml.Unmarshal(raw, crd); err != nil {
+		t.Fatal(err)
+	}
+	return crd
 }
 
 // withoutMaximum returns the objects with arbitrary fields that have no maximum of their own, by version

@@ -15,11 +15,7 @@ import (
 
 // IsFinished reports whether a plan has its last phase.
 func IsFinished(phase v2alpha1.PlanPhase) bool {
-	switch phase {
-	case v2alpha1.PlanSucceeded, v2alpha1.PlanFailed, v2alpha1.PlanSuperseded, v2alpha1.PlanRefused:
-		return true
-	}
-	return false
+	return slices.Contains([]v2alpha1.PlanPhase{v2alpha1.PlanSucceeded, v2alpha1.PlanFailed, v2alpha1.PlanSuperseded, v2alpha1.PlanRefused}, phase)
 }
 
 // isAccepted reports whether a plan was found executable.

@@ -172,13 +172,18 @@ func (r ratioRule) validatePool(pool *v2alpha1.ProducerPool, path *field.Path) f
 	case coordinatorLed(r.spec) && r.spec.Tasks[i].Type != v2alpha1.TaskTypeCollector:
 		return field.ErrorList{field.Invalid(path.Child("task"), pool.Task, "must be of type collector: the coordinator requests no other producers")}
 	}
-	least, most := pool.MinReplicas, pool.MaxReplicas
 	if i != r.elastic || r.spec.Elastic == nil {
-		if most == nil && r.Driver != v2alpha1.RatioByCoordinator {
-			return field.ErrorList{field.Required(path.Child("maxReplicas"), fmt.Sprintf("nothing else bounds the number of task %s", pool.Task))}
+		if pool.MaxReplicas == nil && r.Driver != v2alpha1.RatioByCoordinator {
+			return field.ErrorList{field.Required(path.Child("maxReplicas"), "nothing else bounds the number of task "+pool.Task)}
 		}
 		return nil
 	}
+	return r.validateElasticPool(pool, path)
+}
+
+// validateElasticPool checks the bounds of the elastic task as a producer.
+func (r ratioRule) validateElasticPool(pool *v2alpha1.ProducerPool, path *field.Path) field.ErrorList {
+	least, most := pool.MinReplicas, pool.MaxReplicas
 	var errs field.ErrorList
 	elastic := r.at.spec("elastic")
 	if bound := r.spec.Elastic.MinReplicas; least != nil && bound != nil && *least < *bound {

@@ -5,6 +5,7 @@ package rates
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -121,7 +122,7 @@ func TestReportersAndRolesAreBounded(t *testing.T) {
 	book := NewBook("s")
 	report := collector(1, 1, 0)
 	for i := range maxReporters {
-		mustAdd(t, book, fmt.Sprint(i), report, 0)
+		mustAdd(t, book, strconv.Itoa(i), report, 0)
 	}
 	if err := book.Add(job, "one more", &report, start()); err == nil || !strings.Contains(err.Error(), "more workers report than can be kept") {
 		t.Errorf("got %v", err)
@@ -133,8 +134,8 @@ func TestReportersAndRolesAreBounded(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	for i := 0; book.reporters < maxAllReporters; i++ {
-		uid := types.UID(fmt.Sprint(i / maxReporters))
-		if err := book.Add(uid, fmt.Sprint(i%maxReporters), &report, start().Add(11*time.Minute)); err != nil {
+		uid := types.UID(strconv.Itoa(i / maxReporters))
+		if err := book.Add(uid, strconv.Itoa(i%maxReporters), &report, start().Add(11*time.Minute)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -172,7 +173,7 @@ func TestServersKeepTheirEntriesApart(t *testing.T) {
 	}
 	var many []v2alpha1.RoleRates
 	for i := range 2 * limits.Rates {
-		many = append(many, entry(fmt.Sprint(i), "collector", time.Duration(i)*time.Second, 1))
+		many = append(many, entry(strconv.Itoa(i), "collector", time.Duration(i)*time.Second, 1))
 	}
 	if merged := Merge(many, nil, "a", start()); len(merged) != limits.Rates {
 		t.Errorf("got %d entries, want at most %d", len(merged), limits.Rates)

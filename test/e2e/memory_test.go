@@ -19,7 +19,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
-var _ = Describe("A replica that needs twice its memory", func() {
+var _ = Describe("A replica that needs twice its memory", Label(autoscale), func() {
 	const namespace, name = "memory", "hungry"
 
 	// template uses an amount of memory within a limit of 64Mi.

@@ -18,11 +18,14 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
+// autoscale labels specs in which a job changes its size or resources for minutes. CI excludes them.
+const autoscale = "autoscale"
+
 // ratioNamespace is the namespace of the job whose collectors follow its learner.
 const ratioNamespace = "ratio"
 
 // A collector makes about 4 units a second. The learner takes 8, then 16, then 8.
-var _ = Describe("A job with a ratio rule", Ordered, Serial, func() {
+var _ = Describe("A job with a ratio rule", Ordered, Serial, Label(autoscale), func() {
 	const name = "ratio"
 	learner := names.WorkerPod(name, "learner", 0)
 	leads := driver{ratioNamespace, learner, names.DefaultWorkerPort}
@@ -44,7 +47,8 @@ var _ = Describe("A job with a ratio rule", Ordered, Serial, func() {
 	starved := func(ctx SpecContext, g Gomega) float64 {
 		GinkgoHelper()
 		before := read(ctx, g)
-		time.Sleep(30 * time.Second) // the window of the measurement, not a wait for an effect
+		// The window of the measurement, not a wait for an effect.
+		<-time.After(30 * time.Second)
 		after := read(ctx, g)
 		busy, waited := after.BusySeconds-before.BusySeconds, after.StarvedSeconds-before.StarvedSeconds
 		g.Expect(busy + waited).To(BeNumerically(">", 0))

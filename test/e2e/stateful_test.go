@@ -23,7 +23,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
-var _ = Describe("A job of parameter servers", Ordered, func() {
+var _ = Describe("A job of parameter servers", Ordered, Label(autoscale), func() {
 	const namespace, name = "stateful", "params"
 	server := func(index int32) string { return names.WorkerPod(name, "ps", index) }
 	worker := func(index int32) string { return names.WorkerPod(name, "worker", index) }

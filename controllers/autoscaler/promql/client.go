@@ -85,7 +85,7 @@ func (c *Client) Query(ctx context.Context, query string) (float64, error) {
 		return 0, fmt.Errorf("the answer of Prometheus, with status %d, is no JSON of its API", response.StatusCode)
 	}
 	if got.Status != "success" {
-		return 0, fmt.Errorf("Prometheus answers: %s", strconv.QuoteToGraphic(got.Error[:min(len(got.Error), maxError)]))
+		return 0, fmt.Errorf("the answer of Prometheus is an error: %s", strconv.QuoteToGraphic(got.Error[:min(len(got.Error), maxError)]))
 	}
 	return got.value()
 }

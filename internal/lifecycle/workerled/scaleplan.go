@@ -308,7 +308,8 @@ func (p *Plan) missingMigration() string {
 	for _, migrated := range p.planRecord().Migrations {
 		pod := p.PodNamed[migrated.Pod]
 		isReplaced := pod != nil && string(pod.UID) != migrated.UID && podstate.Ready(pod)
-		if !isReplaced && !(pod != nil && podstate.Finished(pod)) {
+		isFinished := pod != nil && podstate.Finished(pod)
+		if !isReplaced && !isFinished {
 			return fmt.Sprintf("pod %s is not replaced yet", migrated.Pod)
 		}
 	}

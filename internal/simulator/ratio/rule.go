@@ -31,9 +31,8 @@ type operator struct {
 	late []lateReport
 	// errs are the factors by which estimated capacities are wrong.
 	producerError, consumerError float64
-	// delays are the start delays of the last producers.
-	seen   int
-	last   rule.Decision
+	seen                         int
+	last                         rule.Decision
 }
 
 type lateReport struct {

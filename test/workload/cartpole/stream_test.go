@@ -24,7 +24,7 @@ func TestALearnerOfAStreamIsBusyStarvedAndFastAsItIsFed(t *testing.T) {
 			if !s.offer() {
 				t.Fatal("the queue is full")
 			}
-			time.Sleep(time.Second / 6)
+			<-time.After(time.Second / 6)
 		}
 		got := s.report()
 		if got.Samples < 580 || got.BusySeconds < 48 || got.BusySeconds > 52 || got.StarvedSeconds < 48 || got.StarvedSeconds > 52 {

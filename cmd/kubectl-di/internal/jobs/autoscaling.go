@@ -58,11 +58,11 @@ func (p *page) autoscaling() table {
 
 // producers returns the desired number of producers, and what was requested of each task.
 func producers(ratio *v2alpha1.RatioStatus) string {
-	text := fmt.Sprintf("%d desired", ratio.Desired)
+	parts := []string{fmt.Sprintf("%d desired", ratio.Desired)}
 	for _, task := range slices.Sorted(maps.Keys(ratio.Replicas)) {
-		text += fmt.Sprintf(", %d of task %s requested", ratio.Replicas[task], task)
+		parts = append(parts, fmt.Sprintf("%d of task %s requested", ratio.Replicas[task], task))
 	}
-	return text
+	return strings.Join(parts, ", ")
 }
 
 // rate returns a rate in thousandths as a decimal number.

@@ -77,18 +77,11 @@ func (o *planning) read() error {
 	}
 	o.spec = v2alpha1.ScalePlanSpec{Launch: o.launch, Remove: o.remove, Reason: o.reason, Origin: v2alpha1.PlanManual}
 	for _, text := range o.tasks {
-		name, count, hasCount := strings.Cut(text, "=")
-		task := v2alpha1.TaskScale{Name: name, Resources: resources}
-		if hasCount {
-			replicas, err := strconv.ParseInt(count, 10, 32)
-			if err != nil || replicas < 0 || name == "" {
-				return cli.Usagef("--task %q: want NAME=COUNT with a count of 0 or more, or NAME", text)
-			}
-			number := int32(replicas)
-			task.Replicas = &number
-		} else if o.cpu == "" && o.memory == "" {
-			return cli.Usagef("--task %q: want a count, as in %s=4, or --cpu or --memory", text, text)
+		task, err := o.task(text)
+		if err != nil {
+			return err
 		}
+		task.Resources = resources
 		o.spec.Tasks = append(o.spec.Tasks, task)
 	}
 	for _, pod := range o.migrate {
@@ -106,6 +99,25 @@ func (o *planning) read() error {
 		o.spec.DeadlineSeconds = &seconds
 	}
 	return nil
+}
+
+// task reads a value of --task.
+func (o *planning) task(text string) (v2alpha1.TaskScale, error) {
+	name, count, hasCount := strings.Cut(text, "=")
+	task := v2alpha1.TaskScale{Name: name}
+	if !hasCount {
+		if o.cpu == "" && o.memory == "" {
+			return task, cli.Usagef("--task %q: want a count, as in %s=4, or --cpu or --memory", text, text)
+		}
+		return task, nil
+	}
+	replicas, err := strconv.ParseInt(count, 10, 32)
+	if err != nil || replicas < 0 || name == "" {
+		return task, cli.Usagef("--task %q: want NAME=COUNT with a count of 0 or more, or NAME", text)
+	}
+	number := int32(replicas)
+	task.Replicas = &number
+	return task, nil
 }
 
 // resources returns the requests of --cpu and --memory.
