@@ -166,16 +166,19 @@ func (p *plane) play(ctx context.Context, objects []*unstructured.Unstructured) 
 	s.placePreemptible(ctx)
 	s.trainGangs(ctx)
 	s.conflictOfNames(ctx)
+	s.scale(ctx)
 	server.stop()
 	stop()
 
 	By("replacing what the certificates rest on, on an API server that cannot send lists by watches")
 	p.onlyLists = true
 	s.spoil(ctx)
+	s.leaveHorizontalAutoscaler(ctx)
 	stop = s.startOperator(ctx)
 	s.waitReplaced(ctx)
 	s.startServer(ctx).stop()
 	s.placeAnother(ctx)
+	s.expectAutoscaling(ctx, v2alpha1.ReasonOtherMaster)
 
 	By("storing objects in the other version, and back")
 	s.migrate(ctx)
@@ -502,7 +505,7 @@ func (s *story) leavePod(ctx context.Context, owner, name, service, version stri
 // outdateDefinitions removes a part of a definition, as in an earlier release.
 func (s *story) outdateDefinitions(ctx context.Context) {
 	GinkgoHelper()
-	for _, name := range []string{"dijobs", "aggregatorconfigs", "memberships"} {
+	for _, name := range []string{"dijobs", "aggregatorconfigs", "memberships", "scaleplans"} {
 		definition := &unstructured.Unstructured{}
 		definition.SetAPIVersion("apiextensions.k8s.io/v1")
 		definition.SetKind("CustomResourceDefinition")
@@ -740,6 +743,81 @@ func (s *story) placeAnother(ctx context.Context) {
 	s.submit(ctx, `{apiVersion: diengine.opendilab.org/v2alpha1, kind: DIJob, metadata: {name: another},
   spec: {preemptible: true, tasks: [{type: collector, name: collector, replicas: 1, template: `+template+`}]}}`)
 	s.expectPods(ctx, "another", 1)
+}
+
+// scale executes a user's ScalePlan, which is deleted at once, and then a plan of the optimizer, which
+// resizes pods in place and is cancelled.
+func (s *story) scale(ctx context.Context) {
+	GinkgoHelper()
+	s.serveMetrics(ctx)
+	s.submit(ctx, `{apiVersion: diengine.opendilab.org/v2alpha1, kind: DIJob, metadata: {name: scaled},
+  spec: {elastic: {minReplicas: 1, maxReplicas: 4, task: collector},
+  tasks: [{type: learner, name: learner, replicas: 1, template: `+template+`}, {type: collector, name: collector, replicas: 1, template: `+template+`}]}}`)
+	s.expectPods(ctx, "scaled", 2)
+	s.expectPhase(ctx, "scaled", v2alpha1.JobRunning)
+
+	By("executing a ScalePlan")
+	s.submit(ctx, `{apiVersion: diengine.opendilab.org/v2alpha1, kind: ScalePlan, metadata: {name: more},
+  spec: {job: scaled, tasks: [{name: collector, replicas: 2}], ttlSecondsAfterFinished: 0}}`)
+	pods := s.expectPods(ctx, "scaled", 3)
+	Eventually(func() error {
+		return s.api.Get(ctx, client.ObjectKey{Namespace: jobs, Name: "more"}, &v2alpha1.ScalePlan{})
+	}).Should(Satisfy(apierrors.IsNotFound))
+
+	By("following the ratio rule and the optimizer")
+	// Only pods on nodes are resized in place.
+	for i := range pods {
+		Expect(s.api.SubResource("binding").Create(ctx, &pods[i], &corev1.Binding{Target: corev1.ObjectReference{Kind: "Node", Name: "node-1"}})).To(Succeed())
+	}
+	s.patch(ctx, "scaled", `{"autoscale":{"ratio":{}}}`)
+	s.expectAutoscaling(ctx, v2alpha1.ReasonWaitingForReports)
+	s.patch(ctx, "scaled", `{"autoscale":{"optimizer":{"limit":{"memory":"4Gi"}}}}`)
+	Eventually(func(g Gomega) {
+		var list corev1.PodList
+		g.Expect(s.api.List(ctx, &list, client.InNamespace(jobs), client.MatchingLabels{names.LabelJob: "scaled"})).To(Succeed())
+		g.Expect(list.Items).To(HaveEach(HaveField("Annotations", HaveKey(names.AnnotationResize))))
+	}).Should(Succeed())
+	// No kubelet reports the resize, so the plan still executes.
+	Expect(s.api.DeleteAllOf(ctx, &v2alpha1.ScalePlan{}, client.InNamespace(jobs))).To(Succeed())
+	Eventually(func(g Gomega) {
+		var job v2alpha1.DIJob
+		g.Expect(s.api.Get(ctx, client.ObjectKey{Namespace: jobs, Name: "scaled"}, &job)).To(Succeed())
+		g.Expect(job.Status.Scaling.Plan.Phase).NotTo(Equal(v2alpha1.PlanExecuting))
+	}).Should(Succeed())
+}
+
+// serveMetrics serves PodMetrics, as metrics-server does, but has none.
+func (s *story) serveMetrics(ctx context.Context) {
+	GinkgoHelper()
+	definition := &unstructured.Unstructured{}
+	Expect(yaml.Unmarshal([]byte(`{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition,
+  metadata: {name: pods.metrics.k8s.io, annotations: {api-approved.kubernetes.io: "unapproved, for a test"}},
+  spec: {group: metrics.k8s.io, scope: Namespaced, names: {kind: PodMetrics, listKind: PodMetricsList, plural: pods, singular: pod},
+  versions: [{name: v1beta1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}]}}`), &definition.Object)).To(Succeed())
+	Expect(s.api.Create(ctx, definition)).To(Succeed())
+	Eventually(func() error {
+		list := &unstructured.UnstructuredList{}
+		list.SetAPIVersion("metrics.k8s.io/v1beta1")
+		list.SetKind("PodMetricsList")
+		return s.api.List(ctx, list)
+	}).Should(Succeed())
+}
+
+// leaveHorizontalAutoscaler lets a HorizontalPodAutoscaler decide about the job of the ratio rule.
+func (s *story) leaveHorizontalAutoscaler(ctx context.Context) {
+	GinkgoHelper()
+	s.submit(ctx, `{apiVersion: autoscaling/v2, kind: HorizontalPodAutoscaler, metadata: {name: scaled},
+  spec: {scaleTargetRef: {apiVersion: diengine.opendilab.org/v2alpha1, kind: DIJob, name: scaled}, maxReplicas: 4}}`)
+}
+
+// expectAutoscaling waits until the ratio rule of the job leaves its size alone for a reason.
+func (s *story) expectAutoscaling(ctx context.Context, reason string) {
+	GinkgoHelper()
+	Eventually(func(g Gomega) {
+		var job v2alpha1.DIJob
+		g.Expect(s.api.Get(ctx, client.ObjectKey{Namespace: jobs, Name: "scaled"}, &job)).To(Succeed())
+		g.Expect(job.Status.Conditions).To(ContainElement(And(HaveField("Type", v2alpha1.ConditionAutoscaling), HaveField("Reason", reason))))
+	}).Should(Succeed())
 }
 
 // conflictOfNames submits a job whose pods' and service's names are taken by foreign objects.
