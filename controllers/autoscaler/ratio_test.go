@@ -127,7 +127,8 @@ var _ = Describe("The ratio rule", func() {
 		w := newWorld(ctx, newJob(2))
 		w.pass(ctx, 1)
 		w.restart(interceptor.Funcs{Patch: func(ctx context.Context, next client.WithWatch, object client.Object, patch client.Patch, options ...client.PatchOption) error {
-			w.spec(ctx, func(spec *v2alpha1.DIJobSpec) { spec.Elastic.Replicas = ptr.To[int32](30) })
+			// Admission lets a user set the count in the update that removes the rule.
+			w.spec(ctx, func(spec *v2alpha1.DIJobSpec) { spec.Autoscale, spec.Elastic.Replicas = nil, ptr.To[int32](30) })
 			return next.Patch(ctx, object, patch, options...)
 		}})
 		for range 3 {
