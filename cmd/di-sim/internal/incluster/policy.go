@@ -52,3 +52,10 @@ func (p *timedPolicy) durations() []time.Duration {
 	defer p.mutex.Unlock()
 	return append([]time.Duration(nil), p.rounds...)
 }
+
+// count returns how many rounds there were.
+func (p *timedPolicy) count() int {
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	return len(p.rounds)
+}

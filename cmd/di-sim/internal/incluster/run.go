@@ -85,8 +85,9 @@ type run struct {
 	*world
 	policy *timedPolicy
 	jobs   []*simulated
-	// last is the second up to which jobs have trained, and born the one at which the operator started.
-	last, born int
+	// last is the second up to which jobs have trained, and born the one at which the operator started, after
+	// earlier rounds.
+	last, born, earlier int
 	// changed is when a placement was seen that is not carried out yet, by the name of the job.
 	changed map[string]time.Time
 	carried []time.Duration
@@ -187,8 +188,7 @@ func (r *run) advance(ctx context.Context) error {
 	r.train(now - r.last)
 	r.last = now
 	if r.OperatorLife > 0 && now-r.born >= r.OperatorLife {
-		r.born = now
-		if err := r.restartOperator(ctx, r.policy, r.PolicyName); err != nil {
+		if err := r.replaceOperator(ctx, now); err != nil {
 			return err
 		}
 	}
@@ -199,6 +199,9 @@ func (r *run) advance(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(writers)
 	r.unsettled = ""
+	if r.awaitsRound() {
+		r.unsettled = "the operator that started last has not decided yet"
+	}
 	for _, job := range r.jobs {
 		if err := r.act(ctx, group, job, objects[job.Name], pods[job.Name]); err != nil {
 			return errors.Join(err, group.Wait())
@@ -210,6 +213,25 @@ func (r *run) advance(ctx context.Context) error {
 		r.settled = r.Clock.Now()
 	}
 	return group.Wait()
+}
+
+// replaceOperator replaces the operator. The clock is slow until the new one has decided: otherwise jobs would
+// train a large part of their time without an operator.
+func (r *run) replaceOperator(ctx context.Context, now int) error {
+	r.world.clock.Slow(true)
+	err := r.operator.stop()
+	r.operator = nil
+	if err != nil {
+		return fmt.Errorf("stopping the operator: %w", err)
+	}
+	r.born, r.earlier = now, r.policy.count()
+	return r.startOperator(ctx, r.policy, r.PolicyName)
+}
+
+// awaitsRound reports whether the operator that replaced another has not decided yet.
+func (r *run) awaitsRound() bool {
+	return r.born > 0 && r.policy.count() == r.earlier &&
+		slices.ContainsFunc(r.jobs, func(job *simulated) bool { return job.isSubmitted && !job.isOver })
 }
 
 // train lets jobs train for seconds.

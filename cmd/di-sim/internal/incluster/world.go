@@ -174,16 +174,6 @@ func (w *world) startOperator(ctx context.Context, policy allocation.Policy, nam
 	return err
 }
 
-// restartOperator stops the operator and starts another.
-func (w *world) restartOperator(ctx context.Context, policy allocation.Policy, name string) error {
-	err := w.operator.stop()
-	w.operator = nil
-	if err != nil {
-		return fmt.Errorf("stopping the operator: %w", err)
-	}
-	return w.startOperator(ctx, policy, name)
-}
-
 // createNodes creates the namespaces and the nodes.
 func (w *world) createNodes(ctx context.Context, nodes simulator.Cluster) error {
 	for _, name := range []string{namespace, names.SystemNamespace} {
