@@ -90,7 +90,7 @@ func (f fitting) fits(raw []byte, of reflect.Type) bool {
 	return decodesInto(raw, of)
 }
 
-// isAny reports whether a value decodes whatever it has: null, or a value of an interface or a string.
+// isAny reports whether a value decodes without a further check: null, or a value of an interface or a string.
 func isAny(kind reflect.Kind, first byte) bool {
 	return first == 'n' || kind == reflect.Interface || kind == reflect.String && first == '"'
 }
