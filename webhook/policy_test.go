@@ -135,6 +135,7 @@ var _ = Describe("The policy that bounds di-server", func() {
 		By("letting pass what it needs")
 		Expect(patch(`{"metadata":{"annotations":{"diengine/requests":"[]"}},"spec":{"elastic":{"minReplicas":2,"maxReplicas":4}}}`)).To(Succeed())
 		Expect(status(`{"status":{"profilings":{"a":1},"replicas":3}}`)).To(Succeed())
+		Expect(status(`{"status":{"rates":[{"server":"s","role":"learner","updatedAt":"2026-01-02T03:04:05.000006Z"}],"membershipAcks":{"version":1}}}`)).To(Succeed())
 
 		By("others, who are not bounded by it")
 		Expect(alone.Patch(ctx, job.DeepCopy(), mergePatch(`{"spec":{"suspend":true}}`))).To(Succeed())
