@@ -57,9 +57,12 @@ func start(t *testing.T, objects ...client.Object) string {
 
 func TestTheDefaultIsCreatedFromTheTemplateIfThereIsNone(t *testing.T) {
 	t.Parallel()
-	template := &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "template"},
-		Data:       map[string]string{TemplateKey: "spec:\n  containers:\n  - {name: di-container, image: default}\n"},
+	// The client writes into its objects, so no two tests share one.
+	template := func() client.Object {
+		return &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "template"},
+			Data:       map[string]string{TemplateKey: "spec:\n  containers:\n  - {name: di-container, image: default}\n"},
+		}
 	}
 	existing := &v2alpha1.AggregatorConfig{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "config"}}
 	existing.Spec.Aggregator.Template.Raw = []byte(`{"spec":{"containers":[{"name":"di-container","image":"own"}]}}`)
@@ -67,8 +70,8 @@ func TestTheDefaultIsCreatedFromTheTemplateIfThereIsNone(t *testing.T) {
 		objects []client.Object
 		want    string
 	}{
-		"none exists":             {[]client.Object{template}, "default"},
-		"one exists":              {[]client.Object{template, existing}, "own"},
+		"none exists":             {[]client.Object{template()}, "default"},
+		"one exists":              {[]client.Object{template(), existing}, "own"},
 		"the template is missing": {nil, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
