@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"reflect"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -24,7 +23,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"opendilab.org/di-orchestrator/allocation"
@@ -119,10 +117,10 @@ func Setup(mgr ctrl.Manager, options Options) error {
 		Named("allocator").
 		// A request here is a round, so no log line may name it like a job.
 		WithLogConstructor(func(*reconcile.Request) logr.Logger { return mgr.GetLogger().WithValues("controller", "allocator") }).
-		Watches(&v2alpha1.DIJob{}, round, builder.WithPredicates(changesOf(jobMatters))).
-		Watches(&v2alpha1.DIJob{}, handler.Funcs{UpdateFunc: delayRound}, builder.WithPredicates(changesOf(reportMatters))).
-		Watches(&corev1.Node{}, round, builder.WithPredicates(changesOf(nodeMatters))).
-		Watches(&corev1.Pod{}, round, builder.WithPredicates(changesOf(podMatters))).
+		Watches(&v2alpha1.DIJob{}, round, builder.WithPredicates(controllers.ChangesOf(jobMatters))).
+		Watches(&v2alpha1.DIJob{}, handler.Funcs{UpdateFunc: delayRound}, builder.WithPredicates(controllers.ChangesOf(reportMatters))).
+		Watches(&corev1.Node{}, round, builder.WithPredicates(controllers.ChangesOf(nodeMatters))).
+		Watches(&corev1.Pod{}, round, builder.WithPredicates(controllers.ChangesOf(podMatters))).
 		Complete(controllers.GateUntil(options.MayAct, tracing.Reconciler(a, options.Traces, spanOfRound)))
 	if err != nil {
 		return fmt.Errorf("adding the allocator: %w", err)
@@ -139,19 +137,6 @@ func roundRequest() reconcile.Request {
 // queue keeps the earliest time.
 func delayRound(_ context.Context, _ event.UpdateEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 	queue.AddAfter(roundRequest(), reportDelay)
-}
-
-// changesOf returns a predicate for objects with relevant fields. matters returns these fields; nil for an
-// irrelevant object. The predicate passes creations and deletions of relevant objects, and updates of
-// relevant fields.
-func changesOf(matters func(client.Object) any) predicate.Predicate {
-	return predicate.Funcs{
-		CreateFunc: func(created event.CreateEvent) bool { return matters(created.Object) != nil },
-		DeleteFunc: func(deleted event.DeleteEvent) bool { return matters(deleted.Object) != nil },
-		UpdateFunc: func(update event.UpdateEvent) bool {
-			return !reflect.DeepEqual(matters(update.ObjectOld), matters(update.ObjectNew))
-		},
-	}
 }
 
 // jobMatters returns the fields of a job that a round depends on: whether it needs a placement, its

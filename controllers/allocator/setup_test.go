@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/controllers"
 )
 
 func TestWhatARoundRestsOnWakesTheAllocator(t *testing.T) {
@@ -103,12 +104,12 @@ func TestWhatARoundRestsOnWakesTheAllocator(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if got := changesOf(tc.matters).Update(event.UpdateEvent{ObjectOld: tc.before, ObjectNew: tc.after()}); got != tc.want {
+			if got := controllers.ChangesOf(tc.matters).Update(event.UpdateEvent{ObjectOld: tc.before, ObjectNew: tc.after()}); got != tc.want {
 				t.Errorf("it wakes: %v, want %v", got, tc.want)
 			}
 		})
 	}
-	gone := changesOf(podMatters)
+	gone := controllers.ChangesOf(podMatters)
 	if !gone.Delete(event.DeleteEvent{Object: pod}) || gone.Delete(event.DeleteEvent{Object: &corev1.Pod{}}) || !gone.Create(event.CreateEvent{Object: pod}) {
 		t.Error("not just pods with a node come and go")
 	}

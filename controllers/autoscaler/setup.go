@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"reflect"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -19,9 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/autoscale/optimizer"
@@ -103,7 +100,7 @@ func Setup(mgr ctrl.Manager, options Options) error {
 	}
 	err = ctrl.NewControllerManagedBy(mgr).
 		Named("autoscaler").
-		For(&v2alpha1.DIJob{}, builder.WithPredicates(changesOf(matters))).
+		For(&v2alpha1.DIJob{}, builder.WithPredicates(controllers.ChangesOf(matters))).
 		WithOptions(controller.Options{MaxConcurrentReconciles: defaultWorkers}).
 		Complete(controllers.GateUntil(options.MayAct, tracing.Reconciler(r, options.Traces, spanOfJob)))
 	if err != nil {
@@ -112,7 +109,7 @@ func Setup(mgr ctrl.Manager, options Options) error {
 	optimizing := newOptimizing(mgr.GetClient(), mgr.GetAPIReader(), options)
 	err = ctrl.NewControllerManagedBy(mgr).
 		Named("optimizer").
-		For(&v2alpha1.DIJob{}, builder.WithPredicates(changesOf(mattersToOptimizer))).
+		For(&v2alpha1.DIJob{}, builder.WithPredicates(controllers.ChangesOf(mattersToOptimizer))).
 		WithOptions(controller.Options{MaxConcurrentReconciles: defaultWorkers}).
 		Complete(controllers.GateUntil(options.MayAct, tracing.Reconciler(optimizing, options.Traces, spanOfPlan)))
 	if err != nil {
@@ -128,18 +125,6 @@ func mattersToOptimizer(object client.Object) any {
 		return nil
 	}
 	return []any{job.Generation, job.Status.Phase, job.DeletionTimestamp.IsZero()}
-}
-
-// changesOf passes the changes of the fields that matter, which are nil for a job without a rule, and deletions, which
-// free memory.
-func changesOf(matters func(client.Object) any) predicate.Predicate {
-	return predicate.Funcs{
-		CreateFunc: func(created event.CreateEvent) bool { return matters(created.Object) != nil },
-		DeleteFunc: func(deleted event.DeleteEvent) bool { return matters(deleted.Object) != nil },
-		UpdateFunc: func(update event.UpdateEvent) bool {
-			return !reflect.DeepEqual(matters(update.ObjectOld), matters(update.ObjectNew))
-		},
-	}
 }
 
 // matters returns the fields of a job that a decision depends on; nil for a job without a rule.
