@@ -61,9 +61,9 @@ func TestAReportOfAWorkerReplacesNoOtherReport(t *testing.T) {
 	})
 }
 
-func TestRatesAreWrittenThreeTimesAMinuteForAJobWithARatioRuleAndOnceForOthers(t *testing.T) {
+func TestRatesAreWrittenThreeTimesAMinuteForAJobWithARatioRuleAndSeldomForOthers(t *testing.T) {
 	t.Parallel()
-	for name, want := range map[string]int{"with a rule": 30, "without": 10} {
+	for name, want := range map[string]int{"with a rule": 30, "without": 8} {
 		synctest.Test(t, func(t *testing.T) {
 			store := newMemory(t)
 			if name == "without" {

@@ -24,7 +24,8 @@ type Times struct {
 	Hold time.Duration
 	// Watch bounds how long a GET waits for another membership. It is shorter than Request.
 	Watch time.Duration
-	// Profilings is the interval between two writes of a job that reports without a pause.
+	// Profilings is the interval between two writes of a job that reports without a pause. It is more than a
+	// minute, so that the allocator's writes are also within one write a minute for each job.
 	Profilings time.Duration
 	// Rates is the interval between two writes of what the workers of a job with a ratio rule report.
 	Rates time.Duration
@@ -51,7 +52,7 @@ func DefaultTimes() Times {
 		Request:     25 * time.Second,
 		Hold:        5 * time.Second,
 		Watch:       20 * time.Second,
-		Profilings:  time.Minute,
+		Profilings:  75 * time.Second,
 		Rates:       20 * time.Second,
 		Call:        5 * time.Second,
 		Address:     2 * time.Second,
