@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command chart copies generated and other content into the Helm chart: the rules of the generated
-// roles, the webhooks and the policy. `make manifests` runs it.
+// roles, the roles of users, the webhooks and the policies. `make manifests` runs it.
 package main
 
 import (
@@ -39,11 +39,12 @@ func run(args []string) error {
 		"mutating.yaml": "webhook/mutating.yaml", "validating.yaml": "webhook/validating.yaml",
 		"policy.yaml": "policy/policy.yaml", "policy-binding.yaml": "policy/binding.yaml",
 		"server-policy.yaml": "policy/server.yaml", "server-policy-binding.yaml": "policy/server-binding.yaml",
+		"users-rbac.yaml": "rbac/users/roles.yaml",
 		"submitters-policy.yaml": "policy/submitters/policy.yaml", "submitters-policy-binding.yaml": "policy/submitters/binding.yaml",
 	} {
 		content, err := os.ReadFile(filepath.Join(args[0], from))
 		if err != nil {
-			return fmt.Errorf("copying webhooks and policy: %w", err)
+			return fmt.Errorf("copying webhooks, policies and roles: %w", err)
 		}
 		if err := write(filepath.Join(files, into), content); err != nil {
 			return err

@@ -426,6 +426,20 @@ func TestPoliciesNameTheServiceAccountsOfTheRelease(t *testing.T) {
 	}
 }
 
+func TestTheDefaultRolesReachJobsUnlessTheChartIsToldNotTo(t *testing.T) {
+	t.Parallel()
+	for _, verb := range []string{"view", "edit"} {
+		label := "rbac.authorization.k8s.io/aggregate-to-" + verb
+		if got := find(t, render(t, "di-system"), "ClusterRole", "di-orchestrator-"+verb).GetLabels()[label]; got != "true" {
+			t.Errorf("by default label %s is %q", label, got)
+		}
+		alone := find(t, render(t, "di-system", "rbac.aggregateToDefaultRoles=false"), "ClusterRole", "di-orchestrator-"+verb)
+		if got, found := alone.GetLabels()[label]; found {
+			t.Errorf("label %s is %q although the roles are not aggregated", label, got)
+		}
+	}
+}
+
 func TestOnlyThoseWhoAreNamedReachTheWebhooks(t *testing.T) {
 	t.Parallel()
 	ingress := func(values ...string) string {
