@@ -68,6 +68,54 @@ var _ = Describe("the v1 protocol", func() {
 		}
 	})
 
+	It("sums what replicas report by role, whoever sends it", func(ctx SpecContext) {
+		job := newTrainer(ctx, namespace)
+		url := strings.Replace(base, "/replicas", "/profilings", 1)
+		report := func(role string, rank, seconds int) {
+			GinkgoHelper()
+			status, answer := call(ctx, http.MethodPost, url, body(fmt.Sprintf(
+				`"data":{"version":1,"role":%q,"rank":%d,"time":%d,"samples":%d,"busy_seconds":%d}`, role, rank, 1_764_000_000+seconds, 20*seconds, seconds)))
+			Expect(strconv.Itoa(status) + answer).To(HavePrefix(`200{"success":true`))
+		}
+		for _, seconds := range []int{0, 10} {
+			report("collector", 0, seconds)
+			report("collector", 1, seconds)
+			report("learner", 0, seconds)
+		}
+		Eventually(func(g Gomega) {
+			g.Expect(api.live.Get(ctx, client.ObjectKeyFromObject(job), job)).To(Succeed())
+			g.Expect(job.Status.Rates).To(HaveLen(2))
+			g.Expect(job.Status.Rates[0]).To(And(HaveField("Role", "collector"), HaveField("Reporters", BeEquivalentTo(2)),
+				HaveField("Samples", BeEquivalentTo(400)), HaveField("BusyMilliseconds", BeEquivalentTo(20_000))))
+			g.Expect(job.Status.Rates[1]).To(And(HaveField("Role", "learner"), HaveField("Samples", BeEquivalentTo(200))))
+			g.Expect(job.Status.Profilings).To(BeNil())
+		}).Should(Succeed())
+	})
+
+	It("refuses requests for collectors whose number a ratio rule of the operator sets", func(ctx SpecContext) {
+		job := newTrainer(ctx, namespace)
+		Expect(status(call(ctx, http.MethodPost, base, body(`"collectors":{"replicas":1},"learners":{"replicas":1}`)))).To(Equal(200))
+		setRatio := func(driver v2alpha1.RatioDriver) {
+			GinkgoHelper()
+			Expect(api.live.Get(ctx, client.ObjectKeyFromObject(job), job)).To(Succeed())
+			nine := int32(9)
+			job.Spec.Autoscale = &v2alpha1.Autoscale{Ratio: &v2alpha1.RatioRule{Driver: driver, Producers: []v2alpha1.ProducerPool{{Task: "collector", MaxReplicas: &nine}}}}
+			Expect(api.live.Update(ctx, job)).To(Succeed())
+			cacheKnows(ctx, job)
+		}
+		setRatio(v2alpha1.RatioByOperator)
+		for _, method := range []string{http.MethodPost, http.MethodDelete} {
+			code, answer := call(ctx, method, base, body(`"collectors":{"replicas":1},"learners":{"replicas":1}`), names.HeaderIdempotencyKey, method)
+			Expect(code).To(Equal(http.StatusConflict))
+			Expect(answer).To(ContainSubstring("the ratio rule in spec.autoscale.ratio sets their number"))
+		}
+		Expect(status(call(ctx, http.MethodPost, base, body(`"learners":{"replicas":1}`)))).To(Equal(200))
+		Expect(membershipOf(ctx, job).Spec.Members).To(HaveLen(3))
+		setRatio(v2alpha1.RatioByCoordinator)
+		Expect(status(call(ctx, http.MethodPost, base, body(`"collectors":{"replicas":2}`)))).To(Equal(200))
+		Expect(membershipOf(ctx, job).Spec.Members).To(HaveLen(5))
+	})
+
 	DescribeTable("refuses reports that are not of a coordinator", func(ctx SpecContext, coordinator, data string, status int, reason string) {
 		newTrainer(ctx, namespace)
 		newJob(ctx, namespace, "pong", v2alpha1.DIJobSpec{Tasks: []v2alpha1.Task{{Type: v2alpha1.TaskTypeCollector, Name: "collector", Template: raw(template)}}})

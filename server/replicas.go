@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 
 	"github.com/gin-gonic/gin"
 	corev1 "k8s.io/api/core/v1"
@@ -48,6 +49,7 @@ func (s *Server) createReplicas(c *gin.Context) error {
 	}
 	grow := membership.Grow{
 		Job: by.Job.Name, Demands: demands, MaxMembers: s.options.Limits.ReplicasPerJob, Random: s.options.Random,
+		IsSizedByRule: isSizedByRule(by.Job),
 	}
 	if c.GetHeader(names.HeaderCaller) != names.CallerUser {
 		grow.Coordinator = by.Container()
@@ -67,8 +69,14 @@ func (s *Server) deleteReplicas(c *gin.Context) error {
 		return err
 	}
 	return s.edit(c, by, messageDelete, body, membership.Shrink{
-		Job: by.Job.Name, Collectors: body.Collectors.Replicas, Learners: body.Learners.Replicas,
+		Job: by.Job.Name, Collectors: body.Collectors.Replicas, Learners: body.Learners.Replicas, IsSizedByRule: isSizedByRule(by.Job),
 	})
+}
+
+// isSizedByRule reports whether a ratio rule of the operator sets the number of a job's collectors.
+func isSizedByRule(job *v2alpha1.DIJob) bool {
+	collector := slices.IndexFunc(job.Spec.Tasks, func(task v2alpha1.Task) bool { return task.Type == v2alpha1.TaskTypeCollector })
+	return collector >= 0 && names.FollowsRatio(&job.Spec, collector)
 }
 
 // replaceReplicas answers POST /replicas/failed. The sender is a coordinator, or an aggregator that

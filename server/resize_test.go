@@ -123,6 +123,26 @@ var _ = Describe("a request to resize a worker-led job", func() {
 		}
 	})
 
+	It("is refused where a ratio rule of the operator sets the number, and granted for other tasks", func(ctx SpecContext) {
+		base := newServer(api.cached)
+		for name, rule := range map[string]v2alpha1.RatioRule{
+			"ruled": {}, "free": {Producers: []v2alpha1.ProducerPool{{Task: "learner", MaxReplicas: ptr.To[int32](9)}}, Consumer: "collector"},
+		} {
+			newWorkers(ctx, name, 3, func(spec *v2alpha1.DIJobSpec) {
+				spec.Elastic = &v2alpha1.Elastic{MaxReplicas: ptr.To[int32](9)}
+				spec.Autoscale = &v2alpha1.Autoscale{Ratio: &rule}
+			})
+		}
+		for _, method := range []string{http.MethodPost, http.MethodDelete} {
+			code, answer := call(ctx, method, base+path("ruled"), `{"replicas":1}`)
+			Expect(code).To(Equal(http.StatusConflict), answer)
+			Expect(answer).To(ContainSubstring(`sets the number of task \"collector\"`))
+		}
+		Expect(size(ctx, "ruled")).To(Equal("4"))
+		Expect(done(call(ctx, http.MethodPost, base+path("free"), `{"replicas":1}`))).To(Equal("200 successfully create replicas"))
+		Expect(size(ctx, "free")).To(Equal("5"))
+	})
+
 	for kind, change := range map[string]func(*v2alpha1.DIJobSpec){"of fixed tasks": nil, "that is preemptible": preemptible} {
 		Context(kind, func() {
 			grown, shrunk := "7", "5"

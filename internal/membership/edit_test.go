@@ -7,6 +7,7 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -291,5 +292,78 @@ func TestAnEditOfTheSameListHasTheSameResult(t *testing.T) {
 		if diff := cmp.Diff(first, again); diff != "" {
 			t.Errorf("%s: lists (-first +again):\n%s", name, diff)
 		}
+	}
+}
+
+func TestARatioRuleLetsOnlyTheFirstRequestSetTheNumberOfCollectors(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		before, by string
+		demand     membership.Demand
+		members    int
+		refused    bool
+	}{
+		"the first request of a coordinator adds":           {"", "uid/0", membership.Demand{Task: collector, Replicas: 3}, 5, false},
+		"a further request is refused":                      {"uid/0", "uid/0", membership.Demand{Task: collector, Replicas: 1}, 2, true},
+		"a further request for no collectors is granted":    {"uid/0", "uid/0", membership.Demand{Task: learner, Replicas: 1}, 3, false},
+		"a restarted coordinator gets those that there are": {"uid/0", "uid/1", membership.Demand{Task: collector, Replicas: 3}, 2, false},
+		"a user is refused":                                 {"uid/0", "", membership.Demand{Task: collector, Replicas: 1}, 2, true},
+		"a user is refused before the first request":        {"", "", membership.Demand{Task: collector, Replicas: 1}, 2, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			random := counting()
+			spec := &v2alpha1.MembershipSpec{}
+			apply(t, grow(random, membership.Demand{Task: collector, Replicas: 2}), spec)
+			spec.CoordinatorInstance = tc.before
+			edit := grow(random, tc.demand)
+			edit.Coordinator, edit.IsSizedByRule = tc.by, true
+			answer, err := edit.Apply(spec, &v2alpha1.MembershipStatus{})
+			if tc.refused != errors.Is(err, membership.ErrSizedByRule) || !tc.refused && err != nil {
+				t.Fatalf("got error %v", err)
+			}
+			expect.Equal(t, "members", tc.members, len(spec.Members))
+			if tc.by == "uid/1" {
+				expect.Equal(t, "answer", podNames(spec.Members), podNames(answer.Members))
+			}
+		})
+	}
+	_, err := membership.Shrink{Job: job, Collectors: 1, IsSizedByRule: true}.Apply(members(t, "cc"), &v2alpha1.MembershipStatus{})
+	expect.Equal(t, "removal of a collector is refused", true, errors.Is(err, membership.ErrSizedByRule))
+	if _, err := (membership.Shrink{Job: job, Learners: 1, IsSizedByRule: true}).Apply(members(t, "cl"), &v2alpha1.MembershipStatus{}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestTheOperatorResizesATaskAsItsNewestMember(t *testing.T) {
+	t.Parallel()
+	random, now := counting(), time.Unix(1_700_000_000, 0)
+	spec := &v2alpha1.MembershipSpec{CoordinatorInstance: "uid/0"}
+	apply(t, grow(random, membership.Demand{Task: learner, Replicas: 1}, membership.Demand{
+		Task: collector, Replicas: 2, Resources: v2alpha1.MemberResources{CPUs: quantity("2")},
+	}), spec)
+	resize := func(count int32) {
+		t.Helper()
+		edit := membership.Resize{Namespace: "default", Job: job, Task: collector, Replicas: count, ID: "resize", MaxMembers: 5, Random: random}
+		if err := edit.Apply(spec, &v2alpha1.MembershipStatus{}, now); err != nil {
+			t.Fatal(err)
+		}
+	}
+	resize(4)
+	expect.Equal(t, "collectors", int32(4), membership.Count(spec, collector))
+	expect.Equal(t, "CPU of a new one", "2", spec.Members[4].Resources.CPUs.String())
+	expect.Equal(t, "coordinator", "uid/0", spec.CoordinatorInstance)
+	newest := podNames(spec.Members[2:])
+	resize(1)
+	expect.Equal(t, "learners", int32(1), membership.Count(spec, learner))
+	expect.Equal(t, "collectors", int32(1), membership.Count(spec, collector))
+	var recorded []string
+	for _, url := range spec.Requests[0].Collectors {
+		recorded = append(recorded, names.PodOfURL(url))
+	}
+	slices.Reverse(recorded)
+	expect.Equal(t, "removed pods, which drain", newest, recorded)
+	if err := (membership.Resize{Job: job, Task: collector, Replicas: 9, MaxMembers: 5, Random: random}).Apply(spec, &v2alpha1.MembershipStatus{}, now); err == nil {
+		t.Error("more members than the job may have")
 	}
 }

@@ -4,6 +4,7 @@
 package membership
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -42,15 +43,22 @@ type Grow struct {
 	Coordinator string
 	// Demands are the members to add.
 	Demands []Demand
+	// IsSizedByRule is set if a ratio rule sets the number of collectors. Then only the first request of
+	// a job's first coordinator adds any.
+	IsSizedByRule bool
 	// MaxMembers bounds the members of the job.
 	MaxMembers int32
 	// Random yields the suffixes of new names.
 	Random Random
 }
 
+// ErrSizedByRule is the error of a request that changes the number of collectors that a ratio rule sets.
+var ErrSizedByRule = errors.New("collectors: the ratio rule in spec.autoscale.ratio sets their number: request none, bound it by " +
+	"minReplicas and maxReplicas, or set driver: Coordinator and follow the advice")
+
 // Apply adds the members.
 func (g Grow) Apply(spec *v2alpha1.MembershipSpec, status *v2alpha1.MembershipStatus) (Answer, error) {
-	isRestarted := false
+	isFirst, isRestarted := spec.CoordinatorInstance == "" && g.Coordinator != "", false
 	if g.Coordinator != "" {
 		if isRestarted = IsRestarted(spec, g.Coordinator); isRestarted {
 			withdrawLost(spec, status)
@@ -63,6 +71,12 @@ func (g Grow) Apply(spec *v2alpha1.MembershipSpec, status *v2alpha1.MembershipSt
 			present := membersOf(spec, demand.Task)
 			answer.Members = append(answer.Members, present...)
 			demand.Replicas = max(0, demand.Replicas-int32(len(present)))
+		}
+		if g.IsSizedByRule && !isFirst && demand.Task == v2alpha1.TaskTypeCollector {
+			if !isRestarted && demand.Replicas > 0 {
+				return Answer{}, ErrSizedByRule
+			}
+			demand.Replicas = 0
 		}
 		added, err := g.add(spec, demand)
 		if err != nil {

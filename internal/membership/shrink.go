@@ -16,10 +16,15 @@ type Shrink struct {
 	Job string
 	// Collectors and Learners are the maximum numbers of members to remove.
 	Collectors, Learners int32
+	// IsSizedByRule is set if a ratio rule sets the number of collectors. Then no request removes any.
+	IsSizedByRule bool
 }
 
 // Apply removes the members.
 func (s Shrink) Apply(spec *v2alpha1.MembershipSpec, status *v2alpha1.MembershipStatus) (Answer, error) {
+	if s.IsSizedByRule && s.Collectors > 0 {
+		return Answer{}, ErrSizedByRule
+	}
 	collectors := s.remove(spec, status, v2alpha1.TaskTypeCollector, s.Collectors)
 	return Answer{Members: append(collectors, s.remove(spec, status, v2alpha1.TaskTypeLearner, s.Learners)...)}, nil
 }

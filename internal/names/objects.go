@@ -138,6 +138,18 @@ func ElasticTask(spec *v2alpha1.DIJobSpec) int {
 	return -1
 }
 
+// FollowsRatio reports whether the operator sizes the i-th task by a ratio rule.
+func FollowsRatio(spec *v2alpha1.DIJobSpec, i int) bool {
+	if spec.Autoscale == nil || spec.Autoscale.Ratio == nil || spec.Autoscale.Ratio.Driver == v2alpha1.RatioByCoordinator {
+		return false
+	}
+	pools := spec.Autoscale.Ratio.Producers
+	if len(pools) == 0 {
+		return i == ElasticTask(spec)
+	}
+	return slices.ContainsFunc(pools, func(pool v2alpha1.ProducerPool) bool { return pool.Task == TaskName(&spec.Tasks[i]) })
+}
+
 // DynamicTask is the task whose replicas TensorFlow may add and remove while the others keep
 // running.
 const DynamicTask = "worker"

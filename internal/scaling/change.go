@@ -196,20 +196,9 @@ func (r *reader) checkWriter(task int, name string) {
 	if r.job.Spec.Preemptible {
 		r.refuse("spec: replicas of task %s: the allocator sizes a preemptible job: change spec.elastic of the job instead", name)
 	}
-	if autoscale := r.job.Spec.Autoscale; autoscale != nil && followsRatio(autoscale.Ratio, task == r.elastic, name) {
+	if names.FollowsRatio(&r.job.Spec, task) {
 		r.refuse("spec: replicas of task %s: they follow spec.autoscale.ratio of the job", name)
 	}
-}
-
-// followsRatio reports whether the operator sizes a task by a ratio rule.
-func followsRatio(rule *v2alpha1.RatioRule, isElastic bool, name string) bool {
-	if rule == nil || rule.Driver == v2alpha1.RatioByCoordinator {
-		return false
-	}
-	if len(rule.Producers) == 0 {
-		return isElastic
-	}
-	return slices.ContainsFunc(rule.Producers, func(pool v2alpha1.ProducerPool) bool { return pool.Task == name })
 }
 
 // checkIndexes refuses gaps between the indexes of jobs whose pods are addressed by their position.

@@ -220,18 +220,6 @@ func validateProducers(spec *v2alpha1.DIJobSpec, at paths, within int32) field.E
 	return nil
 }
 
-// FollowsRatio reports whether the operator sizes the i-th task by a ratio rule.
-func FollowsRatio(spec *v2alpha1.DIJobSpec, i int) bool {
-	if spec.Autoscale == nil || spec.Autoscale.Ratio == nil || spec.Autoscale.Ratio.Driver == v2alpha1.RatioByCoordinator {
-		return false
-	}
-	pools := spec.Autoscale.Ratio.Producers
-	if len(pools) == 0 {
-		return i == names.ElasticTask(spec)
-	}
-	return slices.ContainsFunc(pools, func(pool v2alpha1.ProducerPool) bool { return pool.Task == names.TaskName(&spec.Tasks[i]) })
-}
-
 // ratioSetsIt is why nothing else may set the number of a task. %s is the name of the task.
 const ratioSetsIt = "the ratio rule in spec.autoscale.ratio sets the number of task %s: remove the rule before something else does, " +
 	"or bound the task by its minReplicas and maxReplicas"
@@ -239,7 +227,7 @@ const ratioSetsIt = "the ratio rule in spec.autoscale.ratio sets the number of t
 // Rescale returns why a request to dijobs/scale may not change the number of a job's elastic task.
 func Rescale(job *v2alpha1.DIJob, replicas int32) field.ErrorList {
 	elastic := names.ElasticTask(&job.Spec)
-	if elastic < 0 || !FollowsRatio(&job.Spec, elastic) || replicas == countOf(&job.Spec, elastic) {
+	if elastic < 0 || !names.FollowsRatio(&job.Spec, elastic) || replicas == countOf(&job.Spec, elastic) {
 		return nil
 	}
 	return field.ErrorList{field.Forbidden(field.NewPath("spec", "replicas"), fmt.Sprintf(ratioSetsIt, names.TaskName(&job.Spec.Tasks[elastic])))}
@@ -256,7 +244,7 @@ func validateCountsOfRatio(request *Request, at paths) field.ErrorList {
 	for i := range spec.Tasks {
 		task := names.TaskName(&spec.Tasks[i])
 		before := slices.IndexFunc(old.Tasks, func(other v2alpha1.Task) bool { return names.TaskName(&other) == task })
-		if before < 0 || full(errs) || !FollowsRatio(spec, i) || !FollowsRatio(old, before) || countOf(spec, i) == countOf(old, before) {
+		if before < 0 || full(errs) || !names.FollowsRatio(spec, i) || !names.FollowsRatio(old, before) || countOf(spec, i) == countOf(old, before) {
 			continue
 		}
 		path := at.task(i, "replicas")

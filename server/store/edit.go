@@ -130,6 +130,8 @@ func (w *write) apply() (membership.URLs, error) {
 	switch {
 	case errors.As(err, &foreign):
 		return membership.URLs{}, failure.New(failure.NotFound, "%v", err)
+	case errors.Is(err, membership.ErrSizedByRule):
+		return membership.URLs{}, failure.New(failure.Conflict, "%v", err)
 	case err != nil:
 		return membership.URLs{}, failure.New(failure.Invalid, "%v", err)
 	}

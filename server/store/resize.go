@@ -32,6 +32,11 @@ func Resize(job *v2alpha1.DIJob, by int64) (JobPatch, string, error) {
 		return JobPatch{}, "", failure.New(failure.Invalid,
 			"job %s/%s has no task that can be resized: name one in spec.elastic.task", job.Namespace, job.Name)
 	}
+	if !job.Spec.Preemptible && names.FollowsRatio(&job.Spec, elastic) {
+		return JobPatch{}, "", failure.New(failure.Conflict,
+			"the ratio rule in spec.autoscale.ratio of job %s/%s sets the number of task %q: bound it by minReplicas and maxReplicas, or "+
+				"remove the rule", job.Namespace, job.Name, names.TaskName(&job.Spec.Tasks[elastic]))
+	}
 	original := job.DeepCopy()
 	if job.Spec.Preemptible {
 		granted, err := moveRange(job, elastic, by)
