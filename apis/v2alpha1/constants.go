@@ -182,6 +182,8 @@ const (
 const (
 	// ReasonFollowing means that the producers follow the consumer.
 	ReasonFollowing = "Following"
+	// ReasonAdvising means that the coordinator resizes the job by the advice of the rule.
+	ReasonAdvising = "Advising"
 	// ReasonWaitingForReports means that producers and consumer do not report what the rule needs.
 	ReasonWaitingForReports = "WaitingForReports"
 	// ReasonRatioOutOfRange means that the consumer starves, or the producers are blocked, at every size inside the bounds.

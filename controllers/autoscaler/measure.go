@@ -48,6 +48,8 @@ type memory struct {
 	uid       types.UID
 	estimator *ratio.Estimator
 	state     ratio.State
+	// requested is the number of producers at the last advice; -1 before the first.
+	requested int32
 	// seen are the items of status.rates that the estimator has, and average the counters of an average
 	// worker of each.
 	seen    map[string]v2alpha1.RoleRates
@@ -71,7 +73,7 @@ func (m *memories) of(key types.NamespacedName, job *v2alpha1.DIJob) *memory {
 		}
 		state := ratio.StateFrom(recorded)
 		known = &memory{
-			uid: job.UID, state: state, estimator: ratio.NewEstimator(estimation(), state),
+			uid: job.UID, state: state, requested: -1, estimator: ratio.NewEstimator(estimation(), state),
 			seen: map[string]v2alpha1.RoleRates{}, average: map[string]ratio.Report{},
 		}
 		m.jobs[key] = known
@@ -195,7 +197,7 @@ func (ro *roles) survey(measured *ratio.Measurement, pods []corev1.Pod, now time
 		size.Requested, size.Running, size.Stuck = ro.pools[i].requested, 0, 0
 		for k := range pods {
 			pod := &pods[k]
-			if pod.Labels[names.LabelTaskName] != ro.pools[i].Task || podstate.Terminating(pod) {
+			if !ro.pools[i].has(pod) || podstate.Terminating(pod) {
 				continue
 			}
 			switch {
@@ -214,6 +216,14 @@ func (ro *roles) survey(measured *ratio.Measurement, pods []corev1.Pod, now time
 	for _, pod := range starts[:min(len(starts), measuredStarts)] {
 		measured.StartDelays = append(measured.StartDelays, startDelay(pod, now))
 	}
+}
+
+// has reports whether a pod is a replica of a pool. Pods of coordinator-led jobs are labeled with their role.
+func (p *pool) has(pod *corev1.Pod) bool {
+	if p.members != nil {
+		return names.RoleOf(pod) == names.ReplicaType(p.kind)
+	}
+	return pod.Labels[names.LabelTaskName] == p.Task
 }
 
 // startDelay returns the time from the creation of a pod until it was ready, or its age.

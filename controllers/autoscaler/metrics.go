@@ -23,7 +23,7 @@ type autoscalerMetrics struct {
 // conditionReasons returns the reasons of condition Autoscaling.
 func conditionReasons() []string {
 	return []string{
-		v2alpha1.ReasonFollowing, v2alpha1.ReasonWaitingForReports, v2alpha1.ReasonOtherMaster, v2alpha1.ReasonInvalidRule,
+		v2alpha1.ReasonFollowing, v2alpha1.ReasonAdvising, v2alpha1.ReasonWaitingForReports, v2alpha1.ReasonOtherMaster, v2alpha1.ReasonInvalidRule,
 		v2alpha1.ReasonResizeRefused, ratio.LimitRange, ratio.LimitStaleness,
 	}
 }

@@ -223,6 +223,79 @@ var _ = Describe("The ratio rule", func() {
 	})
 })
 
+var _ = Describe("The ratio rule of a coordinator-led job", func() {
+	// begin creates a job and its Membership, which is empty.
+	begin := func(ctx context.Context, driver v2alpha1.RatioDriver) *world {
+		GinkgoHelper()
+		w := newWorld(ctx, newCoordinatorLed(driver))
+		Expect(api.Create(ctx, &v2alpha1.Membership{
+			ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "job"}, Spec: v2alpha1.MembershipSpec{JobUID: w.job(ctx).UID},
+		})).To(Succeed())
+		return w
+	}
+
+	It("resizes the Membership, from which the coordinator's list is made, after the coordinator's first request", func(ctx SpecContext) {
+		w := begin(ctx, v2alpha1.RatioByOperator)
+		Expect(w.reconcile(ctx)).To(Succeed())
+		Expect(w.condition(ctx)).To(Equal("False WaitingForReports"))
+		w.request(ctx, 2)
+		first := w.members(ctx).Spec.Members
+
+		w.pass(ctx, 16)
+		Expect(w.collectors(ctx)).To(BeNumerically("~", 4, 1), "80 samples/s by collectors that make 20")
+		Expect(w.condition(ctx)).To(Equal("True Following"))
+		Expect(w.members(ctx).Spec.Members[:2]).To(Equal(first), "others keep their slots")
+		Expect(w.members(ctx).Spec.CoordinatorInstance).To(Equal("uid/0"))
+		Expect(w.events.Events).To(Receive(HavePrefix("Normal Autoscaled collector 2 -> ")))
+
+		w.learner = 20
+		w.pass(ctx, 40)
+		Expect(w.collectors(ctx)).To(BeNumerically("~", 1, 1))
+		Expect(w.members(ctx).Spec.Requests).NotTo(BeEmpty(), "removed pods drain by the record of their removal")
+		Expect(w.job(ctx).Status.Autoscaling.Ratio.Replicas).To(HaveKeyWithValue("collector", w.collectors(ctx)))
+	})
+
+	It("never overwrites a change of the Membership that it has not seen", func(ctx SpecContext) {
+		w := begin(ctx, v2alpha1.RatioByOperator)
+		w.request(ctx, 2)
+		w.pass(ctx, 1)
+		w.restart(interceptor.Funcs{Patch: func(ctx context.Context, next client.WithWatch, object client.Object, patch client.Patch, options ...client.PatchOption) error {
+			w.request(ctx, 30)
+			return next.Patch(ctx, object, patch, options...)
+		}})
+		for range 3 {
+			w.now = w.now.Add(interval)
+			w.report(ctx, 30, 2)
+			if w.collectors(ctx) == 2 {
+				Expect(w.reconcile(ctx)).To(Succeed())
+			}
+		}
+		Expect(w.collectors(ctx)).To(BeEquivalentTo(30))
+	})
+
+	It("advises a coordinator that drives the job, and never writes the size", func(ctx SpecContext) {
+		w := begin(ctx, v2alpha1.RatioByCoordinator)
+		w.queue = 400
+		w.request(ctx, 2)
+		advice := func() int32 {
+			GinkgoHelper()
+			return w.job(ctx).Status.Autoscaling.Ratio.Replicas["collector"]
+		}
+		for range 12 {
+			w.pass(ctx, 1)
+			Expect(w.collectors(ctx)).To(BeEquivalentTo(2))
+		}
+		Expect(w.condition(ctx)).To(Equal("True Advising"))
+		Expect(advice()).To(BeNumerically("~", 4, 1), "the advice holds until it is followed")
+		Expect(w.events.Events).NotTo(Receive(ContainSubstring("Autoscaled")))
+
+		w.request(ctx, advice())
+		w.pass(ctx, 4)
+		Expect(advice()).To(Equal(w.collectors(ctx)))
+		Expect(w.job(ctx).Status.Autoscaling.Ratio.GrownAt).NotTo(BeNil(), "what the coordinator did counts as a resize")
+	})
+})
+
 func managers(job *v2alpha1.DIJob) []string {
 	var found []string
 	for i := range job.ManagedFields {

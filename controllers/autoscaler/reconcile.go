@@ -6,6 +6,7 @@ package autoscaler
 import (
 	"context"
 	"fmt"
+	"maps"
 	"reflect"
 	"strings"
 	"time"
@@ -105,6 +106,8 @@ type decision struct {
 	status   *v2alpha1.RatioStatus
 	isResize bool
 	pools    []int32
+	// isNew is set if an advice differs from the recorded one.
+	isNew bool
 	// value, reason and message are those of condition Autoscaling.
 	value           corev1.ConditionStatus
 	reason, message string
@@ -115,7 +118,11 @@ type decision struct {
 // decide returns the decision about a job; nil if none is due.
 func (r *Reconciler) decide(ctx context.Context, job *v2alpha1.DIJob, rule *v2alpha1.RatioRule, of *memory) (*decision, error) {
 	now := r.now()
-	ro, err := rolesOf(job, rule, r.maxPods)
+	list, err := r.membershipOf(ctx, job)
+	if err != nil {
+		return nil, err
+	}
+	ro, err := rolesOf(job, list, rule, r.maxPods)
 	if err != nil {
 		of.nextAt = now.Add(interval)
 		return refusal(v2alpha1.ReasonInvalidRule, err.Error(), of.state), nil
@@ -131,8 +138,8 @@ func (r *Reconciler) decide(ctx context.Context, job *v2alpha1.DIJob, rule *v2al
 		return nil, err
 	case master != "":
 		return refusal(v2alpha1.ReasonOtherMaster, master, of.state), nil
-	case job.Spec.Lifecycle == v2alpha1.LifecycleCoordinatorLed:
-		return refusal(v2alpha1.ReasonOtherMaster, "the coordinator decides about its replicas", of.state), nil
+	case job.Spec.Lifecycle == v2alpha1.LifecycleCoordinatorLed && (list == nil || list.Spec.CoordinatorInstance == ""):
+		return refusal(v2alpha1.ReasonWaitingForReports, "the coordinator has not requested replicas yet", of.state), nil
 	}
 	measured, err := r.measure(ctx, job, rule, ro, of)
 	if err != nil {
@@ -144,9 +151,45 @@ func (r *Reconciler) decide(ctx context.Context, job *v2alpha1.DIJob, rule *v2al
 	}
 	ro.survey(&measured, pods.Items, now)
 	settings := ro.settings(rule)
+	isAdvice := rule.Driver == v2alpha1.RatioByCoordinator
+	if isAdvice {
+		of.observeResize(ro, now)
+	}
 	made := ratio.Decide(settings, of.state, measured, now)
 	of.nextAt = made.NextAt
-	return decisionOf(ro, settings, measured, &made), nil
+	if isAdvice {
+		// The coordinator resizes the job, or not. Only what it does counts as a resize.
+		made.Next.GrownAt, made.Next.ShrunkAt = of.state.GrownAt, of.state.ShrunkAt
+	}
+	d := decisionOf(ro, settings, measured, &made)
+	if isAdvice {
+		d.advise(job)
+	}
+	return d, nil
+}
+
+// observeResize records that the coordinator has resized its producers since the last decision.
+func (m *memory) observeResize(roles *roles, now time.Time) {
+	requested := int32(0)
+	for i := range roles.pools {
+		requested += roles.pools[i].requested
+	}
+	switch {
+	case m.requested >= 0 && requested > m.requested:
+		m.state.GrownAt = now
+	case m.requested >= 0 && requested < m.requested:
+		m.state.ShrunkAt = now
+	}
+	m.requested = requested
+}
+
+// advise turns a decision into one that writes the status only.
+func (d *decision) advise(job *v2alpha1.DIJob) {
+	d.isResize = false
+	d.isNew = job.Status.Autoscaling == nil || job.Status.Autoscaling.Ratio == nil || !maps.Equal(job.Status.Autoscaling.Ratio.Replicas, d.status.Replicas)
+	if d.reason == v2alpha1.ReasonFollowing {
+		d.reason, d.message = v2alpha1.ReasonAdvising, "the coordinator resizes the job, by the advice in status.autoscaling.ratio.replicas"
+	}
 }
 
 func (r *Reconciler) measure(ctx context.Context, job *v2alpha1.DIJob, rule *v2alpha1.RatioRule, ro *roles, of *memory) (ratio.Measurement, error) {
@@ -212,16 +255,24 @@ func (r *Reconciler) resize(ctx context.Context, job *v2alpha1.DIJob, d *decisio
 			continue
 		}
 		changes = append(changes, fmt.Sprintf("%s %d -> %d", pool.Task, pool.requested, count))
+		if pool.members != nil {
+			if err := r.resizeMembers(ctx, job, pool, count); err != nil {
+				return nil, err
+			}
+			continue
+		}
 		if pool.isElastic {
 			wanted.Spec.Elastic.Replicas = &count
 		}
 		wanted.Spec.Tasks[pool.index].Replicas = &count
 	}
-	patch := client.MergeFromWithOptions(job, client.MergeFromWithOptimisticLock{})
-	if err := r.client.Patch(ctx, wanted, patch, FieldOwner); err != nil {
-		return nil, fmt.Errorf("resizing job %s/%s: %w", job.Namespace, job.Name, err)
+	if job.Spec.Lifecycle != v2alpha1.LifecycleCoordinatorLed {
+		patch := client.MergeFromWithOptions(job, client.MergeFromWithOptimisticLock{})
+		if err := r.client.Patch(ctx, wanted, patch, FieldOwner); err != nil {
+			return nil, fmt.Errorf("resizing job %s/%s: %w", job.Namespace, job.Name, err)
+		}
+		r.written.Assume(client.ObjectKeyFromObject(job), wanted, r.now())
 	}
-	r.written.Assume(client.ObjectKeyFromObject(job), wanted, r.now())
 	what := strings.Join(changes, ", ")
 	r.recorder.Eventf(job, nil, corev1.EventTypeNormal, v2alpha1.ReasonAutoscaled, "Resize", "%s", recorder.Note(what+": "+d.status.Message))
 	r.metrics.observeResize(d.status.Reason)
@@ -235,7 +286,7 @@ func (r *Reconciler) record(ctx context.Context, job *v2alpha1.DIJob, of *memory
 	r.metrics.observeDecision(d)
 	recorded := conditions.Find(&job.Status, v2alpha1.ConditionAutoscaling)
 	isTransition := recorded == nil || recorded.Status != d.value || recorded.Reason != d.reason
-	if !isTransition && !d.isResize && now.Sub(of.writtenAt) < refreshInterval {
+	if !isTransition && !d.isResize && !d.isNew && now.Sub(of.writtenAt) < refreshInterval {
 		return nil
 	}
 	wanted := job.DeepCopy()

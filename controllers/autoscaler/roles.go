@@ -30,10 +30,12 @@ type pool struct {
 	index     int
 	isElastic bool
 	requested int32
+	// members has the replicas of a coordinator-led job; nil for any other job.
+	members *v2alpha1.Membership
 }
 
-// rolesOf returns the roles of a worker-led job. The error says what is wrong with the rule.
-func rolesOf(job *v2alpha1.DIJob, rule *v2alpha1.RatioRule, maxPods int32) (*roles, error) {
+// rolesOf returns the roles of a job, and of its Membership if it has one. The error says what is wrong with the rule.
+func rolesOf(job *v2alpha1.DIJob, list *v2alpha1.Membership, rule *v2alpha1.RatioRule, maxPods int32) (*roles, error) {
 	producers := rule.Producers
 	if len(producers) == 0 {
 		index := names.ElasticTask(&job.Spec)
@@ -46,7 +48,7 @@ func rolesOf(job *v2alpha1.DIJob, rule *v2alpha1.RatioRule, maxPods int32) (*rol
 	total := int32(0)
 	for i := range job.Spec.Tasks {
 		task := &job.Spec.Tasks[i]
-		total += sizing.Count(job, i)
+		total += countOf(job, list, i)
 		if names.TaskName(task) == rule.Consumer || rule.Consumer == "" && task.Type == v2alpha1.TaskTypeLearner && found.consumer == "" {
 			found.consumer, found.consumerType = names.TaskName(task), string(task.Type)
 		}
@@ -55,7 +57,7 @@ func rolesOf(job *v2alpha1.DIJob, rule *v2alpha1.RatioRule, maxPods int32) (*rol
 		found.consumer, found.consumerType = rule.Consumer, string(v2alpha1.TaskTypeLearner)
 	}
 	for i := range producers {
-		pool, err := poolOf(job, &producers[i], max(maxPods-total, 0))
+		pool, err := poolOf(job, list, &producers[i], max(maxPods-total, 0))
 		if err != nil {
 			return nil, fmt.Errorf("spec.autoscale.ratio.producers[%d]: %w", i, err)
 		}
@@ -64,17 +66,25 @@ func rolesOf(job *v2alpha1.DIJob, rule *v2alpha1.RatioRule, maxPods int32) (*rol
 	return found, nil
 }
 
+// countOf returns how many pods of a task are requested.
+func countOf(job *v2alpha1.DIJob, list *v2alpha1.Membership, task int) int32 {
+	if list != nil {
+		return countMembers(list, job.Spec.Tasks[task].Type)
+	}
+	return sizing.Count(job, task)
+}
+
 // poolOf returns a pool. The elastic task has also the bounds of spec.elastic. Without a maximum, a pool may have
 // as many replicas more as the job may have pods.
-func poolOf(job *v2alpha1.DIJob, producer *v2alpha1.ProducerPool, room int32) (pool, error) {
+func poolOf(job *v2alpha1.DIJob, list *v2alpha1.Membership, producer *v2alpha1.ProducerPool, room int32) (pool, error) {
 	elastic := names.ElasticTask(&job.Spec)
 	for i := range job.Spec.Tasks {
 		task := &job.Spec.Tasks[i]
 		if names.TaskName(task) != producer.Task {
 			continue
 		}
-		found := pool{kind: task.Type, index: i, requested: sizing.Count(job, i)}
-		if i == elastic {
+		found := pool{kind: task.Type, index: i, requested: countOf(job, list, i), members: list}
+		if i == elastic && list == nil {
 			found.requested = sizing.Wanted(job).ByTask[i]
 		}
 		least, most := int32(1), found.requested+room

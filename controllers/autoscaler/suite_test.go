@@ -16,6 +16,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/rand"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/ptr"
@@ -26,6 +27,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/controllers"
 	"opendilab.org/di-orchestrator/internal/conditions"
+	"opendilab.org/di-orchestrator/internal/membership"
 	"opendilab.org/di-orchestrator/test/webhooks"
 )
 
@@ -188,10 +190,13 @@ func (w *world) run(ctx context.Context, task string) {
 			want = ptr.Deref(job.Spec.Tasks[i].Replicas, 1)
 		}
 	}
+	if job.Spec.Lifecycle == v2alpha1.LifecycleCoordinatorLed {
+		want = w.collectors(ctx)
+	}
 	for i := range want {
 		pod := &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{
-				Namespace: w.namespace, Name: fmt.Sprintf("job-%s-%d", task, i), Labels: map[string]string{"diengine/task-name": task},
+				Namespace: w.namespace, Name: fmt.Sprintf("job-%s-%d", task, i), Labels: map[string]string{"diengine/task-name": task, "replica-type": task},
 				OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(job, v2alpha1.GroupVersion.WithKind("DIJob"))},
 			},
 			Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "di-container", Image: "di"}}},
@@ -222,9 +227,12 @@ func (w *world) reconcile(ctx context.Context) error {
 	return err
 }
 
-// collectors returns the count of the collectors in the spec.
+// collectors returns the count of the collectors in the spec, or in the Membership of a coordinator-led job.
 func (w *world) collectors(ctx context.Context) int32 {
 	GinkgoHelper()
+	if w.job(ctx).Spec.Lifecycle == v2alpha1.LifecycleCoordinatorLed {
+		return membership.Count(&w.members(ctx).Spec, v2alpha1.TaskTypeCollector)
+	}
 	return ptr.Deref(w.job(ctx).Spec.Elastic.Replicas, 0)
 }
 
@@ -252,4 +260,36 @@ func newJob(collectors int32) *v2alpha1.DIJob {
 			Autoscale: &v2alpha1.Autoscale{Ratio: &v2alpha1.RatioRule{}},
 		},
 	}
+}
+
+// newCoordinatorLed returns a coordinator-led job whose collectors follow its learner.
+func newCoordinatorLed(driver v2alpha1.RatioDriver) *v2alpha1.DIJob {
+	job := newJob(0)
+	template := job.Spec.Tasks[0].Template
+	job.Spec.Lifecycle, job.Spec.Elastic, job.Spec.Tasks = v2alpha1.LifecycleCoordinatorLed, nil, nil
+	for _, kind := range []v2alpha1.TaskType{v2alpha1.TaskTypeCoordinator, v2alpha1.TaskTypeCollector, v2alpha1.TaskTypeLearner} {
+		job.Spec.Tasks = append(job.Spec.Tasks, v2alpha1.Task{Name: string(kind), Type: kind, Template: template})
+	}
+	job.Spec.Autoscale.Ratio = &v2alpha1.RatioRule{
+		Driver: driver, Producers: []v2alpha1.ProducerPool{{Task: "collector", MinReplicas: ptr.To[int32](1), MaxReplicas: ptr.To[int32](40)}},
+	}
+	return job
+}
+
+// members reads the Membership of the job.
+func (w *world) members(ctx context.Context) *v2alpha1.Membership {
+	GinkgoHelper()
+	list := &v2alpha1.Membership{}
+	Expect(api.Get(ctx, client.ObjectKey{Namespace: w.namespace, Name: "job"}, list)).To(Succeed())
+	return list
+}
+
+// request sets the number of collectors as di-server does for the coordinator.
+func (w *world) request(ctx context.Context, collectors int32) {
+	GinkgoHelper()
+	list := w.members(ctx)
+	list.Spec.CoordinatorInstance = "uid/0"
+	resize := membership.Resize{Namespace: w.namespace, Job: "job", Task: v2alpha1.TaskTypeCollector, Replicas: collectors, MaxMembers: 100, Random: rand.String}
+	Expect(resize.Apply(&list.Spec, &list.Status, w.now)).To(Succeed())
+	Expect(api.Update(ctx, list)).To(Succeed())
 }
