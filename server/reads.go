@@ -135,18 +135,11 @@ func (s *Server) listJobs(ctx context.Context, namespace string, visible func(*v
 
 // replicasOf lists the replicas of the job of a coordinator.
 func (s *Server) replicasOf(ctx context.Context, coordinator types.NamespacedName) (*read, error) {
-	wanted := auth.Replicas("get")
-	if err := s.auth.Preauthorize(ctx, auth.PodTarget(coordinator), wanted); err != nil {
-		return nil, err
-	}
-	found, err := s.auth.Caller(ctx, coordinator, names.ReplicaTypeCoordinator)
+	job, err := s.jobOfCoordinator(ctx, coordinator, auth.Replicas("get"))
 	if err != nil {
 		return nil, err
 	}
-	if err := s.auth.Authorize(ctx, found.Job, wanted); err != nil {
-		return nil, err
-	}
-	return newRead(ctx, found.Job, func(ctx context.Context) (any, error) { return s.listReplicas(ctx, found.Job, coordinator.Name) }), nil
+	return newRead(ctx, job, func(ctx context.Context) (any, error) { return s.listReplicas(ctx, job, coordinator.Name) }), nil
 }
 
 // listReplicas lists the replicas of a job. It lists the members. Before the operator creates the

@@ -48,6 +48,7 @@ func (s *Server) routes() *gin.Engine {
 		group.DELETE("/replicas", s.wrap(s.limitSmallBody), s.wrap(s.deleteReplicas))
 		group.POST("/replicas/failed", s.wrap(s.limitLargeBody), s.wrap(s.replaceReplicas))
 		group.POST("/profilings", s.wrap(s.limitLargeBody), s.wrap(s.reportOfCoordinator))
+		group.GET("/advice", s.wrap(s.getAdvice))
 	}
 	// The design document specifies the first path. Deployed clients call the second.
 	for _, path := range []string{"/v2alpha1/:job_id", "/v2alpha1/job/:job_id"} {

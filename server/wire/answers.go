@@ -72,3 +72,14 @@ type Replica struct {
 	// Name is the name of the replica's pod.
 	Name string `json:"name"`
 }
+
+// Advice is the number of replicas that the ratio rule advises a job to have.
+type Advice struct {
+	// Replicas are the replicas by task.
+	Replicas map[string]int32 `json:"replicas"`
+	// DecidedAt is the time of the decision, in RFC 3339.
+	DecidedAt string `json:"decided_at"`
+	// Reason and Message describe the decision.
+	Reason  string `json:"reason"`
+	Message string `json:"message"`
+}

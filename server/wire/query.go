@@ -7,6 +7,8 @@ import (
 	"net/url"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"opendilab.org/di-orchestrator/server/failure"
 )
 
@@ -52,4 +54,16 @@ func ReadFilter(rawQuery string) (Filter, error) {
 		return Filter{}, failure.New(failure.Invalid, "query parameter \"namespace\" is required beside coordinator, aggregator and name")
 	}
 	return wanted, nil
+}
+
+// ReadCoordinator parses the query of a GET about the job of one coordinator.
+func ReadCoordinator(rawQuery string) (types.NamespacedName, error) {
+	wanted, err := ReadFilter(rawQuery)
+	switch {
+	case err != nil:
+		return types.NamespacedName{}, err
+	case wanted.Coordinator == "" || wanted.Aggregator != "" || wanted.Name != "":
+		return types.NamespacedName{}, failure.New(failure.Invalid, "query parameters \"namespace\" and \"coordinator\" are required, without others")
+	}
+	return types.NamespacedName{Namespace: wanted.Namespace, Name: wanted.Coordinator}, nil
 }
