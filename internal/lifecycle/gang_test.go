@@ -32,9 +32,10 @@ func served(versions ...string) []gang.Provider {
 	})
 }
 
-// These are schedulers whose PodGroups are mutable, and immutable.
+// These are schedulers whose PodGroups are mutable, have a mutable minimum, and are immutable.
 const (
 	changeable   = "volcano/v1beta1"
+	countable    = "kubernetes/v1beta1"
 	unchangeable = "kubernetes/v1alpha2"
 )
 
@@ -65,7 +66,7 @@ func (w *world) actOnGroup(decision *Decision) (changed bool) {
 	case create != nil && w.group.GetDeletionTimestamp() != nil, update != nil && w.group == nil:
 		w.failed = true
 	case update != nil:
-		if w.provider().Name == gang.Kubernetes {
+		if w.group.GroupVersionKind().Version == "v1alpha2" {
 			w.t.Fatalf("a PodGroup is changed that cannot be")
 		}
 		w.write(func() { w.group.Object["spec"] = update.DeepCopy().Object["spec"] })
@@ -122,7 +123,7 @@ func (w *world) scheduleAll() {
 
 // anyGangs lets a job request a gang or not, and returns the available schedulers.
 func anyGangs(random *rand.Rand, spec *v2alpha1.DIJobSpec) state.Gangs {
-	choice := random.IntN(3)
+	choice := random.IntN(4)
 	if choice == 0 {
 		return state.Gangs{}
 	}
@@ -130,7 +131,7 @@ func anyGangs(random *rand.Rand, spec *v2alpha1.DIJobSpec) state.Gangs {
 	if random.IntN(2) == 0 {
 		spec.Scheduling.Gang.MinAvailable = ptr.To(1 + random.Int32N(4))
 	}
-	return state.Gangs{Served: served([]string{changeable, unchangeable}[choice-1])}
+	return state.Gangs{Served: served([]string{changeable, unchangeable, countable}[choice-1])}
 }
 
 // waitsInGang reports whether a pod waits for a node with its gang, so that its deletion loses
@@ -249,7 +250,7 @@ func (w *world) uidsOf() map[string]types.UID {
 // onEachScheduler runs a test for each kind of PodGroup.
 func onEachScheduler(t *testing.T, begin func(*testing.T, string) *world, test func(w *world)) {
 	t.Helper()
-	for _, scheduler := range []string{changeable, unchangeable} {
+	for _, scheduler := range []string{changeable, countable, unchangeable} {
 		t.Run(scheduler, func(t *testing.T) {
 			test(begin(t, scheduler))
 		})
@@ -339,12 +340,23 @@ func TestNobodyWaitsByAGangThatIsNotToldOfAnyMore(t *testing.T) {
 
 func TestAResizeOfAGangThatRunsTouchesNobody(t *testing.T) {
 	onEachScheduler(t, startedGang, func(w *world) {
+		// The minimum follows the size if it is mutable, and stays otherwise.
+		isMutable := w.group.GroupVersionKind().Version != "v1alpha2"
+		follows := func(size int32) {
+			if isMutable {
+				w.expectLeast(size)
+			} else {
+				w.expectLeast(4)
+			}
+		}
 		before := w.uidsOf()
 		w.resize(3)
 		w.startAll()
+		follows(5)
 		w.expectPhase(v2alpha1.JobRunning)
 		w.resize(1)
 		w.startAll()
+		follows(3)
 		delete(before, "job-collector-1")
 		if diff := cmp.Diff(before, w.uidsOf()); diff != "" {
 			w.t.Errorf("pods (-want +got):\n%s", diff)
