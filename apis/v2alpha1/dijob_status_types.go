@@ -292,6 +292,49 @@ type ScalingStatus struct {
 	// serves it to the job's pods.
 	// +optional
 	Membership *PublishedMembership `json:"membership,omitempty"`
+
+	// growth lists the replicas that were added to a job that queues with Kueue as a group.
+	// +optional
+	Growth *QueuedGrowth `json:"growth,omitempty"`
+}
+
+// QueuedGrowth lists the replicas that were added to a job that queues with Kueue as a group, by rank.
+type QueuedGrowth struct {
+	// start is the name of the group of the pods that the job started with.
+	// +kubebuilder:validation:MaxLength=63
+	// +optional
+	Start string `json:"start,omitempty"`
+
+	// last is the number of the last group that was added.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	Last int32 `json:"last,omitempty"`
+
+	// groups are the groups of added replicas. Kueue admits each as a whole.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	// +optional
+	Groups []GrowthGroup `json:"groups,omitempty"`
+
+	// alone are the ranks of added replicas that queue each by itself, as ranges ("4,6-8").
+	// +kubebuilder:validation:MaxLength=1048576
+	// +optional
+	Alone string `json:"alone,omitempty"`
+}
+
+// GrowthGroup is a group of replicas that were added to a job together.
+type GrowthGroup struct {
+	// number ends the name of the group.
+	// +kubebuilder:validation:Minimum=1
+	Number int32 `json:"number"`
+
+	// ranks are those of the group's replicas, as ranges ("4-7").
+	// +kubebuilder:validation:MaxLength=1048576
+	Ranks string `json:"ranks"`
+
+	// created reports whether a pod of the group was observed.
+	// +optional
+	Created bool `json:"created,omitempty"`
 }
 
 // PublishedMembership lists the members of a job whose tasks hold state: its running

@@ -5,6 +5,7 @@ package lifecycle
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
+	"opendilab.org/di-orchestrator/internal/limits"
 	"opendilab.org/di-orchestrator/internal/podstate"
 	"opendilab.org/di-orchestrator/internal/queueing"
 	"opendilab.org/di-orchestrator/internal/testkit/expect"
@@ -248,19 +250,209 @@ func TestAJobThatLosesAllItsReplicasQueuesAnewAsAGroup(t *testing.T) {
 	}
 }
 
-func TestAResizedJobQueuesAnewInItsNewSize(t *testing.T) {
-	for name, count := range map[string]int32{"grown": 5, "partial": 1} {
+func TestAQueuedJobQueuesAgainInItsNewSize(t *testing.T) {
+	for name, tc := range map[string]struct {
+		count  int32
+		isOpen bool
+	}{"that loses replicas of its start": {1, true}, "that grows before it is admitted": {5, false}} {
 		t.Run(name, func(t *testing.T) {
-			w := runQueued(t)
-			w.change(func(job *v2alpha1.DIJob) { job.Spec.Tasks[1].Replicas = &count })
+			w := newQueuedWorld(t)
+			w.kueue.isOpen = tc.isOpen
 			w.settle()
+			w.collect(tc.count)
 			w.expectCounts(0, 1)
-			w.expectOneGroup(2 + int(count))
+			w.expectOneGroup(2 + int(tc.count))
 			told := conditions.Find(&w.job.Status, string(v2alpha1.JobRescheduling)).Message
 			if !strings.Contains(told, "Kueue admits all replicas together") {
 				t.Errorf("the condition says %q", told)
 			}
 		})
+	}
+}
+
+// collect changes the number of collectors of a queued job.
+func (w *world) collect(count int32) {
+	w.t.Helper()
+	w.change(func(job *v2alpha1.DIJob) { job.Spec.Tasks[1].Replicas = &count })
+	w.settle()
+	w.run(w.admitted()...)
+	w.settle()
+}
+
+// expectGroups expects groups of these sizes, and pods that queue by themselves.
+func (w *world) expectGroups(alone int, sizes ...int) {
+	w.t.Helper()
+	groups, without := w.groups()
+	found := slices.Sorted(maps.Values(groups))
+	if !slices.Equal(found, sizes) || without != alone {
+		w.t.Fatalf("groups are %v, and %d pods in none; want sizes %v, and %d", groups, without, sizes, alone)
+	}
+}
+
+// expectMade expects that each pod was created so many times, once if it is not listed.
+func (w *world) expectMade(times map[string]int) {
+	w.t.Helper()
+	for _, name := range w.podNames() {
+		if made := w.created[name]; made != max(times[name], 1) {
+			w.t.Fatalf("pod %s was created %d times, want %d", name, made, max(times[name], 1))
+		}
+	}
+}
+
+func TestWhatAQueuedJobGrowsByIsAGroupOfItsOwn(t *testing.T) {
+	w := runQueued(t)
+	first := w.expectOneGroup(4)
+	w.kueue.isOpen = false
+	w.collect(5)
+	w.expectCounts(0, 0)
+	w.expectGroups(0, 3, 4)
+	w.expectPhase(v2alpha1.JobRunning)
+	added := queueing.FromPod(w.pod("job-collector-2"))
+	if want := first + "-1"; added.Group != want || added.Size != 3 || added.Queue != "team" {
+		t.Errorf("the added pods have meta %+v, want group %s of 3", added, want)
+	}
+	if admitted := w.admitted(); len(admitted) != 4 {
+		t.Errorf("%v are admitted", admitted)
+	}
+	condition := conditions.Find(&w.job.Status, v2alpha1.ConditionAdmitted)
+	if want := "Kueue has admitted the job from queue team; 3 of its 7 pods wait there"; condition.Message != want {
+		t.Errorf("condition Admitted says %q, want %q", condition.Message, want)
+	}
+	w.kueue.isOpen = true
+	w.settle()
+	w.run(w.admitted()...)
+	w.settle()
+	if admitted := w.admitted(); len(admitted) != 7 {
+		t.Errorf("only %v are admitted", admitted)
+	}
+	w.expectMade(nil)
+}
+
+func TestAShrinkTakesAddedGroupsAndTheirQuota(t *testing.T) {
+	w := runQueued(t)
+	w.collect(4)
+	w.collect(7)
+	w.expectGroups(0, 2, 3, 4)
+	w.collect(4)
+	w.expectGroups(0, 2, 4)
+	if len(w.kueue.groups) != 2 {
+		t.Errorf("Kueue has groups %v", w.kueue.groups)
+	}
+	w.collect(2)
+	w.expectGroups(0, 4)
+	w.expectCounts(0, 0)
+	w.expectMade(nil)
+	// A name of a group never comes again.
+	w.collect(4)
+	if group := queueing.FromPod(w.pod("job-collector-2")).Group; !strings.HasSuffix(group, "-3") {
+		t.Errorf("the third group is %s", group)
+	}
+}
+
+func TestWhatAShrinkLeavesOfAnAddedGroupQueuesAgain(t *testing.T) {
+	w := runQueued(t)
+	w.collect(5)
+	w.collect(4)
+	w.expectCounts(0, 0)
+	w.expectGroups(0, 2, 4)
+	w.expectMade(map[string]int{"job-collector-2": 2, "job-collector-3": 2})
+	w.collect(3)
+	w.expectGroups(1, 4)
+	w.collect(2)
+	w.expectOneGroup(4)
+	w.expectCounts(0, 0)
+}
+
+func TestAReplicaThatIsAddedAloneQueuesByItself(t *testing.T) {
+	w := runQueued(t)
+	for count := int32(3); count <= 5; count++ {
+		w.collect(count)
+	}
+	w.expectGroups(3, 4)
+	w.evict("job-collector-3")
+	w.settle()
+	w.expectGroups(3, 4)
+	w.collect(4)
+	w.expectGroups(2, 4)
+	w.expectCounts(0, 0)
+	w.expectMade(map[string]int{"job-collector-3": 2})
+}
+
+func TestAddedReplicasThatHoldStateQueueEachByItself(t *testing.T) {
+	w := runQueued(t)
+	w.job.Spec.Tasks[1].Drain = &v2alpha1.Drain{}
+	w.collect(4)
+	w.expectGroups(2, 4)
+	w.expectCounts(0, 0)
+}
+
+func TestKueueEvictsAddedReplicasAndTheJobGoesOn(t *testing.T) {
+	w := runQueued(t)
+	first := w.expectOneGroup(4)
+	w.collect(4)
+	w.kueue.isOpen = false
+	w.evictGroup(first + "-1")
+	w.settle()
+	w.expectCounts(0, 0)
+	w.expectPhase(v2alpha1.JobRunning)
+	w.expectGroups(0, 2, 4)
+	if group := queueing.FromPod(w.pod("job-collector-3")).Group; group != first+"-2" {
+		t.Errorf("the evicted replicas are in group %s", group)
+	}
+	w.expectMade(map[string]int{"job-collector-2": 2, "job-collector-3": 2})
+	w.kueue.isOpen = true
+	w.settle()
+	if admitted := w.admitted(); len(admitted) != 6 {
+		t.Errorf("only %v are admitted", admitted)
+	}
+}
+
+func TestALostReplicaJoinsTheGroupThatItWasAddedIn(t *testing.T) {
+	w := runQueued(t)
+	w.collect(4)
+	before := queueing.FromPod(w.pod("job-collector-3"))
+	for _, name := range []string{"job-collector-0", "job-collector-3"} {
+		w.evict(name)
+	}
+	w.settle()
+	if after := queueing.FromPod(w.pod("job-collector-3")); after != before {
+		t.Errorf("the replica is in %+v and was in %+v", after, before)
+	}
+	w.expectGroups(0, 2, 4)
+	// A group that has lost all its replicas has finished.
+	for _, name := range []string{"job-collector-2", "job-collector-3"} {
+		w.evict(name)
+	}
+	w.settle()
+	if after := queueing.FromPod(w.pod("job-collector-3")); after.Group == before.Group || after.Size != 2 {
+		t.Errorf("the replica is in %+v and was in %+v", after, before)
+	}
+	w.expectCounts(0, 0)
+}
+
+func TestARestartedJobQueuesWithItsAddedReplicas(t *testing.T) {
+	w := runQueued(t)
+	w.collect(4)
+	w.end("job-learner-0", 1)
+	w.settle()
+	w.expectCounts(1, 0)
+	w.expectOneGroup(6)
+	if growth := w.job.Status.Scaling.Growth; growth != nil {
+		t.Errorf("the status records growth %+v", growth)
+	}
+}
+
+func TestGroupsThatAreAddedAreBounded(t *testing.T) {
+	w := runQueued(t)
+	count := int32(2)
+	for range limits.GrowthGroups {
+		count += 2
+		w.collect(count)
+	}
+	w.collect(count + 3)
+	w.expectCounts(0, 0)
+	if growth := w.job.Status.Scaling.Growth; len(growth.Groups) != limits.GrowthGroups || growth.Alone != "132-134" {
+		t.Errorf("%d groups, and alone are %s", len(growth.Groups), growth.Alone)
 	}
 }
 
@@ -436,6 +628,7 @@ func (w *world) queueMischief(random *rand.Rand) {
 	}
 	happenings := []func(){
 		w.evictGroups,
+		one(slices.Sorted(maps.Keys(w.kueue.groups)), w.evictGroup),
 		func() { w.kueue.isOpen = !w.kueue.isOpen },
 		one(admitted, func(name string) { w.toEnd(name, 1) }),
 		one(admitted, func(name string) { w.toEnd(name, 0) }),

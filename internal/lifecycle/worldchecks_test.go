@@ -170,7 +170,7 @@ func (w *world) checkDeletion(observed *Observed, decision *Decision, pod *corev
 	isReplaced := podstate.ReplicaRestarts(pod) < status.ReplicaRestarts[pod.Name]
 	isCompleted := isRankIn(podstate.AnnotatedNumber(pod, names.AnnotationRank, podstate.Unranked), status.CompletedRanks)
 	switch {
-	case mayChangeResources(observed.Job, pod):
+	case mayChangeResources(observed.Job, pod), podstate.Active(pod) && isRegrouped(&decision.Status, pod):
 	case state.HasFailed(observed.Job, pod) && !mayIgnoreFailures(observed.Job) && !isReplaced:
 		w.t.Fatalf("failed pod %s is deleted before its failure is recorded", pod.Name)
 	case pod.Status.Phase == corev1.PodSucceeded && !w.history.twins && !isCompleted:
@@ -178,6 +178,18 @@ func (w *world) checkDeletion(observed *Observed, decision *Decision, pod *corev
 	case !isReplaced && !isCompleted && !hasCause(observed, pod):
 		w.t.Fatalf("pod %s is deleted without a cause", pod.Name)
 	}
+}
+
+// isRegrouped reports whether the replica of a pod is recorded in another group of Kueue.
+func isRegrouped(status *v2alpha1.DIJobStatus, pod *corev1.Pod) bool {
+	if status.Scaling == nil || status.Scaling.Growth == nil {
+		return false
+	}
+	growth, name := status.Scaling.Growth, queueing.FromPod(pod).Group
+	rank := podstate.AnnotatedNumber(pod, names.AnnotationRank, podstate.Unranked)
+	return isRankIn(rank, growth.Alone) && name != "" || slices.ContainsFunc(growth.Groups, func(group v2alpha1.GrowthGroup) bool {
+		return isRankIn(rank, group.Ranks) && name != fmt.Sprintf("%s-%d", growth.Start, group.Number)
+	})
 }
 
 // mayChangeResources reports whether a pod may be replaced for other resources: those of the next pod

@@ -156,18 +156,24 @@ func (w *world) checkGroup(name string, pods []*corev1.Pod) bool {
 
 // evictGroups evicts the admitted groups.
 func (w *world) evictGroups() {
-	for name, group := range w.kueue.groups {
-		if !group.isAdmitted || group.finished {
-			continue
-		}
-		group.isAdmitted = false
-		for _, pod := range w.pods {
-			if queueing.FromPod(pod).Group == name && podstate.Active(pod) && len(pod.Spec.SchedulingGates) == 0 {
-				pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{
-					Type: "TerminationTarget", Status: corev1.ConditionTrue, Message: "Preempted to accommodate a workload",
-				})
-				w.terminate(pod.Name)
-			}
+	for _, name := range slices.Sorted(maps.Keys(w.kueue.groups)) {
+		w.evictGroup(name)
+	}
+}
+
+// evictGroup evicts a group if it is admitted.
+func (w *world) evictGroup(name string) {
+	group := w.kueue.groups[name]
+	if !group.isAdmitted || group.finished {
+		return
+	}
+	group.isAdmitted = false
+	for _, pod := range w.pods {
+		if queueing.FromPod(pod).Group == name && podstate.Active(pod) && len(pod.Spec.SchedulingGates) == 0 {
+			pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{
+				Type: "TerminationTarget", Status: corev1.ConditionTrue, Message: "Preempted to accommodate a workload",
+			})
+			w.terminate(pod.Name)
 		}
 	}
 }

@@ -41,6 +41,7 @@ func documented() map[string]struct {
 		"FreeTextLength": {"free texts", FreeTextLength},
 		"RestartsAhead":  {"restarts that a pod records", RestartsAhead},
 		"RanksLength":    {"bytes of recorded ranks", RanksLength},
+		"GrowthGroups":   {"groups of replicas that are added to a queued job", GrowthGroups},
 		"Conditions":     {"conditions of a job", Conditions},
 		"Counted":        {"counts in one summary", Counted},
 		"Named":          {"items that one condition or event names", Named},

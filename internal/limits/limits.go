@@ -73,6 +73,9 @@ const (
 	RestartsAhead = 1_000
 	// RanksLength bounds the text of recorded ranks. It is sufficient for Replicas ranks in any order.
 	RanksLength = 1 << 20
+	// GrowthGroups is the maximum number of groups that are added to a queued job. Replicas of further
+	// ones queue each by itself.
+	GrowthGroups = 64
 	// Conditions is the maximum number of conditions of a job. The operator itself sets about thirty
 	// types.
 	Conditions = 256

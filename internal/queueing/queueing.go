@@ -88,14 +88,44 @@ const groupNameLength = 63
 // A single pod needs no group. Kueue neither resizes a group nor reopens a finished one,
 // so each attempt has a group of its own.
 func (m PodMeta) Grouped(job *v2alpha1.DIJob, restarts, reschedules int32, size int) PodMeta {
+	return m.Added(job, restarts, reschedules, 0, size)
+}
+
+// Added returns the metadata of pods that are added to an attempt, and that are admitted together.
+// Each such group of an attempt has a number of its own. Group 0 is that of Grouped.
+func (m PodMeta) Added(job *v2alpha1.DIJob, restarts, reschedules, number int32, size int) PodMeta {
 	if m.Queue == "" || size < 2 {
 		return m
 	}
+	m.Group, m.Size = PodGroupName(job, restarts, reschedules, number), size
+	return m
+}
+
+// PodGroupName returns the name of a group of an attempt.
+func PodGroupName(job *v2alpha1.DIJob, restarts, reschedules, number int32) string {
 	sum := sha256.Sum256([]byte(job.UID))
 	suffix := fmt.Sprintf("-%s-%d-%d", hex.EncodeToString(sum[:3]), restarts, reschedules)
+	if number > 0 {
+		suffix += fmt.Sprintf("-%d", number)
+	}
 	name := job.Name[:min(len(job.Name), groupNameLength-len(suffix))]
-	m.Group, m.Size = strings.TrimRight(name, "-.")+suffix, size
-	return m
+	return strings.TrimRight(name, "-.") + suffix
+}
+
+// Number returns the number of the group that pods of an attempt record; false if it is no group of
+// that attempt.
+func (m PodMeta) Number(job *v2alpha1.DIJob, restarts, reschedules int32) (int32, bool) {
+	if m.Group == "" || m.Size < 2 {
+		return 0, false
+	}
+	if m.Group == PodGroupName(job, restarts, reschedules, 0) {
+		return 0, true
+	}
+	number, err := strconv.ParseInt(m.Group[strings.LastIndexByte(m.Group, '-')+1:], 10, 32)
+	if err != nil || number <= 0 || m.Group != PodGroupName(job, restarts, reschedules, int32(number)) {
+		return 0, false
+	}
+	return int32(number), true
 }
 
 // Ungrouped returns the metadata of a pod that queues in the same queue by itself.

@@ -5,6 +5,7 @@ package queueing_test
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 
@@ -55,6 +56,7 @@ func TestAGroupHasANameOfItsOwnForEachStart(t *testing.T) {
 	for _, group := range []queueing.PodMeta{
 		meta.Grouped(first, 0, 0, 4), meta.Grouped(first, 1, 0, 4), meta.Grouped(first, 0, 1, 4), meta.Grouped(first, 11, 0, 4), meta.Grouped(first, 1, 10, 4),
 		meta.Grouped(again, 0, 0, 4), meta.Grouped(long, 123456, 123456, 4),
+		meta.Added(first, 0, 0, 1, 4), meta.Added(first, 0, 1, 1, 4), meta.Added(first, 1, 0, 12, 4), meta.Added(long, 123456, 123456, math.MaxInt32, 4),
 	} {
 		if seen[group.Group] {
 			t.Errorf("group %s is that of two starts", group.Group)
@@ -65,6 +67,16 @@ func TestAGroupHasANameOfItsOwnForEachStart(t *testing.T) {
 		}
 		if group.Size != 4 || group.Queue != "team" {
 			t.Errorf("meta are %+v", group)
+		}
+	}
+	for _, added := range []int32{0, 1, 12, math.MaxInt32} {
+		for _, job := range []*v2alpha1.DIJob{first, long} {
+			if number, known := meta.Added(job, 3, 4, added, 2).Number(job, 3, 4); !known || number != added {
+				t.Errorf("group %d reads as %d, %v", added, number, known)
+			}
+		}
+		if number, known := meta.Added(first, 3, 4, added, 2).Number(again, 3, 4); known {
+			t.Errorf("group %d of another job reads as %d", added, number)
 		}
 	}
 	if alone := meta.Grouped(first, 0, 0, 1); alone != meta {

@@ -99,7 +99,7 @@ func (r ratioRule) validateMaster(job *v2alpha1.DIJob) field.ErrorList {
 	}
 	var errs field.ErrorList
 	if queue := queueing.ForJob(job).Queue; queue != "" {
-		errs = append(errs, field.Forbidden(r.path, fmt.Sprintf("not for a job of queue %s: Kueue admits a job of fixed size, and restarts it for another; "+
+		errs = append(errs, field.Forbidden(r.path, fmt.Sprintf("not for a job of queue %s: Kueue decides when it grows, and may restart it when it shrinks; "+
 			"remove the queue or the rule", queue)))
 	}
 	switch {

@@ -49,8 +49,11 @@ func (p *Plan) ReportQueue() {
 		conditions.Set(p.Status(), condition, corev1.ConditionFalse, v2alpha1.ReasonWaitingInQueue,
 			fmt.Sprintf("the job waits in queue %s for Kueue to admit it", queue), p.in.Now)
 	default:
-		conditions.Set(p.Status(), condition, corev1.ConditionTrue, v2alpha1.ConditionAdmitted,
-			"Kueue has admitted the job from queue "+queue, p.in.Now)
+		message := "Kueue has admitted the job from queue " + queue
+		if waiting > 0 {
+			message += fmt.Sprintf("; %d of its %d pods wait there", waiting, queued)
+		}
+		conditions.Set(p.Status(), condition, corev1.ConditionTrue, v2alpha1.ConditionAdmitted, message, p.in.Now)
 	}
 }
 

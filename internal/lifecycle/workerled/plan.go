@@ -25,8 +25,10 @@ type Plan struct {
 	// planned are the completed ranks of the planned status, as last read by completed.
 	planned     ranks.Set
 	plannedText string
-	// meta is the metadata for Kueue of pods that are created now, once it is known.
+	// meta is the metadata for Kueue of pods of the job's start that are created now, once it is known.
 	meta *queueing.PodMeta
+	// growth are the replicas that were added to a queued job.
+	growth growth
 	// gang is the gang of pods that are created now.
 	gang gangPlan
 	// asked are the pods that hold state and that a rule wants to release, by rank.
@@ -49,6 +51,8 @@ type Input struct {
 	tooMany []string
 	// handshake is the recorded membership of a job that has a task with drain.
 	handshake handshake
+	// grown are the recorded replicas that were added to a queued job.
+	grown growth
 }
 
 // New returns the plan of a worker-led job.
@@ -82,6 +86,7 @@ func (p *Plan) completed() *ranks.Set {
 // status bypass both.
 func (in *Input) readWorkers() {
 	in.recorded = ranks.Read(in.Job.Status.CompletedRanks)
+	in.grown = in.readGrowth(&in.Job.Status)
 	in.counts = sizing.Wanted(in.counted())
 	if state.IsFinished(&in.Job.Status) {
 		return

@@ -14,27 +14,38 @@ import (
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 	"opendilab.org/di-orchestrator/internal/podstate"
 	"opendilab.org/di-orchestrator/internal/queueing"
+	"opendilab.org/di-orchestrator/internal/workload"
 )
 
-// A job queues with Kueue through its pods. The pods of one attempt of a worker-led job are one
-// group. Kueue admits, evicts and finishes a group as a whole. It neither resizes a group nor
-// reopens a finished one, so each attempt and reschedule has its own group. A recreated pod joins
-// the group while others of it are active; otherwise it queues by itself. A job that started
-// without a queue continues without one.
+// A job queues with Kueue through its pods. The pods with which an attempt of a worker-led job
+// starts are its first group. Kueue admits, evicts and finishes a group as a whole. It neither
+// resizes a group nor reopens a finished one, so each attempt and reschedule has its own groups.
+// A recreated pod joins the first group while others of it are active; otherwise it queues by
+// itself. Replicas that are added later are groups of their own. A job that started without a queue
+// continues without one.
 
-// groupOf returns the metadata of a pod of a worker-led job, and whether the pod is in a
-// group that the operator created.
-func (in *Input) groupOf(pod *corev1.Pod) (queueing.PodMeta, bool) {
-	meta := queueing.FromPod(pod)
-	ours := meta.Grouped(in.Job, podstate.Attempt(pod), podstate.Reschedule(pod), meta.Size)
-	return meta, meta.Size > 1 && meta == ours && meta.Group != ""
+// firstGroup is the number of the group of a job's start.
+const firstGroup = 0
+
+// groupOf returns the metadata of a pod of a worker-led job, the number of its group, and whether
+// the operator created that group.
+func (in *Input) groupOf(pod *corev1.Pod) (meta queueing.PodMeta, number int32, grouped bool) {
+	meta = queueing.FromPod(pod)
+	number, grouped = meta.Number(in.Job, podstate.Attempt(pod), podstate.Reschedule(pod))
+	return meta, number, grouped
 }
 
-// isGrouped reports whether the pods of a status's attempt are a group that Kueue admits as a
+// inFirstGroup returns the metadata of a pod that is in the first group of its attempt.
+func (in *Input) inFirstGroup(pod *corev1.Pod) (queueing.PodMeta, bool) {
+	meta, number, grouped := in.groupOf(pod)
+	return meta, grouped && number == firstGroup
+}
+
+// isGrouped reports whether the pods of a status's attempt are groups that Kueue admits as a
 // whole.
 func (in *Input) isGrouped(status *v2alpha1.DIJobStatus) bool {
 	return slices.ContainsFunc(in.Pods, func(pod *corev1.Pod) bool {
-		_, grouped := in.groupOf(pod)
+		_, _, grouped := in.groupOf(pod)
 		return grouped && !state.IsStale(pod, status)
 	})
 }
@@ -49,15 +60,16 @@ func (p *Plan) whyRequeued() string {
 	if p.Job.Spec.Preemptible {
 		return ""
 	}
+	started := p.startSize()
 	for _, pod := range p.Current() {
-		meta, grouped := p.groupOf(pod)
+		meta, isFirst := p.inFirstGroup(pod)
 		message, evicted := queueing.Eviction(pod)
 		switch {
-		case grouped && evicted:
+		case isFirst && evicted:
 			return "Kueue evicted the job, which queues again: " + message
-		case grouped && meta.Size != int(p.counts.Total):
+		case isFirst && meta.Size != int(started):
 			// The job was resized while it was suspended, and some of its pods are left.
-			return fmt.Sprintf("the job has %d replicas, but queues for %d", p.counts.Total, meta.Size)
+			return fmt.Sprintf("the job has %d replicas, but queues for %d", started, meta.Size)
 		}
 	}
 	switch {
@@ -71,18 +83,23 @@ func (p *Plan) whyRequeued() string {
 	return ""
 }
 
-// isDeserted reports whether disruptions ended all pods of a job, so that its group has finished.
+// isDeserted reports whether disruptions ended all pods of a job's start, so that its first group has
+// finished.
 func (p *Plan) isDeserted() bool {
 	if phase := p.Job.Status.Phase; phase != v2alpha1.JobStarting && phase != v2alpha1.JobRunning {
 		return false
 	}
 	return !slices.ContainsFunc(p.Current(), func(pod *corev1.Pod) bool {
-		return isInLine(pod) || pod.Status.Phase == corev1.PodSucceeded || state.HasFailed(p.Job, pod)
+		isAdded := p.grown.has(podstate.Rank(pod))
+		return !isAdded && isInLine(pod) || pod.Status.Phase == corev1.PodSucceeded || state.HasFailed(p.Job, pod)
 	})
 }
 
-// podMeta returns Kueue's metadata for pods of a worker-led job that are created now.
-func (p *Plan) podMeta() queueing.PodMeta {
+// podMeta returns Kueue's metadata for the pod of a replica of a worker-led job that is created now.
+func (p *Plan) podMeta(replica *workload.Replica) queueing.PodMeta {
+	if p.growth.has(replica.Rank) {
+		return p.addedMeta(replica.Rank)
+	}
 	if p.meta == nil {
 		meta := p.findPodMeta()
 		p.meta = &meta
@@ -90,19 +107,20 @@ func (p *Plan) podMeta() queueing.PodMeta {
 	return *p.meta
 }
 
+// findPodMeta returns the metadata of the pods of the job's start.
 func (p *Plan) findPodMeta() queueing.PodMeta {
 	members := p.Current()
 	isFresh := len(members) == 0 && p.completed().IsEmpty()
 	if isFresh {
-		return p.Queued().Grouped(p.Job, p.assignment.Attempt, p.assignment.Reschedule, len(p.assignment.Replicas))
+		return p.Queued().Grouped(p.Job, p.assignment.Attempt, p.assignment.Reschedule, len(p.assignment.Replicas)-int(p.growth.count()))
 	}
 	var former queueing.PodMeta
 	for _, pod := range members {
-		meta, grouped := p.groupOf(pod)
-		if grouped && isInLine(pod) {
+		meta, isFirst := p.inFirstGroup(pod)
+		if isFirst && isInLine(pod) {
 			return meta
 		}
-		if grouped {
+		if isFirst {
 			former = meta
 		}
 	}
@@ -134,7 +152,7 @@ func (p *Plan) releaseHeld() state.Result {
 		_, evicted := queueing.Eviction(pod)
 		isRecorded := podstate.PlausibleCount(podstate.Attempt(pod), p.Job.Status.Restarts) < p.Job.Status.Restarts ||
 			podstate.PlausibleCount(podstate.Reschedule(pod), p.Job.Status.Reschedules) < p.Job.Status.Reschedules
-		if queueing.HasOnlyFinalizer(pod) && (!evicted || isRecorded || !p.IsStale(pod)) {
+		if queueing.HasOnlyFinalizer(pod) && (!evicted || isRecorded || !p.IsStale(pod) && !p.isOfRecordedGrowth(pod)) {
 			p.Decision.ReleasePods = append(p.Decision.ReleasePods, queueing.Release(pod))
 		}
 	}

@@ -77,7 +77,7 @@ func (p *Plan) whyRescheduled() string {
 // whyRestarted describes the resize that restarts all replicas, "" if none does. The status
 // determines which pods belong to the current attempt.
 func (in *Input) whyRestarted(status *v2alpha1.DIJobStatus) string {
-	if why := sizing.WhyRestarted(in.Job, in.resizes); why != "" || !in.isGrouped(status) {
+	if why := sizing.WhyRestarted(in.Job, in.resizes); why != "" || !in.changesFirstGroup(status) {
 		return why
 	}
 	return "Kueue admits all replicas together"

@@ -46,6 +46,7 @@ func (p *Plan) Rules() []state.Rule {
 		{Name: "stale pods are deleted", Apply: p.removeStale},
 		{Name: "every replica gets a rank", Apply: p.assignRanks},
 		{Name: "completed ranks are recorded", Apply: p.recordCompleted},
+		{Name: "replicas that are added to a queued job get a group", Apply: p.recordGrowth},
 		{Name: "all deciding ranks have succeeded", Apply: p.succeed},
 		{Name: "out-of-memory replicas get more memory", Apply: p.growMemory},
 		{Name: "failures are counted", Apply: p.countFailures},
@@ -120,7 +121,7 @@ func (p *Plan) recordCounts() state.Result {
 		}
 		if status.Scaling != nil {
 			scaling.Resources, scaling.Plan, scaling.Indexes = status.Scaling.Resources, status.Scaling.Plan, status.Scaling.Indexes
-			scaling.Membership = status.Scaling.Membership
+			scaling.Membership, scaling.Growth = status.Scaling.Membership, status.Scaling.Growth
 		}
 		scaling.Ranks = ranks.Before(p.Job, scaling, p.isReindexed())
 		status.Scaling = scaling
@@ -283,7 +284,7 @@ func (p *Plan) removeExcess() state.Result {
 			if !p.isKept(pod, p.Status().ReplicaRestarts[pod.Name]) {
 				p.DeletePod(pod)
 			}
-		case queueing.IsAbandoned(pod), p.mayReplaceWorker(replica, pod), p.hasLostNodes(pod):
+		case queueing.IsAbandoned(pod), p.isOfFormerGroup(replica, pod), p.mayReplaceWorker(replica, pod), p.hasLostNodes(pod):
 			p.DeletePod(pod)
 		}
 	}
@@ -295,7 +296,7 @@ func (p *Plan) ensureWorkers() state.Result {
 		return state.Continue
 	}
 	p.ensureWorkerService()
-	if p.isAnyMoved() {
+	if p.isAnyMoved() || p.isGrowthUnrecorded() {
 		// The write of the record triggers the next reconcile.
 		return state.Continue
 	}
@@ -323,6 +324,6 @@ func (p *Plan) createWorker(replica *workload.Replica) {
 		return
 	}
 	p.gang.mark(pod)
-	p.podMeta().Apply(pod)
+	p.podMeta(replica).Apply(pod)
 	p.CreatePod(pod)
 }

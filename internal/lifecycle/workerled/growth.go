@@ -1,0 +1,282 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workerled
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/lifecycle/ranks"
+	"opendilab.org/di-orchestrator/internal/lifecycle/state"
+	"opendilab.org/di-orchestrator/internal/limits"
+	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/queueing"
+	"opendilab.org/di-orchestrator/internal/workload"
+)
+
+// A queued job that grows keeps its first group. The added replicas are another group, which Kueue
+// admits by itself. The status records which rank is in which group before any pod of it is created.
+// Otherwise pods that are missing from the cache would get a group of another size. If a group loses
+// some of its ranks, is evicted or has finished, the rest of it becomes a new group. A single
+// replica queues by itself, and so does one that must hand over its state before it leaves.
+
+// growth is a parsed record of the replicas that were added to a queued job.
+type growth struct {
+	// record is nil if there is none.
+	record *v2alpha1.QueuedGrowth
+	// groups are the ranks of each recorded group.
+	groups []ranks.Set
+	alone  ranks.Set
+}
+
+func parseGrowth(record *v2alpha1.QueuedGrowth) growth {
+	if record == nil {
+		return growth{}
+	}
+	parsed := growth{record: record, alone: ranks.Read(record.Alone)}
+	for i := range record.Groups[:min(len(record.Groups), limits.GrowthGroups)] {
+		parsed.groups = append(parsed.groups, ranks.Read(record.Groups[i].Ranks))
+	}
+	return parsed
+}
+
+// readGrowth returns the recorded growth of a status's attempt.
+func (in *Input) readGrowth(status *v2alpha1.DIJobStatus) growth {
+	scaling := in.Job.Status.Scaling
+	if scaling == nil || scaling.Growth == nil || scaling.Growth.Start != in.startOf(status) {
+		return growth{}
+	}
+	return parseGrowth(scaling.Growth)
+}
+
+// startOf returns the name of the first group of a status's attempt.
+func (in *Input) startOf(status *v2alpha1.DIJobStatus) string {
+	return queueing.PodGroupName(in.Job, status.Restarts, status.Reschedules, firstGroup)
+}
+
+// group returns the place of a rank's group among the recorded ones, -1 if it is in none.
+func (g *growth) group(rank int32) int {
+	return slices.IndexFunc(g.groups, func(members ranks.Set) bool { return members.Has(rank) })
+}
+
+// number returns the number of a rank's group, 0 if it is in none.
+func (g *growth) number(rank int32) int32 {
+	if at := g.group(rank); at >= 0 {
+		return g.record.Groups[at].Number
+	}
+	return firstGroup
+}
+
+// has reports whether a rank was added.
+func (g *growth) has(rank int32) bool {
+	return g.alone.Has(rank) || g.group(rank) >= 0
+}
+
+// count counts the added ranks.
+func (g *growth) count() int32 {
+	count := g.alone.Count()
+	for i := range g.groups {
+		count += g.groups[i].Count()
+	}
+	return count
+}
+
+// startSize returns with how many replicas the job started, as recorded.
+func (in *Input) startSize() int32 {
+	if before := in.Job.Status.Scaling; before != nil {
+		return before.LastReplicas - in.grown.count()
+	}
+	return in.counts.Total
+}
+
+// changesFirstGroup reports whether a resize needs another first group: Kueue has not admitted the
+// present one, or it has replicas that the job no longer desires.
+func (in *Input) changesFirstGroup(status *v2alpha1.DIJobStatus) bool {
+	if len(in.resizes) == 0 || !in.isGrouped(status) {
+		return false
+	}
+	isAdmitted := slices.ContainsFunc(in.Pods, func(pod *corev1.Pod) bool {
+		_, isFirst := in.inFirstGroup(pod)
+		return isFirst && !state.IsStale(pod, status) && !queueing.IsWaiting(pod)
+	})
+	before := in.Job.Status.Scaling
+	if before == nil || !isAdmitted {
+		return true
+	}
+	grown := in.readGrowth(status)
+	for task, run := range ranks.Former(in.Job, before) {
+		kept := in.keptRanks(task, run)
+		if slices.ContainsFunc(ranks.ReadRun(run), func(rank int32) bool { return !kept[rank] && !grown.has(rank) }) {
+			return true
+		}
+	}
+	return false
+}
+
+// keptRanks returns which of a task's recorded ranks belong to replicas that the job still desires.
+func (in *Input) keptRanks(task, run string) map[int32]bool {
+	kept := map[int32]bool{}
+	recorded := ranks.ReadRecorded(in.Job.Status.Scaling, task, run)
+	for i := range in.Job.Spec.Tasks[:len(in.indexes)] {
+		if names.TaskName(&in.Job.Spec.Tasks[i]) != task {
+			continue
+		}
+		for _, index := range in.indexes[i] {
+			kept[recorded.Rank(index)] = true
+		}
+	}
+	return kept
+}
+
+// recordGrowth records in which groups the added replicas queue.
+func (p *Plan) recordGrowth() state.Result {
+	scaling := p.Status().Scaling
+	if scaling == nil || state.IsSuspended(p.Job) || state.IsFinished(&p.Job.Status) {
+		return state.Continue
+	}
+	before := p.readGrowth(p.Status())
+	scaling.Growth = nil
+	if p.Job.Status.Scaling != nil && (before.record != nil || p.isGrouped(p.Status())) {
+		scaling.Growth = p.nextGrowth(&before)
+	}
+	p.growth = parseGrowth(scaling.Growth)
+	return state.Continue
+}
+
+// nextGrowth returns the groups of the desired replicas, nil if none was ever added.
+func (p *Plan) nextGrowth(before *growth) *v2alpha1.QueuedGrowth {
+	next := &nextGrowth{QueuedGrowth: v2alpha1.QueuedGrowth{Start: p.startOf(p.Status())}, alone: map[int32]bool{}}
+	members, added := make([][]int32, len(before.groups)), []int32(nil)
+	former := p.formerTasks()
+	for i := range p.assignment.Replicas {
+		replica := &p.assignment.Replicas[i]
+		task := &p.Job.Spec.Tasks[replica.Task]
+		isNew, at := former[replica.Rank] != names.TaskName(task), before.group(replica.Rank)
+		switch {
+		case isNew && task.Drain == nil:
+			added = append(added, replica.Rank)
+		case isNew || before.alone.Has(replica.Rank):
+			next.alone[replica.Rank] = true
+		case at >= 0:
+			members[at] = append(members[at], replica.Rank)
+		}
+	}
+	if before.record != nil {
+		next.Last = before.record.Last
+	}
+	for at := range before.groups {
+		group := before.record.Groups[at]
+		isCreated, isOver := p.stateOfGroup(&group)
+		if isOver || len(members[at]) != int(before.groups[at].Count()) {
+			next.add(p.withoutCompleted(members[at], next.alone))
+			continue
+		}
+		group.Created = isCreated
+		next.Groups = append(next.Groups, group)
+	}
+	next.add(added)
+	next.Alone = ranks.Format(next.alone)
+	if next.Last == 0 && next.Alone == "" {
+		return nil
+	}
+	return &next.QueuedGrowth
+}
+
+// nextGrowth is a record that is being made.
+type nextGrowth struct {
+	v2alpha1.QueuedGrowth
+	alone map[int32]bool
+}
+
+// add adds a group of ranks. A single one queues by itself, and so do those of one group too many.
+func (n *nextGrowth) add(members []int32) {
+	if len(members) > 1 && len(n.Groups) < limits.GrowthGroups {
+		slices.Sort(members)
+		n.Last = limits.Sum(n.Last, 1)
+		n.Groups = append(n.Groups, v2alpha1.GrowthGroup{Number: n.Last, Ranks: ranks.FormatRun(members)})
+		return
+	}
+	for _, rank := range members {
+		n.alone[rank] = true
+	}
+}
+
+// withoutCompleted returns the ranks that get pods again. It adds the others to those without a group.
+func (p *Plan) withoutCompleted(members []int32, alone map[int32]bool) []int32 {
+	return slices.DeleteFunc(members, func(rank int32) bool {
+		isCompleted := p.completed().Has(rank)
+		if isCompleted {
+			alone[rank] = true
+		}
+		return isCompleted
+	})
+}
+
+// formerTasks returns the task of each recorded rank.
+func (in *Input) formerTasks() map[int32]string {
+	tasks := map[int32]string{}
+	for task, run := range ranks.Former(in.Job, in.Job.Status.Scaling) {
+		for _, rank := range ranks.ReadRun(run) {
+			tasks[rank] = task
+		}
+	}
+	return tasks
+}
+
+// stateOfGroup reports whether any pod of a group was observed, and whether Kueue no longer admits pods
+// to it: Kueue evicted it, or all its pods have ended.
+func (p *Plan) stateOfGroup(group *v2alpha1.GrowthGroup) (isCreated, isOver bool) {
+	isCreated, isOver = group.Created, true
+	for _, pod := range p.Current() {
+		if _, number, grouped := p.groupOf(pod); !grouped || number != group.Number {
+			continue
+		}
+		if _, evicted := queueing.Eviction(pod); evicted {
+			return true, true
+		}
+		isCreated = true
+		isOver = isOver && !isInLine(pod)
+	}
+	return isCreated, isCreated && isOver
+}
+
+// isGrowthUnrecorded reports whether groups are not recorded yet. Their pods are created after that.
+func (p *Plan) isGrowthUnrecorded() bool {
+	var before *v2alpha1.QueuedGrowth
+	if scaling := p.Job.Status.Scaling; scaling != nil {
+		before = scaling.Growth
+	}
+	return !equality.Semantic.DeepEqual(before, p.growth.record)
+}
+
+// isOfFormerGroup reports whether the pod of an added replica is in another group than the replica. Kueue
+// would admit the replica's group only with a pod for each of its replicas, and keeps the quota of the other.
+func (p *Plan) isOfFormerGroup(replica *workload.Replica, pod *corev1.Pod) bool {
+	_, number, grouped := p.groupOf(pod)
+	return grouped && p.growth.has(replica.Rank) && number != p.growth.number(replica.Rank)
+}
+
+// isOfRecordedGrowth reports whether the group of a pod is among those that were added.
+func (p *Plan) isOfRecordedGrowth(pod *corev1.Pod) bool {
+	_, number, grouped := p.groupOf(pod)
+	return grouped && p.grown.record != nil && slices.ContainsFunc(p.grown.record.Groups, func(group v2alpha1.GrowthGroup) bool {
+		return group.Number == number
+	})
+}
+
+// addedMeta returns Kueue's metadata for the pod of an added replica. It queues where the others do.
+func (p *Plan) addedMeta(rank int32) queueing.PodMeta {
+	meta := p.Queued()
+	if members := p.Current(); len(members) > 0 {
+		meta = queueing.FromPod(members[0]).Ungrouped()
+	}
+	at := p.growth.group(rank)
+	if at < 0 {
+		return meta.Ungrouped()
+	}
+	return meta.Added(p.Job, p.assignment.Attempt, p.assignment.Reschedule, p.growth.record.Groups[at].Number, int(p.growth.groups[at].Count()))
+}
