@@ -96,6 +96,7 @@ func (r *release) steps() []step {
 		step{"write bills of materials", func(context.Context) error { return r.writeMaterials(all) }},
 		step{"package the chart", r.packageChart},
 		step{"write manifests", func(context.Context) error { return r.writeManifests() }},
+		step{"write JSON schemas", r.writeSchemas},
 		step{"cut release notes", func(context.Context) error { return r.writeNotes() }},
 		step{"write checksums", func(context.Context) error { return writeChecksums(r.staged) }},
 	)

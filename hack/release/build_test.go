@@ -73,6 +73,7 @@ func TestAReleaseHoldsWhatItsUsersInstall(t *testing.T) {
 	t.Run("krew downloads what was built", func(t *testing.T) { checkKrew(t, out) })
 	t.Run("the chart is of the release's version and image", func(t *testing.T) { checkChart(t, out) })
 	t.Run("the manifests install the release's image", func(t *testing.T) { checkManifests(t, out) })
+	t.Run("the schemas accept every example and refuse a misspelled field of a container", func(t *testing.T) { checkSchemas(t, out) })
 	t.Run("each binary has a bill of materials", func(t *testing.T) { checkMaterials(t, out) })
 	t.Run("the notes name the image by its digest, and the compiler", func(t *testing.T) { checkNotes(t, out) })
 	t.Run("a second build gives the same bytes", func(t *testing.T) { checkRepeat(t, out) })

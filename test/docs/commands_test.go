@@ -46,6 +46,7 @@ func unchecked() map[string]string {
 		"docker":            "needs a container engine",
 		"eval":              "its input is checked separately",
 		"grep":              "reads the output of the command before it",
+		"kubeconform":       "the tests of hack/release validate the examples against the same schemas",
 		"jq":                "reads the output of the command before it",
 		"sleep":             "only waits",
 		"source":            "its input is checked separately",
