@@ -54,6 +54,15 @@ images: build ## Build the image tarballs into out/, without a container engine.
 	$(IMAGE) --name di-orchestrator:$(TAG) --out $(OUT)/di-orchestrator.tar --entrypoint /di-orchestrator --file $(OUT)/bin/di-orchestrator=/di-orchestrator
 	$(IMAGE) --name cartpole:$(TAG) --out $(OUT)/cartpole.tar --entrypoint /cartpole --file $(OUT)/bin/cartpole=/cartpole
 
+PYTHON ?= python3
+NEED_PYTHON = @command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is not in PATH: install Python 3.9 or later" >&2; exit 1; }
+
+.PHONY: python
+python: ## Build the wheel and the source archive of the Python library into out/python.
+	$(NEED_PYTHON)
+	@rm -rf $(OUT)/python
+	@DI_VERSION='$(VERSION)' $(PYTHON) python/build_backend/di_build.py $(OUT)/python
+
 TARBALLS := $(OUT)/di-orchestrator.tar $(OUT)/cartpole.tar
 # Exit code 3 says that KUBECONFIG names another cluster, which takes images in a way of its own.
 LOAD := $(CLUSTER) load-image $(TARBALLS) || { [ $$? = 3 ] && echo "the images must be in the cluster already"; }
@@ -120,6 +129,8 @@ generate: ## Generate deep copies, the references and the diagrams.
 	go test ./internal/lifecycle -run DocumentedStateMachines -update
 	go run -C hack/site ./diagrams $(CURDIR)/docs/images
 	go run ./cmd/kubectl-di reference >docs/reference/kubectl-di.md
+	$(NEED_PYTHON)
+	$(PYTHON) python/tools/reference.py >docs/reference/python.md
 
 .PHONY: manifests
 manifests: ## Generate CRDs and RBAC.
@@ -186,6 +197,8 @@ test-modules:
 	go test -C hack/site -vet=off -count=1 ./...
 	go test -C hack/cluster -vet=off ./...
 	go test -C hack/image -vet=off ./...
+	$(NEED_PYTHON)
+	cd python && PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=src $(PYTHON) -m unittest discover --start-directory tests/unit
 
 .PHONY: test-race
 test-race: ## Run the unit tests of packages with goroutines with the race detector; needs gcc.

@@ -1,0 +1,105 @@
+# Copyright The DI Orchestrator Authors.
+# SPDX-License-Identifier: Apache-2.0
+
+"""Save the state of a replica that is preempted, and exit so that this counts as no failure."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import threading
+from contextlib import contextmanager
+from types import FrameType
+from typing import Callable, Iterator, Optional, Sequence
+
+#: The exit code of a replica of a preemptible job that saved its state.
+GRACEFUL_EXIT = 143
+
+
+class Preempted(SystemExit):
+    """Ends the process with GRACEFUL_EXIT. preemption() raises it."""
+
+    def __init__(self) -> None:
+        super().__init__(GRACEFUL_EXIT)
+
+
+class Preemption:
+    """Whether this replica must stop."""
+
+    def __init__(self, agree: Optional[Callable[[bool], bool]] = None) -> None:
+        self._requested = threading.Event()
+        self._agree = agree
+
+    @property
+    def requested(self) -> bool:
+        """Whether SIGTERM has arrived at this replica."""
+        return self._requested.is_set()
+
+    def check(self) -> None:
+        """Raise Preempted if the replica must stop. Call it between two steps, where the state is consistent."""
+        requested = self.requested
+        if self._agree(requested) if self._agree is not None else requested:
+            self._requested.set()
+            raise Preempted
+
+    def _request(self, _signal: int, _frame: Optional[FrameType]) -> None:
+        self._requested.set()
+
+
+@contextmanager
+def preemption(save: Callable[[], object], *, agree: Optional[Callable[[bool], bool]] = None) -> Iterator[Preemption]:
+    """Run the body until it ends or the replica is preempted. Then call `save` and exit with 143.
+
+    A pod gets SIGTERM before its deletion. The signal changes nothing but `requested`, so it never interrupts a step: the
+    body calls check() between steps. If the body ends after SIGTERM arrived, the state is saved all the same, and the
+    exit code is 143; with `agree`, only check() decides. Other exceptions of the body, and those of `save`, end the process
+    as usual, without saving again.
+
+    Replicas that synchronize with each other must stop at the same step. `agree` makes one answer of the answers of all:
+    it gets whether this replica must stop, and returns whether any must, for example by an all-reduce.
+
+    The operator's grace period is the template's `terminationGracePeriodSeconds`, 30 by default: `save` must be faster. Only
+    the main thread may use this.
+    """
+    stop = Preemption(agree)
+    earlier = signal.signal(signal.SIGTERM, stop._request)
+    try:
+        try:
+            yield stop
+        except Preempted:
+            save()
+            raise
+        if stop.requested and agree is None:
+            save()
+            raise Preempted
+    finally:
+        signal.signal(signal.SIGTERM, earlier)
+
+
+def run(command: Sequence[str]) -> int:
+    """Run a command, such as torchrun, that does not exit with 143 itself. Returns the exit code for the container.
+
+    SIGTERM is passed on. If the command then ends with an error, the code is 143; its processes must have saved by then.
+    `python3 -m di_orchestrator COMMAND` does this.
+    """
+    process: Optional["subprocess.Popen[bytes]"] = None
+    is_requested = False
+
+    def forward(_signal: int, _frame: Optional[FrameType]) -> None:
+        """Pass the signal on."""
+        nonlocal is_requested
+        is_requested = True
+        if process is not None:
+            process.send_signal(signal.SIGTERM)
+
+    earlier = signal.signal(signal.SIGTERM, forward)
+    try:
+        process = subprocess.Popen(list(command))
+        if is_requested:
+            process.send_signal(signal.SIGTERM)
+        code = process.wait()
+    finally:
+        signal.signal(signal.SIGTERM, earlier)
+    if code and is_requested:
+        return GRACEFUL_EXIT
+    return code if code >= 0 else 128 - code

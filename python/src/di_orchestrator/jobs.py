@@ -1,0 +1,193 @@
+# Copyright The DI Orchestrator Authors.
+# SPDX-License-Identifier: Apache-2.0
+
+"""Submit and follow jobs from outside of them. Needs the package `kubernetes`: `pip install 'di-orchestrator[kubernetes]'`."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Union
+
+from .errors import JobFailedError, OrchestratorError
+
+_GROUP, _PLURAL, _VERSION = "diengine.opendilab.org", "dijobs", "v2alpha1"
+_FINISHED = ("Succeeded", "Failed")
+_NOT_FOUND = 404
+#: The labels of pods, by lifecycle.
+_JOB_LABELS = {"CoordinatorLed": "dijob-name", "WorkerLed": "diengine/job"}
+_TASK_LABELS = {"CoordinatorLed": "replica-type", "WorkerLed": "diengine/task-name"}
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job as it was read."""
+
+    name: str
+    namespace: str
+    phase: str
+    replicas: int
+    ready_replicas: int
+    #: The whole DIJob, in version v2alpha1.
+    object: Mapping[str, Any]
+
+
+class Jobs:
+    """The jobs of a namespace.
+
+    Inside of a cluster the pod's service account is used, outside of it the kubeconfig, with `context` or its current one.
+    `namespace` is by default that of the context, or of the pod.
+    """
+
+    def __init__(self, namespace: Optional[str] = None, *, context: Optional[str] = None) -> None:
+        try:
+            from kubernetes import client, config
+        except ImportError as error:
+            raise OrchestratorError(
+                "the package kubernetes is missing: pip install 'di-orchestrator[kubernetes]', or on Debian apt install python3-kubernetes"
+            ) from error
+        configured = _configure(config, context)
+        self.namespace = namespace or configured or "default"
+        self._api: Any = client.ApiClient()
+        self._objects: Any = client.CustomObjectsApi(self._api)
+        self._core: Any = client.CoreV1Api(self._api)
+
+    def submit(self, job: Union[Mapping[str, Any], str, Path]) -> Job:
+        """Create a job: a DIJob of either version as a mapping, or the file that has it."""
+        if not isinstance(job, Mapping):
+            job = _read_manifest(Path(job))
+        api_version = str(job.get("apiVersion", ""))
+        group, _, version = api_version.partition("/")
+        if group != _GROUP or job.get("kind") != "DIJob":
+            raise ValueError(f"apiVersion and kind are {api_version!r} and {job.get('kind')!r}: must be {_GROUP}/{_VERSION} and DIJob")
+        namespace = job.get("metadata", {}).get("namespace", self.namespace)
+        if namespace != self.namespace:
+            raise ValueError(f"metadata.namespace is {namespace!r}: must be {self.namespace!r}, the namespace of these jobs")
+        created = self._objects.create_namespaced_custom_object(_GROUP, version, namespace, _PLURAL, dict(job))
+        return self.get(created["metadata"]["name"])
+
+    def get(self, name: str) -> Job:
+        """Return a job."""
+        return _job(self._objects.get_namespaced_custom_object(_GROUP, _VERSION, self.namespace, _PLURAL, name))
+
+    def list(self) -> "List[Job]":
+        """Return all jobs of the namespace."""
+        found = self._objects.list_namespaced_custom_object(_GROUP, _VERSION, self.namespace, _PLURAL)
+        return [_job(each) for each in found["items"]]
+
+    def wait(self, name: str, *, timeout: Optional[float] = None, interval: float = 2.0) -> Job:
+        """Wait until a job has succeeded, and return it.
+
+        Raises JobFailedError if it has failed, and TimeoutError after `timeout` seconds.
+        """
+        end = None if timeout is None else time.monotonic() + timeout
+        while True:
+            job = self.get(name)
+            if job.phase == "Failed":
+                raise JobFailedError(f"job {self.namespace}/{name} has failed: {_reason(job.object)}", job.object)
+            if job.phase in _FINISHED:
+                return job
+            if end is not None and time.monotonic() + interval > end:
+                raise TimeoutError(f"job {self.namespace}/{name} is {job.phase or 'new'} after {timeout:g} seconds")
+            time.sleep(interval)
+
+    def scale(self, name: str, replicas: int) -> None:
+        """Set the number of replicas of the elastic task of a worker-led job."""
+        self._patch(f"{name}/scale", {"spec": {"replicas": replicas}})
+
+    def suspend(self, name: str, suspended: bool = True) -> None:
+        """Delete the pods of a job until it is resumed: suspend(name, False)."""
+        self._patch(name, {"spec": {"suspend": suspended}})
+
+    def delete(self, name: str) -> None:
+        """Delete a job with its pods. A job that does not exist is no error."""
+        try:
+            self._objects.delete_namespaced_custom_object(
+                _GROUP, _VERSION, self.namespace, _PLURAL, name, propagation_policy="Background"
+            )
+        except Exception as error:  # kubernetes.client.ApiException, whose module is imported lazily
+            if getattr(error, "status", None) != _NOT_FOUND:
+                raise
+
+    def pods(self, name: str, *, task: Optional[str] = None) -> "List[str]":
+        """Return the names of a job's pods, or of one task or role."""
+        lifecycle = self.get(name).object["spec"].get("lifecycle") or "WorkerLed"
+        selector = f"{_JOB_LABELS[lifecycle]}={name}" + (f",{_TASK_LABELS[lifecycle]}={task}" if task else "")
+        found = self._core.list_namespaced_pod(self.namespace, label_selector=selector)
+        return sorted(pod.metadata.name for pod in found.items)
+
+    def logs(self, name: str, *, task: Optional[str] = None, tail: Optional[int] = None) -> Dict[str, str]:
+        """Return the logs of the main containers of a job's pods, by pod. Pods that have none yet are left out."""
+        options = {} if tail is None else {"tail_lines": tail}
+        logs: Dict[str, str] = {}
+        for pod in self.pods(name, task=task):
+            try:
+                logs[pod] = self._core.read_namespaced_pod_log(pod, self.namespace, container=self._container(pod), **options)
+            except Exception as error:  # as in delete
+                # 400: the container has not started.
+                if getattr(error, "status", None) not in (400, _NOT_FOUND):
+                    raise
+        return logs
+
+    def follow(self, pod: str) -> Iterator[str]:
+        """Yield the lines of a pod's main container until it ends."""
+        response = self._core.read_namespaced_pod_log(
+            pod, self.namespace, container=self._container(pod), follow=True, _preload_content=False
+        )
+        buffer = b""
+        for chunk in response.stream():
+            *lines, buffer = (buffer + chunk).split(b"\n")
+            yield from (line.decode(errors="replace") for line in lines)
+        if buffer:
+            yield buffer.decode(errors="replace")
+
+    def _patch(self, path: str, patch: Mapping[str, Any]) -> None:
+        # Releases of kubernetes choose different content types for the patch of a custom object.
+        self._api.call_api(
+            f"/apis/{_GROUP}/{_VERSION}/namespaces/{self.namespace}/{_PLURAL}/{path}",
+            "PATCH",
+            header_params={"Content-Type": "application/merge-patch+json", "Accept": "application/json"},
+            body=patch,
+            response_type="object",
+            auth_settings=["BearerToken"],
+        )
+
+    def _container(self, pod: str) -> str:
+        containers: List[str] = [each.name for each in self._core.read_namespaced_pod(pod, self.namespace).spec.containers]
+        return "di-container" if "di-container" in containers else containers[0]
+
+
+def _configure(config: Any, context: Optional[str]) -> str:
+    """Load the configuration of the client. Returns the namespace that it names, or nothing."""
+    if context is None:
+        try:
+            config.load_incluster_config()
+            return Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace").read_text(encoding="utf-8").strip()
+        except config.ConfigException:
+            pass
+    config.load_kube_config(context=context)
+    contexts, active = config.list_kube_config_contexts()
+    chosen = next((each for each in contexts if each["name"] == context), active)
+    return str(chosen.get("context", {}).get("namespace", ""))
+
+
+def _read_manifest(path: Path) -> Mapping[str, Any]:
+    import yaml  # kubernetes needs it, too
+
+    documents: List[Any] = [each for each in yaml.safe_load_all(path.read_text(encoding="utf-8")) if each]
+    if len(documents) != 1 or not isinstance(documents[0], Mapping):
+        raise ValueError(f"{path} has {len(documents)} objects: must have one DIJob")
+    return documents[0]
+
+
+def _job(found: Mapping[str, Any]) -> Job:
+    status = found.get("status", {})
+    replicas, ready = status.get("replicas", 0), status.get("readyReplicas", 0)
+    metadata = found["metadata"]
+    return Job(metadata["name"], metadata["namespace"], status.get("phase", ""), replicas, ready, found)
+
+
+def _reason(found: Mapping[str, Any]) -> str:
+    conditions = found.get("status", {}).get("conditions", [])
+    return next((each.get("message", "") for each in conditions if each.get("type") == "Failed"), "")
