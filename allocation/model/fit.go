@@ -131,81 +131,143 @@ func fixedBy(observations []Observation) vector {
 // problem is what Fit minimizes.
 type problem struct {
 	observations []logged
+	networks     []network
 	isFixed      [parameters]bool
+	// at is the vector of the last loss, t its throughput. rmse1 and rmse2 are the errors there.
+	at           vector
+	t            Throughput
+	rmse1, rmse2 float64
+}
+
+// network is a placement of observations, and how long its network takes at the vector of the last
+// loss.
+type network struct {
+	nodes, replicas int
+	beyond          float64
+	seconds, log    float64
 }
 
 // logged is an observation with the logarithms of its times.
 type logged struct {
-	Observation
+	atomic                 float64
+	network                int
 	logStep, logAccumulate float64
+	// What follows is at the vector of the last loss, for its gradient. compute and logCompute are the
+	// pass that does not synchronize, powC and powN its power and that of the network, predicted the
+	// logarithm of the step, and e1 and e2 the errors.
+	compute, logCompute, powC, powN, predicted, e1, e2 float64
 }
 
 func newProblem(observations []Observation) *problem {
 	p := &problem{observations: make([]logged, len(observations))}
+	for i := range p.at {
+		p.at[i] = math.NaN()
+	}
 	for i, o := range observations {
-		p.observations[i] = logged{Observation: o, logStep: math.Log(o.Step), logAccumulate: math.Log(o.Accumulate)}
+		at := slices.IndexFunc(p.networks, func(n network) bool { return n.nodes == o.Nodes && n.replicas == o.Replicas })
+		if at < 0 {
+			at = len(p.networks)
+			p.networks = append(p.networks, network{nodes: o.Nodes, replicas: o.Replicas, beyond: math.Max(float64(o.Replicas-2), tiny)})
+		}
+		p.observations[i] = logged{atomic: float64(o.Atomic), network: at, logStep: math.Log(o.Step), logAccumulate: math.Log(o.Accumulate)}
 	}
 	return p
 }
 
-// value returns the loss at a vector, and its gradient.
-func (p *problem) value(v *vector) (loss float64, gradient vector) {
-	t := v.throughput()
-	count := float64(len(p.observations))
+// moveTo sets the throughput and the networks at a vector. Most coordinates are fixed, and their
+// exponentials stay.
+func (p *problem) moveTo(v *vector) {
+	for i, parameter := range [...]*float64{&p.t.AlphaC, &p.t.BetaC, &p.t.AlphaN, &p.t.BetaN, &p.t.AlphaR, &p.t.BetaR} {
+		if v[i] != p.at[i] {
+			*parameter = math.Exp(v[i])
+		}
+	}
+	p.t.Gamma, p.at = v[gamma], *v
+	for i := range p.networks {
+		n := &p.networks[i]
+		n.seconds = p.t.synchronize(n.nodes, n.replicas)
+		n.log = math.Log(n.seconds)
+	}
+}
+
+// loss returns the loss at a vector. Most vectors are rejected by their loss, so the gradient is apart.
+func (p *problem) loss(v *vector) float64 {
+	p.moveTo(v)
 	var squares1, squares2 float64
+	for i := range p.observations {
+		o := &p.observations[i]
+		o.compute = p.t.AlphaC + p.t.BetaC*o.atomic
+		lnC, lnN := math.Log(o.compute), p.networks[o.network].log
+		o.logCompute = lnC
+		o.e1 = lnC - o.logAccumulate
+		squares1 += o.e1 * o.e1
+
+		// The larger power is taken out, so that powers neither overflow nor vanish.
+		larger := lnC
+		o.powC, o.powN = 1, 1
+		if lnC > lnN {
+			o.powN = math.Exp(p.t.Gamma * (lnN - lnC))
+		} else {
+			larger, o.powC = lnN, math.Exp(p.t.Gamma*(lnC-lnN))
+		}
+		o.predicted = larger
+		if sum := o.powC + o.powN; sum != 1 {
+			o.predicted += math.Log(sum) / p.t.Gamma
+		}
+		o.e2 = o.predicted - o.logStep
+		squares2 += o.e2 * o.e2
+	}
+	count := float64(len(p.observations))
+	// The small addend keeps the gradient finite at a perfect fit.
+	p.rmse1, p.rmse2 = math.Sqrt(squares1/count+1e-14), math.Sqrt(squares2/count+1e-14)
+	penalties := p.penalties()
+	return p.rmse1 + p.rmse2 + 1e-3*(p.t.Gamma-1)*(p.t.Gamma-1) + penalties[0] + penalties[1]
+}
+
+// penalties prefer networks that scale: one between nodes, one within a node.
+func (p *problem) penalties() [2]float64 {
+	between, within := p.t.BetaN/p.t.AlphaN, p.t.BetaR/p.t.AlphaR
+	return [2]float64{1e-2 * between * between, 1e-2 * within * within}
+}
+
+// gradient returns the gradient at the vector of the last loss.
+func (p *problem) gradient() (gradient vector) {
 	var by1, by2 vector
 	for i := range p.observations {
 		o := &p.observations[i]
-		compute, network := t.accumulate(o.Atomic), t.synchronize(o.Nodes, o.Replicas)
-		lnC, lnN := math.Log(compute), math.Log(network)
-		e1 := lnC - o.logAccumulate
-		squares1 += e1 * e1
-		by1[alphaC] += e1 * t.AlphaC / compute
-		by1[betaC] += e1 * t.BetaC * float64(o.Atomic) / compute
+		n := &p.networks[o.network]
+		by1[alphaC] += o.e1 * p.t.AlphaC / o.compute
+		by1[betaC] += o.e1 * p.t.BetaC * o.atomic / o.compute
 
-		// The larger power is taken out, so that powers neither overflow nor vanish.
-		larger, powC, powN := lnC, 1.0, 1.0
-		if lnC > lnN {
-			powN = math.Exp(t.Gamma * (lnN - lnC))
-		} else {
-			larger, powC = lnN, math.Exp(t.Gamma*(lnC-lnN))
-		}
-		sum := powC + powN
-		logStep := larger + math.Log(sum)/t.Gamma
-		e2 := logStep - o.logStep
-		squares2 += e2 * e2
-		// d logStep / d ln(compute) and d ln(network) are the shares of both powers.
-		shareC, shareN := powC/sum, powN/sum
-		by2[alphaC] += e2 * shareC * t.AlphaC / compute
-		by2[betaC] += e2 * shareC * t.BetaC * float64(o.Atomic) / compute
-		beyond := math.Max(float64(o.Replicas-2), tiny)
+		// d predicted / d ln(compute) and d ln(network) are the shares of both powers.
+		sum := o.powC + o.powN
+		shareC, shareN := o.powC/sum, o.powN/sum
+		by2[alphaC] += o.e2 * shareC * p.t.AlphaC / o.compute
+		by2[betaC] += o.e2 * shareC * p.t.BetaC * o.atomic / o.compute
 		switch {
-		case o.Nodes > 1:
-			by2[alphaN] += e2 * shareN * t.AlphaN / network
-			by2[betaN] += e2 * shareN * t.BetaN * beyond / network
-		case o.Replicas > 1:
-			by2[alphaR] += e2 * shareN * t.AlphaR / network
-			by2[betaR] += e2 * shareN * t.BetaR * beyond / network
+		case n.nodes > 1:
+			by2[alphaN] += o.e2 * shareN * p.t.AlphaN / n.seconds
+			by2[betaN] += o.e2 * shareN * p.t.BetaN * n.beyond / n.seconds
+		case n.replicas > 1:
+			by2[alphaR] += o.e2 * shareN * p.t.AlphaR / n.seconds
+			by2[betaR] += o.e2 * shareN * p.t.BetaR * n.beyond / n.seconds
 		}
-		by2[gamma] += e2 * ((shareC*lnC + shareN*lnN) - logStep) / t.Gamma
+		by2[gamma] += o.e2 * ((shareC*o.logCompute + shareN*n.log) - o.predicted) / p.t.Gamma
 	}
-	// The small addend keeps the gradient finite at a perfect fit.
-	rmse1, rmse2 := math.Sqrt(squares1/count+1e-14), math.Sqrt(squares2/count+1e-14)
+	count := float64(len(p.observations))
 	for i := range gradient {
-		gradient[i] = by1[i]/(count*rmse1) + by2[i]/(count*rmse2)
+		gradient[i] = by1[i]/(count*p.rmse1) + by2[i]/(count*p.rmse2)
 	}
-	loss = rmse1 + rmse2 + 1e-3*(t.Gamma-1)*(t.Gamma-1)
-	gradient[gamma] += 2e-3 * (t.Gamma - 1)
-	for _, pair := range [...][3]float64{{t.BetaN / t.AlphaN, alphaN, betaN}, {t.BetaR / t.AlphaR, alphaR, betaR}} {
-		square := 1e-2 * pair[0] * pair[0]
-		loss += square
-		gradient[int(pair[1])] -= 2 * square
-		gradient[int(pair[2])] += 2 * square
-	}
+	gradient[gamma] += 2e-3 * (p.t.Gamma - 1)
+	penalties := p.penalties()
+	gradient[alphaN] -= 2 * penalties[0]
+	gradient[betaN] += 2 * penalties[0]
+	gradient[alphaR] -= 2 * penalties[1]
+	gradient[betaR] += 2 * penalties[1]
 	for i, is := range p.isFixed {
 		if is {
 			gradient[i] = 0
 		}
 	}
-	return loss, gradient
+	return gradient
 }

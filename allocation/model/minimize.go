@@ -22,7 +22,8 @@ const (
 // Optimization, chapter 6), as no library of this module minimizes within bounds.
 func (p *problem) minimize(v *vector) float64 {
 	project(v)
-	loss, gradient := p.value(v)
+	loss := p.loss(v)
+	gradient := p.gradient()
 	inverse := identity()
 	for range iterations {
 		active := p.active(v, &gradient)
@@ -35,10 +36,11 @@ func (p *problem) minimize(v *vector) float64 {
 				break
 			}
 		}
-		next, nextLoss, nextGradient, moved := p.search(v, loss, &direction, slope)
+		next, nextLoss, moved := p.search(v, loss, &direction, slope)
 		if !moved {
 			break
 		}
+		nextGradient := p.gradient()
 		var step, change vector
 		for i := range step {
 			step[i], change[i] = next[i]-v[i], nextGradient[i]-gradient[i]
@@ -55,7 +57,7 @@ func (p *problem) minimize(v *vector) float64 {
 
 func project(v *vector) {
 	for i := range v {
-		v[i] = math.Min(math.Max(v[i], lower[i]), upper[i])
+		v[i] = min(max(v[i], lower[i]), upper[i])
 	}
 }
 
@@ -69,7 +71,7 @@ func (p *problem) active(v, gradient *vector) (active [parameters]bool) {
 }
 
 // search halves a step until the loss falls enough.
-func (p *problem) search(v *vector, loss float64, direction *vector, slope float64) (next vector, nextLoss float64, gradient vector, moved bool) {
+func (p *problem) search(v *vector, loss float64, direction *vector, slope float64) (next vector, nextLoss float64, moved bool) {
 	size := 1.0
 	for _, value := range direction {
 		if math.Abs(value)*size > longest {
@@ -81,13 +83,12 @@ func (p *problem) search(v *vector, loss float64, direction *vector, slope float
 			next[i] = v[i] + size*direction[i]
 		}
 		project(&next)
-		nextLoss, gradient = p.value(&next)
-		if nextLoss <= loss+armijo*size*slope {
-			return next, nextLoss, gradient, true
+		if nextLoss = p.loss(&next); nextLoss <= loss+armijo*size*slope {
+			return next, nextLoss, true
 		}
 		size /= 2
 	}
-	return next, nextLoss, gradient, false
+	return next, nextLoss, false
 }
 
 type matrix [parameters][parameters]float64
