@@ -55,9 +55,3 @@ func waited(job *allocation.Job, now time.Time) time.Duration {
 	}
 	return now.Sub(job.Usage.At)
 }
-
-// starves returns how long a job waits by how long it may wait; more than 1 is too long.
-func (s *Settings) starves(job *allocation.Job, now time.Time) float64 {
-	limit := math.Max(s.StarveAfter.Seconds(), s.StarveShare*now.Sub(job.Created).Seconds())
-	return waited(job, now).Seconds() / limit
-}

@@ -4,6 +4,7 @@
 package goodput
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -42,24 +43,30 @@ func TestTheFirstStartIsNoRestart(t *testing.T) {
 	}
 }
 
-func TestAJobStarvesAfterAShareOfItsAge(t *testing.T) {
-	settings := DefaultSettings()
-	job := &allocation.Job{Created: midnight}
-	for _, c := range []struct {
-		ran, now time.Duration
-		want     bool
+func TestAJobStarvesOnceItsWaitsExceedAShareOfItsWork(t *testing.T) {
+	policy, unknown := New(DefaultSettings()), math.NaN()
+	for name, c := range map[string]struct {
+		// The job is age old, has trained for ran, and has had no replicas for waits.
+		age, ran, waits time.Duration
+		work, remaining float64
+		want            bool
 	}{
-		{0, 9 * time.Minute, false},
-		{0, 11 * time.Minute, true},
-		{100 * time.Minute, 115 * time.Minute, false},
-		{100 * time.Minute, 130 * time.Minute, true},
+		"new":                            {9 * time.Minute, 0, 9 * time.Minute, 0, unknown, false},
+		"never placed":                   {11 * time.Minute, 0, 11 * time.Minute, 0, unknown, true},
+		"waited for less than the share": {130 * time.Minute, 100 * time.Minute, 29 * time.Minute, 6000, unknown, false},
+		"waited for more than the share": {180 * time.Minute, 100 * time.Minute, 79 * time.Minute, 6000, unknown, true},
+		"has just stopped":               {180 * time.Minute, 100 * time.Minute, 9 * time.Minute, 6000, unknown, false},
+		"runs, and has waited too long":  {180 * time.Minute, 100 * time.Minute, 0, 6000, unknown, true},
+		"runs, and has made up for it":   {280 * time.Minute, 200 * time.Minute, 0, 12000, unknown, false},
+		"has much work left":             {180 * time.Minute, 100 * time.Minute, 79 * time.Minute, 6000, 6000, false},
 	} {
-		job.Usage.At = time.Time{}
-		if c.ran > 0 {
-			job.Usage.At = midnight.Add(c.ran)
+		v := &view{job: &allocation.Job{Created: midnight, Waiting: c.waits}, usage: allocation.Usage{Restarts: 1}}
+		if c.waits == 0 {
+			v.previous = []string{"node"}
 		}
-		if got := settings.starves(job, midnight.Add(c.now)) > 1; got != c.want {
-			t.Errorf("after %v, and running until %v: starving is %t, want %t", c.now, c.ran, got, c.want)
+		job := &Job{Age: c.age.Seconds(), RunFor: c.ran.Seconds(), HasRun: c.ran > 0, Work: c.work, Remaining: c.remaining, RestartCost: 30}
+		if got := policy.starves(v, job, midnight.Add(c.age)); got > 1 != c.want {
+			t.Errorf("a job that is %s starves %g times, want beyond 1: %t", name, got, c.want)
 		}
 	}
 }

@@ -29,7 +29,7 @@ type Job struct {
 	Attained, RunFor, Age, RestartCost float64
 	// Submitted orders jobs: the least is the oldest.
 	Submitted time.Time
-	// Starves is how long it waits by how long a job may wait: it starves beyond 1.
+	// Starves is how long it has waited in all by how long it may wait: it starves beyond 1.
 	Starves float64
 }
 
@@ -110,20 +110,28 @@ func shares(count int, exponent float64) []float64 {
 }
 
 // options returns what the job may get: to wait, and each point. What changes it must
-// pay for the restart within the horizon.
+// pay for the restart.
 func (j *Job) options(weight float64, settings *Settings) []Option {
-	horizon := math.Min(settings.Settled.Seconds()+j.RunFor/2, settings.Horizon.Seconds())
-	factor := horizon / (horizon + j.RestartCost)
 	options := make([]Option, 1, len(j.Points)+1)
 	options[0].Replicas = waiting
 	for _, point := range j.Points {
 		value := weight * point.Speed
 		if j.HasRun && point.Replicas != j.Current {
-			value *= factor
+			value *= j.payback(&point, settings)
 		}
 		options = append(options, Option{Replicas: point.Replicas, Cost: point.Cost, Value: value})
 	}
 	return options
+}
+
+// payback returns the part of a changed job's time that its restart leaves, up to the horizon or its
+// end. With the work R, the speed s and the restart D the job ends within R/s + D.
+func (j *Job) payback(point *Point, settings *Settings) float64 {
+	horizon := math.Min(settings.Settled.Seconds()+j.RunFor/2, settings.Horizon.Seconds())
+	if !math.IsNaN(j.Remaining) && !j.IsGuess {
+		horizon = math.Min(horizon, math.Max(j.Remaining/point.Speed, 1))
+	}
+	return horizon / (horizon + j.RestartCost)
 }
 
 // protection is more than all values together, and leaves enough digits for them.

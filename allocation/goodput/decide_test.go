@@ -61,6 +61,17 @@ func TestEachOfManyJobsThatStarveGetsItsMinimum(t *testing.T) {
 	}
 }
 
+func TestAChangePaysBeforeTheJobEnds(t *testing.T) {
+	settings := DefaultSettings()
+	for remaining, want := range map[float64]int{50: 1, 70: 2, 1000: 2, math.NaN(): 2} {
+		job := linear(2)
+		job.Current, job.HasRun, job.Speed, job.RunFor, job.Remaining = 1, true, 1, 3600, remaining
+		if got := replicas(Decide([]Job{job}, 2, &settings)); got[0] != want {
+			t.Errorf("%g s before its end a job gets %d replicas, want %d: a restart takes 30 s", remaining, got[0], want)
+		}
+	}
+}
+
 func TestNoReportWeighsMoreThanThatOfANewJob(t *testing.T) {
 	random, settings := rand.New(rand.NewPCG(5, 5)), DefaultSettings()
 	settings.Fairness = 0

@@ -5,6 +5,7 @@ package goodput
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -189,10 +190,8 @@ func (p *Policy) jobOf(round *allocation.Round, v *view, units *units) Job {
 		Current: int(v.current), HasRun: !v.usage.At.IsZero(), Work: v.usage.Work, Attained: v.usage.Attained, RunFor: v.usage.RunFor,
 		Age: round.Now.Sub(v.job.Created).Seconds(), RestartCost: p.restartCost(v).Seconds(), Submitted: v.job.Created,
 	}
-	if len(v.previous) == 0 {
-		job.Starves = p.settings.starves(v.job, round.Now)
-	}
 	job.Remaining, job.IsGuess = v.remaining(groupOf(round, v.job))
+	job.Starves = p.starves(v, &job, round.Now)
 	for _, k := range v.counts(&p.settings) {
 		if speed := v.speed(k); speed > 0 {
 			job.Points = append(job.Points, Point{Replicas: int(k), Cost: units.cost(v, k), Speed: speed})
@@ -202,6 +201,24 @@ func (p *Policy) jobOf(round *allocation.Round, v *view, units *units) Job {
 		job.Speed = v.speed(v.current)
 	}
 	return job
+}
+
+// starves returns how long a job has had no replicas, all its waits together, by how long it may have none:
+// it starves beyond 1. It may for a share of its expected work, so a job that starves
+// keeps its minimum until its work has made up for its waits. A job that has just stopped waits StarveAfter, or it would
+// restart all the time.
+func (p *Policy) starves(v *view, job *Job, now time.Time) float64 {
+	if len(v.previous) == 0 && waited(v.job, now) <= p.settings.StarveAfter {
+		return 0
+	}
+	lost, expected := job.Age-job.RunFor, job.Work
+	if job.HasRun {
+		lost -= float64(v.usage.Restarts+1) * job.RestartCost
+	}
+	if !math.IsNaN(job.Remaining) {
+		expected += job.Remaining
+	}
+	return lost / math.Max(p.settings.StarveAfter.Seconds(), p.settings.StarveShare*expected)
 }
 
 func (p *Policy) restartCost(v *view) time.Duration {

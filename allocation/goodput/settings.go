@@ -27,8 +27,8 @@ type Settings struct {
 	RestartCost time.Duration
 	// Fairness is from 0 to 1: how much the weight of a job grows with its age by its work.
 	Fairness float64
-	// StarveAfter and StarveShare bound how long a job waits: after StarveAfter, and this share
-	// of its age, it gets its minimum before any job gets more than its minimum.
+	// StarveAfter and StarveShare bound how long a job waits in all: beyond StarveAfter, and this share
+	// of its expected work, it gets its minimum before any job gets more than its minimum.
 	StarveAfter time.Duration
 	StarveShare float64
 	// SilentAfter is how long a job must have been placed without a report of its speed before
@@ -45,7 +45,7 @@ func DefaultSettings() Settings {
 		Drain: 10000 * time.Second, DrainReported: 3000 * time.Second, DrainGuessed: 20000 * time.Second,
 		Large: 16 * time.Hour, Share: 0.4,
 		Settled: 2 * time.Minute, Horizon: 10 * time.Minute, RestartCost: 30 * time.Second,
-		Fairness: 0.02, StarveAfter: 10 * time.Minute, StarveShare: 0.2,
+		Fairness: 0.02, StarveAfter: 10 * time.Minute, StarveShare: 0.5,
 		SilentAfter: 10 * time.Minute, TopologyKey: "topology.kubernetes.io/zone",
 	}
 }
