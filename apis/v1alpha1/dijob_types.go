@@ -14,17 +14,19 @@ import (
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:deprecatedversion:warning=`diengine.opendilab.org/v1alpha1 DIJob is deprecated and still served: use diengine.opendilab.org/v2alpha1, "kubectl di convert -f FILE --to v2alpha1" converts manifests`
-// +kubebuilder:resource:shortName=dijob
+// +kubebuilder:resource:shortName=dijob;dj
 // +kubebuilder:subresource:status
 // +kubebuilder:selectablefield:JSONPath=`.status.phase`
 // +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.extended.summary.ready`,description="ready of the desired replicas"
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.extended.summary.reason`,description="why the job does not run as desired, or why it failed"
+// +kubebuilder:printcolumn:name="Restarts",type=integer,JSONPath=`.status.extended.summary.restarts`,description="restarts after failures"
+// +kubebuilder:printcolumn:name="Duration",type=string,JSONPath=`.status.extended.summary.duration`,description="how long the finished job was active"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:printcolumn:name="Coordinator",type=integer,priority=1,JSONPath=`.status.replicaStatus.Coordinator.active`,description="coordinators that are pending or run"
 // +kubebuilder:printcolumn:name="Collectors",type=integer,priority=1,JSONPath=`.status.replicaStatus.Collector.active`,description="collectors that are pending or run"
 // +kubebuilder:printcolumn:name="Learners",type=integer,priority=1,JSONPath=`.status.replicaStatus.Learner.active`,description="learners that are pending or run"
 // +kubebuilder:printcolumn:name="Aggregators",type=integer,priority=1,JSONPath=`.status.replicaStatus.Aggregator.active`,description="aggregators that are pending or run"
-// +kubebuilder:printcolumn:name="Stalled",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="ReplicasStalled")].reason`,description="why pods make no progress; see condition ReplicasStalled"
-// +kubebuilder:printcolumn:name="Refused",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="ReplicaFailure")].reason`,description="why the API server refuses pods; see the condition ReplicaFailure"
 type DIJob struct {
 	metav1.TypeMeta `json:",inline"`
 	// metadata is the standard object metadata.

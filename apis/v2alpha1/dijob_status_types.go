@@ -14,6 +14,10 @@ type DIJobStatus struct {
 	// +optional
 	Phase Phase `json:"phase,omitempty"`
 
+	// summary is what tables show of this status; written by the operator.
+	// +optional
+	Summary *StatusSummary `json:"summary,omitempty"`
+
 	// replicas is the total number of desired replicas. The operator sets it
 	// from the spec; di-server and users may change it to resize the job.
 	// +kubebuilder:validation:Maximum=100000
@@ -125,6 +129,30 @@ type DIJobStatus struct {
 	// selector selects the pods of the elastic task; written by the operator.
 	// +optional
 	Selector string `json:"selector,omitempty"`
+}
+
+// StatusSummary is what tables show of a status beside the phase.
+type StatusSummary struct {
+	// ready is how many of the desired replicas are ready, such as 3/5.
+	// +kubebuilder:validation:MaxLength=63
+	// +optional
+	Ready string `json:"ready,omitempty"`
+
+	// reason is in one word why the job does not run as desired, such as Suspended,
+	// InsufficientCapacity or ImagePull, or why it failed. Empty if neither applies.
+	// +kubebuilder:validation:MaxLength=253
+	// +optional
+	Reason string `json:"reason,omitempty"`
+
+	// restarts is the number of restarts of the job, also if it is 0.
+	// +optional
+	Restarts int32 `json:"restarts"`
+
+	// duration is how long the finished job was active, such as 3h12m. Time that it
+	// was suspended or waited in a queue before does not count.
+	// +kubebuilder:validation:MaxLength=63
+	// +optional
+	Duration string `json:"duration,omitempty"`
 }
 
 // AllocationUsage is what a preemptible job has used, and what its restarts cost.

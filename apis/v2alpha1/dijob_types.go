@@ -21,25 +21,23 @@ import (
 // +kubebuilder:validation:XValidation:rule=`(has(self.spec) && has(self.spec.managedBy) ? self.spec.managedBy : "") == (has(oldSelf.spec) && has(oldSelf.spec.managedBy) ? oldSelf.spec.managedBy : "")`,fieldPath=".spec.managedBy",messageExpression=`'is immutable: must stay "' + (has(oldSelf.spec) && has(oldSelf.spec.managedBy) ? oldSelf.spec.managedBy : "") + '", not become "' + (has(self.spec) && has(self.spec.managedBy) ? self.spec.managedBy : "") + '"; make another job instead'`
 // +kubebuilder:object:root=true
 // +kubebuilder:storageversion
-// +kubebuilder:resource:shortName=dijob
+// +kubebuilder:resource:shortName=dijob;dj
 // +kubebuilder:subresource:status
 // +kubebuilder:subresource:scale:specpath=.spec.elastic.replicas,statuspath=.status.elasticReplicas,selectorpath=.status.selector
 // +kubebuilder:selectablefield:JSONPath=`.status.phase`
 // +kubebuilder:selectablefield:JSONPath=`.spec.lifecycle`
 // +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
-// +kubebuilder:printcolumn:name="ReadyReplicas",type=integer,JSONPath=`.status.readyReplicas`
-// +kubebuilder:printcolumn:name="Replicas",type=integer,JSONPath=`.status.replicas`
-// +kubebuilder:printcolumn:name="Restarts",type=integer,JSONPath=`.status.restarts`
-// +kubebuilder:printcolumn:name="Reschedules",type=integer,JSONPath=`.status.reschedules`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.summary.ready`,description="ready of the desired replicas"
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.summary.reason`,description="why the job does not run as desired, or why it failed"
+// +kubebuilder:printcolumn:name="Restarts",type=integer,JSONPath=`.status.summary.restarts`,description="restarts after failures"
+// +kubebuilder:printcolumn:name="Duration",type=string,JSONPath=`.status.summary.duration`,description="how long the finished job was active"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Reschedules",type=integer,priority=1,JSONPath=`.status.reschedules`,description="restarts for another placement, size or queue"
 // +kubebuilder:printcolumn:name="Coordinator",type=integer,priority=1,JSONPath=`.status.taskStatus.coordinator.Running`,description="running pods of task coordinator"
 // +kubebuilder:printcolumn:name="Collectors",type=integer,priority=1,JSONPath=`.status.taskStatus.collector.Running`,description="running pods of task collector"
 // +kubebuilder:printcolumn:name="Learners",type=integer,priority=1,JSONPath=`.status.taskStatus.learner.Running`,description="running pods of task learner"
 // +kubebuilder:printcolumn:name="Aggregators",type=integer,priority=1,JSONPath=`.status.taskStatus.aggregator.Running`,description="running pods of task aggregator"
 // +kubebuilder:printcolumn:name="Evaluators",type=integer,priority=1,JSONPath=`.status.taskStatus.evaluator.Running`,description="running pods of task evaluator"
-// +kubebuilder:printcolumn:name="Stalled",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="ReplicasStalled")].reason`,description="why pods make no progress; see condition ReplicasStalled"
-// +kubebuilder:printcolumn:name="Refused",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="ReplicaFailure")].reason`,description="why the API server refuses pods; see condition ReplicaFailure"
-// +kubebuilder:printcolumn:name="Tasks",type=string,priority=1,JSONPath=`.status.taskStatus`,description="pods of each task by pod phase"
 type DIJob struct {
 	metav1.TypeMeta `json:",inline"`
 	// metadata is the standard object metadata.

@@ -48,14 +48,14 @@ func TestDIJobsServeBothVersionsWithinTheBudget(t *testing.T) {
 		Scale                  *apiextensionsv1.CustomResourceSubresourceScale
 		Columns                []string
 	}
-	selector := ".status.selector"
+	selector, columns := ".status.selector", []string{"Phase", "Ready", "Reason", "Restarts", "Duration", "Age"}
 	want := map[string]facts{
-		v1alpha1.Version: {Served: true, Status: true, Columns: []string{"Phase", "Age"}},
+		v1alpha1.Version: {Served: true, Status: true, Columns: columns},
 		v2alpha1.Version: {Served: true, Stored: true, Status: true,
 			Scale: &apiextensionsv1.CustomResourceSubresourceScale{
 				SpecReplicasPath: ".spec.elastic.replicas", StatusReplicasPath: ".status.elasticReplicas", LabelSelectorPath: &selector,
 			},
-			Columns: []string{"Phase", "ReadyReplicas", "Replicas", "Restarts", "Reschedules", "Age"}},
+			Columns: columns},
 	}
 	got := map[string]facts{}
 	for _, version := range crd.Spec.Versions {
@@ -73,7 +73,7 @@ func TestDIJobsServeBothVersionsWithinTheBudget(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("versions (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]string{"dijob"}, crd.Spec.Names.ShortNames); diff != "" {
+	if diff := cmp.Diff([]string{"dijob", "dj"}, crd.Spec.Names.ShortNames); diff != "" {
 		t.Errorf("short names (-want +got):\n%s", diff)
 	}
 }

@@ -75,6 +75,7 @@ func Conclude(observed *Observed, decision *Decision, effects *Effects) Outcome 
 	outcome.reportRejections(observed, decision, effects)
 	outcome.reportConflicts(observed, decision, effects)
 	outcome.requeueAfter(effects.RetryAfter)
+	outcome.Status.Summary = summarize(observed.Job, &outcome.Status, observed.Now)
 	outcome.delayCounts(observed)
 	if effects.OthersWait && !effects.Failed && !effects.Taken {
 		outcome.delayFirstStatus(observed, decision)
@@ -87,11 +88,11 @@ func Conclude(observed *Observed, decision *Decision, effects *Effects) Outcome 
 	return outcome
 }
 
-// reportRejections sets the condition for rejected writes. The generation counts as
-// observed only if everything decided for it was written.
+// reportRejections sets the condition for rejected writes. The generation counts as observed only if
+// everything decided for it was written, or the condition says why not.
 func (o *Outcome) reportRejections(observed *Observed, decision *Decision, effects *Effects) {
 	isWaiting := decision.HeldBack || effects.Waiting
-	if effects.Failed || isWaiting {
+	if effects.Rejected == "" && (effects.Failed || isWaiting) {
 		o.Status.ObservedGeneration = observed.Job.Status.ObservedGeneration
 	}
 	// Each rejection has an event of its own.

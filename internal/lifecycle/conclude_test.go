@@ -31,8 +31,11 @@ func TestAGenerationIsObservedOnceAllOfItIsWritten(t *testing.T) {
 		edit func(*Observed, *Decision, *Effects)
 		want int64
 	}{
-		"everything was written":      {func(*Observed, *Decision, *Effects) {}, 2},
-		"a write failed":              {func(_ *Observed, _ *Decision, e *Effects) { e.Failed = true }, 1},
+		"everything was written": {func(*Observed, *Decision, *Effects) {}, 2},
+		"a write failed":         {func(_ *Observed, _ *Decision, e *Effects) { e.Failed = true }, 1},
+		"a write failed, and a condition says why": {func(_ *Observed, _ *Decision, e *Effects) {
+			e.Failed, e.RejectedReason, e.Rejected = true, v2alpha1.ReasonQuotaExceeded, "no quota"
+		}, 2},
 		"a rejected write waits":      {func(_ *Observed, _ *Decision, e *Effects) { e.Waiting = true }, 1},
 		"creations are held back":     {func(_ *Observed, d *Decision, _ *Effects) { d.HeldBack = true }, 1},
 		"another owner has a name":    {func(_ *Observed, _ *Decision, e *Effects) { e.Taken = true }, 2},

@@ -41,6 +41,7 @@ func onlyCountsDiffer(recorded, wanted *v2alpha1.DIJobStatus) bool {
 	counted := *recorded
 	counted.TaskStatus, counted.ReadyReplicas = wanted.TaskStatus, wanted.ReadyReplicas
 	counted.ElasticReplicas, counted.CompletedRanks = wanted.ElasticReplicas, wanted.CompletedRanks
+	counted.Summary = wanted.Summary
 	counted.Conditions = withRunningMessage(recorded, wanted)
 	return equality.Semantic.DeepEqual(&counted, wanted)
 }

@@ -37,8 +37,8 @@ var _ = DescribeTable("kubectl reads and edits a job that was written through th
 		Expect(get(ctx, v2, namespace, "j").Object["spec"]).To(HaveKeyWithValue("cleanPodPolicy", "None"))
 		expectOneJob(ctx, version, namespace, "j")
 	},
-	Entry("v1alpha1", v1, `NAME +PHASE +AGE`, "Coordinator:", []string{"coordinator\t", "extended\t"}, "s/cleanPodPolicy: Running/cleanPodPolicy: None/"),
-	Entry("v2alpha1", v2, `NAME +PHASE +READYREPLICAS +REPLICAS +RESTARTS +RESCHEDULES +AGE`, "Tasks:", []string{"tasks\t", "lifecycle\t"},
+	Entry("v1alpha1", v1, `NAME +PHASE +READY +REASON +RESTARTS +DURATION +AGE`, "Coordinator:", []string{"coordinator\t", "extended\t"}, "s/cleanPodPolicy: Running/cleanPodPolicy: None/"),
+	Entry("v2alpha1", v2, `NAME +PHASE +READY +REASON +RESTARTS +DURATION +AGE`, "Tasks:", []string{"tasks\t", "lifecycle\t"},
 		"s/cleanPodPolicy: Running/cleanPodPolicy: None/"),
 )
 

@@ -99,6 +99,9 @@ func (p *Plan) pendingMessage() string {
 	if p.Decision.Waits {
 		return "the job waits until objects of an earlier job of its name are deleted"
 	}
+	if p.Status().Replicas == 0 {
+		return "no replicas are desired: scale the job, or set replicas of a task"
+	}
 	return "not all pods are created yet"
 }
 
