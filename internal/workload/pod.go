@@ -32,11 +32,23 @@ func (b *Builder) newPod(template *corev1.PodTemplateSpec, name string) *corev1.
 		},
 		Spec: *template.Spec.DeepCopy(),
 	}
+	explainFailures(pod.Spec.InitContainers)
+	explainFailures(pod.Spec.Containers)
 	pod.Spec.PriorityClassName = b.priorityClass(&pod.Spec)
 	if job.Spec.Scheduling != nil && job.Spec.Scheduling.SchedulerName != "" {
 		pod.Spec.SchedulerName = job.Spec.Scheduling.SchedulerName
 	}
 	return pod
+}
+
+// explainFailures makes the kubelet report the last lines of a failed container's log, unless the
+// container writes its own termination message or its template decides otherwise.
+func explainFailures(containers []corev1.Container) {
+	for i := range containers {
+		if containers[i].TerminationMessagePolicy == "" {
+			containers[i].TerminationMessagePolicy = corev1.TerminationMessageFallbackToLogsOnError
+		}
+	}
 }
 
 // setLabels sets the operator's labels, which override the template's.

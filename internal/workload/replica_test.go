@@ -338,3 +338,15 @@ func TestAPodSaysWhichContainersItWasMadeWithAndNobodyElseDoes(t *testing.T) {
 		})
 	}
 }
+
+func TestTheLastLinesOfAFailedContainerAreReportedUnlessItsTemplateDecides(t *testing.T) {
+	const logs, file = corev1.TerminationMessageFallbackToLogsOnError, corev1.TerminationMessageReadFile
+	template := &corev1.PodTemplateSpec{Spec: corev1.PodSpec{
+		InitContainers: []corev1.Container{{Name: "setup"}},
+		Containers:     []corev1.Container{{Name: "di-container"}, {Name: "own", TerminationMessagePolicy: file}},
+	}}
+	spec := NewBuilder(&v2alpha1.DIJob{}, Settings{}).newPod(template, "pod").Spec
+	expect.Equal(t, "policy of an init container", logs, spec.InitContainers[0].TerminationMessagePolicy)
+	expect.Equal(t, "policy of a container", logs, spec.Containers[0].TerminationMessagePolicy)
+	expect.Equal(t, "policy of the template", file, spec.Containers[1].TerminationMessagePolicy)
+}
