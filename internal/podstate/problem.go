@@ -148,15 +148,30 @@ func schedulingProblems(pod *corev1.Pod) []Problem {
 	scheduled := conditions.OfPod(pod, corev1.PodScheduled)
 	switch {
 	case scheduled == nil && pod.Spec.NodeName == "" && Phase(pod) == corev1.PodPending:
-		return []Problem{{
-			Reason:  v2alpha1.ReasonUnschedulable,
-			Message: fmt.Sprintf("scheduler %q ignores it", cmp.Or(pod.Spec.SchedulerName, corev1.DefaultSchedulerName)),
-			from:    pod.CreationTimestamp.Add(SetupGracePeriod),
-		}}
+		message := fmt.Sprintf("scheduler %q ignores it", cmp.Or(pod.Spec.SchedulerName, corev1.DefaultSchedulerName))
+		if template := unclaimed(pod); template != "" {
+			message = fmt.Sprintf("no ResourceClaim was created from ResourceClaimTemplate %q: does the template exist?", template)
+		}
+		return []Problem{{Reason: v2alpha1.ReasonUnschedulable, Message: message, from: pod.CreationTimestamp.Add(SetupGracePeriod)}}
 	case scheduled == nil || scheduled.Status != corev1.ConditionFalse || scheduled.Reason != corev1.PodReasonUnschedulable:
 		return nil
 	}
 	return []Problem{{Reason: v2alpha1.ReasonUnschedulable, Message: "cannot be scheduled: " + SchedulerMessage(scheduled.Message)}}
+}
+
+// unclaimed returns the first ResourceClaimTemplate of a pod from which no claim was created; "" for none.
+// Schedulers do not even consider such a pod.
+func unclaimed(pod *corev1.Pod) string {
+	for i := range pod.Spec.ResourceClaims {
+		claim := &pod.Spec.ResourceClaims[i]
+		isCreated := slices.ContainsFunc(pod.Status.ResourceClaimStatuses, func(status corev1.PodResourceClaimStatus) bool {
+			return status.Name == claim.Name
+		})
+		if claim.ResourceClaimTemplateName != nil && !isCreated {
+			return *claim.ResourceClaimTemplateName
+		}
+	}
+	return ""
 }
 
 // setupProblems returns the problem of a pod whose node does not set up its volumes and network.

@@ -100,6 +100,15 @@ func TestAProblemOfAPodNamesItsReason(t *testing.T) {
 			wantReason: v2alpha1.ReasonUnschedulable,
 			wantText:   `scheduler "volcano" ignores it`,
 		},
+		"the template of its claim does not exist": {
+			status: `{phase: Pending}`,
+			edit: func(pod *corev1.Pod) {
+				pod.Spec.NodeName, pod.CreationTimestamp = "", metav1.NewTime(noon.Add(-3*time.Minute))
+				pod.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimTemplateName: ptr.To("gpus")}}
+			},
+			wantReason: v2alpha1.ReasonUnschedulable,
+			wantText:   `no ResourceClaim was created from ResourceClaimTemplate "gpus": does the template exist?`,
+		},
 		"volumes that are just being mounted": {
 			status:     `{phase: Pending, conditions: [{type: PodScheduled, status: "True", lastTransitionTime: A_MINUTE_AGO}, {type: PodReadyToStartContainers, status: "False"}], containerStatuses: [{name: di-container, state: {waiting: {reason: ContainerCreating}}}]}`,
 			wantChange: time.Minute,

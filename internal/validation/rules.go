@@ -123,7 +123,9 @@ func validateTasks(spec *v2alpha1.DIJobSpec, at paths) field.ErrorList {
 		}
 		task := &spec.Tasks[i]
 		if types[task.Type] && task.Type != v2alpha1.TaskTypeNone {
-			errs = append(errs, field.Duplicate(at.task(i, "type"), task.Type))
+			again := field.Duplicate(at.task(i, "type"), task.Type)
+			again.Detail = "a job has one task of this type: give another one type none, and a name"
+			errs = append(errs, again)
 		}
 		types[task.Type] = true
 		name := names.TaskName(task)

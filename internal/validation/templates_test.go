@@ -85,6 +85,8 @@ func TestWhatKeepsPodsFromBeingMadeIsRefusedByItsPath(t *testing.T) {
 				`spec.volumes[3].name: Duplicate value: "b"`,
 				pod + `.volumes[1].name: Duplicate value: "b"`,
 			}},
+		"a duration where seconds are asked": {spec: `spec: {activeDeadlineSeconds: 1h, ttlSecondsAfterFinished: "90", tasks: [{type: none, name: main, template: {spec: {containers: [{name: a}]}}}]}`,
+			want: []string{`spec.activeDeadlineSeconds: Invalid value: "1h": must be an integer, in seconds: 3600`, `spec.ttlSecondsAfterFinished: Invalid value: "90": must be an integer, in seconds: 90`}},
 		"an integer of ours that is too large": {spec: `spec: {backoffLimit: 3000000000, tasks: [{type: none, name: main, template: {spec: {containers: [{name: a}]}}}]}`,
 			want: []string{`spec.backoffLimit: Invalid value: 3000000000: must be an integer from -2147483648 to 2147483647`}},
 	} {

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -220,7 +221,7 @@ func isBase64(text string) bool {
 
 func (c *comparison) scalar(value any, goType reflect.Type, at *field.Path) {
 	number, isNumber := value.(json.Number)
-	_, isText := value.(string)
+	text, isText := value.(string)
 	_, isBool := value.(bool)
 	switch kind := goType.Kind(); {
 	case kind == reflect.String && !isText:
@@ -229,7 +230,7 @@ func (c *comparison) scalar(value any, goType reflect.Type, at *field.Path) {
 		c.refuse(value, at, "must be true or false")
 	case reflect.Int <= kind && kind <= reflect.Int64:
 		if message := integerFits(number.String(), goType.Bits()); !isNumber || message != "" {
-			c.refuse(value, at, message)
+			c.refuse(value, at, message+inSeconds(text, at))
 		}
 	case kind == reflect.Float32 || kind == reflect.Float64:
 		if !isNumber {
@@ -248,6 +249,23 @@ func integerFits(number string, bits int) string {
 		return fmt.Sprintf("must be an integer from %d to %d", -most-1, most)
 	}
 	return "must be an integer"
+}
+
+// inSeconds returns what to write into a field of seconds in place of a duration such as 1h or a number
+// in quotes; "" for other fields and texts.
+func inSeconds(text string, at *field.Path) string {
+	name := at.String()
+	if !strings.Contains(name[strings.LastIndex(name, ".")+1:], "Seconds") {
+		return ""
+	}
+	if _, err := strconv.Atoi(text); err == nil {
+		text += "s"
+	}
+	duration, err := time.ParseDuration(text)
+	if err != nil {
+		return ", in seconds"
+	}
+	return fmt.Sprintf(", in seconds: %d", int64(duration.Seconds()))
 }
 
 func (c *comparison) refuse(value any, at *field.Path, message string) {

@@ -38,7 +38,11 @@ func (c *Cluster) Submit(ctx context.Context, job *unstructured.Unstructured, va
 			title, err, job.GetNamespace())
 	}
 	if wrong := refusal(err); wrong != "" {
-		return fmt.Errorf("%s is refused:\n%s", title, wrong)
+		lines := strings.Split(wrong, "\n")
+		for i := range lines {
+			lines[i] = suggest(lines[i], job.GetAPIVersion())
+		}
+		return fmt.Errorf("%s is refused:\n%s", title, strings.Join(lines, "\n"))
 	}
 	return explain("submitting "+title, err)
 }

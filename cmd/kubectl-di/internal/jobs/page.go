@@ -20,6 +20,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/replicas"
 	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/lifecycle/sizing"
@@ -304,18 +305,32 @@ func (p *page) members() table {
 	for i := range list.Spec.Members {
 		member := &list.Spec.Members[i]
 		lost := membership.Losses(&list.Status, member.Slot)
-		phase := "not created yet"
+		name, phase := membership.PodName(p.job.Name, member, lost), "not created yet"
 		for i := range list.Status.Slots {
 			if slot := &list.Status.Slots[i]; slot.Slot == member.Slot && slot.Phase != "" {
 				phase = string(slot.Phase)
 			}
 		}
+		if cluster.IsFinished(p.job) {
+			// The list is not kept up to date any more.
+			phase = p.phaseOf(name)
+		}
 		rows = append(rows, []string{
-			string(membership.Role(member)), membership.PodName(p.job.Name, member, lost), phase,
+			string(membership.Role(member)), name, phase,
 			strconv.Itoa(int(lost)), strconv.Itoa(int(member.FailureReports)), requested(member),
 		})
 	}
 	return rows
+}
+
+// phaseOf returns the phase of a pod that was listed, or that it is deleted.
+func (p *page) phaseOf(name string) string {
+	for _, pod := range p.pods {
+		if pod.Name == name {
+			return string(podstate.Phase(pod))
+		}
+	}
+	return "deleted"
 }
 
 // requested returns the request of a member if it differs from the template.

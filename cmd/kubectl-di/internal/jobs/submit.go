@@ -171,6 +171,9 @@ func jobOf(info *resource.Info) (manifest, error) {
 	switch {
 	case kind.Kind == "DIJob" && known:
 		return manifest{object, info.Source}, nil
+	case strings.EqualFold(kind.Kind, "DIJob") && kind.Group == v2alpha1.GroupName:
+		return manifest{}, fmt.Errorf("%s: %s %q is of %s: want kind DIJob of %s or %s", info.Source, kind.Kind, object.GetName(),
+			kind.GroupVersion(), v2alpha1.GroupVersion, v1alpha1.GroupVersion)
 	case slices.Contains([]string{"DIJob", "NerveXJob", "TFJob", "PyTorchJob"}, kind.Kind):
 		return manifest{}, fmt.Errorf("%s: %s %q is of %s: import it by kubectl di convert -f FILE | kubectl di submit -f -",
 			info.Source, kind.Kind, object.GetName(), kind.GroupVersion())

@@ -113,9 +113,12 @@ func (o *suspending) progress(job *v2alpha1.DIJob) (subject, state string, done 
 	observed := job.Status.ObservedGeneration >= job.Generation
 	phase := job.Status.Phase
 	if o.suspend {
-		left := activePods(job)
-		if observed && (phase == v2alpha1.JobPending && left == 0 || cluster.IsFinished(job)) {
+		left := countPods(job)
+		switch {
+		case observed && phase == v2alpha1.JobPending && left == 0:
 			return subject, fmt.Sprintf("%s, no pod is left", phase), true, nil
+		case observed && cluster.IsFinished(job):
+			return subject, fmt.Sprintf("%s, it finished before it was suspended", phase), true, nil
 		}
 		return subject, fmt.Sprintf("%s, %d pods are left", phase, left), false, nil
 	}
@@ -126,15 +129,13 @@ func (o *suspending) progress(job *v2alpha1.DIJob) (subject, state string, done 
 	return subject, state, observed && (phase == v2alpha1.JobRunning || phase == v2alpha1.JobSucceeded), nil
 }
 
-// activePods counts the pods of a job that have not finished.
-func activePods(job *v2alpha1.DIJob) int32 {
-	left := int32(0)
+// countPods counts the pods of a job. A pod that ended by SIGTERM still exists until it is deleted.
+func countPods(job *v2alpha1.DIJob) int32 {
+	count := int32(0)
 	for _, counts := range job.Status.TaskStatus {
-		for phase, count := range counts {
-			if phase != "Succeeded" && phase != "Failed" {
-				left += count
-			}
+		for _, pods := range counts {
+			count += pods
 		}
 	}
-	return left
+	return count
 }
