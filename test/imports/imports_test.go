@@ -96,11 +96,14 @@ func mayImport() map[string][]string {
 			"internal/lifecycle/workerled", "internal/limits",
 		},
 		"internal/lifecycle/coordinatorled": {
-			"apis/v2alpha1", "internal/conditions", "internal/lifecycle/state", "internal/limits", "internal/membership", "internal/names", "internal/podstate",
-			"internal/workload",
+			"apis/v2alpha1", "internal/conditions", "internal/lifecycle/handshake", "internal/lifecycle/state", "internal/limits", "internal/membership",
+			"internal/names", "internal/podstate", "internal/workload",
+		},
+		"internal/lifecycle/handshake": {
+			"apis/v2alpha1", "internal/conditions", "internal/lifecycle/ranks", "internal/lifecycle/state", "internal/names", "internal/podstate",
 		},
 		"internal/lifecycle/workerled": {
-			"apis/v2alpha1", "internal/conditions", "internal/gang", "internal/lifecycle/ranks", "internal/lifecycle/sizing", "internal/lifecycle/state",
+			"apis/v2alpha1", "internal/conditions", "internal/gang", "internal/lifecycle/handshake", "internal/lifecycle/ranks", "internal/lifecycle/sizing", "internal/lifecycle/state",
 			"internal/limits", "internal/names", "internal/podstate", "internal/queueing", "internal/scaling", "internal/workload",
 		},
 		"internal/lifecycle/ranks":  {"apis/v2alpha1", "internal/limits", "internal/names", "internal/podstate", "internal/workload"},

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/lifecycle/handshake"
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 	"opendilab.org/di-orchestrator/internal/limits"
 	"opendilab.org/di-orchestrator/internal/names"
@@ -116,16 +117,10 @@ func (p *Plan) failures() []failure {
 // failedLeaving returns the failed excess pods that had not handed over their state. They have no
 // replica to restart alone, so the job restarts instead.
 func (p *Plan) failedLeaving() []failure {
-	h := &p.handshake
-	if h.published == nil {
-		return nil
-	}
 	var failures []failure
 	for _, pod := range p.Pods {
-		task, rank := p.taskOf(pod), podstate.Rank(pod)
-		isHandedOver := h.leaving.Has(rank) && h.acknowledged.Has(rank)
-		hadState := h.active.Has(rank) && !isHandedOver && p.drainOf(pod) != nil && !podstate.Terminating(pod) && !p.IsStale(pod)
-		if !hadState || p.isDesired(pod) || !state.HasFailed(p.Job, pod) {
+		task, rank := handshake.TaskOf(p.Job, pod), podstate.Rank(pod)
+		if !p.handshake.HadState(pod) || p.isDesired(pod) || !state.HasFailed(p.Job, pod) {
 			continue
 		}
 		found := failure{pod: pod, task: p.Job.Spec.Tasks[task].Type, rank: rank}

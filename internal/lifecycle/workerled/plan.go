@@ -5,8 +5,7 @@
 package workerled
 
 import (
-	corev1 "k8s.io/api/core/v1"
-
+	"opendilab.org/di-orchestrator/internal/lifecycle/handshake"
 	"opendilab.org/di-orchestrator/internal/lifecycle/ranks"
 	"opendilab.org/di-orchestrator/internal/lifecycle/sizing"
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
@@ -31,8 +30,8 @@ type Plan struct {
 	growth growth
 	// gang is the gang of pods that are created now.
 	gang gangPlan
-	// asked are the pods that hold state and that a rule wants to release, by rank.
-	asked map[int32]*corev1.Pod
+	// handshake is that of a job that has a task with drain.
+	handshake *handshake.Handshake
 }
 
 // Input is the part of the observation of a worker-led job that no rule changes.
@@ -49,8 +48,6 @@ type Input struct {
 	// tooMany describes which counts exceed the maximum number of pods, or why no pods can be built
 	// for them.
 	tooMany []string
-	// handshake is the recorded membership of a job that has a task with drain.
-	handshake handshake
 	// grown are the recorded replicas that were added to a queued job.
 	grown growth
 }
@@ -60,7 +57,7 @@ func New(base *state.Plan, observed *state.Input) *Plan {
 	in := &Input{Input: observed}
 	in.readWorkers()
 	base.Invalidate(in.tooMany...)
-	return &Plan{Plan: base, Input: in}
+	return &Plan{Plan: base, Input: in, handshake: handshake.New(base, observed, in.change())}
 }
 
 // Report records the end of a ScalePlan, and sets the conditions for the placement, the queue and the gang.
@@ -101,5 +98,4 @@ func (in *Input) readWorkers() {
 		in.resizes = nil
 	}
 	in.tooMany = in.unbuildable()
-	in.readHandshake()
 }

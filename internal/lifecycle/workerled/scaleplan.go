@@ -216,7 +216,7 @@ func (p *Plan) refusedByDrain() string {
 	}
 	for _, pod := range p.Pods {
 		isMigrated := slices.ContainsFunc(p.planRecord().Migrations, func(migrated v2alpha1.MigratedPod) bool { return migrated.UID == string(pod.UID) })
-		if (isMigrated || !desired[pod.Name]) && p.isDrainFailed(pod) {
+		if (isMigrated || !desired[pod.Name]) && p.handshake.IsFailed(pod) {
 			return fmt.Sprintf("pod %s is kept: its state was not handed over", pod.Name)
 		}
 	}

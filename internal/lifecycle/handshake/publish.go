@@ -1,0 +1,199 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package handshake
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/conditions"
+	"opendilab.org/di-orchestrator/internal/lifecycle/ranks"
+	"opendilab.org/di-orchestrator/internal/lifecycle/state"
+	"opendilab.org/di-orchestrator/internal/podstate"
+)
+
+// joinInterval is the minimum interval between versions in which members only join.
+const joinInterval = time.Second
+
+// Publish records the next version of the membership. It comes after all rules that release pods. Ready
+// pods for which mayJoin holds become members.
+func (h *Handshake) Publish(mayJoin func(*corev1.Pod) bool) {
+	scaling := h.Status().Scaling
+	if scaling == nil || state.IsFinished(&h.Job.Status) {
+		return
+	}
+	if !h.hasStateful {
+		scaling.Membership = nil
+		h.reportDrain(nil)
+		return
+	}
+	next := h.nextMembership(mayJoin)
+	if before := h.published; before != nil {
+		isSame := next.Active == before.Active && next.Leaving == before.Leaving && next.Kept == before.Kept
+		if isSame || h.delaysJoin(next) {
+			return
+		}
+		next.Version = before.Version
+	}
+	h.numberMembership(next)
+	scaling.Membership = next
+	h.reportLeft(next)
+	h.reportDrain(next)
+}
+
+// numberMembership gives a changed membership its version and times. A member that joins while
+// others leave, and a member that begins to leave, make all members acknowledge again.
+func (h *Handshake) numberMembership(next *v2alpha1.PublishedMembership) {
+	now := h.Timestamp
+	next.Version++
+	next.PublishedAt = &now
+	if next.Kept != "" {
+		next.KeptFor = h.change
+	}
+	if next.Leaving == "" {
+		return
+	}
+	next.LeavingSince, next.Acknowledge = &now, next.Version
+	if h.published == nil || h.leaving.IsEmpty() || hasOther(next.Leaving, &h.leaving) {
+		return
+	}
+	next.LeavingSince = h.published.LeavingSince
+	if !hasOther(next.Active, &h.active) {
+		next.Acknowledge = h.published.Acknowledge
+	}
+}
+
+// hasOther reports whether ranges have a rank that is not in a set.
+func hasOther(text string, known *ranks.Set) bool {
+	return slices.ContainsFunc(ranks.ReadRun(text), func(rank int32) bool { return !known.Has(rank) })
+}
+
+// nextMembership returns the current members, without a version.
+func (h *Handshake) nextMembership(mayJoin func(*corev1.Pod) bool) *v2alpha1.PublishedMembership {
+	active, leaving, kept := h.activeRanks(mayJoin), map[int32]bool{}, map[int32]bool{}
+	for rank, pod := range h.asked {
+		switch {
+		case !active[rank]:
+		case h.IsFailed(pod):
+			kept[rank] = true
+		default:
+			leaving[rank] = true
+		}
+	}
+	return &v2alpha1.PublishedMembership{Active: ranks.Format(active), Leaving: ranks.Format(leaving), Kept: ranks.Format(kept)}
+}
+
+// activeRanks returns the ranks of the members: the listed pods that still run, and the ready pods
+// that may join.
+func (h *Handshake) activeRanks(mayJoin func(*corev1.Pod) bool) map[int32]bool {
+	active := map[int32]bool{}
+	for _, pod := range h.Pods {
+		if !h.isRunningMember(pod) {
+			continue
+		}
+		// The record may be lost while members run.
+		if h.IsListed(pod) || podstate.Ready(pod) && (h.published == nil || mayJoin(pod)) {
+			active[podstate.Rank(pod)] = true
+		}
+	}
+	return active
+}
+
+// delaysJoin reports whether a version in which members only join must wait, because many members
+// of a large job join within a short time.
+func (h *Handshake) delaysJoin(next *v2alpha1.PublishedMembership) bool {
+	if next.Leaving != h.published.Leaving || next.Kept != h.published.Kept || h.published.PublishedAt == nil {
+		return false
+	}
+	joined := ranks.Read(next.Active)
+	if hasOther(h.published.Active, &joined) {
+		return false
+	}
+	left := h.published.PublishedAt.Add(joinInterval).Sub(h.Now)
+	if left <= 0 || left > joinInterval {
+		return false
+	}
+	h.RequeueAfter(left)
+	return true
+}
+
+// podsOf names the pods of ranks.
+func (h *Handshake) podsOf(text string) []string {
+	of := ranks.Read(text)
+	var found []string
+	for _, pod := range h.Pods {
+		if of.Has(podstate.Rank(pod)) && !h.IsStale(pod) {
+			found = append(found, pod.Name)
+		}
+	}
+	return found
+}
+
+// reportDrain sets the conditions of a new version; nil is that of a job without state.
+func (h *Handshake) reportDrain(next *v2alpha1.PublishedMembership) {
+	if next == nil {
+		next = &v2alpha1.PublishedMembership{}
+	}
+	if next.Leaving == "" {
+		conditions.Clear(h.Status(), v2alpha1.ConditionDraining, h.Now)
+	} else {
+		message := fmt.Sprintf("%s must hand over their state: every member must acknowledge version %d",
+			state.Few(h.podsOf(next.Leaving), ", "), next.Acknowledge)
+		if hasOther(next.Leaving, &h.leaving) {
+			h.Event(corev1.EventTypeNormal, v2alpha1.ConditionDraining, message)
+		}
+		conditions.Set(h.Status(), v2alpha1.ConditionDraining, corev1.ConditionTrue, v2alpha1.ConditionDraining, message, h.Now)
+	}
+	switch {
+	case next.Kept == "":
+		conditions.Clear(h.Status(), v2alpha1.ConditionDrainFailed, h.Now)
+	case hasOther(next.Kept, &h.kept):
+		message := fmt.Sprintf("%s stay although the job desires otherwise: %s; another change of the job retries",
+			state.Few(h.podsOf(next.Kept), ", "), h.whyUnacknowledged())
+		h.Event(corev1.EventTypeWarning, v2alpha1.ConditionDrainFailed, message)
+		conditions.Set(h.Status(), v2alpha1.ConditionDrainFailed, corev1.ConditionTrue, v2alpha1.ConditionDrainFailed, message, h.Now)
+	}
+}
+
+// reportLeft records the event of pods that have left since the last version.
+func (h *Handshake) reportLeft(next *v2alpha1.PublishedMembership) {
+	active := ranks.Read(next.Active)
+	if h.leaving.IsEmpty() || !slices.ContainsFunc(ranks.ReadRun(h.published.Leaving), func(rank int32) bool { return !active.Has(rank) }) {
+		return
+	}
+	left := slices.DeleteFunc(ranks.ReadRun(h.published.Leaving), active.Has)
+	text := fmt.Sprintf("%d replicas left, of ranks %s", len(left), ranks.FormatRun(left))
+	switch {
+	case len(h.unacknowledged) == 0:
+		h.Event(corev1.EventTypeNormal, v2alpha1.ReasonDrained, text+": every member acknowledged that")
+	case h.isAnyTimedOut():
+		h.Event(corev1.EventTypeWarning, v2alpha1.ReasonDrainTimedOut, text+": "+h.whyUnacknowledged())
+	}
+}
+
+// isAnyTimedOut reports whether the time of some task to acknowledge is over.
+func (h *Handshake) isAnyTimedOut() bool {
+	return slices.ContainsFunc(h.Job.Spec.Tasks, func(task v2alpha1.Task) bool {
+		return task.Drain != nil && h.timeLeft(task.Drain) <= 0
+	})
+}
+
+// whyUnacknowledged describes which members have not acknowledged.
+func (h *Handshake) whyUnacknowledged() string {
+	if h.published == nil {
+		return "the acknowledgements are lost"
+	}
+	if h.refused != nil {
+		text := fmt.Sprintf("%s refuses version %d", h.refused.Pod, h.published.Acknowledge)
+		if h.refused.Reason != "" {
+			text += ": " + h.refused.Reason
+		}
+		return text
+	}
+	return fmt.Sprintf("%s did not acknowledge version %d in time", state.Few(h.unacknowledged, ", "), h.published.Acknowledge)
+}
