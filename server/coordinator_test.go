@@ -68,7 +68,7 @@ var _ = Describe("the v1 protocol", func() {
 		}
 	})
 
-	It("sums what replicas report by role, whoever sends it", func(ctx SpecContext) {
+	It("sums what replicas report by role, from every caller", func(ctx SpecContext) {
 		job := newTrainer(ctx, namespace)
 		url := strings.Replace(base, "/replicas", "/profilings", 1)
 		report := func(role string, rank, seconds int) {

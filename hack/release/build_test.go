@@ -188,6 +188,9 @@ func checkManifests(t *testing.T, out string) {
 	if n := strings.Count(install, "image: registry.example.com/folder/di-orchestrator:v9.8.7\n"); n != 3 {
 		t.Errorf("the image stands in the manifest %d times, want 3: operator, webhooks and server", n)
 	}
+	if sample := read(t, out, sampleManifest); !strings.Contains(sample, "image: registry.example.com/folder/cartpole:v9.8.7\n") {
+		t.Errorf("the sample has another image than the release's: %s", sample)
+	}
 	for manifest, kinds := range map[string]string{install: "kind: Deployment", read(t, out, crdManifest): "kind: CustomResourceDefinition"} {
 		if !strings.Contains(manifest, kinds) {
 			t.Errorf("a manifest has no %s", kinds)

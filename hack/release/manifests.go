@@ -4,6 +4,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -19,6 +20,10 @@ import (
 const (
 	installManifest = "di-orchestrator.yaml"
 	crdManifest     = "di-orchestrator.crds.yaml"
+	// sampleManifest is the job that the quickstart submits.
+	sampleManifest = "cartpole.yaml"
+	sampleSource   = "examples/cartpole/v2alpha1.yaml"
+	sampleImage    = "cartpole"
 )
 
 // writeManifests writes the files that kubectl apply installs: the whole installation, and the CRDs
@@ -29,7 +34,21 @@ func (r *release) writeManifests() error {
 			return fmt.Errorf("%s: %w", folder, err)
 		}
 	}
-	return nil
+	return r.writeSample()
+}
+
+// writeSample writes the sample with the release's image.
+func (r *release) writeSample() error {
+	content, err := os.ReadFile(filepath.Join(r.root, sampleSource))
+	if err != nil {
+		return err
+	}
+	const old = "image: " + sampleImage + ":dev\n"
+	if !bytes.Contains(content, []byte(old)) {
+		return fmt.Errorf("%s: no %q", sampleSource, old)
+	}
+	released := bytes.ReplaceAll(content, []byte(old), fmt.Appendf(nil, "image: %s/%s:%s\n", r.registry, sampleImage, r.version))
+	return os.WriteFile(r.artifact(sampleManifest), released, 0o644)
 }
 
 func (r *release) writeManifest(name, folder string) error {

@@ -46,6 +46,7 @@ func unchecked() map[string]string {
 		"docker":            "needs a container engine",
 		"eval":              "its input is checked separately",
 		"grep":              "reads the output of the command before it",
+		"kind":              "needs a container engine",
 		"kubeconform":       "the tests of hack/release validate the examples against the same schemas",
 		"jq":                "reads the output of the command before it",
 		"sleep":             "only waits",
@@ -357,7 +358,7 @@ func verbs() []string {
 // check kubectl di.
 func (c *checker) kubectl(page string, args []string) error {
 	verb := positional(args)
-	if verb == "di" {
+	if verb == "di" || verb == "krew" {
 		return nil
 	}
 	if !slices.Contains(verbs(), verb) {

@@ -10,7 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
+	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -23,45 +23,49 @@ import (
 var _ = Describe("The docs, followed step by step", func() {
 	It("lead a new user from the installation to a job that has trained, and leave nothing", func(ctx SpecContext) {
 		DeferCleanup(func(ctx SpecContext) {
-			kubectlUntilDone(ctx, "delete", "dijob", "quick", "quick-led", "--ignore-not-found", "--cascade=foreground", waiting())
+			kubectlUntilDone(ctx, "delete", "dijob", "cartpole-workers", "quick", "quick-led", "--ignore-not-found", "--cascade=foreground", waiting())
 		})
-		Expect(follow(ctx, "docs/quickstart.md", "quickstart")).To(BeNumerically(">", 5))
+		Expect(follow(ctx, "docs/quickstart.md", "quickstart", checkout())).To(BeNumerically(">", 5))
 	}, SpecTimeout(6*patience))
 
 	It("lead an administrator from nothing to other settings, another image, back, and to nothing", Serial, Label("chart"), func(ctx SpecContext) {
 		DeferCleanup(func(ctx SpecContext) { Expect(run.Install(ctx)).To(Succeed()) })
 		helmOutput(ctx, "uninstall", demo.Release, "--wait", helmWaiting())
 		// The page ends with the uninstallation.
-		Expect(follow(ctx, "docs/install.md", "install")).To(BeNumerically(">", 4))
+		Expect(follow(ctx, "docs/install.md", "install", checkout())).To(BeNumerically(">", 4))
 		Expect(run.Install(ctx)).To(Succeed())
-		Expect(follow(ctx, "docs/upgrade.md", "upgrade")).To(BeNumerically(">", 1))
+		Expect(follow(ctx, "docs/upgrade.md", "upgrade", checkout())).To(BeNumerically(">", 1))
 	}, SpecTimeout(6*patience))
 })
 
+// checkout replaces what a page takes from a registry or a release by what this checkout built:
+// there is no registry, so the images were loaded into the nodes.
+func checkout() *strings.Replacer {
+	return strings.NewReplacer(
+		"oci://ghcr.io/opendilab/charts/di-orchestrator --version 2.0.0", "charts/di-orchestrator --set image.repository=di-orchestrator --set image.tag=dev",
+		"https://github.com/opendilab/DI-orchestrator/releases/download/v2.0.0/cartpole.yaml", "examples/cartpole/v2alpha1.yaml",
+		"ghcr.io/opendilab/", "", "registry.example.com/", "", "v2.0.0", "dev", "v2.0.1", "dev",
+	)
+}
+
 // follow executes the steps of a page that are marked for a walk and returns their number.
-func follow(ctx context.Context, page, walk string) int {
+func follow(ctx context.Context, page, walk string, here *strings.Replacer) int {
 	GinkgoHelper()
 	blocks, err := docs.Blocks(testkit.Root(), page)
 	Expect(err).NotTo(HaveOccurred())
-	// The steps write files and use the chart's path in the checkout.
+	// The steps write files and use paths of the checkout.
 	folder := GinkgoT().TempDir()
-	Expect(os.Symlink(filepath.Join(testkit.Root(), "charts"), filepath.Join(folder, "charts"))).To(Succeed())
+	for _, path := range []string{"charts", "examples"} {
+		Expect(os.Symlink(filepath.Join(testkit.Root(), path), filepath.Join(folder, path))).To(Succeed())
+	}
 	path := buildPlugin(ctx) + string(os.PathListSeparator) + os.Getenv("PATH")
-	// There is no registry, so the images were loaded into the nodes. The page's release is
-	// replaced by the built one.
-	here := regexp.MustCompile(`registry\.example\.com/|\bv2\.0\.[0-9]+\b`)
 	steps := 0
 	for _, block := range blocks {
 		if block.Run != walk {
 			continue
 		}
 		steps++
-		script := here.ReplaceAllStringFunc(block.Text, func(found string) string {
-			if found[0] == 'v' {
-				return "dev"
-			}
-			return ""
-		})
+		script := here.Replace(block.Text)
 		By(script)
 		step := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", script)
 		step.Dir, step.Stdout, step.Stderr = folder, GinkgoWriter, GinkgoWriter
