@@ -27,6 +27,7 @@ package controllers
 // +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions/status,resourceNames=dijobs.diengine.opendilab.org;aggregatorconfigs.diengine.opendilab.org,verbs=update
 // +kubebuilder:rbac:groups="",namespace=di-system,resources=configmaps,resourceNames=di-orchestrator-storage-migration,verbs=update
 // +kubebuilder:rbac:groups=scheduling.k8s.io;scheduling.volcano.sh;scheduling.x-k8s.io,resources=podgroups,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:groups=resource.k8s.io,resources=deviceclasses;resourceslices;resourceclaims;resourceclaimtemplates,verbs=list;watch
 // +kubebuilder:rbac:groups=metrics.k8s.io,resources=pods,verbs=list
 // +kubebuilder:rbac:groups=autoscaling,resources=horizontalpodautoscalers,verbs=list;watch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create

@@ -186,6 +186,7 @@ func (a *Reconciler) learnWritten(ctx context.Context) error {
 // round is the input and the result of an allocation round.
 type round struct {
 	snapshot *allocation.Snapshot
+	devices  *devices
 	// maxPods is the maximum number of pods of a job.
 	maxPods int32
 	wanted  map[types.NamespacedName]*allocation.Job
@@ -210,20 +211,26 @@ func (a *Reconciler) survey(ctx context.Context, jobs []*v2alpha1.DIJob) (*round
 	if err != nil {
 		return nil, err
 	}
+	pods, others, err := a.pods(ctx, jobs)
+	if err != nil {
+		return nil, err
+	}
+	devices := a.devices(ctx, jobs, pods)
+	for i := range nodes {
+		nodes[i] = devices.node(nodes[i])
+	}
 	r := &round{
 		now: a.now(), restarts: map[types.UID]restart{}, refreshes: maxRefreshes,
-		snapshot:   allocation.NewSnapshot(nodes),
+		snapshot: allocation.NewSnapshot(nodes), devices: devices, pods: pods,
 		maxPods:    cmp.Or(a.maxPods, limits.PodsPerJob),
 		wanted:     make(map[types.NamespacedName]*allocation.Job, len(jobs)),
 		previous:   make(map[types.NamespacedName][]string, len(jobs)),
 		placed:     make(map[types.NamespacedName][]string, len(jobs)),
 		placements: make(map[types.NamespacedName]allocation.Placement, len(jobs)),
 	}
-	pods, err := a.occupy(ctx, r.snapshot, jobs)
-	if err != nil {
-		return nil, err
+	for _, pod := range others {
+		occupy(r.snapshot, pod)
 	}
-	r.pods = pods
 	terminating := nodesOfTerminating(pods)
 	for _, job := range jobs {
 		r.take(job, pods[job.UID], r.now)
@@ -237,7 +244,7 @@ func (a *Reconciler) survey(ctx context.Context, jobs []*v2alpha1.DIJob) (*round
 // decision, together with the capacity that its pods occupy.
 func (r *round) take(job *v2alpha1.DIJob, pods []*corev1.Pod, now time.Time) {
 	name := client.ObjectKeyFromObject(job)
-	wanted, err := jobToPlace(job, pods, r.snapshot, r.maxPods)
+	wanted, err := r.jobToPlace(job, pods)
 	switch {
 	case workerled.LeavesPlace(job):
 		r.placements[name] = allocation.Placement{Reason: v2alpha1.ConditionSuspended, Message: "a suspended job has no placement"}
@@ -264,7 +271,7 @@ func (r *round) take(job *v2alpha1.DIJob, pods []*corev1.Pod, now time.Time) {
 		}
 	}
 	for _, pod := range pods {
-		occupy(r.snapshot, pod)
+		occupy(r.snapshot, r.devices.pod(pod))
 	}
 }
 
@@ -295,27 +302,26 @@ func isLost(node *corev1.Node, now time.Time) bool {
 	return ready != nil && ready.Status != corev1.ConditionTrue && now.Sub(ready.LastTransitionTime.Time) > unreadyGrace
 }
 
-// occupy subtracts running pods from the snapshot, except the pods of the jobs of the round. It returns
-// those pods by job.
-func (a *Reconciler) occupy(ctx context.Context, snapshot *allocation.Snapshot, jobs []*v2alpha1.DIJob) (map[types.UID][]*corev1.Pod, error) {
+// pods returns the pods of the jobs of the round by job, and all others.
+func (a *Reconciler) pods(ctx context.Context, jobs []*v2alpha1.DIJob) (pods map[types.UID][]*corev1.Pod, others []*corev1.Pod, err error) {
 	var list corev1.PodList
 	if err := a.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("listing pods: %w", err)
+		return nil, nil, fmt.Errorf("listing pods: %w", err)
 	}
 	asked := make(map[types.UID]bool, len(jobs))
 	for _, job := range jobs {
 		asked[job.UID] = true
 	}
-	pods := make(map[types.UID][]*corev1.Pod, len(jobs))
+	pods = make(map[types.UID][]*corev1.Pod, len(jobs))
 	for i := range list.Items {
 		pod := &list.Items[i]
 		if owner := controllers.OwnerUID(pod); len(owner) > 0 && asked[types.UID(owner[0])] {
 			pods[types.UID(owner[0])] = append(pods[types.UID(owner[0])], pod)
 			continue
 		}
-		occupy(snapshot, pod)
+		others = append(others, pod)
 	}
-	return pods, nil
+	return pods, others, nil
 }
 
 // occupy subtracts a pod from its node in a snapshot.
@@ -336,8 +342,8 @@ func placeOf(job *v2alpha1.DIJob, pods []*corev1.Pod) (nodes []string, known boo
 
 // jobToPlace returns a job as input for a policy. Counts above the limits are an error, because a policy
 // would not terminate.
-func jobToPlace(job *v2alpha1.DIJob, pods []*corev1.Pod, snapshot *allocation.Snapshot, maxPods int32) (*allocation.Job, error) {
-	if excess := limits.CheckCounts(&job.Spec, maxPods); len(excess) > 0 {
+func (r *round) jobToPlace(job *v2alpha1.DIJob, pods []*corev1.Pod) (*allocation.Job, error) {
+	if excess := limits.CheckCounts(&job.Spec, r.maxPods); len(excess) > 0 {
 		return nil, errors.New(excess[0].String())
 	}
 	wanted := &allocation.Job{Name: client.ObjectKeyFromObject(job), Created: job.CreationTimestamp.Time}
@@ -355,9 +361,9 @@ func jobToPlace(job *v2alpha1.DIJob, pods []*corev1.Pod, snapshot *allocation.Sn
 		if err != nil {
 			return nil, err
 		}
-		spec := workload.WithLargestOverride(&template.Spec, overrides, names.TaskName(task))
+		spec := r.devices.spec(job.Namespace, workload.WithLargestOverride(&template.Spec, overrides, names.TaskName(task)))
 		wanted.Tasks = append(wanted.Tasks, allocation.Task{
-			Name: task.Name, Replicas: sizing.Count(job, i), Pod: snapshot.RequirementsOf(spec, podsOf(task, pods)...),
+			Name: task.Name, Replicas: sizing.Count(job, i), Pod: r.snapshot.RequirementsOf(spec, podsOf(task, pods)...),
 		})
 	}
 	return wanted, nil

@@ -737,11 +737,12 @@ func (s *story) placePreemptible(ctx context.Context) {
 	s.expectPods(ctx, "placed", 0)
 }
 
-// placeAnother places another job by an operator whose caches are filled.
+// placeAnother places another job, which needs devices, by an operator whose caches are filled.
 func (s *story) placeAnother(ctx context.Context) {
 	GinkgoHelper()
 	s.submit(ctx, `{apiVersion: diengine.opendilab.org/v2alpha1, kind: DIJob, metadata: {name: another},
-  spec: {preemptible: true, tasks: [{type: collector, name: collector, replicas: 1, template: `+template+`}]}}`)
+  spec: {preemptible: true, tasks: [{type: collector, name: collector, replicas: 1, template: {spec: {serviceAccountName: default,
+    resourceClaims: [{name: device, resourceClaimTemplateName: device}], containers: [{name: di-container, image: di}]}}}]}}`)
 	s.expectPods(ctx, "another", 1)
 }
 
