@@ -26,18 +26,24 @@ func isIdle(job *v2alpha1.DIJob) bool {
 		state.IsFinished(&job.Status) || job.Status.Phase != v2alpha1.JobRunning || conditions.IsTrue(&job.Status, v2alpha1.ConditionInvalidSpec)
 }
 
-// otherMaster describes what else decides about the size of a job; empty if nothing does.
-func (r *Reconciler) otherMaster(ctx context.Context, job *v2alpha1.DIJob) (string, error) {
+// otherMaster describes what else decides about the size of a job now; empty if nothing does.
+func otherMaster(ctx context.Context, reader client.Reader, job *v2alpha1.DIJob) (string, error) {
+	if plan := activePlan(job); plan != "" && !job.Spec.Preemptible {
+		return fmt.Sprintf("ScalePlan %q is executed first", plan), nil
+	}
+	return masterOf(ctx, reader, job)
+}
+
+// masterOf describes what decides about the size of a job instead of the operator's rules and optimizers;
+// empty if nothing does.
+func masterOf(ctx context.Context, reader client.Reader, job *v2alpha1.DIJob) (string, error) {
 	if job.Spec.Preemptible {
 		return "the allocator decides about the size of a preemptible job", nil
 	}
 	if queue := queueing.ForJob(job).Queue; queue != "" {
-		return fmt.Sprintf("queue %q admits the job with a fixed size", queue), nil
+		return fmt.Sprintf("queue %q decides when the job grows", queue), nil
 	}
-	if plan := activePlan(job); plan != "" {
-		return fmt.Sprintf("ScalePlan %q is executed first", plan), nil
-	}
-	return r.horizontalAutoscaler(ctx, job)
+	return horizontalAutoscaler(ctx, reader, job)
 }
 
 // activePlan returns the name of the ScalePlan that the operator executes; empty if there is none.
@@ -53,9 +59,9 @@ func activePlan(job *v2alpha1.DIJob) string {
 
 // horizontalAutoscaler describes the HorizontalPodAutoscaler that scales a job; empty if none does. KEDA makes
 // one, too.
-func (r *Reconciler) horizontalAutoscaler(ctx context.Context, job *v2alpha1.DIJob) (string, error) {
+func horizontalAutoscaler(ctx context.Context, reader client.Reader, job *v2alpha1.DIJob) (string, error) {
 	var list autoscalingv2.HorizontalPodAutoscalerList
-	if err := r.client.List(ctx, &list, client.InNamespace(job.Namespace)); err != nil {
+	if err := reader.List(ctx, &list, client.InNamespace(job.Namespace)); err != nil {
 		return "", fmt.Errorf("listing the HorizontalPodAutoscalers of namespace %s: %w", job.Namespace, err)
 	}
 	for i := range list.Items {

@@ -93,12 +93,19 @@ func (o *Optimizing) optimize(ctx context.Context, job *v2alpha1.DIJob) error {
 	if err != nil {
 		return err
 	}
+	master, err := masterOf(ctx, o.client, job)
+	if err != nil {
+		return err
+	}
 	used, err := o.usage(ctx, job)
 	if err != nil {
 		return o.record(ctx, job, nil, "", "", fmt.Sprintf("the usage is not known: %v", err))
 	}
 	now := o.now()
 	known := describe(job, pods.Items, plans, now)
+	if master != "" {
+		keepCounts(known)
+	}
 	known.Limits = limitsOf(optimizerOf(job), nodes)
 	known.Samples, known.LastPlan = o.samples.add(client.ObjectKeyFromObject(job), job, sampleOf(known, used, now)), lastPlan(plans)
 	stage := optimizer.StageOf(known)

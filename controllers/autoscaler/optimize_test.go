@@ -118,6 +118,20 @@ var _ = Describe("The optimizer of a job", func() {
 		Expect(by.last.Busy).To(BeTrue())
 	})
 
+	DescribeTable("leaves the number of replicas to another master", func(ctx SpecContext, prepare func(context.Context, *world), isMaster bool) {
+		begin(ctx, v2alpha1.OptimizerRule{}, metricsOf("250m", "100Mi"))
+		prepare(ctx, w)
+		decide(ctx, 1)
+		collector := by.last.Task("collector")
+		Expect(collector.Min == collector.Replicas && collector.Max == collector.Replicas).To(Equal(isMaster))
+		Expect(plans(ctx)).To(HaveLen(1), "resources have no other master")
+	},
+		Entry("not without one", func(context.Context, *world) {}, false),
+		Entry("a HorizontalPodAutoscaler", createAutoscaler, true),
+		Entry("a queue", nameQueue, true),
+		Entry("the allocator", makePreemptible, true),
+	)
+
 	It("only says what it would do if the job says so", func(ctx SpecContext) {
 		begin(ctx, v2alpha1.OptimizerRule{DryRun: true}, metricsOf("250m", "100Mi"))
 		decide(ctx, 3)

@@ -19,6 +19,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/autoscale/ratio"
+	"opendilab.org/di-orchestrator/internal/queueing"
 )
 
 var _ = Describe("The ratio rule", func() {
@@ -107,15 +108,8 @@ var _ = Describe("The ratio rule", func() {
 		Expect(w.events.Events).To(Receive(ContainSubstring(message)))
 		Expect(w.events.Events).NotTo(Receive(), "one event of the transition")
 	},
-		Entry("a HorizontalPodAutoscaler", func(ctx context.Context, w *world) {
-			Expect(api.Create(ctx, &autoscalingv2.HorizontalPodAutoscaler{
-				ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "collectors"},
-				Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
-					ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: "diengine.opendilab.org/v2alpha1", Kind: "DIJob", Name: "job"},
-					MaxReplicas:    8,
-				},
-			})).To(Succeed())
-		}, `HorizontalPodAutoscaler "collectors" scales the job`),
+		Entry("a HorizontalPodAutoscaler", createAutoscaler, `HorizontalPodAutoscaler "collectors" scales the job`),
+		Entry("a queue of Kueue", nameQueue, `queue "team" decides when the job grows`),
 		Entry("a ScalePlan that is executed", func(ctx context.Context, w *world) {
 			w.status(ctx, func(status *v2alpha1.DIJobStatus) {
 				status.Scaling = &v2alpha1.ScalingStatus{Plan: &v2alpha1.PlanRecord{Name: "plan", UID: "u", Phase: v2alpha1.PlanExecuting}}
@@ -295,6 +289,33 @@ var _ = Describe("The ratio rule of a coordinator-led job", func() {
 		Expect(w.job(ctx).Status.Autoscaling.Ratio.GrownAt).NotTo(BeNil(), "what the coordinator did counts as a resize")
 	})
 })
+
+// These give a job another master.
+
+func createAutoscaler(ctx context.Context, w *world) {
+	GinkgoHelper()
+	Expect(api.Create(ctx, &autoscalingv2.HorizontalPodAutoscaler{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "collectors"},
+		Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
+			ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: "diengine.opendilab.org/v2alpha1", Kind: "DIJob", Name: "job"},
+			MaxReplicas:    8,
+		},
+	})).To(Succeed())
+}
+
+func nameQueue(ctx context.Context, w *world) {
+	GinkgoHelper()
+	// The schema refuses a rule with spec.scheduling.queue, and does not see labels.
+	job := w.job(ctx)
+	before := job.DeepCopy()
+	job.Labels = map[string]string{queueing.LabelQueue: "team"}
+	Expect(api.Patch(ctx, job, client.MergeFrom(before))).To(Succeed())
+}
+
+func makePreemptible(ctx context.Context, w *world) {
+	GinkgoHelper()
+	w.spec(ctx, func(spec *v2alpha1.DIJobSpec) { spec.Preemptible = true })
+}
 
 func managers(job *v2alpha1.DIJob) []string {
 	var found []string

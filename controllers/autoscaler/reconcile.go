@@ -132,7 +132,7 @@ func (r *Reconciler) decide(ctx context.Context, job *v2alpha1.DIJob, rule *v2al
 		return nil, nil
 	}
 	of.nextAt, of.generation = now.Add(interval), job.Generation
-	master, err := r.otherMaster(ctx, job)
+	master, err := otherMaster(ctx, r.client, job)
 	switch {
 	case err != nil:
 		return nil, err

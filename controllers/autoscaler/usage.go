@@ -127,7 +127,7 @@ func taskOf(job *v2alpha1.DIJob, index int, pods []corev1.Pod) optimizer.Task {
 			}
 		}
 	}
-	if bounds := job.Spec.Elastic; bounds != nil && index == names.ElasticTask(&job.Spec) && ruleOf(job) == nil && !job.Spec.Preemptible {
+	if bounds := job.Spec.Elastic; bounds != nil && index == names.ElasticTask(&job.Spec) && ruleOf(job) == nil {
 		task.Min, task.Max = ptr.Deref(bounds.MinReplicas, task.Min), ptr.Deref(bounds.MaxReplicas, task.Max)
 	}
 	for i := range pods {
@@ -141,6 +141,13 @@ func taskOf(job *v2alpha1.DIJob, index int, pods []corev1.Pod) optimizer.Task {
 	}
 	slices.SortFunc(task.Pods, func(a, b optimizer.Replica) int { return int(a.Index - b.Index) })
 	return task
+}
+
+// keepCounts bounds the replicas of a job whose size another master decides.
+func keepCounts(job *optimizer.Job) {
+	for i := range job.Tasks {
+		job.Tasks[i].Min, job.Tasks[i].Max = job.Tasks[i].Replicas, job.Tasks[i].Replicas
+	}
 }
 
 // changesServer reports whether a plan changes a parameter server.
