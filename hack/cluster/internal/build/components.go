@@ -34,6 +34,7 @@ const (
 	Runc              = "runc"
 	CNIBridge         = "bridge"
 	CoreDNS           = "coredns"
+	MetricsServer     = "metrics-server"
 	PauseImage        = "pause.tar"
 )
 
@@ -54,6 +55,7 @@ type component struct {
 
 func components() []component {
 	const kubernetes, containerd, cni = "k8s.io/kubernetes/cmd/", "github.com/containerd/containerd/v2/cmd/", "github.com/containernetworking/plugins/plugins/"
+	const metrics = "sigs.k8s.io/metrics-server"
 	return []component{
 		{folder: "etcd", module: "go.etcd.io/etcd/server/v3", packages: []string{"go.etcd.io/etcd/server/v3"}},
 		{folder: "kubernetes", module: "k8s.io/kubernetes", versionFlags: kubernetesVersionFlags, packages: []string{
@@ -72,6 +74,7 @@ func components() []component {
 		},
 		// Its main package is in this repository: it has only the plugins in the Corefile.
 		{folder: "coredns", module: "github.com/coredns/coredns", packages: []string{"."}},
+		{folder: "metrics-server", module: metrics, packages: []string{metrics + "/cmd/" + MetricsServer}},
 	}
 }
 

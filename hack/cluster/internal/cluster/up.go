@@ -62,7 +62,8 @@ func (c *Cluster) up(ctx context.Context, first []build.MakeTarget, last []progr
 		if err != nil {
 			return err
 		}
-		builds, err := c.cache.Steps(ctx, counted, c.cache.All()...)
+		isOptional := func(name string) bool { return name == build.MetricsServer }
+		builds, err := c.cache.Steps(ctx, counted, slices.DeleteFunc(c.cache.All(), isOptional)...)
 		if err != nil {
 			return err
 		}

@@ -110,6 +110,11 @@ func Corefile(s settings.Settings, kubeconfig string, upstream []netip.Addr) str
 // ClusterObjects renders the objects that a new cluster needs.
 func ClusterObjects() string { return fill("objects.yaml", map[string]any{"DNSUser": DNSUser}) }
 
+// MetricsObjects renders the objects by which the API server finds metrics-server.
+func MetricsObjects(s settings.Settings) string {
+	return fill("metrics.yaml", map[string]any{"Gateway": s.Gateway(), "Port": settings.MetricsPort})
+}
+
 // GPUPatch renders the patch of a node's status that advertises GPUs.
 func GPUPatch() string {
 	return fmt.Sprintf(`{"status":{"capacity":{%[1]q:"%[2]d"},"allocatable":{%[1]q:"%[2]d"}}}`, GPU, settings.GPUs)

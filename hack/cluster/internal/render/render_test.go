@@ -216,7 +216,8 @@ func TestGPUsAreAdvertised(t *testing.T) {
 
 func TestTheFirstObjectsAreWellFormed(t *testing.T) {
 	t.Parallel()
-	for _, text := range strings.Split(ClusterObjects(), "---\n") {
+	objects := ClusterObjects() + "---\n" + MetricsObjects(testSettings())
+	for _, text := range strings.Split(objects, "---\n") {
 		if kind := field(t, parse(t, text), "kind"); kind == nil {
 			t.Errorf("no kind in\n%s", text)
 		}

@@ -33,6 +33,8 @@ const (
 	Domain = "cluster.local"
 	// APIPort is the port of the API server on the bridge's address.
 	APIPort = 6443
+	// MetricsPort is the port of metrics-server on the bridge's address.
+	MetricsPort = 4443
 	// EtcdPort is the loopback port of etcd for clients.
 	EtcdPort = 12379
 	// EtcdPeerPort is the loopback port of etcd for its (nonexistent) peers.
