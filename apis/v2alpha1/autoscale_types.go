@@ -214,12 +214,17 @@ type ResourceOverride struct {
 	// +kubebuilder:validation:MaxLength=63
 	Task string `json:"task"`
 
-	// index is the index of the replica in its task; absent for all its replicas
-	// without an override of their own.
+	// index is the index of the replica in its task; absent, like slot, for all its
+	// replicas without an override of their own.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100000
 	// +optional
 	Index *int32 `json:"index,omitempty"`
+
+	// slot is the slot of a member of a coordinator-led job, which has no index.
+	// +kubebuilder:validation:MaxLength=253
+	// +optional
+	Slot string `json:"slot,omitempty"`
 
 	// resources are the requests.
 	Resources ReplicaResources `json:"resources"`
@@ -286,8 +291,8 @@ type PlanRecord struct {
 	// +optional
 	Indexes map[string]string `json:"indexes,omitempty"`
 
-	// resized is set once the job has these replicas in its spec. Another writer may
-	// change them from then on.
+	// resized is set once the job has these replicas in its spec, or in its
+	// Membership. Another writer may change them from then on.
 	// +optional
 	Resized bool `json:"resized,omitempty"`
 

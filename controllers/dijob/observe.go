@@ -141,7 +141,10 @@ func (r *Reconciler) observeCoordinatorLed(ctx context.Context, observed *lifecy
 		return err
 	}
 	r.complete(observed, assumed)
-	return r.confirm(ctx, observed)
+	if err := r.confirm(ctx, observed); err != nil {
+		return err
+	}
+	return r.observeRightsizing(ctx, observed)
 }
 
 // observeAggregatorConfig reads the job's AggregatorConfig. A config that the job may not use counts as

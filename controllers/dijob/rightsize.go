@@ -19,7 +19,7 @@ import (
 	"opendilab.org/di-orchestrator/controllers"
 	"opendilab.org/di-orchestrator/controllers/dijob/refusal"
 	"opendilab.org/di-orchestrator/internal/lifecycle"
-	"opendilab.org/di-orchestrator/internal/lifecycle/workerled"
+	"opendilab.org/di-orchestrator/internal/lifecycle/rightsize"
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
@@ -34,7 +34,7 @@ func groupOf(object client.Object) []string {
 	return []string{job.Spec.Group}
 }
 
-// observeRightsizing adds what limits and informs a change of a worker-led job's resources. Most jobs
+// observeRightsizing adds what limits and informs a change of a job's resources. Most jobs
 // need none of it.
 func (r *Reconciler) observeRightsizing(ctx context.Context, observed *lifecycle.Observed) error {
 	observed.MaxMemory, observed.ResizeTimeout = r.options.MaxMemory, r.options.ResizeTimeout
@@ -44,12 +44,12 @@ func (r *Reconciler) observeRightsizing(ctx context.Context, observed *lifecycle
 			return err
 		}
 	}
-	if workerled.NeedsNodes(observed) {
+	if rightsize.NeedsNodes(observed) {
 		if err := r.observeLargestNode(ctx, observed); err != nil {
 			return err
 		}
 	}
-	if workerled.NeedsGroup(observed) {
+	if rightsize.NeedsGroup(observed) {
 		return r.observeGroup(ctx, observed)
 	}
 	return nil
@@ -86,7 +86,7 @@ func (r *Reconciler) observeGroup(ctx context.Context, observed *lifecycle.Obser
 	for i := range jobs.Items {
 		other := &jobs.Items[i]
 		isNewer := newest == nil || newest.CreationTimestamp.Before(&other.CreationTimestamp)
-		if other.UID != job.UID && other.Spec.Group == job.Spec.Group && isNewer && workerled.HasGrown(other) {
+		if other.UID != job.UID && other.Spec.Group == job.Spec.Group && isNewer && rightsize.HasGrownAny(other) {
 			newest = other
 		}
 	}

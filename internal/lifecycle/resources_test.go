@@ -111,6 +111,9 @@ func (w *world) overridesOf() []string {
 		if override.Index != nil {
 			text += fmt.Sprintf("-%d", *override.Index)
 		}
+		if override.Slot != "" {
+			text += "-" + override.Slot
+		}
 		texts = append(texts, fmt.Sprintf("%s %s %s %d", text, workload.FormatResources(override.Resources), override.Reason, override.Attempts))
 	}
 	return texts

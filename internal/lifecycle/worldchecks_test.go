@@ -206,7 +206,7 @@ func isOutdated(job *v2alpha1.DIJob, pod *corev1.Pod) bool {
 		overrides = job.Status.Scaling.Resources
 	}
 	index := podstate.AnnotatedNumber(pod, names.AnnotationTaskRank, 0)
-	wanted := workload.OverrideOf(overrides, pod.Labels[names.LabelTaskName], index)
+	wanted := workload.OverrideOf(overrides, workload.ReplicaID{Task: pod.Labels[names.LabelTaskName], Index: index})
 	return workload.FormatResources(wanted) != workload.FormatResources(workload.ReadResources(pod))
 }
 

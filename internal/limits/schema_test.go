@@ -156,6 +156,7 @@ func maxima() map[string]int64 {
 		"dijobs v2alpha1 .status.scaling.resources[].resources.cpu":         quantity.MaxLength,
 		"dijobs v2alpha1 .status.scaling.resources[].resources.memory":      quantity.MaxLength,
 		"dijobs v2alpha1 .status.scaling.resources[].task":                  LabelLength,
+		"dijobs v2alpha1 .status.scaling.resources[].slot":                  NameLength,
 
 		"scaleplans v2alpha1 .spec.deadlineSeconds":            ScalingSeconds,
 		"scaleplans v2alpha1 .spec.job":                        NameLength,

@@ -173,6 +173,16 @@ func TaskName(task *v2alpha1.Task) string {
 	return string(task.Type)
 }
 
+// NameOfType returns the name of the first task of a type, or the type if there is none.
+func NameOfType(spec *v2alpha1.DIJobSpec, kind v2alpha1.TaskType) string {
+	for i := range spec.Tasks {
+		if spec.Tasks[i].Type == kind {
+			return TaskName(&spec.Tasks[i])
+		}
+	}
+	return string(kind)
+}
+
 // maxManager is the maximum length of a field manager, in bytes.
 const maxManager = 128
 

@@ -104,6 +104,16 @@ func MainTermination(pod *corev1.Pod) *corev1.ContainerStateTerminated {
 	return nil
 }
 
+// LastTermination returns how the pod's main container last terminated, nil if it has not. The kubelet may
+// have restarted it since.
+func LastTermination(pod *corev1.Pod) *corev1.ContainerStateTerminated {
+	main := MainContainer(pod)
+	if main != nil && main.State.Terminated == nil {
+		return main.LastTerminationState.Terminated
+	}
+	return MainTermination(pod)
+}
+
 // OutOfMemory reports whether the kernel killed the pod's main container because it used more memory
 // than its limit. Exit code 137 alone is any SIGKILL.
 func OutOfMemory(pod *corev1.Pod) bool {

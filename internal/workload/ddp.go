@@ -30,6 +30,7 @@ func (b *Builder) DDPLearner(member *v2alpha1.Member, aggregator *corev1.Pod, le
 	asked := member.Resources
 	asked.GPUs = resource.NewQuantity(int64(member.DDPGPUs[index]), resource.DecimalSI)
 	setResources(names.MainContainer(&pod.Spec), asked, b.settings.GPUResource)
+	b.override(pod, MemberID(b.job, member))
 
 	b.setDDP(pod, member.DDPGPUs, learners[0], index)
 	return pod, nil

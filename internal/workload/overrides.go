@@ -4,20 +4,23 @@
 package workload
 
 import (
+	"fmt"
 	"math"
 	"math/big"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/quantity"
 )
 
-// A worker-led job records the CPU and memory that its pods have instead of their template's. Both
-// are requests of the main container. A limit of the template keeps its ratio to the request:
+// A job records the CPU and memory that its pods have instead of their template's. Both are requests
+// of the main container. A limit of the template keeps its ratio to the request:
 //
 //   - request and limit: the new limit is limit × new request / request, rounded up.
 //   - only a limit: it is also the request, so both become the new request.
@@ -26,13 +29,66 @@ import (
 // A pod records in an annotation which resources it was built for. Admission may change the resources
 // of its containers, so those do not show it.
 
+// ReplicaID identifies a replica for its overrides.
+type ReplicaID struct {
+	// Task is the name of its task.
+	Task string
+	// Index is its index in the task.
+	Index int32
+	// Slot is the slot of a member of a coordinator-led job, which has no index.
+	Slot string
+	// Requested are the resources that the member's request names. They replace the template's.
+	Requested v2alpha1.MemberResources
+}
+
+// Override returns an override of this replica alone, without resources.
+func (id *ReplicaID) Override() v2alpha1.ResourceOverride {
+	if id.Slot != "" {
+		return v2alpha1.ResourceOverride{Task: id.Task, Slot: id.Slot}
+	}
+	index := id.Index
+	return v2alpha1.ResourceOverride{Task: id.Task, Index: &index}
+}
+
+// isOf reports whether an override is of this replica alone.
+func (id *ReplicaID) isOf(override *v2alpha1.ResourceOverride) bool {
+	if id.Slot != "" || override.Slot != "" {
+		return override.Slot == id.Slot
+	}
+	return override.Index != nil && *override.Index == id.Index
+}
+
+// Covers reports whether an override is of a replica, or of its whole task.
+func (id *ReplicaID) Covers(override *v2alpha1.ResourceOverride) bool {
+	return override.Task == id.Task && (IsWhole(override) || id.isOf(override))
+}
+
+// keeps reports whether the member's request stays beside an override of its whole task: it names as
+// much memory as other members needed, or no more than what can be scheduled.
+func (id *ReplicaID) keeps(override *v2alpha1.ResourceOverride, name corev1.ResourceName) bool {
+	requested := id.Requested.CPUs
+	if name == corev1.ResourceMemory {
+		requested = id.Requested.Memory
+	}
+	if !IsWhole(override) || !isPositive(requested) {
+		return false
+	}
+	order := requested.Cmp(*AmountOf(override.Resources, name))
+	return override.Reason == v2alpha1.OverrideOutOfMemory && order >= 0 || override.Reason == v2alpha1.OverrideUnschedulable && order <= 0
+}
+
+// IsWhole reports whether an override is of a whole task.
+func IsWhole(override *v2alpha1.ResourceOverride) bool {
+	return override.Index == nil && override.Slot == ""
+}
+
 // OverrideOf returns the CPU and memory that a replica has instead of its template's.
-func OverrideOf(overrides []v2alpha1.ResourceOverride, task string, index int32) v2alpha1.ReplicaResources {
+func OverrideOf(overrides []v2alpha1.ResourceOverride, id ReplicaID) v2alpha1.ReplicaResources {
 	var found v2alpha1.ReplicaResources
-	if winner := WinnerOf(overrides, task, index, corev1.ResourceCPU); winner != nil {
+	if winner := WinnerOf(overrides, id, corev1.ResourceCPU); winner != nil {
 		found.CPU = winner.Resources.CPU
 	}
-	if winner := WinnerOf(overrides, task, index, corev1.ResourceMemory); winner != nil {
+	if winner := WinnerOf(overrides, id, corev1.ResourceMemory); winner != nil {
 		found.Memory = winner.Resources.Memory
 	}
 	return found
@@ -40,14 +96,13 @@ func OverrideOf(overrides []v2alpha1.ResourceOverride, task string, index int32)
 
 // WinnerOf returns the override that decides about CPU or memory of a replica, nil for none. An override
 // of the replica beats one of its task. Of several such overrides the last one counts.
-func WinnerOf(overrides []v2alpha1.ResourceOverride, task string, index int32, name corev1.ResourceName) *v2alpha1.ResourceOverride {
+func WinnerOf(overrides []v2alpha1.ResourceOverride, id ReplicaID, name corev1.ResourceName) *v2alpha1.ResourceOverride {
 	var winner *v2alpha1.ResourceOverride
 	for i := range overrides {
 		override := &overrides[i]
 		switch {
-		case override.Task != task || !isPositive(AmountOf(override.Resources, name)):
-		case override.Index != nil && *override.Index != index:
-		case winner == nil || winner.Index == nil || override.Index != nil:
+		case !id.Covers(override) || !isPositive(AmountOf(override.Resources, name)) || id.keeps(override, name):
+		case winner == nil || IsWhole(winner) || !IsWhole(override):
 			winner = override
 		}
 	}
@@ -181,24 +236,21 @@ func SetOverride(overrides []v2alpha1.ResourceOverride, next v2alpha1.ResourceOv
 
 // IsOfSame reports whether two overrides are of the same replica, or of the same whole task.
 func IsOfSame(a, b *v2alpha1.ResourceOverride) bool {
-	if a.Task != b.Task || (a.Index == nil) != (b.Index == nil) {
-		return false
-	}
-	return a.Index == nil || *a.Index == *b.Index
+	return a.Task == b.Task && a.Slot == b.Slot && ptr.Equal(a.Index, b.Index)
 }
 
 // overrideOf returns the recorded resources of a replica.
-func (b *Builder) overrideOf(replica *Replica) v2alpha1.ReplicaResources {
+func (b *Builder) overrideOf(id ReplicaID) v2alpha1.ReplicaResources {
 	scaling := b.job.Status.Scaling
 	if scaling == nil || len(scaling.Resources) == 0 {
 		return v2alpha1.ReplicaResources{}
 	}
-	return OverrideOf(scaling.Resources, names.TaskName(&b.job.Spec.Tasks[replica.Task]), replica.Index)
+	return OverrideOf(scaling.Resources, id)
 }
 
 // override sets the recorded resources of a replica in its pod.
-func (b *Builder) override(pod *corev1.Pod, replica *Replica) {
-	override := b.overrideOf(replica)
+func (b *Builder) override(pod *corev1.Pod, id ReplicaID) {
+	override := b.overrideOf(id)
 	delete(pod.Annotations, names.AnnotationResources)
 	if text := FormatResources(override); text != "" {
 		main := names.MainContainer(&pod.Spec)
@@ -207,20 +259,26 @@ func (b *Builder) override(pod *corev1.Pod, replica *Replica) {
 	}
 }
 
-// Resources returns the resources that a task's main container has with an override, and whether the
+// Resources returns the resources that a replica's main container has with an override, and whether its
 // template's pods have resources of their own beside those of containers.
-func (b *Builder) Resources(task int, override v2alpha1.ReplicaResources) (resources corev1.ResourceRequirements, isPodLevel bool, err error) {
+func (b *Builder) Resources(id ReplicaID, override v2alpha1.ReplicaResources) (resources corev1.ResourceRequirements, isPodLevel bool, err error) {
+	task := slices.IndexFunc(b.job.Spec.Tasks, func(task v2alpha1.Task) bool { return names.TaskName(&task) == id.Task })
+	if task < 0 {
+		return corev1.ResourceRequirements{}, false, fmt.Errorf("spec.tasks: has no task %s", id.Task)
+	}
 	template, err := b.task(task)
 	if err != nil {
 		return corev1.ResourceRequirements{}, false, err
 	}
-	return WithOverride(names.MainContainer(&template.Spec).Resources, override), template.Spec.Resources != nil, nil
+	main := corev1.Container{Resources: *names.MainContainer(&template.Spec).Resources.DeepCopy()}
+	setResources(&main, id.Requested, b.settings.GPUResource)
+	return WithOverride(main.Resources, override), template.Spec.Resources != nil, nil
 }
 
-// Resized returns a copy of a pod whose main container has the resources of a task's replica. CPU and
-// memory that are not named, and resources that admission has set, stay.
-func (b *Builder) Resized(pod *corev1.Pod, task int, target v2alpha1.ReplicaResources) (*corev1.Pod, error) {
-	wanted, _, err := b.Resources(task, target)
+// Resized returns a copy of a pod whose main container has the resources of a replica. CPU and memory
+// that are not named, and resources that admission has set, stay.
+func (b *Builder) Resized(pod *corev1.Pod, id ReplicaID, target v2alpha1.ReplicaResources) (*corev1.Pod, error) {
+	wanted, _, err := b.Resources(id, target)
 	if err != nil {
 		return nil, err
 	}

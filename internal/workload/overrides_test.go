@@ -82,10 +82,10 @@ func TestAnOverrideOfAReplicaBeatsOneOfItsTask(t *testing.T) {
 		overrideFor("collector", 1, "", "8Gi"), overrideFor("collector", -1, "2", "4Gi"), overrideFor("learner", -1, "", "1Gi"), overrideFor("collector", 2, "0", ""),
 	}
 	for index, want := range map[int32]string{0: "cpu=2,memory=4Gi", 1: "cpu=2,memory=8Gi", 2: "cpu=2,memory=4Gi"} {
-		expect.Equal(t, "resources", want, FormatResources(OverrideOf(overrides, "collector", index)))
+		expect.Equal(t, "resources", want, FormatResources(OverrideOf(overrides, ReplicaID{Task: "collector", Index: index})))
 	}
-	expect.Equal(t, "another task's", "memory=1Gi", FormatResources(OverrideOf(overrides, "learner", 1)))
-	expect.Equal(t, "an unknown task's", "", FormatResources(OverrideOf(overrides, "evaluator", 0)))
+	expect.Equal(t, "another task's", "memory=1Gi", FormatResources(OverrideOf(overrides, ReplicaID{Task: "learner", Index: 1})))
+	expect.Equal(t, "an unknown task's", "", FormatResources(OverrideOf(overrides, ReplicaID{Task: "evaluator", Index: 0})))
 }
 
 func TestEqualAmountsHaveEqualTextsAndAreReadBack(t *testing.T) {
@@ -115,8 +115,8 @@ func TestAnOverrideReplacesOnlyItsOwnAmounts(t *testing.T) {
 	overrides := SetOverride([]v2alpha1.ResourceOverride{first, overrideFor("collector", -1, "", "1Gi")}, second)
 	expect.Equal(t, "overrides", 3, len(overrides))
 	expect.Equal(t, "the first one's", "cpu=2", FormatResources(overrides[0].Resources))
-	expect.Equal(t, "the replica's", "cpu=2,memory=8Gi", FormatResources(OverrideOf(overrides, "collector", 0)))
-	expect.Equal(t, "its task's", "memory=1Gi", FormatResources(OverrideOf(overrides, "collector", 1)))
+	expect.Equal(t, "the replica's", "cpu=2,memory=8Gi", FormatResources(OverrideOf(overrides, ReplicaID{Task: "collector", Index: 0})))
+	expect.Equal(t, "its task's", "memory=1Gi", FormatResources(OverrideOf(overrides, ReplicaID{Task: "collector", Index: 1})))
 	overrides = SetOverride(overrides, overrideFor("collector", 0, "1", "2Gi"))
 	expect.Equal(t, "overrides without amounts are removed", 2, len(overrides))
 }

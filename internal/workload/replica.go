@@ -21,6 +21,7 @@ func (b *Builder) Coordinator() (*corev1.Pod, error) {
 		return nil, err
 	}
 	pod := b.replica(template, names.ReplicaTypeCoordinator, names.CoordinatorPod(b.job.Name))
+	b.override(pod, CoordinatorID(b.job))
 	if pod.Spec.RestartPolicy == "" {
 		pod.Spec.RestartPolicy = corev1.RestartPolicyNever
 	}
@@ -37,7 +38,18 @@ func (b *Builder) Replica(member *v2alpha1.Member, name string) (*corev1.Pod, er
 	pod := b.replica(template, names.ReplicaType(member.Task), name)
 	setAnnotation(pod, names.AnnotationSlot, member.Slot)
 	setResources(names.MainContainer(&pod.Spec), member.Resources, b.settings.GPUResource)
+	b.override(pod, MemberID(b.job, member))
 	return pod, nil
+}
+
+// CoordinatorID identifies a job's coordinator for its overrides.
+func CoordinatorID(job *v2alpha1.DIJob) ReplicaID {
+	return ReplicaID{Task: names.NameOfType(&job.Spec, v2alpha1.TaskTypeCoordinator)}
+}
+
+// MemberID identifies a member for its overrides.
+func MemberID(job *v2alpha1.DIJob, member *v2alpha1.Member) ReplicaID {
+	return ReplicaID{Task: names.NameOfType(&job.Spec, member.Task), Slot: member.Slot, Requested: member.Resources}
 }
 
 // Aggregator builds the pod in front of the DDP learners of a learner of several GPUs. It does not

@@ -57,7 +57,7 @@ func (b *Builder) Worker(assignment *Assignment, replica *Replica) (*corev1.Pod,
 	setLabels(pod, assignment.Selector)
 	setLabels(pod, names.WorkerLabels(b.job.Name, task.Type, names.TaskName(task), replica.Pod))
 	b.annotateWorker(pod, assignment, replica)
-	b.override(pod, replica)
+	b.override(pod, ReplicaID{Task: names.TaskName(task), Index: replica.Index})
 	pod.Spec.Hostname = replica.Pod
 	pod.Spec.Subdomain = b.subdomain(assignment)
 	pod.Spec.RestartPolicy = corev1.RestartPolicyNever
@@ -80,7 +80,7 @@ func (b *Builder) Worker(assignment *Assignment, replica *Replica) (*corev1.Pod,
 	}
 	addToken(&pod.Spec)
 	place(&pod.Spec, b.nodeOf(replica))
-	avoid(&pod.Spec, b.migratedFrom(replica))
+	b.LeaveNode(pod, replica.Pod)
 	return pod, nil
 }
 
@@ -137,18 +137,18 @@ func place(spec *corev1.PodSpec, node string) {
 	}
 }
 
-// migratedFrom returns the node that a plan moves a replica away from, "" for none.
-func (b *Builder) migratedFrom(replica *Replica) string {
+// LeaveNode makes a pod avoid the node that a plan moves another pod away from, which it replaces.
+func (b *Builder) LeaveNode(pod *corev1.Pod, replaced string) {
 	scaling := b.job.Status.Scaling
 	if scaling == nil || scaling.Plan == nil {
-		return ""
+		return
 	}
 	for _, migrated := range scaling.Plan.Migrations {
-		if migrated.Pod == replica.Pod {
-			return migrated.Node
+		if migrated.Pod == replaced {
+			avoid(&pod.Spec, migrated.Node)
+			return
 		}
 	}
-	return ""
 }
 
 // avoid makes the scheduler prefer other nodes than the named one, if there is one. The pod may return there if

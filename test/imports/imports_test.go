@@ -81,8 +81,8 @@ func mayImport() map[string][]string {
 		"internal/queueing":                         {"apis/v2alpha1", "internal/conditions"},
 		"internal/gang":                             {"internal/conditions"},
 		"internal/scaling": {
-			"apis/v2alpha1", "internal/lifecycle/ranks", "internal/lifecycle/sizing", "internal/lifecycle/state", "internal/limits", "internal/names",
-			"internal/workload",
+			"apis/v2alpha1", "internal/lifecycle/ranks", "internal/lifecycle/sizing", "internal/lifecycle/state", "internal/limits", "internal/membership",
+			"internal/names", "internal/podstate", "internal/workload",
 		},
 		"internal/quantity": {},
 		"internal/validation": {
@@ -96,17 +96,21 @@ func mayImport() map[string][]string {
 			"internal/lifecycle/workerled", "internal/limits",
 		},
 		"internal/lifecycle/coordinatorled": {
-			"apis/v2alpha1", "internal/conditions", "internal/lifecycle/handshake", "internal/lifecycle/state", "internal/limits", "internal/membership",
-			"internal/names", "internal/podstate", "internal/workload",
+			"apis/v2alpha1", "internal/conditions", "internal/lifecycle/handshake", "internal/lifecycle/rightsize", "internal/lifecycle/state",
+			"internal/limits", "internal/membership", "internal/names", "internal/podstate", "internal/scaling", "internal/workload",
 		},
 		"internal/lifecycle/handshake": {
 			"apis/v2alpha1", "internal/conditions", "internal/lifecycle/ranks", "internal/lifecycle/state", "internal/names", "internal/podstate",
 		},
 		"internal/lifecycle/workerled": {
-			"apis/v2alpha1", "internal/conditions", "internal/gang", "internal/lifecycle/handshake", "internal/lifecycle/ranks", "internal/lifecycle/sizing", "internal/lifecycle/state",
-			"internal/limits", "internal/names", "internal/podstate", "internal/queueing", "internal/scaling", "internal/workload",
+			"apis/v2alpha1", "internal/conditions", "internal/gang", "internal/lifecycle/handshake", "internal/lifecycle/ranks", "internal/lifecycle/rightsize",
+			"internal/lifecycle/sizing", "internal/lifecycle/state", "internal/limits", "internal/names", "internal/podstate", "internal/queueing", "internal/scaling",
+			"internal/workload",
 		},
-		"internal/lifecycle/ranks":  {"apis/v2alpha1", "internal/limits", "internal/names", "internal/podstate", "internal/workload"},
+		"internal/lifecycle/ranks": {"apis/v2alpha1", "internal/limits", "internal/names", "internal/podstate", "internal/workload"},
+		"internal/lifecycle/rightsize": {
+			"apis/v2alpha1", "internal/conditions", "internal/lifecycle/state", "internal/names", "internal/podstate", "internal/queueing", "internal/workload",
+		},
 		"internal/lifecycle/sizing": {"apis/v2alpha1", "internal/lifecycle/state", "internal/limits", "internal/names", "internal/podstate"},
 		"internal/lifecycle/state": {
 			"apis/v2alpha1", "internal/conditions", "internal/gang", "internal/limits", "internal/names", "internal/podstate", "internal/queueing", "internal/workload",

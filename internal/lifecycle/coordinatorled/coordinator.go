@@ -13,6 +13,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/conditions"
+	"opendilab.org/di-orchestrator/internal/lifecycle/rightsize"
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/podstate"
@@ -23,19 +24,24 @@ import (
 type Plan struct {
 	*state.Plan
 	*state.Input
+	// sizes are the rules of the replicas' resources.
+	sizes *rightsize.Rules
 }
 
 // New returns the plan of a coordinator-led job.
 func New(base *state.Plan, observed *state.Input) *Plan {
-	return &Plan{Plan: base, Input: observed}
+	return &Plan{Plan: base, Input: observed, sizes: rightsize.New(base, observed)}
 }
 
 // Rules are the rules of a coordinator-led job, in order.
 func (p *Plan) Rules() []state.Rule {
 	return []state.Rule{
 		{Name: "objects of an earlier release are adopted", Apply: p.adopt},
+		{Name: "the memory of the group is recorded", Apply: p.sizes.Inherit},
 		{Name: "a finished job expires", Apply: p.Expire},
 		{Name: "a finished job is cleaned up", Apply: p.CleanUp},
+		{Name: "resources of removed members are forgotten", Apply: p.forgetResources},
+		{Name: "out-of-memory replicas get more memory", Apply: p.growMemory},
 		{Name: "the job finishes with its coordinator", Apply: p.endWithCoordinator},
 		{Name: "the active deadline passes", Apply: p.EndAtDeadline},
 		{Name: "a suspended job has no pods", Apply: p.Suspend},
@@ -43,6 +49,8 @@ func (p *Plan) Rules() []state.Rule {
 		{Name: "the coordinator is created", Apply: p.ensureCoordinator},
 		{Name: "the state of the replicas is recorded", Apply: p.recordMembers},
 		{Name: "excess pods are deleted", Apply: p.removeExcessMembers},
+		{Name: "unschedulable replicas request less", Apply: p.shrinkPending},
+		{Name: "pods get their recorded resources", Apply: p.applyResources},
 		{Name: "every slot gets its pods", Apply: p.ensureMembers},
 	}
 }
@@ -75,7 +83,7 @@ func (p *Plan) endWithCoordinator() state.Result {
 		return state.Continue
 	}
 	succeeded, ended := coordinatorResult(pod)
-	if !ended {
+	if !ended || !succeeded && p.hasGrown(pod) {
 		return state.Continue
 	}
 	if succeeded {
@@ -86,6 +94,12 @@ func (p *Plan) endWithCoordinator() state.Result {
 	p.RecordFailure(v2alpha1.TaskTypeCoordinator, pod)
 	p.Finish(v2alpha1.JobFailed, fmt.Sprintf("coordinator %s has failed", pod.Name))
 	return state.Settled
+}
+
+// hasEnded reports whether a coordinator has finished.
+func hasEnded(pod *corev1.Pod) bool {
+	_, ended := coordinatorResult(pod)
+	return ended || podstate.Finished(pod)
 }
 
 // coordinatorResult reports whether the coordinator has finished, and whether it succeeded. A
@@ -152,9 +166,9 @@ func (p *Plan) ensureCoordinator() state.Result {
 			return state.Continue
 		}
 		pod = built
-	case podstate.Finished(pod) && !podstate.Terminating(pod):
-		// It was disrupted: otherwise the job would have finished with it.
-		if p.mayReplaceCoordinator(pod) {
+	case hasEnded(pod) && !podstate.Terminating(pod):
+		// It was disrupted or out of memory: otherwise the job would have finished with it.
+		if p.hasGrown(pod) || p.mayReplaceCoordinator(pod) {
 			p.DeletePod(pod)
 		}
 	}

@@ -63,10 +63,5 @@ func taskOfRole(job *v2alpha1.DIJob, role names.ReplicaType) string {
 	if role == names.ReplicaTypeDDPLearner {
 		kind = v2alpha1.TaskTypeLearner
 	}
-	for i := range job.Spec.Tasks {
-		if job.Spec.Tasks[i].Type == kind {
-			return names.TaskName(&job.Spec.Tasks[i])
-		}
-	}
-	return string(kind)
+	return names.NameOfType(&job.Spec, kind)
 }

@@ -7,6 +7,7 @@ package workerled
 import (
 	"opendilab.org/di-orchestrator/internal/lifecycle/handshake"
 	"opendilab.org/di-orchestrator/internal/lifecycle/ranks"
+	"opendilab.org/di-orchestrator/internal/lifecycle/rightsize"
 	"opendilab.org/di-orchestrator/internal/lifecycle/sizing"
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 	"opendilab.org/di-orchestrator/internal/queueing"
@@ -17,6 +18,8 @@ import (
 type Plan struct {
 	*state.Plan
 	*Input
+	// sizes are the rules of the replicas' resources.
+	sizes *rightsize.Rules
 	// One rule sets each of the fields below.
 
 	// assignment assigns a rank to each desired replica. It is empty until assignRanks.
@@ -57,7 +60,7 @@ func New(base *state.Plan, observed *state.Input) *Plan {
 	in := &Input{Input: observed}
 	in.readWorkers()
 	base.Invalidate(in.tooMany...)
-	return &Plan{Plan: base, Input: in, handshake: handshake.New(base, observed, in.change())}
+	return &Plan{Plan: base, Input: in, handshake: handshake.New(base, observed, in.change()), sizes: rightsize.New(base, observed)}
 }
 
 // Report records the end of a ScalePlan, and sets the conditions for the placement, the queue and the gang.

@@ -288,20 +288,11 @@ func (p *Plan) plannedTasks(plan *v2alpha1.ScalePlan) map[int]bool {
 }
 
 func (p *Plan) missingOfReplica(replica *workload.Replica) string {
-	pod := p.PodNamed[replica.Pod]
-	wanted := workload.OverrideOf(p.Status().Scaling.Resources, names.TaskName(&p.Job.Spec.Tasks[replica.Task]), replica.Index)
-	switch {
-	case p.completed().Has(replica.Rank):
-	case pod == nil || podstate.Terminating(pod):
-		return fmt.Sprintf("pod %s is missing", replica.Pod)
-	case workload.FormatResources(workload.ReadResources(pod)) != workload.FormatResources(wanted):
-		return fmt.Sprintf("pod %s does not have its resources yet", pod.Name)
-	case isResizing(pod) && podstate.Active(pod) && !podstate.IsResized(pod):
-		return fmt.Sprintf("pod %s is resized in place", pod.Name)
-	case !podstate.Ready(pod):
-		return fmt.Sprintf("pod %s is not ready", pod.Name)
+	if p.completed().Has(replica.Rank) {
+		return ""
 	}
-	return ""
+	sized := p.sized(replica)
+	return p.sizes.Missing(&sized, replica.Pod)
 }
 
 func (p *Plan) missingMigration() string {

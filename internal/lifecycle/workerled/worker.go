@@ -37,7 +37,7 @@ func (p *Plan) Rules() []state.Rule {
 		{Name: "the desired counts are recorded", Apply: p.recordCounts},
 		{Name: "the newest ScalePlan is taken", Apply: p.takePlan},
 		{Name: "the counts of a ScalePlan are requested", Apply: p.requestCounts},
-		{Name: "the memory of the group is recorded", Apply: p.inheritMemory},
+		{Name: "the memory of the group is recorded", Apply: p.sizes.Inherit},
 		{Name: "another placement or size restarts all replicas", Apply: p.reschedule},
 		{Name: "a finished job expires", Apply: p.Expire},
 		{Name: "a finished job is cleaned up", Apply: p.CleanUp},

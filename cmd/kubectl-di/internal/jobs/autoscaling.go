@@ -93,6 +93,9 @@ func (p *page) overrides() table {
 		if override.Index != nil {
 			replica = strconv.Itoa(int(*override.Index))
 		}
+		if override.Slot != "" {
+			replica = override.Slot
+		}
 		rows = append(rows, []string{
 			override.Task, replica, cmp.Or(workload.FormatResources(override.Resources), none), cmp.Or(override.Reason, none), strconv.Itoa(int(override.Attempts)),
 		})

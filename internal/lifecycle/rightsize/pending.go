@@ -1,11 +1,12 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package workerled
+package rightsize
 
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"strings"
 	"time"
 
@@ -16,7 +17,6 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
-	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/podstate"
 	"opendilab.org/di-orchestrator/internal/workload"
 )
@@ -33,33 +33,30 @@ const (
 	minMemory int64 = 128 << 20
 )
 
-// shrinkPending records fewer resources for replicas that the scheduler has found no node for. It
+// ShrinkPending records fewer resources for replicas that the scheduler has found no node for. It
 // leaves jobs alone that a queue admits or the allocator places, because others decide there.
-func (p *Plan) shrinkPending() state.Result {
-	rule := pendingRule(p.Job)
-	if rule == nil || p.Status().Scaling == nil || p.Job.Spec.Preemptible || p.Queued().Queue != "" || state.IsSuspended(p.Job) {
-		return state.Continue
+func (r *Rules) ShrinkPending(replicas iter.Seq[Replica]) {
+	rule := pendingRule(r.Job)
+	if rule == nil || r.Job.Spec.Preemptible || r.Queued().Queue != "" || state.IsSuspended(r.Job) {
+		return
 	}
 	var texts []string
-	for i := range p.assignment.Replicas {
-		replica := &p.assignment.Replicas[i]
-		pod := p.PodNamed[replica.Pod]
-		if pod == nil || p.Deleting[pod] || p.isOutdated(replica, pod) || !p.isStuck(pod, rule) {
+	for replica := range replicas {
+		if r.Deleting[replica.Pod] || r.IsOutdated(&replica) || !r.isStuck(replica.Pod, rule) {
 			continue
 		}
-		if text := p.shrink(replica, pod, rule); text != "" {
+		if text := r.shrink(&replica, rule); text != "" {
 			texts = append(texts, text)
 		}
 	}
 	if len(texts) > 0 {
-		p.reportAdjusted(v2alpha1.OverrideUnschedulable, texts)
+		r.ReportAdjusted(v2alpha1.OverrideUnschedulable, texts)
 	}
-	return state.Continue
 }
 
 // isStuck reports whether a pod has been unschedulable for as long as a rule says. A pod that others
 // make room for is not, nor one that waits for something else than CPU or memory.
-func (p *Plan) isStuck(pod *corev1.Pod, rule *v2alpha1.PendingRule) bool {
+func (r *Rules) isStuck(pod *corev1.Pod, rule *v2alpha1.PendingRule) bool {
 	scheduled := conditions.OfPod(pod, corev1.PodScheduled)
 	if !podstate.Active(pod) || pod.Spec.NodeName != "" || pod.Status.NominatedNodeName != "" ||
 		scheduled == nil || scheduled.Status != corev1.ConditionFalse || scheduled.Reason != corev1.PodReasonUnschedulable {
@@ -69,27 +66,27 @@ func (p *Plan) isStuck(pod *corev1.Pod, rule *v2alpha1.PendingRule) bool {
 		return false
 	}
 	after := time.Duration(cmp.Or(ptr.Deref(rule.AfterSeconds, 0), defaultPendingSeconds)) * time.Second
-	left := scheduled.LastTransitionTime.Add(after).Sub(p.Now)
+	left := scheduled.LastTransitionTime.Add(after).Sub(r.Now)
 	if left <= 0 {
 		return true
 	}
-	p.RequeueAfter(min(left, after))
+	r.RequeueAfter(min(left, after))
 	return false
 }
 
 // shrink records fewer resources for a replica, and returns a description; "" if it cannot have fewer.
 // Memory that the replica was given after an out-of-memory kill stays.
-func (p *Plan) shrink(replica *workload.Replica, pod *corev1.Pod, rule *v2alpha1.PendingRule) string {
-	task := names.TaskName(&p.Job.Spec.Tasks[replica.Task])
-	attempts := attemptsOf(p.overrides(), task, replica.Index, v2alpha1.OverrideUnschedulable)
-	if attempts >= maxShrinks || !mayAdd(p.Status().Scaling.Resources) {
+func (r *Rules) shrink(replica *Replica, rule *v2alpha1.PendingRule) string {
+	id, pod := &replica.ReplicaID, replica.Pod
+	attempts := r.attempts(id, v2alpha1.OverrideUnschedulable)
+	if attempts >= maxShrinks || !r.mayAdd() {
 		return ""
 	}
 	built := workload.ReadResources(pod)
 	percent := int64(cmp.Or(ptr.Deref(rule.ShrinkPercent, 0), defaultShrink))
 	var next v2alpha1.ReplicaResources
 	var changes []string
-	if last, isSet := p.requestOf(replica.Task, built, corev1.ResourceCPU); isSet {
+	if last, isSet := r.requestOf(*id, built, corev1.ResourceCPU); isSet {
 		least := minCPU
 		if rule.Min.CPU != nil {
 			least = rule.Min.CPU.MilliValue()
@@ -99,7 +96,7 @@ func (p *Plan) shrink(replica *workload.Replica, pod *corev1.Pod, rule *v2alpha1
 			changes = append(changes, fmt.Sprintf("CPU %s instead of %s", next.CPU, last.String()))
 		}
 	}
-	if last, isSet := p.requestOf(replica.Task, built, corev1.ResourceMemory); isSet && !p.hasNeeded(task, replica.Index) {
+	if last, isSet := r.requestOf(*id, built, corev1.ResourceMemory); isSet && !r.hasNeeded(id) {
 		least := minMemory
 		if rule.Min.Memory != nil {
 			least = rule.Min.Memory.Value()
@@ -112,17 +109,17 @@ func (p *Plan) shrink(replica *workload.Replica, pod *corev1.Pod, rule *v2alpha1
 	if len(changes) == 0 {
 		return ""
 	}
-	override := p.widen(v2alpha1.ResourceOverride{
-		Task: task, Index: ptr.To(replica.Index), Reason: v2alpha1.OverrideUnschedulable, Attempts: attempts + 1, Resources: next,
-	})
-	p.adjust(override)
+	override := id.Override()
+	override.Reason, override.Attempts, override.Resources = v2alpha1.OverrideUnschedulable, attempts+1, next
+	override = r.widen(override)
+	r.adjust(override)
 	return fmt.Sprintf("%s requests %s, because pod %s cannot be scheduled (attempt %d of %d)",
 		subjectOf(&override), strings.Join(changes, " and "), pod.Name, override.Attempts, maxShrinks)
 }
 
 // hasNeeded reports whether an out-of-memory kill showed how much memory a replica, or any of its
 // task, needs.
-func (in *Input) hasNeeded(task string, index int32) bool {
-	winner := workload.WinnerOf(in.overrides(), task, index, corev1.ResourceMemory)
+func (r *Rules) hasNeeded(id *workload.ReplicaID) bool {
+	winner := workload.WinnerOf(r.overrides(), *id, corev1.ResourceMemory)
 	return winner != nil && winner.Reason == v2alpha1.OverrideOutOfMemory
 }
