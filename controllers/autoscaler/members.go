@@ -38,7 +38,7 @@ func (r *Reconciler) resizeMembers(ctx context.Context, job *v2alpha1.DIJob, poo
 	list := pool.members
 	wanted := list.DeepCopy()
 	resize := membership.Resize{
-		Namespace: job.Namespace, Job: job.Name, Task: pool.kind, Replicas: count,
+		Namespace: job.Namespace, Job: job.Name, Replicas: map[v2alpha1.TaskType]int32{pool.kind: count},
 		ID: names.AutoscalerName + "/" + list.ResourceVersion, MaxMembers: r.maxPods, Random: rand.String,
 	}
 	if err := resize.Apply(&wanted.Spec, &wanted.Status, r.now()); err != nil {

@@ -289,7 +289,7 @@ func (w *world) request(ctx context.Context, collectors int32) {
 	GinkgoHelper()
 	list := w.members(ctx)
 	list.Spec.CoordinatorInstance = "uid/0"
-	resize := membership.Resize{Namespace: w.namespace, Job: "job", Task: v2alpha1.TaskTypeCollector, Replicas: collectors, MaxMembers: 100, Random: rand.String}
+	resize := membership.Resize{Namespace: w.namespace, Job: "job", Replicas: map[v2alpha1.TaskType]int32{v2alpha1.TaskTypeCollector: collectors}, MaxMembers: 100, Random: rand.String}
 	Expect(resize.Apply(&list.Spec, &list.Status, w.now)).To(Succeed())
 	Expect(api.Update(ctx, list)).To(Succeed())
 }

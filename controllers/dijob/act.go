@@ -158,10 +158,26 @@ func (r *Reconciler) writeMembership(ctx context.Context, observed *lifecycle.Ob
 		return done
 	case decision.CreateMembership != nil:
 		return r.create(ctx, observed.Job, decision.CreateMembership, nil)
+	case decision.UpdateMembership != nil:
+		return r.writeMembers(ctx, observed, decision.UpdateMembership)
 	case decision.MembershipStatus != nil:
 		return r.writeMembershipStatus(ctx, observed, decision.MembershipStatus)
 	}
 	return effect{}
+}
+
+// writeMembers writes the members of a ScalePlan. The patch holds for the observed version only, because
+// di-server writes them too.
+func (r *Reconciler) writeMembers(ctx context.Context, observed *lifecycle.Observed, wanted *v2alpha1.Membership) effect {
+	content := func(client.Object) string { return refusal.Digest(wanted.Spec) }
+	return r.write(ctx, observed, verbUpdate, []client.Object{wanted}, content, func(ctx context.Context, _ client.Object) effect {
+		patch := client.MergeFromWithOptions(observed.Membership, client.MergeFromWithOptimisticLock{})
+		if err := client.IgnoreNotFound(r.client.Patch(ctx, wanted, patch, controllers.FieldOwner)); err != nil {
+			return effect{err: fmt.Errorf("patching the members of membership %s/%s: %w", wanted.Namespace, wanted.Name, err)}
+		}
+		r.assumed.add(observed.Job, wanted, r.now())
+		return effect{}
+	})[0]
 }
 
 func (r *Reconciler) writeMembershipStatus(ctx context.Context, observed *lifecycle.Observed, status *v2alpha1.MembershipStatus) effect {

@@ -144,6 +144,9 @@ func (r *Reconciler) observeCoordinatorLed(ctx context.Context, observed *lifecy
 	if err := r.confirm(ctx, observed); err != nil {
 		return err
 	}
+	if err := r.observePlans(ctx, observed); err != nil {
+		return err
+	}
 	return r.observeRightsizing(ctx, observed)
 }
 

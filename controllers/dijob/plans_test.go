@@ -102,6 +102,38 @@ var _ = Describe("A ScalePlan", func() {
 		Eventually(s.reasons).WithContext(ctx).WithTimeout(patience).Should(ContainElements(
 			"PlanAccepted", "PlanExecuting", "PlanSucceeded", "PlanSuperseded"))
 	})
+
+	It("changes the members of a coordinator-led job", func(ctx SpecContext) {
+		s := newSpace(ctx)
+		s.startManagerWith(ctx, shared.config, s.name)
+		s.submitLed(ctx, "")
+		Eventually(s.podNames).WithContext(ctx).WithTimeout(patience).Should(ConsistOf("job-coordinator"))
+		s.run(ctx)
+		s.askForReplicas(ctx)
+		Eventually(s.podNames).WithContext(ctx).WithTimeout(patience).Should(HaveLen(5))
+		s.run(ctx)
+
+		By("refusing a name that no member has before anything changes")
+		s.submitPlan(ctx, "a-refused", v2alpha1.ScalePlanSpec{Remove: []string{"job-collector-abcde"}})
+		s.expectPlan(ctx, "a-refused", v2alpha1.PlanRefused)
+
+		By("adding a collector")
+		s.submitPlan(ctx, "b-grow", v2alpha1.ScalePlanSpec{Tasks: []v2alpha1.TaskScale{{Name: "collector", Replicas: ptr.To[int32](3)}}})
+		s.expectPlan(ctx, "b-grow", v2alpha1.PlanSucceeded)
+		Expect(s.podNames(ctx)).To(ConsistOf(append(s.replicaPods(ctx), "job-coordinator")))
+		Expect(s.membership(ctx).Spec.Members).To(HaveLen(4))
+		Eventually(s.notes).WithContext(ctx).WithTimeout(patience).Should(ContainElement("2 -> 3 replicas of task collector, by scaleplan/b-grow"))
+
+		By("removing one by its name, and giving the others more memory")
+		removed := s.replicaPods(ctx)[0]
+		s.submitPlan(ctx, "c-remove", v2alpha1.ScalePlanSpec{
+			Remove: []string{removed},
+			Tasks:  []v2alpha1.TaskScale{{Name: "collector", Resources: v2alpha1.ReplicaResources{Memory: ptr.To(resource.MustParse("64Mi"))}}},
+		})
+		s.expectPlan(ctx, "c-remove", v2alpha1.PlanSucceeded)
+		Expect(s.podNames(ctx)).To(And(HaveLen(5), Not(ContainElement(removed))))
+		Expect(s.membership(ctx).Spec.Members).To(HaveLen(3))
+	})
 })
 
 // notes returns the notes of all Events in the namespace.

@@ -149,11 +149,17 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if err != nil {
 		return ctrl.Result{}, err
 	}
+	var members *v2alpha1.Membership
+	if job != nil && state.IsCoordinatorLed(job) {
+		if members, err = controllers.Find(ctx, r.client, request.NamespacedName, &v2alpha1.Membership{}); err != nil {
+			return ctrl.Result{}, err
+		}
+	}
 	plans := make([]*v2alpha1.ScalePlan, len(list.Items))
 	for i := range list.Items {
 		plans[i] = &list.Items[i]
 	}
-	verdicts, after := scaling.Review(job, plans, r.maxPods, r.now())
+	verdicts, after := scaling.Review(job, members, plans, r.maxPods, r.now())
 	written := 0
 	for i := range verdicts {
 		verdict := &verdicts[i]

@@ -320,6 +320,10 @@ func (w *world) actOnMembership(decision *Decision, changed *bool) {
 		w.membership = decision.CreateMembership
 		*changed = true
 	}
+	if decision.UpdateMembership != nil {
+		w.membership.Spec = decision.UpdateMembership.Spec
+		*changed = true
+	}
 	if decision.MembershipStatus != nil {
 		w.membership.Status = *decision.MembershipStatus
 		*changed = true

@@ -42,7 +42,7 @@ func (w *world) reviewPlans() {
 	if w.cache != nil {
 		job = w.cache.job
 	}
-	verdicts, _ := scaling.Review(job, slices.Collect(maps.Values(w.plans)), limits.PodsPerJob, w.now)
+	verdicts, _ := scaling.Review(job, w.membership, slices.Collect(maps.Values(w.plans)), limits.PodsPerJob, w.now)
 	for i := range verdicts {
 		verdict := &verdicts[i]
 		if verdict.Delete {

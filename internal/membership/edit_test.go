@@ -344,7 +344,7 @@ func TestTheOperatorResizesATaskAsItsNewestMember(t *testing.T) {
 	}), spec)
 	resize := func(count int32) {
 		t.Helper()
-		edit := membership.Resize{Namespace: "default", Job: job, Task: collector, Replicas: count, ID: "resize", MaxMembers: 5, Random: random}
+		edit := membership.Resize{Namespace: "default", Job: job, Replicas: map[v2alpha1.TaskType]int32{collector: count}, ID: "resize", MaxMembers: 5, Random: random}
 		if err := edit.Apply(spec, &v2alpha1.MembershipStatus{}, now); err != nil {
 			t.Fatal(err)
 		}
@@ -358,12 +358,21 @@ func TestTheOperatorResizesATaskAsItsNewestMember(t *testing.T) {
 	expect.Equal(t, "learners", int32(1), membership.Count(spec, learner))
 	expect.Equal(t, "collectors", int32(1), membership.Count(spec, collector))
 	var recorded []string
-	for _, url := range spec.Requests[0].Collectors {
+	for _, url := range spec.Requests[len(spec.Requests)-1].Collectors {
 		recorded = append(recorded, names.PodOfURL(url))
 	}
 	slices.Reverse(recorded)
 	expect.Equal(t, "removed pods, which drain", newest, recorded)
-	if err := (membership.Resize{Job: job, Task: collector, Replicas: 9, MaxMembers: 5, Random: random}).Apply(spec, &v2alpha1.MembershipStatus{}, now); err == nil {
+	resize(3)
+	named := membership.Resize{Job: job, Remove: []string{podNames(spec.Members)[2], "gone"}, ID: "named", MaxMembers: 5, Random: random}
+	expect.Equal(t, "recorded before", false, named.IsRecorded(spec))
+	left := slices.Delete(podNames(spec.Members), 2, 3)
+	if err := named.Apply(spec, &v2alpha1.MembershipStatus{}, now); err != nil {
+		t.Fatal(err)
+	}
+	expect.Equal(t, "members without the named one", left, podNames(spec.Members))
+	expect.Equal(t, "recorded", true, named.IsRecorded(spec))
+	if err := (membership.Resize{Job: job, Replicas: map[v2alpha1.TaskType]int32{collector: 9}, MaxMembers: 5, Random: random}).Apply(spec, &v2alpha1.MembershipStatus{}, now); err == nil {
 		t.Error("more members than the job may have")
 	}
 }

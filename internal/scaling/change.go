@@ -36,17 +36,24 @@ type Change struct {
 const maxOverrides = 4096
 
 // Read returns what a plan changes in a job of at most maxPods pods. It returns the problems for which the
-// plan is refused, none if it can be executed.
-func Read(plan *v2alpha1.ScalePlan, job *v2alpha1.DIJob, maxPods int32) (Change, []string) {
+// plan is refused, none if it can be executed. The members are those of a coordinator-led job, nil if they
+// are unknown.
+func Read(plan *v2alpha1.ScalePlan, job *v2alpha1.DIJob, members *v2alpha1.Membership, maxPods int32) (Change, []string) {
 	if problem := refuseJob(plan, job); problem != "" {
 		return Change{}, []string{problem}
 	}
 	r := newReader(plan, job)
 	r.readTasks()
-	r.readNames()
-	r.readMigrations()
-	if len(r.problems) == 0 {
-		r.checkCounts(maxPods)
+	if state.IsCoordinatorLed(job) {
+		r.members = members
+		r.countMembers()
+		r.readMembers(maxPods)
+	} else {
+		r.readNames()
+		r.readMigrations()
+		if len(r.problems) == 0 {
+			r.checkCounts(maxPods)
+		}
 	}
 	r.change.Message = r.describe()
 	return r.change, r.problems
@@ -54,19 +61,18 @@ func Read(plan *v2alpha1.ScalePlan, job *v2alpha1.DIJob, maxPods int32) (Change,
 
 // refuseJob returns why no plan can be executed on a job now, "" if one can.
 func refuseJob(plan *v2alpha1.ScalePlan, job *v2alpha1.DIJob) string {
-	switch {
-	case state.IsFinished(&job.Status):
+	if state.IsFinished(&job.Status) {
 		return fmt.Sprintf("spec.job: job %s has finished", plan.Spec.Job)
-	case state.IsCoordinatorLed(job):
-		return fmt.Sprintf("spec.job: job %s is coordinator-led: its coordinator requests its replicas and their resources from di-server, which is their only writer", plan.Spec.Job)
 	}
 	return ""
 }
 
 // reader reads one plan.
 type reader struct {
-	plan     *v2alpha1.ScalePlan
-	job      *v2alpha1.DIJob
+	plan *v2alpha1.ScalePlan
+	job  *v2alpha1.DIJob
+	// members are those of a coordinator-led job, nil if they are unknown.
+	members  *v2alpha1.Membership
 	counts   sizing.Counts
 	elastic  int
 	change   Change
@@ -161,6 +167,10 @@ func (r *reader) readMigrations() {
 			r.override(v2alpha1.ResourceOverride{Task: r.nameOf(task), Index: &index, Resources: migration.Resources})
 		}
 	}
+	r.checkOverrides()
+}
+
+func (r *reader) checkOverrides() {
 	if len(r.change.Resources) > maxOverrides {
 		r.refuse("spec: the job would have %d replicas or tasks with other resources than their templates: must be at most %d", len(r.change.Resources), maxOverrides)
 	}
@@ -230,7 +240,7 @@ func (r *reader) override(next v2alpha1.ResourceOverride) {
 		return
 	}
 	next.Reason = v2alpha1.OverrideScalePlan
-	if next.Index == nil {
+	if workload.IsWhole(&next) {
 		r.change.Resources = withoutOwn(r.change.Resources, &next)
 	}
 	r.change.Resources = workload.SetOverride(r.change.Resources, next)
@@ -241,7 +251,7 @@ func withoutOwn(overrides []v2alpha1.ResourceOverride, next *v2alpha1.ResourceOv
 	var kept []v2alpha1.ResourceOverride
 	for i := range overrides {
 		override := *overrides[i].DeepCopy()
-		if override.Task == next.Task && override.Index != nil {
+		if override.Task == next.Task && !workload.IsWhole(&override) {
 			needsMore := override.Reason == v2alpha1.OverrideOutOfMemory && override.Resources.Memory != nil && next.Resources.Memory != nil &&
 				override.Resources.Memory.Cmp(*next.Resources.Memory) > 0
 			if next.Resources.Memory != nil && !needsMore {

@@ -52,10 +52,11 @@ func (v *Verdict) IsChanged() bool {
 	return !equality.Semantic.DeepEqual(&v.Plan.Status, &v.Status)
 }
 
-// Review decides about all plans that name a job, the newest first. The job is nil if it does not exist. It
+// Review decides about all plans that name a job, the newest first. The job is nil if it does not exist, the members if
+// the job has none. It
 // also returns after how long the plans are reviewed again even if nothing changes; 0 for never.
-func Review(job *v2alpha1.DIJob, plans []*v2alpha1.ScalePlan, maxPods int32, now time.Time) (verdicts []Verdict, after time.Duration) {
-	r := &review{job: job, record: RecordOf(job), maxPods: maxPods, now: now}
+func Review(job *v2alpha1.DIJob, members *v2alpha1.Membership, plans []*v2alpha1.ScalePlan, maxPods int32, now time.Time) (verdicts []Verdict, after time.Duration) {
+	r := &review{job: job, members: members, record: RecordOf(job), maxPods: maxPods, now: now}
 	plans = slices.Clone(plans)
 	slices.SortFunc(plans, func(a, b *v2alpha1.ScalePlan) int { return comparePlans(b, a) })
 	for _, plan := range plans {
@@ -76,6 +77,7 @@ func Review(job *v2alpha1.DIJob, plans []*v2alpha1.ScalePlan, maxPods int32, now
 // review is the state of a review, which goes from the newest plan to the oldest.
 type review struct {
 	job     *v2alpha1.DIJob
+	members *v2alpha1.Membership
 	record  *v2alpha1.PlanRecord
 	maxPods int32
 	now     time.Time
@@ -111,7 +113,7 @@ func (r *review) accept(v *Verdict) {
 		r.wait(v, waits)
 		return
 	}
-	change, problems := Read(v.Plan, r.job, r.maxPods)
+	change, problems := Read(v.Plan, r.job, r.members, r.maxPods)
 	if len(problems) > 0 {
 		r.finish(v, v2alpha1.PlanRefused, v2alpha1.ReasonPlanRefused, state.Few(problems, "; "))
 		return

@@ -69,7 +69,6 @@ func TestAPlanThatCannotBeExecutedIsRefusedWithTheFieldAndWhatWouldBeRight(t *te
 		"maximum number of pods of a job here":                              {spec: v2alpha1.ScalePlanSpec{Tasks: []v2alpha1.TaskScale{{Name: "learner", Replicas: ptr.To[int32](100)}}}},
 		"the allocator sizes a preemptible job":                             {spec: collectors(5), edit: func(job *v2alpha1.DIJob) { job.Spec.Preemptible = true }},
 		"they follow spec.autoscale.ratio":                                  {spec: collectors(5), edit: func(job *v2alpha1.DIJob) { job.Spec.Autoscale = &v2alpha1.Autoscale{Ratio: &v2alpha1.RatioRule{}} }},
-		"job job is coordinator-led":                                        {spec: collectors(5), edit: func(job *v2alpha1.DIJob) { job.Spec.Lifecycle = v2alpha1.LifecycleCoordinatorLed }},
 		"job job has finished":                                              {spec: collectors(5), edit: func(job *v2alpha1.DIJob) { job.Status.Phase = v2alpha1.JobSucceeded }},
 		"task collector would have replicas 0,2-3: must be without gaps":    {spec: v2alpha1.ScalePlanSpec{Remove: []string{"job-collector-1"}}, edit: func(job *v2alpha1.DIJob) { job.Spec.ClusterSpec = []v2alpha1.ClusterSpec{v2alpha1.ClusterSpecTorch} }},
 		"the allocator chooses the nodes of a preemptible job":              {spec: v2alpha1.ScalePlanSpec{Migrate: []v2alpha1.PodMigration{{Pod: "job-collector-1"}}}, edit: func(job *v2alpha1.DIJob) { job.Spec.Preemptible = true }},
@@ -80,7 +79,7 @@ func TestAPlanThatCannotBeExecutedIsRefusedWithTheFieldAndWhatWouldBeRight(t *te
 			if tc.edit != nil {
 				tc.edit(job)
 			}
-			_, problems := Read(planAt("plan", 0, tc.spec), job, 50)
+			_, problems := Read(planAt("plan", 0, tc.spec), job, nil, 50)
 			if text := strings.Join(problems, "; "); !strings.Contains(text, want) {
 				t.Fatalf("got %q, want %q", text, want)
 			}
@@ -95,7 +94,7 @@ func TestResourcesOfATaskReplaceThoseOfItsReplicasButNotMoreMemoryAfterAFailure(
 		{Task: "collector", Index: ptr.To[int32](0), Resources: memoryOf("1Gi"), Reason: v2alpha1.OverrideScalePlan},
 		{Task: "collector", Index: ptr.To[int32](1), Resources: memoryOf("8Gi"), Reason: v2alpha1.OverrideOutOfMemory},
 	}}
-	change, problems := Read(planAt("plan", 0, v2alpha1.ScalePlanSpec{Tasks: []v2alpha1.TaskScale{{Name: "collector", Resources: memoryOf("2Gi")}}}), job, 50)
+	change, problems := Read(planAt("plan", 0, v2alpha1.ScalePlanSpec{Tasks: []v2alpha1.TaskScale{{Name: "collector", Resources: memoryOf("2Gi")}}}), job, nil, 50)
 	if len(problems) > 0 || len(change.Resources) != 2 {
 		t.Fatalf("problems %v, resources %+v", problems, change.Resources)
 	}
@@ -130,7 +129,7 @@ func TestTenThousandPlansLeaveTheHistoryAndTheNewestPlan(t *testing.T) {
 	for i := range 10000 {
 		plans = append(plans, planAt(fmt.Sprintf("plan-%05d", i), i/10, collectors(2+int32(i%6))))
 	}
-	verdicts, _ := Review(job(), plans, 50, start.Add(time.Hour))
+	verdicts, _ := Review(job(), nil, plans, 50, start.Add(time.Hour))
 	left := statuses(verdicts, "job-uid")
 	if len(left) != History+1 {
 		t.Fatalf("%d plans are left, want %d", len(left), History+1)
@@ -152,8 +151,8 @@ func TestARepeatedReviewChangesNothing(t *testing.T) {
 		planAt("a", 0, collectors(3)), planAt("b", 1, collectors(4)), planAt("c", 2, collectors(40)),
 	}
 	now := start.Add(time.Minute)
-	verdicts, _ := Review(job(), plans, 50, now)
-	again, _ := Review(job(), statuses(verdicts, "job-uid"), 50, now.Add(time.Second))
+	verdicts, _ := Review(job(), nil, plans, 50, now)
+	again, _ := Review(job(), nil, statuses(verdicts, "job-uid"), 50, now.Add(time.Second))
 	for i := range again {
 		if again[i].IsChanged() || again[i].Own || again[i].Delete || again[i].Reason != "" {
 			t.Errorf("plan %s changes again: %+v", again[i].Plan.Name, again[i])
@@ -172,11 +171,11 @@ func TestAPlanWhoseJobDoesNotExistWaitsUntilItsDeadline(t *testing.T) {
 	t.Parallel()
 	plan := planAt("a", 0, collectors(3))
 	plan.Spec.DeadlineSeconds = ptr.To[int32](60)
-	verdicts, after := Review(nil, []*v2alpha1.ScalePlan{plan}, 50, start.Add(20*time.Second))
+	verdicts, after := Review(nil, nil, []*v2alpha1.ScalePlan{plan}, 50, start.Add(20*time.Second))
 	if verdicts[0].Status.Phase != v2alpha1.PlanPending || after != 40*time.Second {
 		t.Fatalf("phase %s, again after %s", verdicts[0].Status.Phase, after)
 	}
-	if verdicts, _ = Review(nil, []*v2alpha1.ScalePlan{plan}, 50, start.Add(time.Minute)); verdicts[0].Status.Phase != v2alpha1.PlanRefused {
+	if verdicts, _ = Review(nil, nil, []*v2alpha1.ScalePlan{plan}, 50, start.Add(time.Minute)); verdicts[0].Status.Phase != v2alpha1.PlanRefused {
 		t.Fatalf("phase %s", verdicts[0].Status.Phase)
 	}
 }
@@ -186,10 +185,10 @@ func TestAFinishedPlanIsDeletedAfterItsTimeToLive(t *testing.T) {
 	plan := planAt("a", 0, collectors(3))
 	plan.Spec.TTLSecondsAfterFinished = ptr.To[int32](60)
 	plan.Status = v2alpha1.ScalePlanStatus{Phase: v2alpha1.PlanSucceeded, CompletionTime: ptr.To(metav1.NewTime(start))}
-	if verdicts, after := Review(job(), []*v2alpha1.ScalePlan{plan}, 50, start.Add(50*time.Second)); verdicts[0].Delete || after != 10*time.Second {
+	if verdicts, after := Review(job(), nil, []*v2alpha1.ScalePlan{plan}, 50, start.Add(50*time.Second)); verdicts[0].Delete || after != 10*time.Second {
 		t.Fatalf("deleted %v, again after %s", verdicts[0].Delete, after)
 	}
-	if verdicts, _ := Review(job(), []*v2alpha1.ScalePlan{plan}, 50, start.Add(time.Minute)); !verdicts[0].Delete {
+	if verdicts, _ := Review(job(), nil, []*v2alpha1.ScalePlan{plan}, 50, start.Add(time.Minute)); !verdicts[0].Delete {
 		t.Fatal("the plan is kept")
 	}
 }
@@ -198,7 +197,7 @@ func TestAPlanOfAnEarlierJobIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	plan := planAt("a", 0, collectors(3))
 	plan.OwnerReferences = []metav1.OwnerReference{{Kind: "DIJob", Name: "job", UID: "earlier"}}
-	if verdicts, _ := Review(job(), []*v2alpha1.ScalePlan{plan}, 50, start); len(verdicts) != 0 {
+	if verdicts, _ := Review(job(), nil, []*v2alpha1.ScalePlan{plan}, 50, start); len(verdicts) != 0 {
 		t.Fatalf("verdicts are %+v", verdicts)
 	}
 }
@@ -209,7 +208,7 @@ func TestAPlanOlderThanTheRecordedOneIsNotTaken(t *testing.T) {
 	job.Status.Scaling = &v2alpha1.ScalingStatus{Plan: &v2alpha1.PlanRecord{
 		Name: "b", UID: "b", Phase: v2alpha1.PlanSucceeded, CreationTime: ptr.To(metav1.NewTime(start.Add(time.Second))),
 	}}
-	verdicts, _ := Review(job, []*v2alpha1.ScalePlan{planAt("a", 0, collectors(3))}, 50, start.Add(time.Minute))
+	verdicts, _ := Review(job, nil, []*v2alpha1.ScalePlan{planAt("a", 0, collectors(3))}, 50, start.Add(time.Minute))
 	if phase := verdicts[0].Status.Phase; phase != v2alpha1.PlanSuperseded {
 		t.Fatalf("phase is %s", phase)
 	}

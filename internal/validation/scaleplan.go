@@ -40,12 +40,13 @@ func ScalePlan(plan *v2alpha1.ScalePlan) field.ErrorList {
 	return errs
 }
 
-// ScalePlanOf returns why a plan cannot be executed on its job.
+// ScalePlanOf returns why a plan cannot be executed on its job. The members of a coordinator-led job are
+// unknown, so its pods are checked when the plan is reviewed.
 func ScalePlanOf(plan *v2alpha1.ScalePlan, job *v2alpha1.DIJob, maxPods int32) field.ErrorList {
 	if maxPods == 0 {
 		maxPods = limits.PodsPerJob
 	}
-	_, problems := scaling.Read(plan, job, maxPods)
+	_, problems := scaling.Read(plan, job, nil, maxPods)
 	errs := make(field.ErrorList, 0, len(problems))
 	for _, problem := range problems {
 		path, detail, _ := strings.Cut(problem, ": ")

@@ -17,6 +17,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/podstate"
+	"opendilab.org/di-orchestrator/internal/scaling"
 	"opendilab.org/di-orchestrator/internal/workload"
 )
 
@@ -26,11 +27,14 @@ type Plan struct {
 	*state.Input
 	// sizes are the rules of the replicas' resources.
 	sizes *rightsize.Rules
+	// execution is that of the job's ScalePlan.
+	execution scaling.Execution
 }
 
 // New returns the plan of a coordinator-led job.
 func New(base *state.Plan, observed *state.Input) *Plan {
-	return &Plan{Plan: base, Input: observed, sizes: rightsize.New(base, observed)}
+	execution := scaling.Execution{Plan: base, Input: observed}
+	return &Plan{Plan: base, Input: observed, sizes: rightsize.New(base, observed), execution: execution}
 }
 
 // Rules are the rules of a coordinator-led job, in order.
@@ -46,17 +50,21 @@ func (p *Plan) Rules() []state.Rule {
 		{Name: "the active deadline passes", Apply: p.EndAtDeadline},
 		{Name: "a suspended job has no pods", Apply: p.Suspend},
 		{Name: "the Membership is created before the coordinator", Apply: p.ensureMembership},
+		{Name: "the newest ScalePlan is taken", Apply: p.takePlan},
+		{Name: "the members of a ScalePlan are requested", Apply: p.editMembers},
 		{Name: "the coordinator is created", Apply: p.ensureCoordinator},
 		{Name: "the state of the replicas is recorded", Apply: p.recordMembers},
 		{Name: "excess pods are deleted", Apply: p.removeExcessMembers},
+		{Name: "pods that a ScalePlan migrates are deleted", Apply: p.migrate},
 		{Name: "unschedulable replicas request less", Apply: p.shrinkPending},
 		{Name: "pods get their recorded resources", Apply: p.applyResources},
 		{Name: "every slot gets its pods", Apply: p.ensureMembers},
 	}
 }
 
-// Report sets the condition for the queue.
+// Report records the end of a ScalePlan, and sets the condition for the queue.
 func (p *Plan) Report() {
+	p.execution.Finish(p.progressOfPlan)
 	p.ReportQueue()
 }
 

@@ -295,7 +295,10 @@ func (p *Plan) ensureMembers() state.Result {
 			continue
 		}
 		if !membership.IsUnit(s.member) {
-			p.ensureReplica(membership.Role(s.member), s.name, func() (*corev1.Pod, error) { return p.Builder.Replica(s.member, s.name) })
+			p.ensureReplica(membership.Role(s.member), s.name, func() (*corev1.Pod, error) {
+				pod, err := p.Builder.Replica(s.member, s.name)
+				return p.leaveNode(s, pod), err
+			})
 			continue
 		}
 		if p.PodNamed[s.name] == nil && p.AggregatorConfig == nil {
@@ -319,7 +322,8 @@ func (p *Plan) describeUnconfigured(slot string) string {
 
 func (p *Plan) ensureUnit(s *slot) {
 	p.ensureReplica(names.ReplicaTypeAggregator, s.name, func() (*corev1.Pod, error) {
-		return p.Builder.Aggregator(p.AggregatorConfig, s.member, s.name)
+		pod, err := p.Builder.Aggregator(p.AggregatorConfig, s.member, s.name)
+		return p.leaveNode(s, pod), err
 	})
 	aggregator := p.PodNamed[s.name]
 	if aggregator == nil {

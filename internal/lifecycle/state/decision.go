@@ -45,6 +45,8 @@ type Decision struct {
 	DeleteMembership bool
 	// CreateMembership is set if there is none. No pod is created before it exists.
 	CreateMembership *v2alpha1.Membership
+	// UpdateMembership is the observed Membership with other members, nil for none.
+	UpdateMembership *v2alpha1.Membership
 	// MembershipStatus is the Membership's desired status; nil leaves it unchanged.
 	MembershipStatus *v2alpha1.MembershipStatus
 	// Losses describe the losses that MembershipStatus counts. They are recorded once it is

@@ -32,7 +32,7 @@ type Observed struct {
 	ConfigMaps []*corev1.ConfigMap
 	// Membership lists a coordinator-led job's replicas, nil if there is none.
 	Membership *v2alpha1.Membership
-	// Plans are the unfinished ScalePlans that name a worker-led job.
+	// Plans are the unfinished ScalePlans that name the job.
 	Plans []*v2alpha1.ScalePlan
 	// AggregatorConfig is the AggregatorConfig that the job uses, nil if there is none.
 	AggregatorConfig *v2alpha1.AggregatorConfig

@@ -11,6 +11,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/lifecycle/sizing"
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 	"opendilab.org/di-orchestrator/internal/queueing"
+	"opendilab.org/di-orchestrator/internal/scaling"
 	"opendilab.org/di-orchestrator/internal/workload"
 )
 
@@ -20,6 +21,8 @@ type Plan struct {
 	*Input
 	// sizes are the rules of the replicas' resources.
 	sizes *rightsize.Rules
+	// execution is that of the job's ScalePlan.
+	execution scaling.Execution
 	// One rule sets each of the fields below.
 
 	// assignment assigns a rank to each desired replica. It is empty until assignRanks.
@@ -60,12 +63,15 @@ func New(base *state.Plan, observed *state.Input) *Plan {
 	in := &Input{Input: observed}
 	in.readWorkers()
 	base.Invalidate(in.tooMany...)
-	return &Plan{Plan: base, Input: in, handshake: handshake.New(base, observed, in.change()), sizes: rightsize.New(base, observed)}
+	return &Plan{
+		Plan: base, Input: in, handshake: handshake.New(base, observed, in.change()), sizes: rightsize.New(base, observed),
+		execution: scaling.Execution{Plan: base, Input: observed},
+	}
 }
 
 // Report records the end of a ScalePlan, and sets the conditions for the placement, the queue and the gang.
 func (p *Plan) Report() {
-	p.finishPlan()
+	p.execution.Finish(p.progressOfPlan)
 	p.reportPlace()
 	p.ReportQueue()
 	if !p.isExcessive() {

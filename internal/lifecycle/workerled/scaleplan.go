@@ -4,78 +4,26 @@
 package workerled
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/lifecycle/ranks"
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
-	"opendilab.org/di-orchestrator/internal/limits"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/podstate"
 	"opendilab.org/di-orchestrator/internal/scaling"
 	"opendilab.org/di-orchestrator/internal/workload"
 )
 
-// A ScalePlan is executed in steps. The first reconcile records it with all that it changes. The next ones
-// act on the record: they write the counts into the spec, replace pods, and let the other rules create,
-// resize and delete pods. The last one records the result.
-
-// takePlan records the plan that the job executes next, and the resources that it gives the pods.
-func (p *Plan) takePlan() state.Result {
-	next := scaling.Next(p.Job, p.Plans)
-	if next == nil || state.IsFinished(&p.Job.Status) || state.IsSuspended(p.Job) {
-		return state.Continue
-	}
-	created := next.CreationTimestamp
-	record := &v2alpha1.PlanRecord{Name: next.Name, UID: string(next.UID), CreationTime: &created, StartTime: &p.Timestamp, Phase: v2alpha1.PlanExecuting}
-	p.Status().Scaling.Plan = record
-	change, problems := scaling.Read(next, p.Job, cmp.Or(p.Settings.MaxPods, limits.PodsPerJob))
-	if len(problems) > 0 {
-		// The job changed after the plan was accepted.
-		p.finishRecord(v2alpha1.PlanRefused, state.Few(problems, "; "))
-		return state.Continue
-	}
-	record.Message, record.Replicas = change.Message, change.Replicas
-	for task, indexes := range change.Indexes {
-		if record.Indexes == nil {
-			record.Indexes = map[string]string{}
-		}
-		record.Indexes[task] = ranks.FormatRun(indexes)
-	}
-	for _, name := range change.Migrate {
-		// A pod that does not exist yet need not be replaced.
-		if pod := p.PodNamed[name]; pod != nil && !podstate.Terminating(pod) {
-			record.Migrations = append(record.Migrations, v2alpha1.MigratedPod{Pod: name, UID: string(pod.UID), Node: pod.Spec.NodeName})
-		}
-	}
-	p.Status().Scaling.Resources = change.Resources
-	return state.Continue
-}
-
-// isExecuting reports whether the planned record is the recorded one, and executes.
-func (p *Plan) isExecuting() bool {
-	recorded, planned := scaling.RecordOf(p.Job), p.planRecord()
-	return recorded != nil && planned != nil && recorded.UID == planned.UID && planned.Phase == v2alpha1.PlanExecuting
-}
-
-// planRecord returns the planned record of a plan, nil if there is none.
-func (p *Plan) planRecord() *v2alpha1.PlanRecord {
-	if p.Status().Scaling == nil {
-		return nil
-	}
-	return p.Status().Scaling.Plan
-}
-
 // requestCounts writes the counts of a plan into the spec, once. Another writer may change them from then
 // on.
 func (p *Plan) requestCounts() state.Result {
-	if !p.isExecuting() || p.planRecord().Resized {
+	if !p.execution.IsExecuting() || p.execution.Record().Resized {
 		return state.Continue
 	}
 	if counts := p.countsOfPlan(); len(counts) > 0 {
-		p.Decision.Counts = &state.Counts{Manager: names.PlanManager(p.planRecord().Name), Tasks: counts}
+		p.Decision.Counts = &state.Counts{Manager: names.PlanManager(p.execution.Record().Name), Tasks: counts}
 	}
 	return state.Continue
 }
@@ -89,7 +37,7 @@ func (p *Plan) countsOfPlan() []state.Count {
 	var counts []state.Count
 	for i := range p.Job.Spec.Tasks {
 		task := names.TaskName(&p.Job.Spec.Tasks[i])
-		if wanted, isSet := p.planRecord().Replicas[task]; isSet && p.counts.Spec[task] != wanted {
+		if wanted, isSet := p.execution.Record().Replicas[task]; isSet && p.counts.Spec[task] != wanted {
 			counts = append(counts, state.Count{Task: i, IsElastic: i == elastic, Replicas: wanted})
 		}
 	}
@@ -156,58 +104,29 @@ func (p *Plan) recordIndexes() {
 			scaling.Indexes[names.TaskName(&p.Job.Spec.Tasks[i])] = text
 		}
 	}
-	if p.isExecuting() && len(p.countsOfPlan()) == 0 {
+	if p.execution.IsExecuting() && len(p.countsOfPlan()) == 0 {
 		scaling.Plan.Resized = true
 	}
 }
 
 // migrate deletes the pods that a plan replaces. Their replicas keep their names and ranks.
 func (p *Plan) migrate() state.Result {
-	if !p.isExecuting() {
-		return state.Continue
-	}
-	for _, migrated := range p.planRecord().Migrations {
-		pod := p.PodNamed[migrated.Pod]
-		if pod != nil && string(pod.UID) == migrated.UID && !podstate.Finished(pod) && p.mayRelease(pod) {
-			p.DeletePod(pod)
-		}
-	}
-	return state.Continue
+	return p.execution.Migrate(p.mayRelease)
 }
 
-// finishPlan records the end of the plan that the job executes.
-func (p *Plan) finishPlan() {
-	record, plan := scaling.Executing(p.Job, p.Plans)
-	if record == nil || !p.isExecuting() {
-		return
+// progressOfPlan returns what the executing plan waits for.
+func (p *Plan) progressOfPlan(plan *v2alpha1.ScalePlan) scaling.Progress {
+	progress := scaling.Progress{Missing: p.missingOfPlan(plan), Failed: p.refusedByDrain()}
+	if progress.Failed == "" && p.execution.Record().Resized {
+		progress.Failed = p.otherCount()
 	}
-	if plan == nil {
-		p.finishRecord(v2alpha1.PlanFailed, "the plan was deleted before it was complete")
-		return
-	}
-	if state.IsFinished(p.Status()) {
-		p.finishRecord(v2alpha1.PlanFailed, "the job finished before the plan was complete")
-		return
-	}
-	missing, refused := p.missingOfPlan(plan), p.refusedByDrain()
-	switch left := record.StartTime.Add(scaling.Deadline(plan)).Sub(p.Now); {
-	case missing == "":
-		p.finishRecord(v2alpha1.PlanSucceeded, record.Message)
-	case left <= 0:
-		p.finishRecord(v2alpha1.PlanFailed, fmt.Sprintf("not complete after %s: %s", scaling.Deadline(plan), missing))
-	case refused != "":
-		p.finishRecord(v2alpha1.PlanFailed, refused)
-	case p.planRecord().Resized && p.otherCount() != "":
-		p.finishRecord(v2alpha1.PlanFailed, p.otherCount())
-	default:
-		p.RequeueAfter(left)
-	}
+	return progress
 }
 
 // refusedByDrain describes the pod that the plan removes or replaces and that is kept because its state was
 // not handed over, "" for none.
 func (p *Plan) refusedByDrain() string {
-	if !p.planRecord().Resized || p.isExcessive() {
+	if !p.execution.Record().Resized || p.isExcessive() {
 		return ""
 	}
 	desired := map[string]bool{}
@@ -215,7 +134,7 @@ func (p *Plan) refusedByDrain() string {
 		desired[p.assignment.Replicas[i].Pod] = true
 	}
 	for _, pod := range p.Pods {
-		isMigrated := slices.ContainsFunc(p.planRecord().Migrations, func(migrated v2alpha1.MigratedPod) bool { return migrated.UID == string(pod.UID) })
+		isMigrated := slices.ContainsFunc(p.execution.Record().Migrations, func(migrated v2alpha1.MigratedPod) bool { return migrated.UID == string(pod.UID) })
 		if (isMigrated || !desired[pod.Name]) && p.handshake.IsFailed(pod) {
 			return fmt.Sprintf("pod %s is kept: its state was not handed over", pod.Name)
 		}
@@ -223,17 +142,11 @@ func (p *Plan) refusedByDrain() string {
 	return ""
 }
 
-func (p *Plan) finishRecord(phase v2alpha1.PlanPhase, message string) {
-	record := p.planRecord().DeepCopy()
-	record.Phase, record.Message, record.CompletionTime = phase, message, &p.Timestamp
-	p.Status().Scaling.Plan = record
-}
-
 // otherCount describes the count that another writer changed after the plan set it, "" for none.
 func (p *Plan) otherCount() string {
 	for i := range p.Job.Spec.Tasks {
 		task := names.TaskName(&p.Job.Spec.Tasks[i])
-		if wanted, isSet := p.planRecord().Replicas[task]; isSet && p.counts.Spec[task] != wanted {
+		if wanted, isSet := p.execution.Record().Replicas[task]; isSet && p.counts.Spec[task] != wanted {
 			return fmt.Sprintf("another writer set %d replicas of task %s after the plan had set %d", p.counts.Spec[task], task, wanted)
 		}
 	}
@@ -242,7 +155,7 @@ func (p *Plan) otherCount() string {
 
 // missingOfPlan describes what is missing until a plan is complete, "" for nothing.
 func (p *Plan) missingOfPlan(plan *v2alpha1.ScalePlan) string {
-	record := p.planRecord()
+	record := p.execution.Record()
 	switch {
 	case p.isExcessive():
 		return "the job has too many pods"
@@ -277,7 +190,7 @@ func (p *Plan) plannedTasks(plan *v2alpha1.ScalePlan) map[int]bool {
 	planned := map[int]bool{}
 	for i := range p.Job.Spec.Tasks {
 		task := names.TaskName(&p.Job.Spec.Tasks[i])
-		_, planned[i] = p.planRecord().Replicas[task]
+		_, planned[i] = p.execution.Record().Replicas[task]
 		planned[i] = planned[i] || slices.ContainsFunc(plan.Spec.Tasks, func(scale v2alpha1.TaskScale) bool { return scale.Name == task }) ||
 			slices.ContainsFunc(plan.Spec.Migrate, func(migration v2alpha1.PodMigration) bool {
 				_, isOf := ranks.IndexOf(p.Job.Name, task, migration.Pod)
@@ -296,7 +209,7 @@ func (p *Plan) missingOfReplica(replica *workload.Replica) string {
 }
 
 func (p *Plan) missingMigration() string {
-	for _, migrated := range p.planRecord().Migrations {
+	for _, migrated := range p.execution.Record().Migrations {
 		pod := p.PodNamed[migrated.Pod]
 		isReplaced := pod != nil && string(pod.UID) != migrated.UID && podstate.Ready(pod)
 		isFinished := pod != nil && podstate.Finished(pod)

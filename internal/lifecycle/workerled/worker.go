@@ -35,7 +35,7 @@ func (p *Plan) Rules() []state.Rule {
 		{Name: "objects of an earlier release are adopted", Apply: p.adoptWorkers},
 		{Name: "the elastic task is named", Apply: p.nameElastic},
 		{Name: "the desired counts are recorded", Apply: p.recordCounts},
-		{Name: "the newest ScalePlan is taken", Apply: p.takePlan},
+		{Name: "the newest ScalePlan is taken", Apply: p.execution.Take},
 		{Name: "the counts of a ScalePlan are requested", Apply: p.requestCounts},
 		{Name: "the memory of the group is recorded", Apply: p.sizes.Inherit},
 		{Name: "another placement or size restarts all replicas", Apply: p.reschedule},

@@ -1,0 +1,100 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package coordinatorled
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/lifecycle/rightsize"
+	"opendilab.org/di-orchestrator/internal/lifecycle/state"
+	"opendilab.org/di-orchestrator/internal/membership"
+	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/scaling"
+	"opendilab.org/di-orchestrator/internal/workload"
+)
+
+// takePlan records the plan that the job executes next, once it has a Membership.
+func (p *Plan) takePlan() state.Result {
+	if _, known := p.slots(); !known {
+		return state.Continue
+	}
+	return p.execution.Take()
+}
+
+// editMembers requests the members of a plan from the Membership.
+func (p *Plan) editMembers() state.Result {
+	if _, known := p.slots(); !known {
+		return state.Continue
+	}
+	return p.execution.EditMembers()
+}
+
+// migrate deletes the pods that a plan replaces. A unit is replaced whole.
+func (p *Plan) migrate() state.Result {
+	return p.execution.Migrate(func(*corev1.Pod) bool { return true })
+}
+
+// leaveNode makes a pod avoid the node of the pod that a plan replaces by it.
+func (p *Plan) leaveNode(s *slot, pod *corev1.Pod) *corev1.Pod {
+	if pod != nil && s.recorded.Losses > 0 {
+		p.Builder.LeaveNode(pod, membership.PodName(p.Job.Name, s.member, s.recorded.Losses-1))
+	}
+	return pod
+}
+
+// progressOfPlan returns what the executing plan waits for.
+func (p *Plan) progressOfPlan(plan *v2alpha1.ScalePlan) scaling.Progress {
+	record := p.execution.Record()
+	slots, known := p.slots()
+	switch {
+	case state.IsSuspended(p.Job):
+		return scaling.Progress{Missing: "the job is suspended"}
+	case !known || !record.Resized || p.Decision.UpdateMembership != nil:
+		return scaling.Progress{Missing: "the members are not in the Membership yet"}
+	}
+	for task, wanted := range record.Replicas {
+		isOf := func(s slot) bool { return names.NameOfType(&p.Job.Spec, s.member.Task) == task }
+		if count := len(slices.DeleteFunc(slices.Clone(slots), func(s slot) bool { return !isOf(s) })); count != int(wanted) {
+			text := fmt.Sprintf("another writer set %d members of task %s after the plan had set %d", count, task, wanted)
+			return scaling.Progress{Missing: text, Failed: text}
+		}
+	}
+	return scaling.Progress{Missing: p.missingOfPlan(plan, slots)}
+}
+
+// missingOfPlan describes what is missing until the pods are as planned, "" for nothing.
+func (p *Plan) missingOfPlan(plan *v2alpha1.ScalePlan, slots []slot) string {
+	record := p.execution.Record()
+	for _, migrated := range record.Migrations {
+		if pod := p.PodNamed[migrated.Pod]; pod != nil && string(pod.UID) == migrated.UID {
+			return fmt.Sprintf("pod %s is not replaced yet", migrated.Pod)
+		}
+	}
+	for i := range slots {
+		id := workload.MemberID(p.Job, slots[i].member)
+		_, isCounted := record.Replicas[id.Task]
+		isSized := slices.ContainsFunc(plan.Spec.Tasks, func(scale v2alpha1.TaskScale) bool { return scale.Name == id.Task })
+		if !isCounted && !isSized && len(plan.Spec.Migrate) == 0 {
+			continue
+		}
+		for _, name := range slots[i].pods {
+			replica := rightsize.Replica{ReplicaID: id, Pod: p.PodNamed[name]}
+			if replica.Pod != nil && names.RoleOf(replica.Pod) == names.ReplicaTypeAggregator {
+				// Its template is not the job's.
+				replica.ReplicaID = workload.ReplicaID{}
+			}
+			if missing := p.sizes.Missing(&replica, name); missing != "" {
+				return missing
+			}
+		}
+	}
+	if excess := p.excessPods(slots); len(excess) > 0 {
+		return fmt.Sprintf("pod %s still exists", excess[0].Name)
+	}
+	return ""
+}

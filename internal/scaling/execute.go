@@ -1,0 +1,162 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package scaling
+
+import (
+	"cmp"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/lifecycle/ranks"
+	"opendilab.org/di-orchestrator/internal/lifecycle/state"
+	"opendilab.org/di-orchestrator/internal/limits"
+	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/podstate"
+)
+
+// A job executes a plan in steps. The first reconcile records the plan with all that it changes. The next ones
+// act on the record: they write the counts, replace pods, and let the other rules create, resize and delete
+// pods. The last one records the result.
+
+// Execution is the execution of a plan by its job.
+type Execution struct {
+	*state.Plan
+	*state.Input
+}
+
+// Progress is what an executing plan waits for or fails by, "" for nothing.
+type Progress struct {
+	// Missing is what is missing until the plan is complete.
+	Missing string
+	// Failed is why it cannot complete.
+	Failed string
+}
+
+// Take records the plan that the job executes next, and the resources that it gives the pods.
+func (e Execution) Take() state.Result {
+	next := Next(e.Job, e.Plans)
+	if next == nil || state.IsFinished(&e.Job.Status) || state.IsSuspended(e.Job) {
+		return state.Continue
+	}
+	status, created := e.Status(), next.CreationTimestamp
+	if status.Scaling == nil {
+		status.Scaling = &v2alpha1.ScalingStatus{}
+	}
+	record := &v2alpha1.PlanRecord{Name: next.Name, UID: string(next.UID), CreationTime: &created, StartTime: &e.Timestamp, Phase: v2alpha1.PlanExecuting}
+	status.Scaling.Plan = record
+	change, problems := Read(next, e.Job, e.Membership, e.MaxPods())
+	if len(problems) > 0 {
+		// The job changed after the plan was accepted.
+		e.finish(v2alpha1.PlanRefused, state.Few(problems, "; "))
+		return state.Continue
+	}
+	record.Message, record.Replicas = change.Message, change.Replicas
+	for task, indexes := range change.Indexes {
+		if record.Indexes == nil {
+			record.Indexes = map[string]string{}
+		}
+		record.Indexes[task] = ranks.FormatRun(indexes)
+	}
+	for _, name := range change.Migrate {
+		// A pod that does not exist yet need not be replaced.
+		if pod := e.PodNamed[name]; pod != nil && !podstate.Terminating(pod) {
+			record.Migrations = append(record.Migrations, v2alpha1.MigratedPod{Pod: name, UID: string(pod.UID), Node: pod.Spec.NodeName})
+		}
+	}
+	status.Scaling.Resources = change.Resources
+	return state.Continue
+}
+
+// MaxPods is the maximum number of pods of the job.
+func (e Execution) MaxPods() int32 {
+	return cmp.Or(e.Settings.MaxPods, limits.PodsPerJob)
+}
+
+// Record returns the planned record of a plan, nil if there is none.
+func (e Execution) Record() *v2alpha1.PlanRecord {
+	if e.Status().Scaling == nil {
+		return nil
+	}
+	return e.Status().Scaling.Plan
+}
+
+// IsExecuting reports whether the planned record is the recorded one, and executes.
+func (e Execution) IsExecuting() bool {
+	recorded, planned := RecordOf(e.Job), e.Record()
+	return recorded != nil && planned != nil && recorded.UID == planned.UID && planned.Phase == v2alpha1.PlanExecuting
+}
+
+// Migrate deletes the pods that a plan replaces and that may be released.
+func (e Execution) Migrate(mayRelease func(*corev1.Pod) bool) state.Result {
+	if !e.IsExecuting() {
+		return state.Continue
+	}
+	for _, migrated := range e.Record().Migrations {
+		pod := e.PodNamed[migrated.Pod]
+		if pod != nil && string(pod.UID) == migrated.UID && !podstate.Finished(pod) && mayRelease(pod) {
+			e.DeletePod(pod)
+		}
+	}
+	return state.Continue
+}
+
+// EditMembers writes the members of a plan into the Membership of its job, once, as a request that is
+// recorded there. Another writer may change them from then on.
+func (e Execution) EditMembers() state.Result {
+	record, plan := Executing(e.Job, e.Plans)
+	if plan == nil || !e.IsExecuting() || e.Record().Resized {
+		return state.Continue
+	}
+	isChange := len(record.Replicas) > 0
+	resize := resizeOf(e.Job, record, plan, e.MaxPods()-1)
+	if isChange && !resize.IsRecorded(&e.Membership.Spec) {
+		list := e.Membership.DeepCopy()
+		if err := resize.Apply(&list.Spec, &list.Status, e.Now); err != nil {
+			e.finish(v2alpha1.PlanFailed, err.Error())
+			return state.Continue
+		}
+		e.Decision.UpdateMembership = list
+		return state.Settled
+	}
+	e.Record().Resized = true
+	if isChange {
+		e.Event(corev1.EventTypeNormal, v2alpha1.ReasonResized, fmt.Sprintf("%s, by %s", record.Message, names.PlanManager(record.Name)))
+	}
+	return state.Continue
+}
+
+// Finish records the end of the plan that the job executes.
+func (e Execution) Finish(progress func(*v2alpha1.ScalePlan) Progress) {
+	record, plan := Executing(e.Job, e.Plans)
+	if record == nil || !e.IsExecuting() {
+		return
+	}
+	if plan == nil {
+		e.finish(v2alpha1.PlanFailed, "the plan was deleted before it was complete")
+		return
+	}
+	if state.IsFinished(e.Status()) {
+		e.finish(v2alpha1.PlanFailed, "the job finished before the plan was complete")
+		return
+	}
+	now := progress(plan)
+	switch left := record.StartTime.Add(Deadline(plan)).Sub(e.Now); {
+	case now.Missing == "":
+		e.finish(v2alpha1.PlanSucceeded, record.Message)
+	case left <= 0:
+		e.finish(v2alpha1.PlanFailed, fmt.Sprintf("not complete after %s: %s", Deadline(plan), now.Missing))
+	case now.Failed != "":
+		e.finish(v2alpha1.PlanFailed, now.Failed)
+	default:
+		e.RequeueAfter(left)
+	}
+}
+
+func (e Execution) finish(phase v2alpha1.PlanPhase, message string) {
+	record := e.Record().DeepCopy()
+	record.Phase, record.Message, record.CompletionTime = phase, message, &e.Timestamp
+	e.Status().Scaling.Plan = record
+}
