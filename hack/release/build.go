@@ -41,6 +41,9 @@ func (r *release) preflight(twice bool) error {
 			return err
 		}
 	}
+	if err := checkInterpreter(); err != nil {
+		return err
+	}
 	_, err := r.changes()
 	return err
 }
@@ -97,6 +100,7 @@ func (r *release) steps() []step {
 		step{"package the chart", r.packageChart},
 		step{"write manifests", func(context.Context) error { return r.writeManifests() }},
 		step{"write JSON schemas", r.writeSchemas},
+		step{"build the Python library", r.buildPython},
 		step{"cut release notes", func(context.Context) error { return r.writeNotes() }},
 		step{"write checksums", func(context.Context) error { return writeChecksums(r.staged) }},
 	)

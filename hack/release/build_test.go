@@ -104,8 +104,12 @@ func checkSums(t *testing.T, out string) {
 	if differ := differences(sums, listed); len(differ) > 0 {
 		t.Errorf("checksums are missing or wrong of %v", differ)
 	}
-	if _, ok := sums["di-orchestrator_v9.8.7_image.oci.tar"]; !ok {
-		t.Errorf("there is no image among %v", sums)
+	for _, name := range []string{
+		"di-orchestrator_v9.8.7_image.oci.tar", "di_orchestrator-9.8.7-py3-none-any.whl", "di_orchestrator-9.8.7.tar.gz",
+	} {
+		if _, ok := sums[name]; !ok {
+			t.Errorf("there is no %s among %v", name, sums)
+		}
 	}
 }
 

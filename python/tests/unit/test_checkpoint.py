@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import io
+import itertools
 import os
 import shutil
 import tempfile
@@ -49,10 +50,11 @@ class Disk:
         self.step()
         self.replace(source, target)
 
-    def lose(self, are_renames_lost: bool) -> None:
+    def lose(self, are_new_names_lost: bool, are_removals_lost: bool) -> None:
         """Leave in the folder what the disk has after the loss of power."""
         now = {path.name: path.stat().st_ino for path in self.folder.iterdir()}
-        names = self.names if are_renames_lost else {**self.names, **now}
+        kept = {name: inode for name, inode in self.names.items() if are_removals_lost or name in now}
+        names = kept if are_new_names_lost else {**kept, **now}
         for path in list(self.folder.iterdir()):
             self.unlink(path)
         for name, inode in names.items():
@@ -150,7 +152,7 @@ class Checkpoints(unittest.TestCase):
         self.assertEqual([old.exists(), new.exists()], [False, True])
 
     def test_what_was_saved_survives_a_loss_of_power_at_any_moment(self) -> None:
-        for are_renames_lost in (True, False):
+        for losses in itertools.product((True, False), repeat=2):
             crashes, is_finished = 0, False
             while not is_finished:
                 shutil.rmtree(self.folder, ignore_errors=True)
@@ -166,8 +168,8 @@ class Checkpoints(unittest.TestCase):
                         is_finished = True
                     except Crash:
                         pass
-                disk.lose(are_renames_lost)
-                with self.subTest(crashes=crashes, are_renames_lost=are_renames_lost):
+                disk.lose(*losses)
+                with self.subTest(crashes=crashes, losses=losses):
                     resumed = self.resume()
                     self.assertIn(resumed, (done, done + 1))
                 crashes += 1
