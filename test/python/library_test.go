@@ -29,9 +29,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/controllers"
 	"opendilab.org/di-orchestrator/controllers/dijob"
 	"opendilab.org/di-orchestrator/internal/certs"
+	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/testkit"
 	"opendilab.org/di-orchestrator/server"
 	"opendilab.org/di-orchestrator/server/store"
@@ -103,6 +105,8 @@ func startWorld(ctx context.Context, t *testing.T) string {
 	for _, object := range []client.Object{
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}},
 		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "default"}},
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: names.SystemNamespace}},
+		aggregatorConfig(),
 	} {
 		must(t, live.Create(ctx, object))
 	}
@@ -121,6 +125,13 @@ func startWorld(ctx context.Context, t *testing.T) string {
 	go func() { defer close(stopped); kubelet.follow(running, t.Logf) }()
 	t.Cleanup(func() { stop(); <-stopped })
 	return writeJSON(t, filepath.Join(directory, "world.json"), described)
+}
+
+// aggregatorConfig returns the cluster's AggregatorConfig.
+func aggregatorConfig() *v2alpha1.AggregatorConfig {
+	config := &v2alpha1.AggregatorConfig{ObjectMeta: metav1.ObjectMeta{Namespace: names.SystemNamespace, Name: names.AggregatorConfig}}
+	config.Spec.Aggregator.Template.Raw = []byte(`{"spec":{"containers":[{"name":"di-container","image":"di"}]}}`)
+	return config
 }
 
 func startServer(ctx context.Context, t *testing.T, config *rest.Config, live client.Client, described *world) {

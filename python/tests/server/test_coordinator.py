@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
-import threading
+from unittest import mock
 
 import di_orchestrator as di
+from di_orchestrator import client
 from world import WORLD, Pod, TestCase, eventually, trainer
 
 
@@ -77,14 +78,26 @@ class CoordinatorLed(TestCase):
         self.assertEqual(refused.exception.status, 400)
         self.assertIn("collectors.replicas", refused.exception.message)
 
-    def test_a_suspended_job_is_asked_again_until_it_is_resumed(self) -> None:
-        coordinator = self.start("later").coordinator()
-        self.jobs.suspend("later")
-        eventually(lambda: self.jobs.get("later").object["status"].get("conditions", []), lambda found: any(
-            each["type"] == "Suspended" and each["status"] == "True" for each in found))
-        with self.assertRaises(di.UnansweredError):
-            coordinator.client.call("POST", "/v1alpha1/replicas", body={
-                "namespace": WORLD["namespace"], "coordinator": "later-coordinator", "collectors": {"replicas": 1}}, deadline=1)
+
+class Aggregators(TestCase):
+    def test_an_aggregator_lists_and_reports_its_learners(self) -> None:
+        self.submit("gpus", trainer())
+        coordinator = Pod("gpus-coordinator").coordinator()
+        unit = coordinator.post_replicas(learners=di.Resources(replicas=1, gpus=2)).learners[0]
+        aggregator = Pod(unit.split(".")[0]).coordinator()
+        self.assertEqual(aggregator.me.role, "aggregator")
+        processes = aggregator.get_replicas().learners
+        self.assertEqual(len(processes), 2)
+        pod = processes[0].split(".")[0]
+        learner = Pod(pod)
+        self.assertEqual((learner.me.job, learner.me.role), ("gpus", "ddp-learner"))
+        self.assertEqual(
+            [di.rendezvous(local_rank=rank, environ=learner.environ) for rank in (0, 1)],
+            [di.Rendezvous("localhost", 10314, 2, rank, rank, 2) for rank in (0, 1)],
+        )
+        self.assertTrue(di.report_role(learner.coordinator(), samples=1))
+        aggregator.post_replicas_failed(learners=[pod])
+        eventually(lambda: unit not in coordinator.get_replicas().learners)
 
 
 class Identities(TestCase):
@@ -108,10 +121,8 @@ class Identities(TestCase):
         pod = Pod("renewed-coordinator")
         token = (pod.folder / "token").read_text(encoding="utf-8")
         (pod.folder / "token").write_text("expired", encoding="utf-8")
-        timer = threading.Timer(0.5, lambda: (pod.folder / "token").write_text(token, encoding="utf-8"))
-        timer.start()
-        self.addCleanup(timer.join)
-        self.assertEqual(pod.coordinator().get_replicas(), di.Replicas())
+        with mock.patch.object(client.time, "sleep", lambda _: (pod.folder / "token").write_text(token, encoding="utf-8")):
+            self.assertEqual(pod.coordinator().get_replicas(), di.Replicas())
 
     def test_tls_is_verified_by_the_published_authority(self) -> None:
         self.submit("secure", trainer())

@@ -98,7 +98,7 @@ class State(TestCase):
         self.assertEqual(members.membership(), found)
 
         self.jobs.scale("stateful", 1)
-        leaving = next(versions)
+        leaving = eventually(lambda: next(versions), lambda found: found.of("ps", di.LEAVING))
         self.assertEqual([member.name for member in leaving.of("ps", di.LEAVING)], ["stateful-ps-1"])
         for pod in pods:
             self.assertGreaterEqual(pod.worker().acknowledge(leaving.version), leaving.version)
