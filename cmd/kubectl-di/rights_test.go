@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -172,7 +173,60 @@ func (w *world) kubectl(t *testing.T, args ...string) {
 	}
 }
 
-// TestTheDocumentedRolesAreEnough grants a user the documented roles in namespaces of the test.
+// editor grants a user role edit of a namespace, as the installation extends it. Kubernetes aggregates the
+// parts, which are bound here one by one, because no controller runs.
+func (w *world) editor(t *testing.T, namespace, name string) {
+	t.Helper()
+	parts := strings.Split(readFile(t, filepath.Join(testkit.Root(), "config", "rbac", "users", "roles.yaml")), "---\n")
+	for _, part := range parts {
+		var role rbacv1.ClusterRole
+		must(t, yaml.UnmarshalStrict([]byte(part), &role))
+		w.grant(t, namespace, user(name), role.Rules...)
+	}
+	for _, role := range []string{"system:aggregate-to-view", "system:aggregate-to-edit"} {
+		w.kubectl(t, "-n", namespace, "create", "rolebinding", name+strings.ReplaceAll(role, ":", "-"), "--clusterrole", role, "--user", name)
+	}
+	w.waitAllowed(t, namespace, name, &rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"serviceaccounts/token"}, Verbs: []string{"create"}})
+}
+
+// TestATenantResizesAndRestartsHisJobs runs the commands as a user with role edit of one namespace, who
+// has no right in the namespace of di-server.
+func TestATenantResizesAndRestartsHisJobs(t *testing.T) {
+	t.Parallel()
+	w := theWorld(t)
+	ns, system := w.namespace(t), w.namespace(t)
+	w.readyServer(t, system, "")
+	job := w.trainer(t, ns, "cartpole")
+	w.workers(t, ns, "pong", v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
+	w.did(t, ns, "add", "collector", "cartpole", "--replicas", "2")
+	pod := w.members(t, job, v2alpha1.TaskTypeCollector)[0].PodName
+	w.editor(t, ns, "tenant")
+	for _, tc := range []struct{ args, want string }{
+		{"add collector cartpole --replicas 3", `{"job":"cartpole","tasks":[{"name":"collector","replicas":5}],"origin":"Manual","reason":"+3 by kubectl di"}`},
+		{"delete collector cartpole", `{"job":"cartpole","tasks":[{"name":"collector","replicas":1}],"origin":"Manual","reason":"-1 by kubectl di"}`},
+		{"delete collector cartpole --replicas 9", `{"job":"cartpole","tasks":[{"name":"collector","replicas":0}],"origin":"Manual","reason":"-2 by kubectl di"}`},
+		{"restart cartpole " + pod, `{"job":"cartpole","migrate":[{"pod":"` + pod + `"}],"origin":"Manual","reason":"replaced by kubectl di restart"}`},
+		{"add collector pong", `{"job":"pong","tasks":[{"name":"collector","replicas":4}],"origin":"Manual","reason":"+1 by kubectl di"}`},
+	} {
+		got := w.run(t, ns, append(strings.Fields(tc.args), "--as", "tenant", "--server-namespace", system)...)
+		name := strings.TrimSuffix(got.stdout[strings.Index(got.stdout, "scaleplan ")+len("scaleplan "):], " created\n")
+		if got.code != 0 || !strings.Contains(got.stderr, "you may not reach di-server in namespace "+system) {
+			t.Fatalf("%s: got %+v", tc.args, got)
+		}
+		var plan v2alpha1.ScalePlan
+		must(t, w.live.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: name}, &plan))
+		if spec, err := json.Marshal(plan.Spec); err != nil || string(spec) != tc.want {
+			t.Errorf("%s: the plan is %s, %v, want %s", tc.args, spec, err, tc.want)
+		}
+	}
+	// A plan gives new replicas the resources of the others.
+	got := w.run(t, ns, "add", "collector", "cartpole", "--cpus", "4", "--as", "tenant", "--server-namespace", system)
+	if got.code != cli.Failed || !strings.Contains(got.stderr, "services") {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// TestTheDocumentedRolesAreEnough grants users the documented roles in namespaces of the test.
 func TestTheDocumentedRolesAreEnough(t *testing.T) {
 	t.Parallel()
 	w := theWorld(t)
@@ -180,13 +234,14 @@ func TestTheDocumentedRolesAreEnough(t *testing.T) {
 	job := w.trainer(t, ns, "cartpole")
 	w.workers(t, ns, "pong", v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
 	w.readyServer(t, system, "")
+	w.editor(t, ns, "jane")
 	documentation := readFile(t, filepath.Join(testkit.Root(), "docs", "kubectl-di.md"))
 	blocks := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(documentation, -1)
 	for block, who := range []string{"jane", "john"} {
-		for i, document := range strings.Split(blocks[block][1], "---\n") {
+		for _, document := range strings.Split(blocks[block][1], "---\n") {
 			var role rbacv1.Role
 			must(t, yaml.UnmarshalStrict([]byte(strings.ReplaceAll(document, "[default]", "["+account+"]")), &role))
-			w.grant(t, []string{ns, system}[i], user(who), role.Rules...)
+			w.grant(t, map[string]string{"rl": ns, names.SystemNamespace: system}[role.Namespace], user(who), role.Rules...)
 		}
 	}
 	w.isEnoughForJobs(t, ns, system)

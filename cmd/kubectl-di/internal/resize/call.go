@@ -31,7 +31,9 @@ const reachLong = `
 di-server is reached by a port that is forwarded to one of its pods, as kubectl
 port-forward does, or by --server. The caller is authenticated by a token of 10 minutes
 that is made for the job's coordinator, or another of its pods, or by --token-file.
-Where a connection breaks the call is retried.`
+Where a connection breaks the call is retried.
+
+Who may not reach di-server requests the same by a ScalePlan in the job's namespace.`
 
 // calling are the flags of the commands that call di-server.
 type calling struct {
@@ -105,6 +107,8 @@ type call struct {
 	cluster *cluster.Cluster
 	job     *v2alpha1.DIJob
 	server  *diserver.Client
+	// denied is why the user got no token, if a right is missing.
+	denied error
 }
 
 // begin reads the job, requests a token and prepares the connection to di-server. It calls only the
@@ -118,14 +122,14 @@ func (o *calling) begin(ctx context.Context, name string, check func(*v2alpha1.D
 		return nil, err
 	}
 	token, err := o.token(ctx, found, job)
-	if err != nil {
+	if err != nil && !cluster.IsDenied(err) {
 		return nil, err
 	}
 	var way diserver.Way = found.Forward(o.namespace, o.service)
 	if o.server != "" {
 		way = diserver.At(o.server)
 	}
-	return &call{calling: o, cluster: found, job: job, server: diserver.New(diserver.Options{
+	return &call{calling: o, cluster: found, job: job, denied: err, server: diserver.New(diserver.Options{
 		Way: way, Token: token, IdempotencyKey: o.key, RetryWait: retryWait,
 		Report: func(err error) { fmt.Fprintf(o.ErrOut, "kubectl-di: %v; calling again\n", err) },
 	})}, nil

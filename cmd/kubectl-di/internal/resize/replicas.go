@@ -137,11 +137,13 @@ func (o *resizing) run(ctx context.Context, task v2alpha1.TaskType, name string)
 		if o.deletes {
 			by = -by
 		}
-		message, err := call.server.Resize(ctx, call.job.Namespace, call.job.Name, by)
-		if err != nil {
-			return call.explain(err)
-		}
-		return call.printResized(ctx, by, message)
+		return call.request(ctx, func() error {
+			message, err := call.server.Resize(ctx, call.job.Namespace, call.job.Name, by)
+			if err != nil {
+				return err
+			}
+			return call.printResized(ctx, by, message)
+		}, o.plan(call, task))
 	}
 	asked := &diserver.Asked{Replicas: o.replicas, CPUs: o.cpus, GPUs: o.gpus, Memory: o.memory}
 	demand := &diserver.Demand{Coordinator: call.coordinator(), Collectors: asked}
@@ -152,11 +154,13 @@ func (o *resizing) run(ctx context.Context, task v2alpha1.TaskType, name string)
 	if o.deletes {
 		change, about.done, about.none = call.server.Delete, "will go", "has no "+string(task)+" to delete"
 	}
-	answer, err := change(ctx, demand)
-	if err != nil {
-		return call.explain(err)
-	}
-	return call.printReplicas(about, answer)
+	return call.request(ctx, func() error {
+		answer, err := change(ctx, demand)
+		if err != nil {
+			return err
+		}
+		return call.printReplicas(about, answer)
+	}, o.plan(call, task))
 }
 
 // arguments returns the type of replicas and the job's name.
@@ -278,12 +282,14 @@ func (o *calling) restart(ctx context.Context, name string, pods []string) error
 			failed.Learners = append(failed.Learners, pod)
 		}
 	}
-	answer, err := call.server.Replace(ctx, failed)
-	if err != nil {
-		return call.explain(err)
-	}
-	return call.printReplicas(outcome{len(pods), "replica", "will come in place of what was named",
-		"has no replica of that name now: nothing was done. It may have been replaced or deleted already"}, answer)
+	return call.request(ctx, func() error {
+		answer, err := call.server.Replace(ctx, failed)
+		if err != nil {
+			return err
+		}
+		return call.printReplicas(outcome{len(pods), "replica", "will come in place of what was named",
+			"has no replica of that name now: nothing was done. It may have been replaced or deleted already"}, answer)
+	}, planReplacement(pods))
 }
 
 // replicaNames returns the job and the pods of the arguments: by their names, with or without pod/,
