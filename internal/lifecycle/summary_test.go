@@ -38,7 +38,7 @@ func TestATableSaysInOneWordWhyAJobDoesNotRun(t *testing.T) {
 		"a problem that is over is none":       {phase: v2alpha1.JobRunning, conditions: []v2alpha1.DIJobCondition{isFalse(v2alpha1.ConditionReplicasStalled, "")}},
 		"an image that cannot be pulled":       {phase: v2alpha1.JobStarting, conditions: []v2alpha1.DIJobCondition{isTrue(v2alpha1.ConditionReplicasStalled, "ImagePull")}, want: "ImagePull"},
 		"a quota comes before a stalled pod":   {phase: v2alpha1.JobStarting, conditions: []v2alpha1.DIJobCondition{isTrue(v2alpha1.ConditionReplicasStalled, "ImagePull"), isTrue(v2alpha1.ConditionReplicaFailure, "QuotaExceeded")}, want: "QuotaExceeded"},
-		"a suspended job, whatever it waits":   {phase: v2alpha1.JobPending, suspended: true, conditions: []v2alpha1.DIJobCondition{isTrue(v2alpha1.ConditionReplicasStalled, "Terminating")}, want: "Suspended"},
+		"a suspended job that has problems":    {phase: v2alpha1.JobPending, suspended: true, conditions: []v2alpha1.DIJobCondition{isTrue(v2alpha1.ConditionReplicasStalled, "Terminating")}, want: "Suspended"},
 		"a job that waits for room":            {phase: v2alpha1.JobPending, conditions: []v2alpha1.DIJobCondition{isFalse(v2alpha1.ConditionAllocated, "InsufficientCapacity")}, want: "InsufficientCapacity"},
 		"a job that is placed":                 {phase: v2alpha1.JobRunning, conditions: []v2alpha1.DIJobCondition{isTrue(v2alpha1.ConditionAllocated, "PartiallyPlaced")}},
 		"a job in a queue":                     {phase: v2alpha1.JobPending, conditions: []v2alpha1.DIJobCondition{isFalse(v2alpha1.ConditionAdmitted, "WaitingInQueue")}, want: "WaitingInQueue"},

@@ -98,7 +98,7 @@ var _ = DescribeTable("A table shows the counts of each role and what is wrong",
 		"Name": "j", "Phase": "Running", "Ready": "4/6", "Reason": "ImagePull", "Restarts": 0.0,
 		"Coordinator": 1.0, "Collectors": 2.0, "Learners": 2.0, "Aggregators": 1.0,
 	}),
-	Entry("v1alpha1, worker-led: the learner's counts by its role, whatever its name", v1, workers, strugglingStatus, map[string]any{
+	Entry("v1alpha1, worker-led: the learner's counts by its role, not its name", v1, workers, strugglingStatus, map[string]any{
 		"Name": "j", "Phase": "Created", "Ready": "0/2", "Reason": "QuotaExceeded", "Restarts": 1.0, "Learners": 1.0,
 	}),
 	Entry("v2alpha1, worker-led", v2, workers, strugglingStatus, map[string]any{
