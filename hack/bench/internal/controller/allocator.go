@@ -28,14 +28,21 @@ import (
 const (
 	// reportEvery is the interval between two reports of a job.
 	reportEvery = 10 * time.Second
-	// firstReports is the duration of the row in which jobs begin to report.
+	// firstReports is the least duration of the row in which jobs begin to report, and grow. It lasts until
+	// for settledFor fewer than one job in settledShare was placed otherwise, at most mostReports.
 	firstReports = time.Minute
+	settledFor   = 30 * time.Second
+	settledShare = 50
+	mostReports  = 10 * time.Minute
 	// reportP99 is the limit of the time to answer a report.
 	reportP99 = 5 * time.Millisecond
 	// writesLimit is the maximum number of status writes a minute for one job, by all programs. The
 	// count of a row may include a write that an earlier one caused.
 	writesLimit = 1.05
 )
+
+// rowFirst is the row in which jobs begin to report.
+const rowFirst = "first reports"
 
 // allocatorFlags are the flags of section allocator.
 type allocatorFlags struct {
@@ -113,7 +120,7 @@ func (b *bench) runAllocator(ctx context.Context) (_ figures.Limits, err error) 
 		name    string
 		long    time.Duration
 		reports bool
-	}{{"no reports", f.duration, false}, {"first reports", firstReports, true}, {"lasting reports", f.duration, true}} {
+	}{{"no reports", f.duration, false}, {rowFirst, firstReports, true}, {"lasting reports", f.duration, true}} {
 		b.Say("%s for %s", row.name, row.long)
 		if err := run.measure(ctx, row.name, row.long, row.reports); err != nil {
 			return run.missed, fmt.Errorf("%s: %w", row.name, err)
@@ -200,6 +207,9 @@ func (a *allocating) measure(ctx context.Context, name string, long time.Duratio
 		prober.Start(ctx)
 	}
 	err = pace.Pause(ctx, long)
+	if err == nil && name == rowFirst {
+		err = a.settle(ctx, began.Add(mostReports))
+	}
 	prober.Stop()
 	row.Seconds, row.reports = time.Since(began).Seconds(), prober.Take()
 	a.reported += row.reports.Calls() + row.reports.NotMade
@@ -214,6 +224,35 @@ func (a *allocating) measure(ctx context.Context, name string, long time.Duratio
 	a.rows = append(a.rows, row)
 	row.Writes, err = a.writes(before.mark, float64(jobs)*row.Seconds/60)
 	return err
+}
+
+// settle returns once the jobs are settled, or at a time.
+func (a *allocating) settle(ctx context.Context, latest time.Time) error {
+	for time.Now().Before(latest) {
+		if isSettled, err := a.isSettled(ctx); isSettled || err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// isSettled reports whether hardly any job was placed otherwise for a while, so that none restarts.
+func (a *allocating) isSettled(ctx context.Context) (bool, error) {
+	mark, err := a.Mark()
+	if err != nil {
+		return false, err
+	}
+	if err := pace.Pause(ctx, settledFor); err != nil {
+		return false, err
+	}
+	moved := 0
+	err = a.Events(mark, func(event *controlplane.Event) error {
+		if event.What() == "patch dijobs/status" && strings.Contains(string(event.RequestObject), `"allocation":`) {
+			moved++
+		}
+		return nil
+	})
+	return moved < a.bench.allocator.jobs/settledShare, err
 }
 
 // fill sets the figures of a row.
@@ -276,7 +315,7 @@ func (a *allocating) judge() {
 	for _, row := range a.rows {
 		a.missed.Require(row.Failed == 0, "%s: %d reports failed, such as: %s", row.Name, row.Failed, strings.Join(row.reports.Failures, "; "))
 		writes := row.Writes[writerAllocator] + row.Writes[writerServer] + row.Writes[writerOperator]
-		a.missed.Require(row.Name == "first reports" || writes <= writesLimit, "%s: the status of a job is written %.2f times a minute", row.Name, writes)
+		a.missed.Require(row.Name == rowFirst || writes <= writesLimit, "%s: the status of a job is written %.2f times a minute", row.Name, writes)
 	}
 	lasting := a.rows[len(a.rows)-1]
 	a.missed.Under(lasting.reports.P99(), reportP99, lasting.Name+": p99 of reports")
