@@ -83,6 +83,9 @@ type Job struct {
 	// Excluded are nodes that the job must not be placed on, because its pods could not be scheduled
 	// there. Running ranks stay.
 	Excluded map[string]bool
+	// ResizesLive reports whether replicas continue while others of the elastic task are added behind
+	// them or removed. That task is the last one.
+	ResizesLive bool
 	// Held is how long the job has had its current placement.
 	Held time.Duration
 	// Waiting is how long the job has been without a placement.
@@ -136,6 +139,16 @@ func (j *Job) Ranks(elastic int32) iter.Seq2[int, *Requirements] {
 			}
 		}
 	}
+}
+
+// Restarts reports whether a change of its nodes restarts the replicas of a job: it had some, it gets
+// others, and it is not resized live.
+func (j *Job) Restarts(before, after []string) bool {
+	if len(before) == 0 || len(after) == 0 || slices.Equal(before, after) {
+		return false
+	}
+	kept := min(len(before), len(after))
+	return !j.ResizesLive || kept < int(j.size(0)) || len(before) == len(after) || !slices.Equal(before[:kept], after[:kept])
 }
 
 // ElasticOf returns how many replicas of the elastic task a job of that size has. It returns false if

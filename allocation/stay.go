@@ -38,8 +38,8 @@ func (b *Board) Keep(job *Job, previous []string) *Stay {
 	}
 	kept := &Stay{Job: job, elastic: elastic, nodes: nodes, seated: make([]bool, len(nodes))}
 	var running map[int]string
-	if len(nodes) == len(previous) {
-		// Another size restarts all replicas.
+	if len(nodes) == len(previous) || job.ResizesLive {
+		// Else another size restarts all replicas.
 		kept.ended, running = job.Ended, job.Running
 	}
 	for rank, pod := range job.Ranks(elastic) {

@@ -44,6 +44,33 @@ func TestAJobWhosePodsRunStaysOnANodeThatHasLostItsCapacity(t *testing.T) {
 	}
 }
 
+func TestALiveResizeRestartsNothing(t *testing.T) {
+	t.Parallel()
+	snapshot := NewSnapshot([]*corev1.Node{node("a", 8, 0)})
+	job := collectors(snapshot, "job", 1, 3, asking(1, 0))
+	for name, tc := range map[string]struct {
+		before, after []string
+		live, asked   bool
+	}{
+		"growth":            {[]string{"a"}, []string{"a", "b"}, false, true},
+		"fewer":             {[]string{"a", "b"}, []string{"a"}, false, true},
+		"a move":            {[]string{"a"}, []string{"b"}, true, true},
+		"a move and growth": {[]string{"a"}, []string{"b", "b"}, true, true},
+		"the same":          {[]string{"a"}, []string{"a"}, false, false},
+		"the first start":   {nil, []string{"a"}, false, false},
+		"a stop":            {[]string{"a"}, nil, false, false},
+	} {
+		job.ResizesLive = true
+		if got := job.Restarts(tc.before, tc.after); got != tc.live {
+			t.Errorf("%s of a job that is resized live restarts it: %t", name, got)
+		}
+		job.ResizesLive = false
+		if got := job.Restarts(tc.before, tc.after); got != tc.asked {
+			t.Errorf("%s of another job restarts it: %t", name, got)
+		}
+	}
+}
+
 func TestOnlyTheRanksWithoutCapacityGetAnotherNode(t *testing.T) {
 	t.Parallel()
 	snapshot := NewSnapshot([]*corev1.Node{node("a", 2, 0), node("b", 1, 0), node("c", 4, 0)})

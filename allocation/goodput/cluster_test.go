@@ -47,6 +47,7 @@ type trainer struct {
 	steps          []profilings.Step
 	done, total    float64
 	isSilent       bool
+	isLive         bool
 	placed         []string
 	usage          allocation.Usage
 }
@@ -120,7 +121,7 @@ func (c *cluster) round() *allocation.Round {
 	for _, t := range c.jobs {
 		job := &allocation.Job{
 			Name: types.NamespacedName{Namespace: "test", Name: t.name}, Created: t.created, Priority: t.priority, Group: t.group,
-			Min: t.min, Wanted: t.max, Report: t.report(), Usage: t.usage,
+			Min: t.min, Wanted: t.max, Report: t.report(), Usage: t.usage, ResizesLive: t.isLive,
 		}
 		if t.fixed != nil {
 			job.Tasks = append(job.Tasks, allocation.Task{Name: "learner", Replicas: 1, Pod: snapshot.RequirementsOf(t.fixed)})
@@ -228,6 +229,7 @@ func (c *cluster) addRandom() {
 	t.min = 1 + int32(c.random.IntN(int(min(t.max, 4))))
 	t.priority = int32(c.random.IntN(2))
 	t.isSilent = c.random.IntN(5) == 0
+	t.isLive = c.added%3 == 0
 	switch c.random.IntN(6) {
 	case 0:
 		t.fixed = podOf(1, 2)

@@ -27,6 +27,8 @@ type Job struct {
 	// Attained is the capacity-time that it has had, RunFor how long it has trained, Age how
 	// long ago it was submitted, RestartCost how long a restart takes, in seconds.
 	Attained, RunFor, Age, RestartCost float64
+	// ResizesLive reports whether the current replicas continue while the job gets more or fewer.
+	ResizesLive bool
 	// Submitted orders jobs: the least is the oldest.
 	Submitted time.Time
 	// Starves is how long it has waited in all by how long it may wait: it starves beyond 1.
@@ -110,14 +112,18 @@ func shares(count int, exponent float64) []float64 {
 }
 
 // options returns what the job may get: to wait, and each point. What changes it must
-// pay for the restart.
+// pay for the restart. A live resize costs what only the added replicas would have done meanwhile.
 func (j *Job) options(weight float64, settings *Settings) []Option {
 	options := make([]Option, 1, len(j.Points)+1)
 	options[0].Replicas = waiting
 	for _, point := range j.Points {
 		value := weight * point.Speed
 		if j.HasRun && point.Replicas != j.Current {
-			value *= j.payback(&point, settings)
+			if part := j.payback(&point, settings); j.ResizesLive {
+				value -= weight * math.Max(point.Speed-j.Speed, 0) * (1 - part)
+			} else {
+				value *= part
+			}
 		}
 		options = append(options, Option{Replicas: point.Replicas, Cost: point.Cost, Value: value})
 	}

@@ -185,9 +185,9 @@ func TestGroupsShareWhatTheirJobsMeasured(t *testing.T) {
 // The policy decides by what jobs report and use, and by finished jobs. Tasks and placements it reads to place them, and
 // times to order them.
 var readable = []string{
-	"Created", "Elastic", "Ended", "Excluded", "Group", "Held", "Min", "Name", "Priority", "Report", "Tasks", "Totals", "Usage", "Waiting", "Wanted",
+	"Created", "Elastic", "Ended", "Excluded", "Group", "Held", "Min", "Name", "Priority", "Report", "ResizesLive", "Tasks", "Totals", "Usage", "Waiting", "Wanted",
 	// Methods.
-	"ElasticOf", "Ranks", "Running",
+	"ElasticOf", "Ranks", "Restarts", "Running",
 }
 
 func TestThePolicyReadsReportsOnly(t *testing.T) {

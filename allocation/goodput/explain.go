@@ -49,9 +49,11 @@ func (p *Policy) outlook(v *view, elastic int32, larger *Option) string {
 		return ""
 	case larger != nil:
 		gain := v.speed(int32(larger.Replicas))/v.speed(elastic) - 1
-		cost := p.restartCost(v).Round(time.Second)
-		return fmt.Sprintf("; %d of task %s would gain %s, less than a restart of %v or what other jobs gain",
-			larger.Replicas, v.job.Tasks[v.job.Elastic].Name, percent(gain), cost)
+		less := "what other jobs gain"
+		if !v.job.ResizesLive {
+			less = fmt.Sprintf("a restart of %v or %s", p.restartCost(v).Round(time.Second), less)
+		}
+		return fmt.Sprintf("; %d of task %s would gain %s, less than %s", larger.Replicas, v.job.Tasks[v.job.Elastic].Name, percent(gain), less)
 	case v.limit(&p.settings) < v.job.Wanted && v.curve.known == nil:
 		return "; the job reports no speed, so it grows slowly"
 	case v.limit(&p.settings) < v.job.Wanted:

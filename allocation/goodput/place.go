@@ -60,6 +60,8 @@ func (p *placer) placeAll() {
 		}
 	}
 	p.board.Leave(p.nodes)
+	// Room behind replicas that continue is worth more than any other.
+	p.queue = slices.DeleteFunc(p.queue, func(i int) bool { return p.resizeLive(i, p.views[i].decision.Option) })
 	p.drain()
 	if len(p.failed) > 0 {
 		p.fallBack()
@@ -107,7 +109,7 @@ func (p *placer) lift(i int) {
 func (p *placer) place(i, option int, evicts bool) bool {
 	v := p.views[i]
 	k := int32(v.decision.Options[option].Replicas)
-	if k == v.current && p.putBack(i, option) {
+	if k == v.current && p.putBack(i, option) || p.resizeLive(i, option) {
 		return true
 	}
 	if !v.isSimple() || k == 0 {
@@ -174,6 +176,28 @@ func (p *placer) putBack(i, option int) bool {
 		return false
 	}
 	p.board.KeepEnded(stay)
+	p.put(i, option, stay)
+	return true
+}
+
+// resizeLive gives a job that is resized live the replicas of an option without a move, if there is room
+// on no more nodes than they need.
+func (p *placer) resizeLive(i, option int) bool {
+	v := p.views[i]
+	k := int32(v.decision.Options[option].Replicas)
+	if !v.job.ResizesLive || v.stay == nil || k < 0 {
+		return false
+	}
+	resized := *v.job
+	resized.Min, resized.Wanted = k, k
+	stay := p.board.Keep(&resized, v.previous)
+	if stay == nil || !p.board.Complete(stay) {
+		return false
+	}
+	if len(distinct(stay.Nodes())) > max(len(distinct(v.previous)), v.nodesOf(k)) {
+		p.board.Release(stay)
+		return false
+	}
 	p.put(i, option, stay)
 	return true
 }

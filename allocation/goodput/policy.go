@@ -189,6 +189,7 @@ func (p *Policy) jobOf(round *allocation.Round, v *view, units *units) Job {
 	job := Job{
 		Current: int(v.current), HasRun: !v.usage.At.IsZero(), Work: v.usage.Work, Attained: v.usage.Attained, RunFor: v.usage.RunFor,
 		Age: round.Now.Sub(v.job.Created).Seconds(), RestartCost: p.restartCost(v).Seconds(), Submitted: v.job.Created,
+		ResizesLive: v.job.ResizesLive && v.current != waiting,
 	}
 	job.Remaining, job.IsGuess = v.remaining(groupOf(round, v.job))
 	job.Starves = p.starves(v, &job, round.Now)
@@ -232,7 +233,7 @@ func (p *Policy) placement(now time.Time, nodes []*allocation.Node, v *view, sta
 	if stay != nil {
 		placed = stay.Nodes()
 	}
-	if len(placed) > 0 && !slices.Equal(placed, v.previous) {
+	if len(placed) > 0 && (len(v.previous) == 0 || v.job.Restarts(v.previous, placed)) {
 		usage = restarted(usage, now, p.restartCost(v))
 	}
 	placement := p.explain(nodes, v, placed)

@@ -64,7 +64,7 @@ func TestEveryAnswerHasTheUsage(t *testing.T) {
 		answer := policy.Optimize(round)
 		for _, job := range round.Jobs {
 			placement, had := answer[job.Name], round.Previous[job.Name]
-			isMoved := len(placement.Nodes) > 0 && !slices.Equal(placement.Nodes, had)
+			isMoved := len(placement.Nodes) > 0 && len(had) == 0 || job.Restarts(had, placement.Nodes)
 			switch {
 			case len(placement.Nodes) > 0 && !placement.Usage.At.Equal(round.Now):
 				t.Fatalf("%s: usage is accounted up to %v, want %v", job.Name, placement.Usage.At, round.Now)
@@ -78,6 +78,35 @@ func TestEveryAnswerHasTheUsage(t *testing.T) {
 		}
 		c.apply(answer)
 		c.train(60)
+	}
+}
+
+func TestAJobThatIsResizedLiveKeepsItsReplicasAndCountsNoRestart(t *testing.T) {
+	c, policy := newCluster(1), goodput.New(goodput.DefaultSettings())
+	c.addNodes(2, 4, nil)
+	live := c.add(8)
+	live.isLive, live.total = true, math.Inf(1)
+	live.truth.AlphaN, live.truth.BetaN, live.truth.AlphaR, live.truth.BetaR = 0.02, 1e-4, 0.02, 1e-4
+	sizes := map[int]bool{}
+	for number := range 40 {
+		if number == 20 {
+			for range 2 {
+				c.add(2).total = math.Inf(1)
+			}
+		}
+		had := live.placed
+		round := c.round()
+		answer := policy.Optimize(round)
+		check(t, round, answer)
+		c.apply(answer)
+		if kept := min(len(had), len(live.placed)); !slices.Equal(had[:kept], live.placed[:kept]) {
+			t.Fatalf("round %d: replicas move from %v to %v", number, had, live.placed)
+		}
+		sizes[len(live.placed)] = true
+		c.train(60)
+	}
+	if !sizes[8] || len(live.placed) == 8 || live.usage.Restarts > 0 || live.usage.Restarting > 0 {
+		t.Errorf("the job had %v replicas, now %d, and %+v; want growth to 8, fewer beside other jobs, and no restart", sizes, len(live.placed), live.usage)
 	}
 }
 

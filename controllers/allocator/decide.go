@@ -24,7 +24,7 @@ func (a *Reconciler) decide(ctx context.Context, jobs []*v2alpha1.DIJob, r *roun
 	a.groups.use(wanted, r.now)
 	for name, placement := range decided {
 		if wanted := r.wanted[name]; wanted != nil {
-			placement.Usage = mergeUsage(&wanted.Usage, &placement.Usage, isRestart(r.placed[name], placement.Nodes))
+			placement.Usage = mergeUsage(&wanted.Usage, &placement.Usage, wanted.Restarts(r.placed[name], placement.Nodes))
 		}
 		r.placements[name] = placement
 	}

@@ -340,6 +340,12 @@ func placeOf(job *v2alpha1.DIJob, pods []*corev1.Pod) (nodes []string, known boo
 	return job.Status.Allocation, true
 }
 
+// resizesLive reports whether the other replicas of a job continue when its elastic task is resized.
+func resizesLive(job *v2alpha1.DIJob, elastic int) bool {
+	return job.Spec.Elastic != nil && job.Spec.Elastic.OnResize == v2alpha1.OnResizeContinue &&
+		elastic == len(job.Spec.Tasks)-1 && sizing.WhyRestarted(job, nil) == ""
+}
+
 // jobToPlace returns a job as input for a policy. Counts above the limits are an error, because a policy
 // would not terminate.
 func (r *round) jobToPlace(job *v2alpha1.DIJob, pods []*corev1.Pod) (*allocation.Job, error) {
@@ -351,6 +357,7 @@ func (r *round) jobToPlace(job *v2alpha1.DIJob, pods []*corev1.Pod) (*allocation
 		wanted.Priority = 1
 	}
 	wanted.Elastic, wanted.Min, wanted.Wanted = sizing.Range(job)
+	wanted.ResizesLive = resizesLive(job, wanted.Elastic)
 	var overrides []v2alpha1.ResourceOverride
 	if job.Status.Scaling != nil {
 		overrides = job.Status.Scaling.Resources

@@ -99,13 +99,15 @@ func mergeUsage(measured, decided *allocation.Usage, restarts bool) allocation.U
 	return next
 }
 
-// isRestart reports whether a change of nodes restarts a job: it had some, and gets others.
-func isRestart(before, after []string) bool {
-	return len(before) > 0 && len(after) > 0 && !slices.Equal(before, after)
+// change is what a new placement does to a job.
+type change struct {
+	policy string
+	// restarts reports whether all replicas restart. measured reports whether the restart before has ended.
+	restarts, measured bool
 }
 
 // usageAfter returns the usage to store with a placement of a policy; nil if there is none.
-func usageAfter(job *v2alpha1.DIJob, placement *allocation.Placement, policy string, measured bool, now time.Time) *v2alpha1.AllocationUsage {
+func usageAfter(job *v2alpha1.DIJob, placement *allocation.Placement, by change, now time.Time) *v2alpha1.AllocationUsage {
 	next := v2alpha1.AllocationUsage{}
 	if stored := job.Status.AllocationUsage; stored != nil {
 		next = *stored.DeepCopy()
@@ -113,11 +115,16 @@ func usageAfter(job *v2alpha1.DIJob, placement *allocation.Placement, policy str
 	if placement.Usage != (allocation.Usage{}) {
 		store(&next, &placement.Usage)
 	}
-	next.Restarting = next.Restarting && !measured
-	if !slices.Equal(job.Status.Allocation, placement.Nodes) {
-		next.PlacedAt, next.Restarting = nil, isRestart(job.Status.Allocation, placement.Nodes)
+	next.Restarting = next.Restarting && !by.measured
+	switch {
+	case slices.Equal(job.Status.Allocation, placement.Nodes):
+	case next.Restarting && isPlaced(job) && len(placement.Nodes) > 0 && !by.restarts:
+		// A live resize does not end the restart before it.
+		next.Policy = by.policy
+	default:
+		next.PlacedAt, next.Restarting = nil, by.restarts
 		if len(placement.Nodes) > 0 {
-			next.PlacedAt, next.Policy = microTime(now), policy
+			next.PlacedAt, next.Policy = microTime(now), by.policy
 		}
 	}
 	if next == (v2alpha1.AllocationUsage{}) {

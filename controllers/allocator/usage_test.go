@@ -15,6 +15,7 @@ import (
 
 	"opendilab.org/di-orchestrator/allocation"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/names"
 )
 
 var start = time.Date(2026, 3, 1, 10, 0, 0, 123456000, time.UTC)
@@ -31,7 +32,7 @@ func TestTheStoredUsageIsTheUsage(t *testing.T) {
 		}
 	}
 	placement := &allocation.Placement{Nodes: []string{"a"}, Usage: usage}
-	stored, err := json.Marshal(v2alpha1.DIJobStatus{AllocationUsage: usageAfter(&v2alpha1.DIJob{}, placement, "mine", false, start)})
+	stored, err := json.Marshal(v2alpha1.DIJobStatus{AllocationUsage: usageAfter(&v2alpha1.DIJob{}, placement, change{policy: "mine"}, start)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +63,7 @@ func TestNoNumberOfAPolicyBreaksTheStoredUsage(t *testing.T) {
 
 func TestAJobWithoutUsageStoresNone(t *testing.T) {
 	t.Parallel()
-	if got := usageAfter(&v2alpha1.DIJob{}, &allocation.Placement{Reason: "InsufficientCapacity"}, "mine", false, start); got != nil {
+	if got := usageAfter(&v2alpha1.DIJob{}, &allocation.Placement{Reason: "InsufficientCapacity"}, change{policy: "mine"}, start); got != nil {
 		t.Errorf("a waiting job stores %+v", got)
 	}
 }
@@ -150,6 +151,46 @@ func TestARestartEndsWhenTheReplicasAreReadyOrTheJobReports(t *testing.T) {
 				t.Errorf("the end is %+v, over %v; want %+v, %v", got, isOver, tc.want, tc.isOver)
 			}
 		})
+	}
+}
+
+func TestALiveResizeIsNoRestart(t *testing.T) {
+	t.Parallel()
+	grown, later := &allocation.Placement{Nodes: []string{"a", "b"}}, start.Add(time.Minute)
+	job, _ := restarting(true)
+	placedAt := job.Status.AllocationUsage.PlacedAt
+	if got := usageAfter(job, grown, change{policy: "mine"}, later); !got.Restarting || !got.PlacedAt.Equal(placedAt) {
+		t.Errorf("a restart that lasts: %+v, want the same restart", got)
+	}
+	if got := usageAfter(job, grown, change{policy: "mine", measured: true}, later); got.Restarting || !got.PlacedAt.Time.Equal(later) {
+		t.Errorf("after a restart: %+v, want no restart", got)
+	}
+	if got := usageAfter(job, grown, change{policy: "mine", restarts: true}, later); !got.Restarting || !got.PlacedAt.Time.Equal(later) {
+		t.Errorf("another placement: %+v, want a new restart", got)
+	}
+}
+
+func TestOnlyAJobThatAsksForItIsResizedLive(t *testing.T) {
+	t.Parallel()
+	tasks := []v2alpha1.Task{{Name: "learner"}, {Name: "collector"}}
+	for name, tc := range map[string]struct {
+		elastic *v2alpha1.Elastic
+		cluster []v2alpha1.ClusterSpec
+		want    bool
+	}{
+		"Continue, and the last task":  {elastic: &v2alpha1.Elastic{Task: "collector", OnResize: v2alpha1.OnResizeContinue}, want: true},
+		"Continue, and the first task": {elastic: &v2alpha1.Elastic{Task: "learner", OnResize: v2alpha1.OnResizeContinue}},
+		"Restart":                      {elastic: &v2alpha1.Elastic{Task: "collector", OnResize: v2alpha1.OnResizeRestart}},
+		"no choice":                    {elastic: &v2alpha1.Elastic{Task: "collector"}},
+		"a fixed cluster": {
+			elastic: &v2alpha1.Elastic{Task: "collector", OnResize: v2alpha1.OnResizeContinue},
+			cluster: []v2alpha1.ClusterSpec{v2alpha1.ClusterSpecTorch},
+		},
+	} {
+		job := &v2alpha1.DIJob{Spec: v2alpha1.DIJobSpec{Tasks: tasks, Elastic: tc.elastic, ClusterSpec: tc.cluster}}
+		if got := resizesLive(job, names.ElasticTask(&job.Spec)); got != tc.want {
+			t.Errorf("%s: %v, want %v", name, got, tc.want)
+		}
 	}
 }
 

@@ -118,7 +118,7 @@ func (a *Reconciler) writeOf(r *round, job *v2alpha1.DIJob, placement *allocatio
 	}
 	wanted := job.DeepCopy()
 	wanted.Status.Allocation = placement.Nodes
-	wanted.Status.AllocationUsage = usageAfter(job, placement, a.policyName, measured, r.now)
+	wanted.Status.AllocationUsage = usageAfter(job, placement, change{policy: a.policyName, restarts: r.restartsBy(job, placement), measured: measured}, r.now)
 	changed := conditions.Set(&wanted.Status, v2alpha1.ConditionAllocated, conditionStatus(placement), placement.Reason, placement.Message, r.now)
 	if !changed && !moves && equality.Semantic.DeepEqual(job.Status.AllocationUsage, wanted.Status.AllocationUsage) {
 		return nil
@@ -127,6 +127,12 @@ func (a *Reconciler) writeOf(r *round, job *v2alpha1.DIJob, placement *allocatio
 		r.refreshes--
 	}
 	return &write{job: job, wanted: wanted, placement: placement, isRefresh: isRefresh, isChanged: changed}
+}
+
+// restartsBy reports whether a placement restarts a job.
+func (r *round) restartsBy(job *v2alpha1.DIJob, placement *allocation.Placement) bool {
+	wanted := r.wanted[client.ObjectKeyFromObject(job)]
+	return wanted != nil && wanted.Restarts(job.Status.Allocation, placement.Nodes)
 }
 
 // writeAll patches jobs in order, several at a time. It starts no write after a time.
