@@ -6,6 +6,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"opendilab.org/di-orchestrator/hack/cluster/internal/build"
@@ -24,14 +25,16 @@ func (c *Cluster) RunMetrics(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		steps := append(builds,
-			progress.Step{Name: "run metrics-server", Expected: 2 * time.Second, Run: func(ctx context.Context) error {
-				return c.run(ctx, c.metricsSpec(), dialing("tcp", c.settings.OnGateway(settings.MetricsPort)))
-			}},
-			progress.Step{Name: "wait for the first metrics", Expected: 20 * time.Second, Run: c.ensureMetrics},
-		)
-		return c.runner().Run(ctx, steps, 0)
+		steps := []progress.Step{
+			{Name: "run metrics-server", Expected: 2 * time.Second, Run: c.runMetrics},
+			{Name: "wait for the first metrics", Expected: 20 * time.Second, Run: c.ensureMetrics},
+		}
+		return c.runner().Run(ctx, slices.Concat(builds, steps), 0)
 	})
+}
+
+func (c *Cluster) runMetrics(ctx context.Context) error {
+	return c.run(ctx, c.metricsSpec(), dialing("tcp", c.settings.OnGateway(settings.MetricsPort)))
 }
 
 // metricsSpec runs metrics-server on the machine, as the administrator. It serves a certificate of its own.
@@ -44,7 +47,8 @@ func (c *Cluster) metricsSpec() process.Spec {
 			"--bind-address=" + c.settings.Gateway().String(), fmt.Sprintf("--secure-port=%d", settings.MetricsPort),
 			"--cert-dir=" + c.settings.State("tmp", "metrics-server"),
 			"--kubelet-certificate-authority=" + c.pkiFile(pki.CA+".crt"),
-			"--kubelet-preferred-address-types=InternalIP", "--kubelet-use-node-status-port", "--metric-resolution=10s",
+			"--kubelet-preferred-address-types=InternalIP", "--kubelet-use-node-status-port",
+			"--metric-resolution=10s", "--kubelet-request-timeout=5s",
 		},
 	}
 }
