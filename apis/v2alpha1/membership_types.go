@@ -12,8 +12,9 @@ import (
 
 // Membership lists the desired replicas of a coordinator-led job, without its
 // coordinator. It has the name of its job, and the job owns it. di-server writes
-// its spec, except that the operator creates the object; the operator writes its
-// status. The list, not the pods, is the source of truth.
+// its spec, except that the operator creates the object and edits the members for
+// ScalePlans and ratio rules; the operator writes its status. The list, not the
+// pods, is the source of truth.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:storageversion
@@ -27,7 +28,8 @@ type Membership struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec is what the coordinator requested; written by di-server.
+	// spec is what was requested; written by di-server, and for plans and ratio
+	// rules by the operator.
 	// +optional
 	Spec MembershipSpec `json:"spec,omitzero"`
 	// status is what the operator observed; written by the operator.

@@ -64,7 +64,7 @@ func (id *ReplicaID) Covers(override *v2alpha1.ResourceOverride) bool {
 }
 
 // keeps reports whether the member's request stays beside an override of its whole task: it names as
-// much memory as other members needed, or no more than what can be scheduled.
+// much memory as other members needed, or at most what can be scheduled.
 func (id *ReplicaID) keeps(override *v2alpha1.ResourceOverride, name corev1.ResourceName) bool {
 	requested := id.Requested.CPUs
 	if name == corev1.ResourceMemory {
