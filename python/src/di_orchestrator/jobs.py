@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +15,9 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Union
 from .errors import JobFailedError, OrchestratorError
 
 _GROUP, _PLURAL, _VERSION = "diengine.opendilab.org", "dijobs", "v2alpha1"
-_FINISHED = ("Succeeded", "Failed")
-_NOT_FOUND = 404
+_NOT_FOUND, _TOO_MANY, _SERVER_ERRORS = 404, 429, 500
+_log = logging.getLogger(__name__)
+
 #: The labels of pods, by lifecycle.
 _JOB_LABELS = {"CoordinatorLed": "dijob-name", "WorkerLed": "diengine/job"}
 _TASK_LABELS = {"CoordinatorLed": "replica-type", "WorkerLed": "diengine/task-name"}
@@ -36,8 +39,8 @@ class Job:
 class Jobs:
     """The jobs of a namespace.
 
-    Inside of a cluster the pod's service account is used, outside of it the kubeconfig, with `context` or its current one.
-    `namespace` is by default that of the context, or of the pod.
+    The kubeconfig is used with `context`, or its current one. Inside of a cluster, without `context` and the variable
+    KUBECONFIG, it is the pod's service account. `namespace` is by default that of the context, or of the pod.
     """
 
     def __init__(self, namespace: Optional[str] = None, *, context: Optional[str] = None) -> None:
@@ -79,17 +82,26 @@ class Jobs:
     def wait(self, name: str, *, timeout: Optional[float] = None, interval: float = 2.0) -> Job:
         """Wait until a job has succeeded, and return it.
 
-        Raises JobFailedError if it has failed, and TimeoutError after `timeout` seconds.
+        Raises JobFailedError if it has failed, and TimeoutError after `timeout` seconds. An API server that is unavailable
+        or overloaded meanwhile is asked again.
         """
         end = None if timeout is None else time.monotonic() + timeout
+        observed = "unknown"
         while True:
-            job = self.get(name)
-            if job.phase == "Failed":
-                raise JobFailedError(f"job {self.namespace}/{name} has failed: {_reason(job.object)}", job.object)
-            if job.phase in _FINISHED:
-                return job
+            try:
+                job = self.get(name)
+            except Exception as error:
+                if not _is_transient(error):
+                    raise
+                _log.warning("Job %s/%s cannot be read now: %s", self.namespace, name, error)
+            else:
+                observed = job.phase or "new"
+                if job.phase == "Failed":
+                    raise JobFailedError(f"job {self.namespace}/{name} has failed: {_reason(job.object)}", job.object)
+                if job.phase == "Succeeded":
+                    return job
             if end is not None and time.monotonic() + interval > end:
-                raise TimeoutError(f"job {self.namespace}/{name} is {job.phase or 'new'} after {timeout:g} seconds")
+                raise TimeoutError(f"job {self.namespace}/{name} is {observed} after {timeout:g} seconds")
             time.sleep(interval)
 
     def scale(self, name: str, replicas: int) -> None:
@@ -160,7 +172,7 @@ class Jobs:
 
 def _configure(config: Any, context: Optional[str]) -> str:
     """Load the configuration of the client. Returns the namespace that it names, or nothing."""
-    if context is None:
+    if context is None and not os.environ.get("KUBECONFIG"):
         try:
             config.load_incluster_config()
             return Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace").read_text(encoding="utf-8").strip()
@@ -170,6 +182,15 @@ def _configure(config: Any, context: Optional[str]) -> str:
     contexts, active = config.list_kube_config_contexts()
     chosen = next((each for each in contexts if each["name"] == context), active)
     return str(chosen.get("context", {}).get("namespace", ""))
+
+
+def _is_transient(error: Exception) -> bool:
+    """Report whether a call of the API server may succeed later."""
+    status = getattr(error, "status", None)
+    if isinstance(status, int):
+        return status == _TOO_MANY or status >= _SERVER_ERRORS
+    # The package kubernetes passes on the connection errors of urllib3, which is imported lazily, too.
+    return type(error).__module__.startswith("urllib3.")
 
 
 def _read_manifest(path: Path) -> Mapping[str, Any]:

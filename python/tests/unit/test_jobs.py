@@ -10,6 +10,7 @@ from typing import Any, Dict, Iterator, List
 from unittest import mock
 
 import di_orchestrator as di
+from di_orchestrator import jobs
 
 
 class Problem(Exception):
@@ -62,6 +63,27 @@ class Logs(unittest.TestCase):
     def test_lines_are_followed_as_they_come(self) -> None:
         lines: List[str] = list(self.jobs.follow("job-a-0"))
         self.assertEqual(lines, ["one", "two", "last \ufffd"])
+
+
+class Waiting(unittest.TestCase):
+    def wait(self, *answers: Any) -> di.Job:
+        found = object.__new__(di.Jobs)
+        found.namespace = "rl"
+        found._objects = mock.Mock()
+        found._objects.get_namespaced_custom_object.side_effect = answers
+        with mock.patch.object(jobs.time, "sleep"):
+            return found.wait("job", timeout=60)
+
+    def test_an_outage_of_the_api_server_is_waited_for(self) -> None:
+        lost = type("MaxRetryError", (Exception,), {"__module__": "urllib3.exceptions"})("connection refused")
+        done = {"metadata": {"name": "job", "namespace": "rl"}, "status": {"phase": "Succeeded"}}
+        with self.assertLogs("di_orchestrator", "WARNING"):
+            self.assertEqual(self.wait(lost, Problem(503), Problem(429), done).phase, "Succeeded")
+
+    def test_a_job_that_does_not_exist_is_not_waited_for(self) -> None:
+        for error in (Problem(404), Problem(403), ValueError()):
+            with self.assertRaises(type(error)):
+                self.wait(error)
 
 
 class Missing(unittest.TestCase):
