@@ -249,6 +249,12 @@ type SlotStatus struct {
 	// +kubebuilder:validation:MaxLength=253
 	Slot string `json:"slot"`
 
+	// rank is the number of the member, from 1, in a job that has a task with drain.
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=100000
+	// +optional
+	Rank int32 `json:"rank,omitempty"`
+
 	// losses counts how often a pod of the member was lost: evicted, deleted by
 	// hand, or on a node that is gone.
 	// +kubebuilder:validation:Minimum=0

@@ -158,6 +158,7 @@ func maxima() map[string]int64 {
 		"dijobs v2alpha1 .status.scaling.resources[].task":                  LabelLength,
 		"dijobs v2alpha1 .status.scaling.resources[].slot":                  NameLength,
 
+		"memberships v2alpha1 .status.slots[].rank":            Replicas,
 		"scaleplans v2alpha1 .spec.deadlineSeconds":            ScalingSeconds,
 		"scaleplans v2alpha1 .spec.job":                        NameLength,
 		"scaleplans v2alpha1 .spec.launch":                     PlanPods,

@@ -66,6 +66,11 @@ func setAnnotation(pod *corev1.Pod, key, value string) {
 	pod.Annotations[key] = value
 }
 
+// SetRank gives a pod of a coordinator-led job a rank among the members of its job.
+func SetRank(pod *corev1.Pod, rank int32) {
+	setAnnotation(pod, names.AnnotationRank, strconv.Itoa(int(rank)))
+}
+
 // annotateContainers records the containers that a pod is created with, and which of them is the
 // main one. Admission may insert others, even before the main one.
 func annotateContainers(pod *corev1.Pod, main *corev1.Container) {

@@ -13,6 +13,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/conditions"
+	"opendilab.org/di-orchestrator/internal/lifecycle/handshake"
 	"opendilab.org/di-orchestrator/internal/lifecycle/rightsize"
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 	"opendilab.org/di-orchestrator/internal/names"
@@ -29,12 +30,16 @@ type Plan struct {
 	sizes *rightsize.Rules
 	// execution is that of the job's ScalePlan.
 	execution scaling.Execution
+	// handshake is that of a job that has a task with drain.
+	handshake *handshake.Handshake
 }
 
 // New returns the plan of a coordinator-led job.
 func New(base *state.Plan, observed *state.Input) *Plan {
 	execution := scaling.Execution{Plan: base, Input: observed}
-	return &Plan{Plan: base, Input: observed, sizes: rightsize.New(base, observed), execution: execution}
+	return &Plan{
+		Plan: base, Input: observed, sizes: rightsize.New(base, observed), execution: execution, handshake: handshake.New(base, observed, change(observed)),
+	}
 }
 
 // Rules are the rules of a coordinator-led job, in order.
@@ -59,6 +64,7 @@ func (p *Plan) Rules() []state.Rule {
 		{Name: "unschedulable replicas request less", Apply: p.shrinkPending},
 		{Name: "pods get their recorded resources", Apply: p.applyResources},
 		{Name: "every slot gets its pods", Apply: p.ensureMembers},
+		{Name: "the membership is published", Apply: p.publishMembership},
 	}
 }
 
@@ -164,6 +170,7 @@ func (p *Plan) ensureCoordinator() state.Result {
 	switch {
 	case pod == nil:
 		built, err := p.Builder.Coordinator()
+		p.setRank(built, 0)
 		if err == nil && p.IsPodTaken(built.Name) {
 			return state.Continue
 		}

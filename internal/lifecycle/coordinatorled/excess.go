@@ -85,8 +85,12 @@ func (p *Plan) removeExcessMembers() state.Result {
 	}
 	going := map[string]bool{}
 	for _, pod := range p.excessPods(slots) {
+		mayRemove := p.mayRemove(pod, slots)
 		if left := p.drainLeft(slotOf(pod), slots); left > 0 {
 			p.RequeueAfter(left)
+			continue
+		}
+		if !mayRemove {
 			continue
 		}
 		going[pod.Name] = true

@@ -204,10 +204,10 @@ func (p *Plan) recordMembers() state.Result {
 	}
 	var wanted v2alpha1.MembershipStatus
 	var disrupted []*corev1.Pod
-	given := p.wantedNames(slots)
+	given, ranks := p.wantedNames(slots), p.slotRanks(slots)
 	for i := range slots {
 		s := &slots[i]
-		status := v2alpha1.SlotStatus{Slot: s.member.Slot, Losses: s.recorded.Losses, ObservedPod: s.recorded.ObservedPod, Ports: s.recorded.Ports}
+		status := v2alpha1.SlotStatus{Slot: s.member.Slot, Rank: ranks[s.member.Slot], Losses: s.recorded.Losses, ObservedPod: s.recorded.ObservedPod, Ports: s.recorded.Ports}
 		if pod := p.PodNamed[s.name]; pod != nil && !s.isShadowed {
 			status.Phase = podstate.Phase(pod)
 			port := names.DIPort(&pod.Spec, membership.Role(s.member))
@@ -289,6 +289,7 @@ func (p *Plan) ensureMembers() state.Result {
 		return state.Continue
 	}
 	var unconfigured []string
+	ranks := p.slotRanks(slots)
 	for i := range slots {
 		s := &slots[i]
 		if s.isShadowed || p.missing(s) || p.lost(s) {
@@ -297,6 +298,7 @@ func (p *Plan) ensureMembers() state.Result {
 		if !membership.IsUnit(s.member) {
 			p.ensureReplica(membership.Role(s.member), s.name, func() (*corev1.Pod, error) {
 				pod, err := p.Builder.Replica(s.member, s.name)
+				p.setRank(pod, ranks[s.member.Slot])
 				return p.leaveNode(s, pod), err
 			})
 			continue
@@ -305,7 +307,7 @@ func (p *Plan) ensureMembers() state.Result {
 			unconfigured = append(unconfigured, p.describeUnconfigured(s.member.Slot))
 			continue
 		}
-		p.ensureUnit(s)
+		p.ensureUnit(s, ranks[s.member.Slot])
 	}
 	p.ReportCondition(v2alpha1.ConditionAggregatorConfigMissing, v2alpha1.ConditionAggregatorConfigMissing, unconfigured)
 	return state.Continue
@@ -320,9 +322,10 @@ func (p *Plan) describeUnconfigured(slot string) string {
 		slot, p.AggregatorConfigNotShared, names.AnnotationSharedWith, p.Job.Namespace)
 }
 
-func (p *Plan) ensureUnit(s *slot) {
+func (p *Plan) ensureUnit(s *slot, rank int32) {
 	p.ensureReplica(names.ReplicaTypeAggregator, s.name, func() (*corev1.Pod, error) {
 		pod, err := p.Builder.Aggregator(p.AggregatorConfig, s.member, s.name)
+		p.setRank(pod, rank)
 		return p.leaveNode(s, pod), err
 	})
 	aggregator := p.PodNamed[s.name]

@@ -125,7 +125,7 @@ type replacement struct{ *Plan }
 
 // MayRelease implements rightsize.Replacement. A deleted pod counts as lost, so its URL stays advertised
 // next to that of its replacement.
-func (replacement) MayRelease(*corev1.Pod) bool { return true }
+func (r replacement) MayRelease(pod *corev1.Pod) bool { return r.mayRelease(pod) }
 
 // IsForced implements rightsize.Replacement: a kubelet that restarts a container does not give it more
 // memory.

@@ -36,7 +36,7 @@ func (p *Plan) editMembers() state.Result {
 
 // migrate deletes the pods that a plan replaces. A unit is replaced whole.
 func (p *Plan) migrate() state.Result {
-	return p.execution.Migrate(func(*corev1.Pod) bool { return true })
+	return p.execution.Migrate(p.mayRelease)
 }
 
 // leaveNode makes a pod avoid the node of the pod that a plan replaces by it.
@@ -56,6 +56,12 @@ func (p *Plan) progressOfPlan(plan *v2alpha1.ScalePlan) scaling.Progress {
 		return scaling.Progress{Missing: "the job is suspended"}
 	case !known || !record.Resized || p.Decision.UpdateMembership != nil:
 		return scaling.Progress{Missing: "the members are not in the Membership yet"}
+	}
+	for _, pod := range p.Pods {
+		if p.handshake.IsFailed(pod) {
+			text := fmt.Sprintf("pod %s stays: its state was not handed over", pod.Name)
+			return scaling.Progress{Missing: text, Failed: text}
+		}
 	}
 	for task, wanted := range record.Replicas {
 		isOf := func(s slot) bool { return names.NameOfType(&p.Job.Spec, s.member.Task) == task }

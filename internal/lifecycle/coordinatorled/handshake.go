@@ -1,0 +1,133 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package coordinatorled
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/lifecycle/handshake"
+	"opendilab.org/di-orchestrator/internal/lifecycle/state"
+	"opendilab.org/di-orchestrator/internal/limits"
+	"opendilab.org/di-orchestrator/internal/podstate"
+	"opendilab.org/di-orchestrator/internal/scaling"
+	"opendilab.org/di-orchestrator/internal/workload"
+)
+
+// The members of a job that holds state are its coordinator, of rank 0, and one pod of each slot: the
+// replica, or the aggregator of a unit.
+
+// change identifies what a job desires, for removals that failed.
+func change(in *state.Input) string {
+	count := 0
+	if in.Membership != nil {
+		count = len(in.Membership.Spec.Members)
+	}
+	plan := ""
+	if record := scaling.RecordOf(in.Job); record != nil {
+		plan = record.UID
+	}
+	return fmt.Sprintf("%d/%d/%s", in.Job.Generation, count, plan)
+}
+
+// slotRanks returns the rank of each slot of a job that holds state; nil for other jobs. A slot keeps the
+// recorded one, or that of its pod if the record is lost. A new slot gets the lowest rank that no slot and no
+// pod has.
+func (p *Plan) slotRanks(slots []slot) map[string]int32 {
+	if !handshake.HasStateful(p.Job) {
+		return nil
+	}
+	of, taken := make(map[string]int32, len(slots)), map[int32]bool{0: true}
+	take := func(slot string, rank int32) {
+		if rank > 0 && rank < limits.Replicas && !taken[rank] && of[slot] == 0 {
+			of[slot], taken[rank] = rank, true
+		}
+	}
+	for i := range slots {
+		take(slots[i].member.Slot, slots[i].recorded.Rank)
+	}
+	for _, pod := range p.Pods {
+		// A slot that the job no longer has keeps its rank while its pod exists.
+		take(slotOf(pod), podstate.Rank(pod))
+	}
+	next := int32(1)
+	for i := range slots {
+		for taken[next] {
+			next++
+		}
+		take(slots[i].member.Slot, next)
+	}
+	return of
+}
+
+// setRank gives a new pod of a job that holds state its rank.
+func (p *Plan) setRank(pod *corev1.Pod, rank int32) {
+	if pod != nil && handshake.HasStateful(p.Job) {
+		workload.SetRank(pod, rank)
+	}
+}
+
+// mayRemove reports whether an excess pod may be deleted. The pods of a removed slot are deleted once its
+// member may be. A pod that is replaced was lost or reported failed, and has no state to hand over.
+func (p *Plan) mayRemove(pod *corev1.Pod, slots []slot) bool {
+	for i := range slots {
+		if slots[i].member.Slot == slotOf(pod) {
+			return true
+		}
+	}
+	return p.mayRelease(pod)
+}
+
+// mayRelease reports whether a pod may be deleted or replaced by intent now. The pods of a unit are, once its
+// aggregator is.
+func (p *Plan) mayRelease(pod *corev1.Pod) bool {
+	for _, other := range p.Pods {
+		if slotOf(other) == slotOf(pod) && podstate.Rank(other) > 0 && !p.handshake.MayRelease(other) {
+			return false
+		}
+	}
+	return true
+}
+
+// publishMembership records the next version of the membership. Replicas that hold state join together.
+func (p *Plan) publishMembership() state.Result {
+	status := p.Status()
+	if !handshake.HasStateful(p.Job) {
+		p.handshake.Publish(nil)
+		return state.Continue
+	}
+	slots, known := p.slots()
+	if !known {
+		return state.Continue
+	}
+	if status.Scaling == nil {
+		status.Scaling = &v2alpha1.ScalingStatus{}
+	}
+	joining := map[string]v2alpha1.TaskType{}
+	incomplete := map[v2alpha1.TaskType]bool{}
+	for i := range slots {
+		s := &slots[i]
+		joining[s.name] = s.member.Task
+		if pod := p.PodNamed[s.name]; pod == nil || !podstate.Ready(pod) && !p.handshake.IsListed(pod) {
+			incomplete[s.member.Task] = p.drains(s.member.Task)
+		}
+	}
+	p.handshake.Publish(func(pod *corev1.Pod) bool {
+		task, isDesired := joining[pod.Name]
+		return pod == p.coordinator() || isDesired && !incomplete[task]
+	})
+	return state.Continue
+}
+
+// drains reports whether the replicas of a task hold state.
+func (p *Plan) drains(kind v2alpha1.TaskType) bool {
+	for i := range p.Job.Spec.Tasks {
+		if p.Job.Spec.Tasks[i].Type == kind {
+			return p.Job.Spec.Tasks[i].Drain != nil
+		}
+	}
+	return false
+}
