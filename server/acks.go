@@ -34,7 +34,6 @@ const (
 // acknowledge answers POST membership/ack. It answers once the acknowledgement is written. An
 // acknowledgement for which no change waits is not written.
 func (s *Server) acknowledge(c *gin.Context) error {
-	ctx := c.Request.Context()
 	job, err := s.readStateful(c, auth.Replicas("update"))
 	if err != nil {
 		return err
@@ -43,6 +42,32 @@ func (s *Server) acknowledge(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
+	return s.acceptAck(c, job, content)
+}
+
+// acknowledgeOfCoordinator answers POST /membership/ack.
+func (s *Server) acknowledgeOfCoordinator(c *gin.Context) error {
+	content, err := readBody(c)
+	if err != nil {
+		return err
+	}
+	body, err := wire.ReadBody(content)
+	if err != nil {
+		return err
+	}
+	job, err := s.jobOfCoordinator(c.Request.Context(), body.Caller.Key(), auth.Replicas("update"))
+	if err != nil {
+		return err
+	}
+	if err := checkStateful(job); err != nil {
+		return err
+	}
+	return s.acceptAck(c, job, content)
+}
+
+// acceptAck stores the acknowledgement in a body.
+func (s *Server) acceptAck(c *gin.Context, job *v2alpha1.DIJob, content []byte) error {
+	ctx := c.Request.Context()
 	given, err := wire.ReadAck(content)
 	if err != nil {
 		return err

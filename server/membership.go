@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/lifecycle/handshake"
 	"opendilab.org/di-orchestrator/internal/lifecycle/ranks"
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 	"opendilab.org/di-orchestrator/internal/names"
@@ -29,7 +30,6 @@ const messageMembership = "successfully get membership"
 // getMembership answers GET membership of a worker-led job. A watch waits until the version is another
 // one than the caller knows.
 func (s *Server) getMembership(c *gin.Context) error {
-	ctx := c.Request.Context()
 	wanted, err := wire.ReadWatch(c.Request.URL.RawQuery)
 	if err != nil {
 		return err
@@ -38,7 +38,30 @@ func (s *Server) getMembership(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
+	return s.answerMembership(c, job, wanted)
+}
+
+// getMembershipOfCoordinator answers GET /membership.
+func (s *Server) getMembershipOfCoordinator(c *gin.Context) error {
+	coordinator, wanted, err := wire.ReadCoordinatorWatch(c.Request.URL.RawQuery)
+	if err != nil {
+		return err
+	}
+	job, err := s.jobOfCoordinator(c.Request.Context(), coordinator, auth.Replicas("get"))
+	if err != nil {
+		return err
+	}
+	if err := checkStateful(job); err != nil {
+		return err
+	}
+	return s.answerMembership(c, job, wanted)
+}
+
+// answerMembership answers a GET of the membership of a job.
+func (s *Server) answerMembership(c *gin.Context, job *v2alpha1.DIJob, wanted wire.Watch) error {
+	ctx := c.Request.Context()
 	if wanted.IsWatch {
+		var err error
 		job, err = s.awaitMembership(ctx, job, func(list *v2alpha1.PublishedMembership) bool { return list.Version != wanted.Version })
 		if err != nil {
 			return err
@@ -72,9 +95,8 @@ func (s *Server) readStateful(c *gin.Context, wanted auth.Permission) (*v2alpha1
 
 // checkStateful refuses jobs without a membership.
 func checkStateful(job *v2alpha1.DIJob) error {
-	hasState := slices.ContainsFunc(job.Spec.Tasks, func(task v2alpha1.Task) bool { return task.Drain != nil })
 	switch {
-	case !hasState:
+	case !handshake.HasStateful(job):
 		return failure.New(failure.Conflict, "no task of job %s/%s has drain: it has no membership", job.Namespace, job.Name)
 	case store.Published(job) == nil:
 		return failure.New(failure.Unavailable, "the membership of job %s/%s is not published yet: ask again later", job.Namespace, job.Name)
@@ -135,8 +157,7 @@ func (s *Server) listMembers(ctx context.Context, job *v2alpha1.DIJob, isKnown b
 		if rank < 0 || !podstate.Active(pod) || state.IsStale(pod, &job.Status) {
 			continue
 		}
-		member := wire.Member{Name: pod.Name, Task: pod.Labels[names.LabelTaskName], Rank: rank, Address: address(pod), State: wire.MemberJoining}
-		member.Index, _ = ranks.IndexOf(job.Name, member.Task, pod.Name)
+		member := describeMember(job, pod)
 		switch {
 		case !active.Has(rank) || !isListed(list, pod):
 		case leaving.Has(rank):
@@ -150,6 +171,23 @@ func (s *Server) listMembers(ctx context.Context, job *v2alpha1.DIJob, isKnown b
 		return cmp.Or(cmp.Compare(a.Rank, b.Rank), cmp.Compare(a.Name, b.Name))
 	})
 	return answer, nil
+}
+
+// describeMember describes a joining replica.
+func describeMember(job *v2alpha1.DIJob, pod *corev1.Pod) wire.Member {
+	member := wire.Member{Name: pod.Name, Task: pod.Labels[names.LabelTaskName], Rank: podstate.Rank(pod), Address: address(pod), State: wire.MemberJoining}
+	if job.Spec.Lifecycle != v2alpha1.LifecycleCoordinatorLed {
+		member.Index, _ = ranks.IndexOf(job.Name, member.Task, pod.Name)
+		return member
+	}
+	member.Index = member.Rank
+	if task := handshake.TaskOf(job, pod); task >= 0 {
+		member.Task = names.TaskName(&job.Spec.Tasks[task])
+	}
+	if member.Address != "" {
+		member.Address = names.ReplicaURL(pod.Name, pod.Namespace, names.DIPort(&pod.Spec, store.RoleOf(pod)))
+	}
+	return member
 }
 
 // isListed reports whether a version may mean a pod: one that was created later only has the rank of an

@@ -153,3 +153,65 @@ var _ = Describe("the membership of a job that holds state", func() {
 		Expect(acks(ctx).Ranks).To(Equal("0"))
 	})
 })
+
+var _ = Describe("the membership of a coordinator-led job that holds state", func() {
+	It("is served by rank as to a worker-led job, and acknowledged by each replica", func(ctx SpecContext) {
+		namespace := newNamespace(ctx)
+		base := newServer(api.cached, func(options *server.Options) { options.Times.Watch = 50 * time.Millisecond })
+		spec := coordinatorLed()
+		spec.Tasks[2].Drain = &v2alpha1.Drain{}
+		job := newJob(ctx, namespace, trainer, spec)
+		newMembership(ctx, job)
+		pods := map[names.ReplicaType]string{
+			names.ReplicaTypeCoordinator: names.CoordinatorPod(trainer), names.ReplicaTypeLearner: trainer + "-learner-x7rkd", names.ReplicaTypeDDPLearner: trainer + "-ddp-learner-x7rkd",
+		}
+		for role, name := range pods {
+			made := newPod(ctx, job, name, role)
+			if role != names.ReplicaTypeDDPLearner {
+				made.Annotations = map[string]string{names.AnnotationRank: map[names.ReplicaType]string{names.ReplicaTypeCoordinator: "0", names.ReplicaTypeLearner: "1"}[role]}
+				Expect(api.live.Update(ctx, made)).To(Succeed())
+			}
+			made.Status.Phase, made.Status.PodIP, made.Status.PodIPs = corev1.PodRunning, "10.0.1.1", []corev1.PodIP{{IP: "10.0.1.1"}}
+			Expect(api.live.Status().Update(ctx, made)).To(Succeed())
+			cacheKnows(ctx, made)
+		}
+		path := base + "/v1alpha1/membership"
+		query := "?namespace=" + namespace + "&coordinator=" + names.CoordinatorPod(trainer)
+		Expect(isLater(call(ctx, http.MethodGet, path+query, ""))).To(BeTrue())
+
+		now := metav1.Now()
+		job.Status.Scaling = &v2alpha1.ScalingStatus{Membership: &v2alpha1.PublishedMembership{Version: 4, Active: "0-1", Leaving: "1", Acknowledge: 4, PublishedAt: &now}}
+		Expect(api.live.Status().Update(ctx, job)).To(Succeed())
+		cacheKnows(ctx, job)
+		status, answer := call(ctx, http.MethodGet, path+query+"&watch=true&version=3", "")
+		Expect(strings.ReplaceAll(strconv.Itoa(status)+" "+answer, namespace, "NS")).To(Equal(
+			`200 {"success":true,"code":0,"message":"successfully get membership","data":{"version":4,"members":[` +
+				`{"name":"cartpole-dqn-coordinator","task":"coordinator","rank":0,"index":0,"address":"cartpole-dqn-coordinator.NS:22270","state":"active"},` +
+				`{"name":"cartpole-dqn-learner-x7rkd","task":"learner","rank":1,"index":1,"address":"cartpole-dqn-learner-x7rkd.NS:22270","state":"leaving"}]}}`))
+		_, answer = call(ctx, http.MethodGet, path+query+"&watch=true&version=4", "")
+		Expect(answer).To(ContainSubstring(`"data":{"version":4,"members":null}`))
+		status, _ = call(ctx, http.MethodGet, path+query+"&since=4", "")
+		Expect(status).To(Equal(http.StatusBadRequest))
+
+		acknowledge := func(member, rest string) (int, string) {
+			return call(ctx, http.MethodPost, path+"/ack", fmt.Sprintf(`{"namespace":%q,"coordinator":%q,"version":4,"member":%q%s}`,
+				namespace, names.CoordinatorPod(trainer), member, rest))
+		}
+		status, answer = acknowledge(pods[names.ReplicaTypeLearner], "")
+		Expect(strconv.Itoa(status) + answer).To(Equal(`200{"success":true,"code":0,"message":"successfully acknowledge membership","data":{"version":4,"members":null}}`))
+		status, answer = acknowledge(pods[names.ReplicaTypeCoordinator], `,"refuse":true,"reason":"busy"`)
+		Expect(strconv.Itoa(status) + answer).To(HavePrefix(`200{"success":true`))
+		status, _ = acknowledge(pods[names.ReplicaTypeDDPLearner], "")
+		Expect(status).To(Equal(http.StatusNotFound), "the aggregator is the member")
+		Expect(api.live.Get(ctx, client.ObjectKeyFromObject(job), job)).To(Succeed())
+		Expect(job.Status.MembershipAcks).To(Equal(&v2alpha1.MembershipAcks{
+			Version: 4, Ranks: "1", Refused: []v2alpha1.MembershipRefusal{{Pod: pods[names.ReplicaTypeCoordinator], Reason: "busy"}},
+		}))
+
+		By("refusing jobs that hold no state")
+		other := newNamespace(ctx)
+		newTrainer(ctx, other)
+		status, _ = call(ctx, http.MethodGet, path+"?namespace="+other+"&coordinator="+names.CoordinatorPod(trainer), "")
+		Expect(status).To(Equal(http.StatusConflict))
+	})
+})

@@ -49,6 +49,8 @@ func (s *Server) routes() *gin.Engine {
 		group.POST("/replicas/failed", s.wrap(s.limitLargeBody), s.wrap(s.replaceReplicas))
 		group.POST("/profilings", s.wrap(s.limitLargeBody), s.wrap(s.reportOfCoordinator))
 		group.GET("/advice", s.wrap(s.getAdvice))
+		group.GET("/membership", s.wrap(s.getMembershipOfCoordinator))
+		group.POST("/membership/ack", s.wrap(s.limitSmallBody), s.wrap(s.acknowledgeOfCoordinator))
 	}
 	// The design document specifies the first path. Deployed clients call the second.
 	for _, path := range []string{"/v2alpha1/:job_id", "/v2alpha1/job/:job_id"} {

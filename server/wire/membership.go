@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"opendilab.org/di-orchestrator/server/failure"
 )
 
@@ -38,10 +40,11 @@ type Member struct {
 	Name string `json:"name"`
 	// Task is the name of the task.
 	Task string `json:"task"`
-	// Rank is the rank in the job, and Index the index in the task.
+	// Rank is the rank in the job, and Index the index in the task. Replicas of a coordinator-led job have no
+	// index: it is their rank.
 	Rank  int32 `json:"rank"`
 	Index int32 `json:"index"`
-	// Address is ip:port; empty while the pod has none.
+	// Address is ip:port, or the URL of a replica of a coordinator-led job; empty while the pod has no IP.
 	Address string `json:"address"`
 	// State is the state of the member.
 	State MemberState `json:"state"`
@@ -76,6 +79,27 @@ func ReadWatch(rawQuery string) (Watch, error) {
 		}
 	}
 	return wanted, nil
+}
+
+// ReadCoordinatorWatch parses the query of a GET of the membership of the job of one coordinator.
+func ReadCoordinatorWatch(rawQuery string) (types.NamespacedName, Watch, error) {
+	query, err := url.ParseQuery(rawQuery)
+	if err != nil {
+		return types.NamespacedName{}, Watch{}, failure.New(failure.Invalid, "the query %q is malformed", excerpt(json.RawMessage(rawQuery))).Because(err)
+	}
+	watch := url.Values{}
+	for key, values := range query {
+		if lower := strings.ToLower(key); lower == "watch" || lower == "version" {
+			watch[lower] = append(watch[lower], values...)
+			delete(query, key)
+		}
+	}
+	coordinator, err := ReadCoordinator(query.Encode())
+	if err != nil {
+		return types.NamespacedName{}, Watch{}, err
+	}
+	wanted, err := ReadWatch(watch.Encode())
+	return coordinator, wanted, err
 }
 
 // maxReason bounds the bytes of the reason of a refusal.
