@@ -25,16 +25,16 @@ var _ = Describe("The docs, followed step by step", func() {
 		DeferCleanup(func(ctx SpecContext) {
 			kubectlUntilDone(ctx, "delete", "dijob", "cartpole-workers", "quick", "quick-led", "--ignore-not-found", "--cascade=foreground", waiting())
 		})
-		Expect(follow(ctx, "docs/quickstart.md", "quickstart", checkout())).To(BeNumerically(">", 5))
+		Expect(follow(ctx, walk{page: "docs/quickstart.md", name: "quickstart", here: checkout()})).To(BeNumerically(">", 5))
 	}, SpecTimeout(6*patience))
 
 	It("lead an administrator from nothing to other settings, another image, back, and to nothing", Serial, Label("chart"), func(ctx SpecContext) {
 		DeferCleanup(func(ctx SpecContext) { Expect(run.Install(ctx)).To(Succeed()) })
 		helmOutput(ctx, "uninstall", demo.Release, "--wait", helmWaiting())
 		// The page ends with the uninstallation.
-		Expect(follow(ctx, "docs/install.md", "install", checkout())).To(BeNumerically(">", 4))
+		Expect(follow(ctx, walk{page: "docs/install.md", name: "install", here: checkout()})).To(BeNumerically(">", 4))
 		Expect(run.Install(ctx)).To(Succeed())
-		Expect(follow(ctx, "docs/upgrade.md", "upgrade", checkout())).To(BeNumerically(">", 1))
+		Expect(follow(ctx, walk{page: "docs/upgrade.md", name: "upgrade", here: checkout()})).To(BeNumerically(">", 1))
 	}, SpecTimeout(6*patience))
 })
 
@@ -48,28 +48,42 @@ func checkout() *strings.Replacer {
 	)
 }
 
-// follow executes the steps of a page that are marked for a walk and returns their number.
-func follow(ctx context.Context, page, walk string, here *strings.Replacer) int {
+// walk is a walk through the steps of a page that are marked for it.
+type walk struct {
+	page, name string
+	// here replaces what the page takes from elsewhere.
+	here *strings.Replacer
+	// plugin is the folder of the plugin; one is built if it is empty.
+	plugin string
+	// most limits the steps; 0 is no limit.
+	most int
+}
+
+// follow executes the steps of a walk and returns their number.
+func follow(ctx context.Context, w walk) int {
 	GinkgoHelper()
-	blocks, err := docs.Blocks(testkit.Root(), page)
+	blocks, err := docs.Blocks(testkit.Root(), w.page)
 	Expect(err).NotTo(HaveOccurred())
 	// The steps write files and use paths of the checkout.
 	folder := GinkgoT().TempDir()
 	for _, path := range []string{"charts", "examples"} {
 		Expect(os.Symlink(filepath.Join(testkit.Root(), path), filepath.Join(folder, path))).To(Succeed())
 	}
-	path := buildPlugin(ctx) + string(os.PathListSeparator) + os.Getenv("PATH")
+	plugin := w.plugin
+	if plugin == "" {
+		plugin = buildPlugin(ctx)
+	}
 	steps := 0
 	for _, block := range blocks {
-		if block.Run != walk {
+		if block.Run != w.name || w.most > 0 && steps == w.most {
 			continue
 		}
 		steps++
-		script := here.Replace(block.Text)
+		script := w.here.Replace(block.Text)
 		By(script)
 		step := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", script)
 		step.Dir, step.Stdout, step.Stderr = folder, GinkgoWriter, GinkgoWriter
-		step.Env = append(os.Environ(), "PATH="+path)
+		step.Env = append(os.Environ(), "PATH="+plugin+string(os.PathListSeparator)+os.Getenv("PATH"))
 		Expect(step.Run()).To(Succeed(), "%s:%d", block.Page, block.Line)
 	}
 	return steps

@@ -1,0 +1,81 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build e2e
+
+package e2e
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"opendilab.org/di-orchestrator/internal/testkit"
+)
+
+const (
+	firstRelease = "v2.0.0"
+	// firstValue is how long a user waits from the installation to a job that has trained.
+	firstValue = time.Minute
+)
+
+// These specs replace the shared installation by the files of a release alone.
+var _ = Describe("The files of a release", Ordered, Serial, Label("release"), func() {
+	folder := filepath.Join(testkit.Root(), "out", "release")
+	file := func(name string) string { return filepath.Join(folder, name) }
+	here := strings.NewReplacer(
+		"oci://ghcr.io/opendilab/charts/di-orchestrator --version 2.0.0", file("di-orchestrator-2.0.0.tgz"),
+		"https://github.com/opendilab/DI-orchestrator/releases/download/v2.0.0", folder,
+	)
+
+	BeforeAll(func(ctx SpecContext) {
+		build := exec.CommandContext(ctx, "make", "release", "VERSION="+firstRelease, "SNAPSHOT=1", "PLATFORMS=linux/amd64")
+		build.Dir = testkit.Root()
+		output, err := build.CombinedOutput()
+		Expect(err).NotTo(HaveOccurred(), string(output))
+		for _, image := range []string{"di-orchestrator", "cartpole"} {
+			clusterOutput(ctx, "load-image", file(image+"_"+firstRelease+"_image.oci.tar"))
+		}
+	}, NodeTimeout(6*patience))
+	BeforeEach(func(ctx SpecContext) {
+		removeAll(ctx)
+	}, NodeTimeout(patience))
+	AfterEach(func(ctx SpecContext) {
+		kubectlUntilDone(ctx, "delete", "dijob", "cartpole-workers", "--ignore-not-found", "--cascade=foreground", waiting())
+	}, NodeTimeout(patience))
+	AfterAll(func(ctx SpecContext) {
+		removeAll(ctx)
+		makeSystemNamespace(ctx)
+		Expect(run.Install(ctx)).To(Succeed())
+	}, NodeTimeout(2*patience))
+
+	It("lead from helm install to a job that has trained within a minute", func(ctx SpecContext) {
+		plugin := GinkgoT().TempDir()
+		unpack := exec.CommandContext(ctx, "tar", "-xzf", file("kubectl-di_"+firstRelease+"_linux_amd64.tar.gz"), "-C", plugin)
+		Expect(unpack.Run()).To(Succeed())
+		// The first steps are the installation and the sample.
+		began := time.Now()
+		Expect(follow(ctx, walk{page: "docs/quickstart.md", name: "quickstart", here: here, plugin: plugin, most: 2})).To(Equal(2))
+		took := time.Since(began)
+		AddReportEntry("from helm install to a trained job", took.Round(time.Second).String())
+		Expect(took).To(BeNumerically("<", firstValue))
+	}, SpecTimeout(2*patience))
+
+	It("install by kubectl create of one file, as the launcher of DI-engine does", func(ctx SpecContext) {
+		DeferCleanup(func(ctx SpecContext) {
+			kubectlOutput(ctx, "delete", "--filename="+file("di-orchestrator.yaml"), "--ignore-not-found", waiting())
+		})
+		kubectlOutput(ctx, "create", "--filename="+file("di-orchestrator.yaml"))
+		expectServing(ctx, "ghcr.io/opendilab/di-orchestrator:"+firstRelease, firstRelease)
+		sample, err := os.ReadFile(file("cartpole.yaml"))
+		Expect(err).NotTo(HaveOccurred())
+		Expect(string(sample)).To(ContainSubstring("image: ghcr.io/opendilab/cartpole:" + firstRelease))
+		kubectlUntilDone(ctx, "apply", "--filename="+file("cartpole.yaml"))
+		kubectlOutput(ctx, "wait", "dijob/cartpole-workers", "--for=jsonpath={.status.phase}=Succeeded", "--timeout="+patience.String())
+	}, SpecTimeout(2*patience))
+})
