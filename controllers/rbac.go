@@ -29,5 +29,5 @@ package controllers
 // +kubebuilder:rbac:groups=scheduling.k8s.io;scheduling.volcano.sh;scheduling.x-k8s.io,resources=podgroups,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups=resource.k8s.io,resources=deviceclasses;resourceslices;resourceclaims;resourceclaimtemplates,verbs=list;watch
 // +kubebuilder:rbac:groups=metrics.k8s.io,resources=pods,verbs=list
-// +kubebuilder:rbac:groups=autoscaling,resources=horizontalpodautoscalers,verbs=list;watch
+// +kubebuilder:rbac:groups=autoscaling,resources=horizontalpodautoscalers,verbs=list
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create

@@ -15,11 +15,20 @@ const (
 	maxRate     = 1e12
 	maxSamples  = 1e15
 	maxReplicas = 100000
+	// maxSurge bounds what one round can add.
+	maxSurge = 2
 	// maxTrend is a doubling in a quarter of an hour.
 	maxTrend = 1.0 / 900
 	// maxLookahead is how many seconds a trend is followed at most. Beyond that it is mostly noise.
 	maxLookahead = 90
 )
+
+// IsDue reports whether a decision is due: at nextAt, or UrgentInterval after the last one if less than a batch waits.
+func (s Settings) IsDue(measured Measurement, nextAt, now time.Time) bool {
+	s = s.completed()
+	left := nextAt.Sub(now)
+	return left <= 0 || measured.Queue < measured.Batch && left <= s.Interval-s.UrgentInterval
+}
 
 // Decide returns how many producers a job should have. It never panics: with a measurement that it
 // cannot use it keeps the size, inside the bounds of the pools.
@@ -148,7 +157,12 @@ func (l *law) request() {
 	l.want = l.rate / l.unit()
 	// A growth takes effect after a delay, a shrink at once.
 	trend := min(max(m.ConsumerTrend-m.ProducerTrend, -maxTrend), maxTrend)
-	l.want *= max(1, 1+trend*min(l.Lookahead*delay, maxLookahead))
+	ahead := 1 + trend*min(l.Lookahead*delay, maxLookahead)
+	// One round may be noise. With an empty queue it is more likely the beginning of a step.
+	if m.Queue < m.Batch && m.Surge > 1 {
+		ahead = max(ahead, min(m.Surge, maxSurge))
+	}
+	l.want *= max(1, ahead)
 }
 
 // staleness returns the bound on staleness, in versions.

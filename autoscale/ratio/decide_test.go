@@ -23,7 +23,7 @@ func settingsFor(least, most int32) Settings {
 // balanced returns a measurement in which n producers of 20 samples/s feed a consumer of 20 n.
 func balanced(n int32) Measurement {
 	return Measurement{
-		ProducerCapacity: 20, ConsumerCapacity: 20 * float64(n), Queue: 13760, QueueCapacity: 40000, Batch: 8000,
+		ProducerCapacity: 20, ConsumerCapacity: 20 * float64(n), Queue: 15040, QueueCapacity: 40000, Batch: 8000,
 		Pools: []PoolSize{{Requested: n, Running: n}},
 	}
 }
@@ -31,8 +31,8 @@ func balanced(n int32) Measurement {
 func TestABalancedJobKeepsItsSize(t *testing.T) {
 	t.Parallel()
 	d := Decide(settingsFor(1, 100), State{}, balanced(50), start)
-	if d.Resize || d.Reason != ReasonBalanced || d.Replicas != 50 || d.TargetQueue != 13760 {
-		t.Errorf("decision is %+v, want 50 producers kept for a target of 13760", d)
+	if d.Resize || d.Reason != ReasonBalanced || d.Replicas != 50 || d.TargetQueue != 15040 {
+		t.Errorf("decision is %+v, want 50 producers kept for a target of 15040", d)
 	}
 	if want := start.Add(30 * time.Second); !d.NextAt.Equal(want) {
 		t.Errorf("the next decision is at %s, want %s", d.NextAt, want)
@@ -46,6 +46,38 @@ func TestAFasterConsumerGetsProducersAtOnce(t *testing.T) {
 	d := Decide(settingsFor(1, 200), State{GrownAt: start.Add(-time.Second)}, m, start)
 	if d.Reason != ReasonGrown || d.Replicas < 100 || d.Replicas > 110 || !d.Next.GrownAt.Equal(start) {
 		t.Errorf("decision is %+v, want about 100 producers at once", d)
+	}
+}
+
+func TestOneRoundCountsOnlyWhileTheQueueIsEmpty(t *testing.T) {
+	t.Parallel()
+	m := balanced(50)
+	m.Surge = 1.8
+	if d := Decide(settingsFor(1, 200), State{}, m, start); d.Resize {
+		t.Errorf("with a queue the decision is %+v, want the size kept", d)
+	}
+	m.Queue = 0
+	if d := Decide(settingsFor(1, 200), State{}, m, start); d.Replicas < 90 || d.Replicas > 100 {
+		t.Errorf("without a queue the decision is %+v, want 90 producers or a few more", d)
+	}
+	m.Surge = math.Inf(1)
+	if d := Decide(settingsFor(1, 200), State{}, m, start); d.Desired > 110 {
+		t.Errorf("the decision is %+v, want at most twice the size", d)
+	}
+}
+
+func TestADecisionIsDueEarlierWhileLessThanABatchWaits(t *testing.T) {
+	t.Parallel()
+	m, next := balanced(50), start.Add(30*time.Second)
+	for _, each := range []struct {
+		queue float64
+		after time.Duration
+		want  bool
+	}{{15040, 29 * time.Second, false}, {15040, 30 * time.Second, true}, {0, 4 * time.Second, false}, {0, 5 * time.Second, true}} {
+		m.Queue = each.queue
+		if got := Defaults().IsDue(m, next, start.Add(each.after)); got != each.want {
+			t.Errorf("with a queue of %g after %s, due is %t, want %t", each.queue, each.after, got, each.want)
+		}
 	}
 }
 
@@ -73,7 +105,7 @@ func TestALostPreferredPoolIsReplacedByTheNextAndTakesOverAgain(t *testing.T) {
 		t.Errorf("pools are %v, want 40 of the preferred one and a growth of the next to at least 18", d.Pools)
 	}
 	m.Pools = []PoolSize{{Requested: 40, Running: 40}, {Requested: 32, Running: 32}}
-	m.Queue = 13760
+	m.Queue = 15040
 	if d = Decide(s, State{}, m, start); d.Pools[0] != 40 || d.Pools[1] > 8 {
 		t.Errorf("pools are %v, want the next one given back", d.Pools)
 	}

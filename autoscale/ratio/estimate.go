@@ -4,70 +4,49 @@
 package ratio
 
 import (
-	"cmp"
-	"iter"
-	"maps"
 	"math"
-	"slices"
 	"time"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
 
-// Report is what a replica reports: counters since it started, and gauges. A lost report costs
-// nothing, because the next one has its counts too.
-type Report struct {
-	// Task is the task of the replica, and Replica identifies it in the task.
-	Task, Replica string
-	// Time is the replica's own clock in seconds, and Received the receiver's clock.
-	Time     float64
-	Received time.Time
-	// Samples is how many samples the replica produced or consumed. Busy, Blocked and Starved are
-	// how long it worked, waited for room or weights, and waited for samples, in seconds. All
-	// counters fall to 0 when the replica restarts.
-	Samples, Busy, Blocked, Starved float64
-	// InFlight is how many samples a producer has begun and not delivered.
-	InFlight float64
-	// Batch, Queue, QueueCapacity, MaxStaleness and ReplayRatio are gauges of a consumer. 0 is not
-	// reported. ReplayRatio is how often each sample is used; 1 by default.
-	Batch, Queue, QueueCapacity, MaxStaleness, ReplayRatio float64
-}
+// currentFor is how long the sums of a di-server describe the present.
+const currentFor = 90 * time.Second
 
 // EstimatorSettings are the constants of an Estimator. A value that is not positive has its default.
 type EstimatorSettings struct {
-	// Round is the time between reports of a replica; 10 s. The reports of a round are one level.
+	// Round is the time between two writes of a di-server; 20 s. What arrives in a round is one level.
 	Round time.Duration
-	// Weight is the weight of a round in the exponential means; 0.08.
+	// Weight is the weight of a round in the exponential means; 0.14.
 	Weight float64
 	// Jump is by how much a level must differ from the mean to be a step; 0.25. After JumpRounds
-	// such levels in a row, on one side, the mean starts again from them; 4.
+	// such levels in a row, on one side, the mean starts again from them; 2.
 	Jump       float64
 	JumpRounds int
-	// Expiry is how long a replica counts after its last report; 60 s.
-	Expiry time.Duration
 }
 
 // DefaultEstimator returns the constants that the figures of docs/ratio.md hold for.
 func DefaultEstimator() EstimatorSettings {
-	return EstimatorSettings{Round: 10 * time.Second, Weight: 0.08, Jump: 0.25, JumpRounds: 4, Expiry: time.Minute}
+	return EstimatorSettings{Round: 20 * time.Second, Weight: 0.14, Jump: 0.25, JumpRounds: 2}
 }
 
-// replica is the last report of a replica, and what it counted since.
-type replica struct {
-	last Report
-	// samples and busy are since the last round in which there were samples. A step or an episode
-	// may take many rounds, and its time counts together with its samples.
-	samples, busy float64
-	// waited and elapsed are since the last round.
-	waited, elapsed float64
-	// capacity is the last known one, for rounds without samples.
-	capacity float64
+// Roles says what the roles of reports are.
+type Roles interface {
+	// Producer returns the task of a producer's role; empty for any other role.
+	Producer(role string) string
+	// IsConsumer reports whether a role is that of the consumer.
+	IsConsumer(role string) bool
+	// Consumers returns how many replicas the consumer has; 0 is unknown.
+	Consumers() int32
 }
 
-// Estimator turns reports into a measurement. It is not safe for concurrent use.
+// Estimator turns the sums that di-servers write to the status of a job into a measurement. It is not safe for
+// concurrent use.
 type Estimator struct {
-	settings             EstimatorSettings
-	producers, consumers map[replicaKey]*replica
-	// roundEnds is when the current round ends; zero before the first report.
-	roundEnds time.Time
+	settings EstimatorSettings
+	sources  map[sourceKey]*source
+	// closedAt is when the last round closed.
+	closedAt time.Time
 	// produced and consumed are the capacities, of all producers and of each task.
 	produced, consumed level
 	tasks              map[string]*level
@@ -75,14 +54,41 @@ type Estimator struct {
 	blocked, starved portion
 }
 
-type replicaKey struct{ task, name string }
+// sourceKey identifies the sums of a role at a di-server.
+type sourceKey struct{ server, role string }
+
+// source is what a di-server wrote last about a role, and what it counted since.
+type source struct {
+	last v2alpha1.RoleRates
+	// work is since the last round in which there were samples: a step or an episode may take many rounds,
+	// and its time counts together with its samples. time is since the last round.
+	work work
+	time waiting
+}
+
+// work is samples and the busy seconds that they took.
+type work struct{ samples, busy float64 }
+
+func (w *work) add(other work) {
+	w.samples += other.samples
+	w.busy += other.busy
+}
+
+func (w work) capacity() float64 { return w.samples / w.busy }
+
+// waiting is seconds of waiting, and all seconds.
+type waiting struct{ waited, elapsed float64 }
+
+func (w *waiting) add(other waiting) {
+	w.waited += other.waited
+	w.elapsed += other.elapsed
+}
+
+func (w waiting) share() float64 { return w.waited / w.elapsed }
 
 // NewEstimator returns an estimator that starts with the capacities of a state.
 func NewEstimator(settings EstimatorSettings, state State) *Estimator {
-	e := &Estimator{
-		settings: settings.completed(), producers: map[replicaKey]*replica{}, consumers: map[replicaKey]*replica{},
-		tasks: map[string]*level{},
-	}
+	e := &Estimator{settings: settings.completed(), sources: map[sourceKey]*source{}, tasks: map[string]*level{}}
 	for l, capacity := range map[*level]float64{&e.produced: state.ProducerCapacity, &e.consumed: state.ConsumerCapacity} {
 		if isPositive(capacity) && capacity <= maxRate {
 			*l = level{once: capacity, twice: capacity, rounds: 1}
@@ -105,190 +111,147 @@ func (s EstimatorSettings) completed() EstimatorSettings {
 	if s.JumpRounds <= 0 {
 		s.JumpRounds = defaults.JumpRounds
 	}
-	if s.Expiry <= 0 {
-		s.Expiry = defaults.Expiry
-	}
 	return s
 }
 
-// AddProducer counts a report of a producer.
-func (e *Estimator) AddProducer(r Report) { e.add(e.producers, r, r.Blocked) }
-
-// AddConsumer counts a report of a consumer.
-func (e *Estimator) AddConsumer(r Report) { e.add(e.consumers, r, r.Starved) }
-
-func (e *Estimator) add(to map[replicaKey]*replica, r Report, waited float64) {
-	if !r.isUsable() {
-		return
+// Learn counts what workers have reported since the last call.
+func (e *Estimator) Learn(rates []v2alpha1.RoleRates, roles Roles, now time.Time) {
+	present := make(map[sourceKey]bool, len(rates))
+	isNew := false
+	for i := range rates {
+		key := sourceKey{rates[i].Server, rates[i].Role}
+		present[key] = true
+		isNew = e.count(key, &rates[i]) || isNew
 	}
-	e.advance(r.Received)
-	key := replicaKey{r.Task, r.Replica}
-	known, ok := to[key]
-	if !ok {
-		if len(to) >= maxReplicas {
-			return
+	for key := range e.sources {
+		if !present[key] {
+			delete(e.sources, key)
 		}
-		known = &replica{last: r}
-		to[key] = known
-		// Old counters of an unknown replica are history, young ones are the start of the replica.
-		if age := r.Busy + r.Blocked + r.Starved; age <= e.settings.Expiry.Seconds() {
-			known.count(r.Samples, r.Busy, waited, age)
-		}
-		return
 	}
-	e.compare(known, r)
+	// Several di-servers write at different times. What arrives within most of a round belongs to it.
+	if isNew && !now.Before(e.closedAt.Add(e.settings.Round*3/4)) {
+		e.closedAt = now
+		e.closeRound(rates, roles)
+	}
 }
 
-// compare counts what a report has more than the last one of its replica.
-func (e *Estimator) compare(known *replica, r Report) {
-	last := known.last
-	fell := r.Samples < last.Samples || r.Busy < last.Busy || r.Blocked < last.Blocked || r.Starved < last.Starved
-	since := r.Received.Sub(last.Received)
-	switch {
-	case fell && r.Time <= last.Time && since < e.settings.Expiry:
-		return // late: a newer report was here before
-	case fell:
-		known.count(r.Samples, r.Busy, r.Blocked+r.Starved, r.Busy+r.Blocked+r.Starved)
-	default:
-		// The replica's own clock measures best, unless it was set.
-		elapsed := r.Time - last.Time
-		if !(elapsed > 0 && elapsed <= (since+e.settings.Expiry).Seconds()) {
-			elapsed = max(since.Seconds(), 0)
-		}
-		known.count(r.Samples-last.Samples, r.Busy-last.Busy, r.Blocked-last.Blocked+r.Starved-last.Starved, elapsed)
-	}
-	known.last = r
-}
-
-func (r *replica) count(samples, busy, waited, elapsed float64) {
-	r.samples += samples
-	r.busy += busy
-	r.waited += waited
-	r.elapsed += elapsed
-}
-
-// isUsable reports whether all numbers of a report can be.
-func (r *Report) isUsable() bool {
-	for _, x := range []float64{
-		r.Samples, r.Busy, r.Blocked, r.Starved, r.InFlight, r.Batch, r.Queue, r.QueueCapacity, r.MaxStaleness, r.ReplayRatio,
-	} {
-		if !(x >= 0 && x <= maxSamples) {
+// count counts what an item has more than before, and reports whether it has.
+func (e *Estimator) count(key sourceKey, entry *v2alpha1.RoleRates) bool {
+	known := e.sources[key]
+	if known == nil {
+		known = &source{last: *entry}
+		e.sources[key] = known
+		// Old sums of an unknown di-server are history. Young ones are the start of the job.
+		if entry.ReportedMilliseconds > currentFor.Milliseconds()*int64(max(entry.Reporters, 1)) {
 			return false
 		}
+		known.last = v2alpha1.RoleRates{}
 	}
-	return math.Abs(r.Time) <= maxSamples
+	last := known.last
+	if !entry.UpdatedAt.After(last.UpdatedAt.Time) {
+		return false
+	}
+	known.last = *entry
+	elapsed := entry.ReportedMilliseconds - last.ReportedMilliseconds
+	samples, busy := entry.Samples-last.Samples, entry.BusyMilliseconds-last.BusyMilliseconds
+	waited := entry.BlockedMilliseconds - last.BlockedMilliseconds + entry.StarvedMilliseconds - last.StarvedMilliseconds
+	if elapsed < 0 || samples < 0 || busy < 0 || waited < 0 {
+		return false // the sums started again
+	}
+	fresh := float64(samples)
+	if entry.ReplayRatioThousandths > 0 {
+		fresh *= 1000 / float64(entry.ReplayRatioThousandths)
+	}
+	known.work.add(work{fresh, float64(busy) / 1000})
+	known.time.add(waiting{float64(waited) / 1000, float64(elapsed) / 1000})
+	return true
 }
 
-// advance closes the round if it ended.
-func (e *Estimator) advance(now time.Time) {
-	if e.roundEnds.IsZero() {
-		e.roundEnds = now.Add(e.settings.Round)
-	}
-	if now.Before(e.roundEnds) {
-		return
-	}
-	e.roundEnds = now.Add(e.settings.Round)
-	for _, replicas := range []map[replicaKey]*replica{e.producers, e.consumers} {
-		maps.DeleteFunc(replicas, func(_ replicaKey, r *replica) bool { return now.Sub(r.last.Received) > e.settings.Expiry })
-	}
-	e.closeProducers()
-	e.closeConsumers()
-}
-
-// inOrder returns replicas by name, so that the same reports give the same sums.
-func inOrder(replicas map[replicaKey]*replica) iter.Seq2[replicaKey, *replica] {
-	return func(yield func(replicaKey, *replica) bool) {
-		keys := slices.SortedFunc(maps.Keys(replicas), func(a, b replicaKey) int {
-			return cmp.Or(cmp.Compare(a.task, b.task), cmp.Compare(a.name, b.name))
-		})
-		for _, key := range keys {
-			if !yield(key, replicas[key]) {
-				return
-			}
+// closeRound adds what was counted to the means.
+func (e *Estimator) closeRound(rates []v2alpha1.RoleRates, roles Roles) {
+	var produced, consumed work
+	var blocked, starved waiting
+	tasks := map[string]work{}
+	for i := range rates {
+		one := e.sources[sourceKey{rates[i].Server, rates[i].Role}]
+		task, isConsumer := roles.Producer(rates[i].Role), roles.IsConsumer(rates[i].Role)
+		done := work{}
+		if one.work.samples > 0 && one.work.busy > 0 {
+			done, one.work = one.work, work{}
 		}
-	}
-}
-
-// sums are totals of replicas in a round.
-type sums struct{ samples, busy, waited, elapsed float64 }
-
-func (e *Estimator) closeProducers() {
-	var all sums
-	tasks := map[string]sums{}
-	for key, r := range inOrder(e.producers) {
-		all.waited, all.elapsed = all.waited+r.waited, all.elapsed+r.elapsed
-		r.waited, r.elapsed = 0, 0
-		if r.samples <= 0 || r.busy <= 0 {
-			continue
+		switch {
+		case isConsumer:
+			consumed.add(done)
+			starved.add(one.time)
+		case task != "":
+			produced.add(done)
+			blocked.add(one.time)
+			of := tasks[task]
+			of.add(done)
+			tasks[task] = of
 		}
-		of := tasks[key.task]
-		of.samples, of.busy = of.samples+r.samples, of.busy+r.busy
-		tasks[key.task] = of
-		all.samples, all.busy = all.samples+r.samples, all.busy+r.busy
-		r.samples, r.busy = 0, 0
+		one.time = waiting{}
 	}
-	e.produced.add(all.samples/all.busy, e.settings)
-	e.blocked.add(all.waited / all.elapsed)
+	e.produced.add(produced.capacity(), e.settings)
 	for task, of := range tasks {
 		if e.tasks[task] == nil {
 			e.tasks[task] = &level{}
 		}
-		e.tasks[task].add(of.samples/of.busy, e.settings)
+		e.tasks[task].add(of.capacity(), e.settings)
 	}
+	e.consumed.add(consumed.capacity()*reporting(rates, roles, e.closedAt).workers, e.settings)
+	e.blocked.add(blocked.share())
+	e.starved.add(starved.share())
 }
 
-func (e *Estimator) closeConsumers() {
-	var all sums
-	capacity, isNew := 0.0, false
-	for _, r := range inOrder(e.consumers) {
-		all.waited, all.elapsed = all.waited+r.waited, all.elapsed+r.elapsed
-		r.waited, r.elapsed = 0, 0
-		if r.samples > 0 && r.busy > 0 {
-			r.capacity = r.samples / r.busy
-			if r.last.ReplayRatio > 0 {
-				r.capacity /= r.last.ReplayRatio
-			}
-			r.samples, r.busy = 0, 0
-			isNew = true
+// consumers are the workers of the consumer that report. A worker whose reports move to another di-server
+// is among the reporters of both for some time, so share is the part of the reporters that exists.
+type consumers struct{ workers, share float64 }
+
+func reporting(rates []v2alpha1.RoleRates, roles Roles, now time.Time) consumers {
+	reporters := 0.0
+	for i := range rates {
+		if roles.IsConsumer(rates[i].Role) && isCurrent(&rates[i], now) {
+			reporters += float64(rates[i].Reporters)
 		}
-		capacity += r.capacity
 	}
-	if isNew {
-		e.consumed.add(capacity, e.settings)
+	workers := reporters
+	if most := float64(roles.Consumers()); most > 0 {
+		workers = min(workers, most)
 	}
-	e.starved.add(all.waited / all.elapsed)
+	return consumers{workers, workers / max(reporters, 1)}
 }
 
-// Measure returns what the reports say at a time. The pools are those of the tasks. Their running
-// replicas are those that report; the caller knows how many are requested and stuck.
-func (e *Estimator) Measure(tasks []string, now time.Time) Measurement {
-	e.advance(now)
+// isCurrent reports whether the current values of an item describe the present.
+func isCurrent(entry *v2alpha1.RoleRates, now time.Time) bool {
+	return now.Sub(entry.UpdatedAt.Time) <= currentFor && entry.Reporters > 0
+}
+
+// Measure returns what the sums say at a time. Its pools are those of the tasks. The caller knows their sizes.
+func (e *Estimator) Measure(rates []v2alpha1.RoleRates, roles Roles, tasks []string, now time.Time) Measurement {
 	m := Measurement{
 		ProducerCapacity: e.produced.now(e.settings), ConsumerCapacity: e.consumed.now(e.settings),
 		ProducerTrend: e.produced.trend(e.settings), ConsumerTrend: e.consumed.trend(e.settings),
-		Blocked: e.blocked.mean, Starved: e.starved.mean, Pools: make([]PoolSize, len(tasks)),
+		Surge: max(1, e.consumed.last(e.settings)/e.produced.last(e.settings)), Blocked: e.blocked.mean, Starved: e.starved.mean, Pools: make([]PoolSize, len(tasks)),
 	}
 	for i, task := range tasks {
 		if of := e.tasks[task]; of != nil {
 			m.Pools[i].Capacity = of.now(e.settings)
 		}
 	}
-	for key, r := range inOrder(e.producers) {
-		m.InFlight += r.last.InFlight
-		for i, task := range tasks {
-			if key.task == task {
-				m.Pools[i].Running++
-			}
+	part := reporting(rates, roles, now).share
+	for i := range rates {
+		entry := &rates[i]
+		switch {
+		case !isCurrent(entry, now):
+		case roles.IsConsumer(entry.Role):
+			m.Batch += part * float64(entry.BatchSamples)
+			m.Queue += part * float64(entry.Queue)
+			m.QueueCapacity += part * float64(entry.QueueCapacity)
+			m.MaxStaleness = max(m.MaxStaleness, float64(entry.MaxStaleness))
+		case roles.Producer(entry.Role) != "":
+			m.InFlight += float64(entry.InFlight)
 		}
-	}
-	var latest time.Time
-	for _, r := range inOrder(e.consumers) {
-		// Replicas of one consumer share a queue. The latest report that has a batch describes it.
-		if r.last.Batch <= 0 || r.last.Received.Before(latest) {
-			continue
-		}
-		latest = r.last.Received
-		m.Batch, m.Queue, m.QueueCapacity, m.MaxStaleness = r.last.Batch, r.last.Queue, r.last.QueueCapacity, r.last.MaxStaleness
 	}
 	return m
 }
@@ -310,6 +273,14 @@ func (l *level) now(s EstimatorSettings) float64 {
 		return l.once
 	}
 	return min(max(2*l.once-l.twice, l.once/2), 2*l.once)
+}
+
+// last returns by which factor the last round differs from the level if it may begin a step, or else 1.
+func (l *level) last(s EstimatorSettings) float64 {
+	if len(l.far) == 0 || l.once <= 0 {
+		return 1
+	}
+	return l.far[len(l.far)-1] / l.now(s)
 }
 
 // trend returns by which part of itself the level changes in a second.

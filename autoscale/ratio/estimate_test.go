@@ -7,61 +7,145 @@ import (
 	"math"
 	"testing"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
 
-// feed reports a producer that makes samples at a rate, for some rounds after a second.
-func feed(e *Estimator, from, rounds int, rate, samples float64) float64 {
-	for i := range rounds {
-		second := from + 10*(i+1)
-		samples += 10 * rate
-		e.AddProducer(Report{
-			Task: "collector", Replica: "0", Time: float64(second), Received: start.Add(time.Duration(second) * time.Second),
-			Samples: samples, Busy: float64(second),
-		})
+// learners are the roles of a job whose consumer has some replicas.
+type learners int32
+
+func (learners) Producer(role string) string {
+	if role == "collector" {
+		return role
 	}
-	return samples
+	return ""
 }
 
-func capacityAt(e *Estimator, second int) float64 {
-	return e.Measure([]string{"collector"}, start.Add(time.Duration(second)*time.Second)).ProducerCapacity
+func (learners) IsConsumer(role string) bool { return role == "learner" }
+
+func (l learners) Consumers() int32 { return int32(l) }
+
+// reports are the sums of di-servers, which an estimator reads every 20 seconds.
+type reports struct {
+	estimator *Estimator
+	roles     learners
+	rates     []v2alpha1.RoleRates
+	now       time.Time
 }
 
-func TestAStepIsTakenAfterAFewReportsAndNoiseIsNot(t *testing.T) {
+func newReports(state State) *reports {
+	return &reports{estimator: NewEstimator(EstimatorSettings{}, state), roles: 1, now: start}
+}
+
+// add adds 20 seconds of a worker of a role to the sums of a di-server. The estimator does not learn them.
+func (r *reports) add(server, role string, rate float64) {
+	for i := range r.rates {
+		if r.rates[i].Server == server && r.rates[i].Role == role {
+			work20(&r.rates[i], rate, r.now)
+			return
+		}
+	}
+	r.rates = append(r.rates, v2alpha1.RoleRates{Server: server, Role: role, Reporters: 1})
+	work20(&r.rates[len(r.rates)-1], rate, r.now)
+}
+
+func work20(entry *v2alpha1.RoleRates, rate float64, now time.Time) {
+	entry.UpdatedAt = metav1.NewMicroTime(now)
+	entry.ReportedMilliseconds += 20_000
+	entry.BusyMilliseconds += 20_000
+	entry.Samples += int64(20 * rate)
+}
+
+// round moves the clock by 20 seconds, in which a worker reports to a di-server.
+func (r *reports) round(server, role string, rate float64) {
+	r.now = r.now.Add(20 * time.Second)
+	r.add(server, role, rate)
+	r.estimator.Learn(r.rates, r.roles, r.now)
+}
+
+func (r *reports) rounds(n int, server, role string, rate float64) {
+	for range n {
+		r.round(server, role, rate)
+	}
+}
+
+func (r *reports) measure() Measurement {
+	return r.estimator.Measure(r.rates, r.roles, []string{"collector"}, r.now)
+}
+
+func TestAStepIsTakenAfterTwoRoundsAndNoiseIsNot(t *testing.T) {
 	t.Parallel()
-	e := NewEstimator(EstimatorSettings{}, State{})
-	samples := feed(e, 0, 30, 20, 0)
-	samples = feed(e, 300, 1, 40, samples)
-	samples = feed(e, 310, 5, 20, samples)
-	if got := capacityAt(e, 370); math.Abs(got-20) > 3 {
-		t.Errorf("capacity after one odd report is %g, want about 20", got)
+	r := newReports(State{})
+	r.rounds(30, "a", "collector", 20)
+	r.round("a", "collector", 40)
+	r.rounds(5, "a", "collector", 20)
+	if got := r.measure().ProducerCapacity; math.Abs(got-20) > 3 {
+		t.Errorf("capacity after one odd round is %g, want about 20", got)
 	}
-	feed(e, 360, 4, 40, samples)
-	if got := capacityAt(e, 410); math.Abs(got-40) > 1 {
+	r.rounds(2, "a", "collector", 40)
+	if got := r.measure().ProducerCapacity; math.Abs(got-40) > 1 {
 		t.Errorf("capacity after a step is %g, want 40", got)
 	}
 }
 
-func TestRestartsAndLateReportsChangeNoCapacity(t *testing.T) {
+func TestTheFirstSumsOfAJobAreACapacityAtOnce(t *testing.T) {
 	t.Parallel()
-	e := NewEstimator(EstimatorSettings{}, State{})
-	feed(e, 0, 10, 20, 0)
-	at := start.Add(105 * time.Second)
-	e.AddProducer(Report{Task: "collector", Replica: "0", Time: 50, Received: at, Samples: 1000, Busy: 50}) // late
-	e.AddProducer(Report{Task: "collector", Replica: "0", Time: 5000, Received: at.Add(10 * time.Second), Samples: 100, Busy: 5})
-	e.AddProducer(Report{Task: "collector", Replica: "0", Time: -7, Received: at.Add(20 * time.Second), Samples: 300, Busy: 15})
-	if got := capacityAt(e, 140); math.Abs(got-20) > 1e-6 {
+	r := newReports(State{})
+	r.round("a", "collector", 20)
+	if got := r.measure().ProducerCapacity; got != 20 {
 		t.Errorf("capacity is %g, want 20", got)
 	}
 }
 
-func TestReportsThatCannotBeAreNotCounted(t *testing.T) {
+func TestOldSumsOfAnUnknownServerAndSumsThatFallAreNotCounted(t *testing.T) {
 	t.Parallel()
-	e := NewEstimator(EstimatorSettings{}, State{ProducerCapacity: 20})
-	for _, x := range []float64{math.NaN(), math.Inf(1), -1, 1e300} {
-		e.AddProducer(Report{Replica: "0", Received: start, Samples: x, Busy: 1})
-		e.AddConsumer(Report{Replica: "0", Received: start, Samples: 1, Busy: 1, Queue: x})
+	r := newReports(State{})
+	for range 10 {
+		r.add("a", "collector", 500)
 	}
-	if m := e.Measure([]string{"collector"}, start.Add(time.Minute)); m.ProducerCapacity != 20 || m.ConsumerCapacity != 0 {
+	r.rounds(5, "a", "collector", 20)
+	r.rates[0] = v2alpha1.RoleRates{Server: "a", Role: "collector", Reporters: 1}
+	r.rounds(5, "a", "collector", 20)
+	if got := r.measure().ProducerCapacity; got != 20 {
+		t.Errorf("capacity is %g, want 20", got)
+	}
+}
+
+func TestAConsumerThatReportsToAnotherServerCountsOnce(t *testing.T) {
+	t.Parallel()
+	r := newReports(State{})
+	r.rounds(20, "a", "learner", 100)
+	r.rates[0].BatchSamples, r.rates[0].Queue = 800, 600
+	for i := range 20 {
+		r.round("b", "learner", 100)
+		r.rates[1].BatchSamples, r.rates[1].Queue = 800, 600
+		if m := r.measure(); math.Abs(m.ConsumerCapacity-100) > 1 || m.Batch != 800 || m.Queue != 600 {
+			t.Fatalf("round %d: measurement is %+v, want a capacity of 100, a batch of 800 and a queue of 600", i, m)
+		}
+	}
+}
+
+func TestConsumersAtSeveralServersAddUp(t *testing.T) {
+	t.Parallel()
+	r := newReports(State{})
+	r.roles = 2
+	for range 20 {
+		r.add("a", "learner", 100)
+		r.round("b", "learner", 60)
+	}
+	if got := r.measure().ConsumerCapacity; math.Abs(got-160) > 1 {
+		t.Errorf("capacity is %g, want 160", got)
+	}
+}
+
+func TestAStateIsTheCapacityUntilThereAreReports(t *testing.T) {
+	t.Parallel()
+	r := newReports(State{ProducerCapacity: 20, ConsumerCapacity: math.Inf(1)})
+	r.rates = []v2alpha1.RoleRates{{Server: "a", Role: "learner", Reporters: -1, Samples: math.MaxInt64, BusyMilliseconds: -5}}
+	r.estimator.Learn(r.rates, r.roles, r.now)
+	if m := r.measure(); m.ProducerCapacity != 20 || m.ConsumerCapacity != 0 {
 		t.Errorf("measurement is %+v, want the capacity of the state only", m)
 	}
 }

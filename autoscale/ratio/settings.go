@@ -30,16 +30,16 @@ type Settings struct {
 	// MinStartDelay is the shortest delay between a request for a producer and its first sample
 	// that the gain assumes; 30 s. MaxStartDelay clamps measured delays; 600 s.
 	MinStartDelay, MaxStartDelay time.Duration
-	// TargetShare is the queue's target, as a part of the staleness bound; 0.43.
+	// TargetShare is the queue's target, as a part of the staleness bound; 0.47.
 	TargetShare float64
 	// QueueShare is the part of the queue's capacity that the target may fill; 0.6.
 	QueueShare float64
-	// Lookahead is how far ahead a growth follows the trends of the capacities, in start delays; 0.7.
+	// Lookahead is how far ahead a growth follows the trends of the capacities, in start delays; 0.5.
 	Lookahead float64
 	// DeadBand is the part of the size by which it may be wrong without a resize; 0.1.
 	DeadBand float64
 	// ShrinkMargin is the part of the dead band that a shrink keeps above the size that suffices, so
-	// that noise does not reverse it; 0.32.
+	// that noise does not reverse it; 0.3.
 	ShrinkMargin float64
 	// IntegralShare bounds the integral's part of the requested rate, CorrectionShare the queue's whole
 	// part. Both are parts of the consumer's capacity; 0.07.
@@ -47,7 +47,7 @@ type Settings struct {
 	// FullQueue is from how many times its target on the queue is too full; 1.4.
 	FullQueue float64
 	// UrgentShare is the least of the queue's part while less than a batch waits, or while the queue
-	// is too full; 0.04.
+	// is too full; 0.045.
 	UrgentShare float64
 	// GrowInterval is the time between growths that are not urgent; 60 s. ShrinkInterval is the time
 	// between shrinks; 300 s.
@@ -65,8 +65,8 @@ func Defaults() Settings {
 	return Settings{
 		Interval: 30 * time.Second, UrgentInterval: 5 * time.Second,
 		MinStartDelay: 30 * time.Second, MaxStartDelay: 10 * time.Minute,
-		TargetShare: 0.43, QueueShare: 0.6, Lookahead: 0.7, DeadBand: 0.1, ShrinkMargin: 0.32,
-		IntegralShare: 0.07, CorrectionShare: 0.07, UrgentShare: 0.04, FullQueue: 1.4,
+		TargetShare: 0.47, QueueShare: 0.6, Lookahead: 0.5, DeadBand: 0.1, ShrinkMargin: 0.3,
+		IntegralShare: 0.07, CorrectionShare: 0.07, UrgentShare: 0.045, FullQueue: 1.4,
 		GrowInterval: time.Minute, ShrinkInterval: 5 * time.Minute,
 		BlockedShare: 0.2, StarvedShare: 0.05,
 	}

@@ -18,6 +18,9 @@ type Measurement struct {
 	// ProducerTrend and ConsumerTrend are by which part of themselves the capacities change in a
 	// second; 0 is unknown.
 	ProducerTrend, ConsumerTrend float64
+	// Surge is by which factor the last round alone asks for more producers than the capacities, which do not
+	// follow one round; at least 1.
+	Surge float64
 	// Queue is how many samples wait, and QueueCapacity how many may; 0 is unknown.
 	Queue, QueueCapacity float64
 	// Batch is the samples of one version of the policy.

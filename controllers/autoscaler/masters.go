@@ -26,24 +26,33 @@ func isIdle(job *v2alpha1.DIJob) bool {
 		state.IsFinished(&job.Status) || job.Status.Phase != v2alpha1.JobRunning || conditions.IsTrue(&job.Status, v2alpha1.ConditionInvalidSpec)
 }
 
-// otherMaster describes what else decides about the size of a job now; empty if nothing does.
-func otherMaster(ctx context.Context, reader client.Reader, job *v2alpha1.DIJob) (string, error) {
+// otherMaster describes what else decides about the size of a job now; empty if nothing does. It asks the API server
+// at most once in an interval.
+func (r *Reconciler) otherMaster(ctx context.Context, job *v2alpha1.DIJob, of *memory) (string, error) {
 	if plan := activePlan(job); plan != "" && !job.Spec.Preemptible {
 		return fmt.Sprintf("ScalePlan %q is executed first", plan), nil
 	}
-	return masterOf(ctx, reader, job)
+	if of.askedAbout == job.Generation && r.now().Sub(of.askedAt) < interval {
+		return of.master, nil
+	}
+	master, err := masterOf(ctx, r.live, job)
+	if err != nil {
+		return "", err
+	}
+	of.master, of.askedAt, of.askedAbout = master, r.now(), job.Generation
+	return master, nil
 }
 
 // masterOf describes what decides about the size of a job instead of the operator's rules and optimizers;
 // empty if nothing does.
-func masterOf(ctx context.Context, reader client.Reader, job *v2alpha1.DIJob) (string, error) {
+func masterOf(ctx context.Context, live client.Reader, job *v2alpha1.DIJob) (string, error) {
 	if job.Spec.Preemptible {
 		return "the allocator decides about the size of a preemptible job", nil
 	}
 	if queue := queueing.ForJob(job).Queue; queue != "" {
 		return fmt.Sprintf("queue %q decides when the job grows", queue), nil
 	}
-	return horizontalAutoscaler(ctx, reader, job)
+	return horizontalAutoscaler(ctx, live, job)
 }
 
 // activePlan returns the name of the ScalePlan that the operator executes; empty if there is none.
@@ -57,18 +66,30 @@ func activePlan(job *v2alpha1.DIJob) string {
 	return ""
 }
 
+// maxAutoscalers is how many HorizontalPodAutoscalers of a namespace are read, and autoscalersPerPage how many at once.
+const (
+	maxAutoscalers     = 5000
+	autoscalersPerPage = 500
+)
+
 // horizontalAutoscaler describes the HorizontalPodAutoscaler that scales a job; empty if none does. KEDA makes
-// one, too.
-func horizontalAutoscaler(ctx context.Context, reader client.Reader, job *v2alpha1.DIJob) (string, error) {
+// one, too. It asks the API server, because a cache would hold those of all namespaces.
+func horizontalAutoscaler(ctx context.Context, live client.Reader, job *v2alpha1.DIJob) (string, error) {
 	var list autoscalingv2.HorizontalPodAutoscalerList
-	if err := reader.List(ctx, &list, client.InNamespace(job.Namespace)); err != nil {
-		return "", fmt.Errorf("listing the HorizontalPodAutoscalers of namespace %s: %w", job.Namespace, err)
-	}
-	for i := range list.Items {
-		target := list.Items[i].Spec.ScaleTargetRef
-		if target.Kind == controllers.JobKind && target.Name == job.Name && strings.HasPrefix(target.APIVersion, v2alpha1.GroupName+"/") {
-			return fmt.Sprintf("HorizontalPodAutoscaler %q scales the job: remove it or spec.autoscale.ratio", list.Items[i].Name), nil
+	for range maxAutoscalers / autoscalersPerPage {
+		err := live.List(ctx, &list, client.InNamespace(job.Namespace), client.Limit(autoscalersPerPage), client.Continue(list.Continue))
+		if err != nil {
+			return "", fmt.Errorf("listing the HorizontalPodAutoscalers of namespace %s: %w", job.Namespace, err)
+		}
+		for i := range list.Items {
+			target := list.Items[i].Spec.ScaleTargetRef
+			if target.Kind == controllers.JobKind && target.Name == job.Name && strings.HasPrefix(target.APIVersion, v2alpha1.GroupName+"/") {
+				return fmt.Sprintf("HorizontalPodAutoscaler %q scales the job: remove it or spec.autoscale.ratio", list.Items[i].Name), nil
+			}
+		}
+		if list.Continue == "" {
+			return "", nil
 		}
 	}
-	return "", nil
+	return fmt.Sprintf("the namespace has more than %d HorizontalPodAutoscalers, and one of them may scale the job", maxAutoscalers), nil
 }

@@ -23,19 +23,11 @@ import (
 )
 
 const (
-	// currentFor is how long the sums of a di-server describe the present. It writes them every 20 seconds.
-	currentFor = 90 * time.Second
 	// stuckAfter is how long a producer must be unschedulable before the rule no longer counts on it.
 	stuckAfter = 2 * time.Minute
 	// measuredStarts is how many of the newest producers the start delay is measured by.
 	measuredStarts = 20
 )
-
-// estimation returns the settings of the estimator for sums of all workers, which arrive every 20 seconds and
-// vary less than the reports of one.
-func estimation() ratio.EstimatorSettings {
-	return ratio.EstimatorSettings{Round: 20 * time.Second, Weight: 0.12, Jump: 0.25, JumpRounds: 2, Expiry: 2 * currentFor}
-}
 
 // memories are what the process remembers of jobs.
 type memories struct {
@@ -50,13 +42,13 @@ type memory struct {
 	state     ratio.State
 	// requested is the number of producers at the last advice; -1 before the first.
 	requested int32
-	// seen are the items of status.rates that the estimator has, and average the counters of an average
-	// worker of each.
-	seen    map[string]v2alpha1.RoleRates
-	average map[string]ratio.Report
 	// nextAt is when the next decision is due. generation is that of the spec that was decided about.
 	nextAt     time.Time
 	generation int64
+	// master is the other master of generation askedAbout, as of askedAt.
+	master     string
+	askedAt    time.Time
+	askedAbout int64
 	// writtenAt is when the status was last written.
 	writtenAt time.Time
 }
@@ -72,10 +64,7 @@ func (m *memories) of(key types.NamespacedName, job *v2alpha1.DIJob) *memory {
 			recorded = job.Status.Autoscaling.Ratio
 		}
 		state := ratio.StateFrom(recorded)
-		known = &memory{
-			uid: job.UID, state: state, requested: -1, estimator: ratio.NewEstimator(estimation(), state),
-			seen: map[string]v2alpha1.RoleRates{}, average: map[string]ratio.Report{},
-		}
+		known = &memory{uid: job.UID, state: state, requested: -1, estimator: ratio.NewEstimator(ratio.DefaultEstimator(), state)}
 		m.jobs[key] = known
 	}
 	return known
@@ -85,83 +74,6 @@ func (m *memories) forget(key types.NamespacedName) {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
 	delete(m.jobs, key)
-}
-
-// learn gives the estimator what the workers have reported since.
-func (m *memory) learn(job *v2alpha1.DIJob, roles *roles) {
-	present := make(map[string]bool, len(job.Status.Rates))
-	for i := range job.Status.Rates {
-		entry := &job.Status.Rates[i]
-		key := entry.Server + "/" + entry.Role
-		present[key] = true
-		if before, known := m.seen[key]; known && !entry.UpdatedAt.After(before.UpdatedAt.Time) {
-			continue
-		}
-		task := roles.producer(entry.Role)
-		isConsumer := roles.isConsumer(entry.Role)
-		if task == "" && !isConsumer {
-			continue
-		}
-		report := m.advance(key, entry, isConsumer)
-		if isConsumer {
-			m.estimator.AddConsumer(report)
-		} else {
-			report.Task = task
-			m.estimator.AddProducer(report)
-		}
-	}
-	for key := range m.seen {
-		if !present[key] {
-			delete(m.seen, key)
-			delete(m.average, key)
-		}
-	}
-}
-
-// advance returns the report of the average worker of an item: its times are those of one worker. The samples of
-// consumers are those of all, because their capacities add up.
-func (m *memory) advance(key string, entry *v2alpha1.RoleRates, isConsumer bool) ratio.Report {
-	average := m.average[key]
-	average.Replica, average.Received = entry.Server, entry.UpdatedAt.Time
-	if before, known := m.seen[key]; known {
-		workers := float64(max(entry.Reporters, 1))
-		of := func(now, then int64, unit float64) float64 { return max(float64(now-then), 0) / unit / workers }
-		samples := of(entry.Samples, before.Samples, 1)
-		if isConsumer {
-			samples *= workers
-		}
-		average.Samples += samples
-		average.Time += of(entry.ReportedMilliseconds, before.ReportedMilliseconds, 1000)
-		average.Busy += of(entry.BusyMilliseconds, before.BusyMilliseconds, 1000)
-		average.Blocked += of(entry.BlockedMilliseconds, before.BlockedMilliseconds, 1000)
-		average.Starved += of(entry.StarvedMilliseconds, before.StarvedMilliseconds, 1000)
-	}
-	average.ReplayRatio = float64(entry.ReplayRatioThousandths) / 1000
-	average.InFlight, average.Batch, average.Queue = float64(entry.InFlight), float64(entry.BatchSamples), float64(entry.Queue)
-	average.QueueCapacity, average.MaxStaleness = float64(entry.QueueCapacity), float64(entry.MaxStaleness)
-	m.seen[key], m.average[key] = *entry, average
-	return average
-}
-
-// measure returns what the job's reports say.
-func (m *memory) measure(job *v2alpha1.DIJob, roles *roles, now time.Time) ratio.Measurement {
-	measured := m.estimator.Measure(roles.tasks(), now)
-	// The current values of several di-servers add up. Old ones say nothing.
-	measured.Batch, measured.Queue, measured.QueueCapacity, measured.MaxStaleness, measured.InFlight = 0, 0, 0, 0, 0
-	for i := range job.Status.Rates {
-		entry := &job.Status.Rates[i]
-		switch {
-		case now.Sub(entry.UpdatedAt.Time) > currentFor || entry.Reporters == 0:
-		case roles.isConsumer(entry.Role):
-			measured.Batch += float64(entry.BatchSamples)
-			measured.Queue += float64(entry.Queue)
-			measured.QueueCapacity += float64(entry.QueueCapacity)
-			measured.MaxStaleness = max(measured.MaxStaleness, float64(entry.MaxStaleness))
-		case roles.producer(entry.Role) != "":
-			measured.InFlight += float64(entry.InFlight)
-		}
-	}
-	return measured
 }
 
 // query returns what Prometheus says.

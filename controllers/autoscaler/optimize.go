@@ -38,7 +38,7 @@ const (
 // Optimizing lets an optimizer plan the replicas and resources of jobs with spec.autoscale.optimizer. It decides
 // about one job in each reconcile.
 type Optimizing struct {
-	// client reads from caches and writes to the API server. live reads usage from the metrics API.
+	// client reads from caches and writes to the API server. live reads usage from the metrics API, and the API server.
 	client client.Client
 	live   client.Reader
 	// local decides, and remote where the job says so and the installation has one.
@@ -93,7 +93,7 @@ func (o *Optimizing) optimize(ctx context.Context, job *v2alpha1.DIJob) error {
 	if err != nil {
 		return err
 	}
-	master, err := masterOf(ctx, o.client, job)
+	master, err := masterOf(ctx, o.live, job)
 	if err != nil {
 		return err
 	}
@@ -205,19 +205,14 @@ func peaksOf(known *optimizer.Job) []v2alpha1.TaskPeak {
 	return peaks
 }
 
-// plansOf returns the plans of a job.
+// plansOf returns the plans of a job. They are shared with the cache.
 func (o *Optimizing) plansOf(ctx context.Context, job *v2alpha1.DIJob) ([]v2alpha1.ScalePlan, error) {
 	var list v2alpha1.ScalePlanList
-	if err := o.client.List(ctx, &list, client.InNamespace(job.Namespace)); err != nil {
-		return nil, fmt.Errorf("listing the ScalePlans of namespace %s: %w", job.Namespace, err)
+	err := o.client.List(ctx, &list, client.InNamespace(job.Namespace), client.MatchingFields{controllers.PlanIndex: job.Name}, client.UnsafeDisableDeepCopy)
+	if err != nil {
+		return nil, fmt.Errorf("listing the ScalePlans of job %s/%s: %w", job.Namespace, job.Name, err)
 	}
-	var own []v2alpha1.ScalePlan
-	for i := range list.Items {
-		if list.Items[i].Spec.Job == job.Name {
-			own = append(own, list.Items[i])
-		}
-	}
-	return own, nil
+	return list.Items, nil
 }
 
 // lastPlan returns when the last plan was created.

@@ -6,6 +6,7 @@ package autoscaler
 import (
 	"context"
 	"strings"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -117,9 +118,19 @@ var _ = Describe("The ratio rule", func() {
 		}, `ScalePlan "plan" is executed first`),
 	)
 
+	It("asks for HorizontalPodAutoscalers of the namespace at most twice a minute, and never of others", func(ctx SpecContext) {
+		w := newWorld(ctx, newJob(2))
+		w.queue = 0 // decisions every 5 seconds
+		for range 24 {
+			w.now = w.now.Add(5 * time.Second)
+			w.report(ctx, 5, w.collectors(ctx))
+			Expect(w.reconcile(ctx)).To(Succeed())
+		}
+		Expect(w.reads).To(BeNumerically("~", 4, 1))
+	})
+
 	It("never overwrites a change that it has not seen", func(ctx SpecContext) {
 		w := newWorld(ctx, newJob(2))
-		w.pass(ctx, 1)
 		w.restart(interceptor.Funcs{Patch: func(ctx context.Context, next client.WithWatch, object client.Object, patch client.Patch, options ...client.PatchOption) error {
 			// Admission lets a user set the count in the update that removes the rule.
 			w.spec(ctx, func(spec *v2alpha1.DIJobSpec) { spec.Autoscale, spec.Elastic.Replicas = nil, ptr.To[int32](30) })
@@ -252,7 +263,6 @@ var _ = Describe("The ratio rule of a coordinator-led job", func() {
 	It("never overwrites a change of the Membership that it has not seen", func(ctx SpecContext) {
 		w := begin(ctx, v2alpha1.RatioByOperator)
 		w.request(ctx, 2)
-		w.pass(ctx, 1)
 		w.restart(interceptor.Funcs{Patch: func(ctx context.Context, next client.WithWatch, object client.Object, patch client.Patch, options ...client.PatchOption) error {
 			w.request(ctx, 30)
 			return next.Patch(ctx, object, patch, options...)

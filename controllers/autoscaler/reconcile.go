@@ -39,8 +39,9 @@ const (
 
 // Reconciler decides about one job in each reconcile.
 type Reconciler struct {
-	// client reads from caches and writes to the API server.
+	// client reads from caches and writes to the API server. live reads the API server.
 	client     client.Client
+	live       client.Reader
 	recorder   events.EventRecorder
 	prometheus Querier
 	maxPods    int32
@@ -127,12 +128,13 @@ func (r *Reconciler) decide(ctx context.Context, job *v2alpha1.DIJob, rule *v2al
 		of.nextAt = now.Add(interval)
 		return refusal(v2alpha1.ReasonInvalidRule, err.Error(), of.state), nil
 	}
-	of.learn(job, ro)
-	if now.Before(of.nextAt) && of.generation == job.Generation {
+	of.estimator.Learn(job.Status.Rates, ro, now)
+	measured := of.estimator.Measure(job.Status.Rates, ro, ro.tasks(), now)
+	if !ratio.Defaults().IsDue(measured, of.nextAt, now) && of.generation == job.Generation {
 		return nil, nil
 	}
 	of.nextAt, of.generation = now.Add(interval), job.Generation
-	master, err := otherMaster(ctx, r.client, job)
+	master, err := r.otherMaster(ctx, job, of)
 	switch {
 	case err != nil:
 		return nil, err
@@ -141,7 +143,9 @@ func (r *Reconciler) decide(ctx context.Context, job *v2alpha1.DIJob, rule *v2al
 	case job.Spec.Lifecycle == v2alpha1.LifecycleCoordinatorLed && (list == nil || list.Spec.CoordinatorInstance == ""):
 		return refusal(v2alpha1.ReasonWaitingForReports, "the coordinator has not requested replicas yet", of.state), nil
 	}
-	measured, err := r.measure(ctx, job, rule, ro, of)
+	if rule.Prometheus != nil {
+		measured, err = r.query(ctx, job, rule.Prometheus, len(ro.pools))
+	}
 	if err != nil {
 		return refusal(v2alpha1.ReasonWaitingForReports, err.Error(), of.state), nil
 	}
@@ -190,13 +194,6 @@ func (d *decision) advise(job *v2alpha1.DIJob) {
 	if d.reason == v2alpha1.ReasonFollowing {
 		d.reason, d.message = v2alpha1.ReasonAdvising, "the coordinator resizes the job, by the advice in status.autoscaling.ratio.replicas"
 	}
-}
-
-func (r *Reconciler) measure(ctx context.Context, job *v2alpha1.DIJob, rule *v2alpha1.RatioRule, ro *roles, of *memory) (ratio.Measurement, error) {
-	if rule.Prometheus != nil {
-		return r.query(ctx, job, rule.Prometheus, len(ro.pools))
-	}
-	return of.measure(job, ro, r.now()), nil
 }
 
 // refusal is a decision to leave the size alone.

@@ -18,8 +18,9 @@ import (
 // roles are the producers and the consumer of a job.
 type roles struct {
 	pools []pool
-	// consumer is the name of the consumer's task, consumerType its type.
+	// consumer is the name of the consumer's task, consumerType its type, consumers how many replicas it has.
 	consumer, consumerType string
+	consumers              int32
 }
 
 // pool is a task of producers.
@@ -50,7 +51,7 @@ func rolesOf(job *v2alpha1.DIJob, list *v2alpha1.Membership, rule *v2alpha1.Rati
 		task := &job.Spec.Tasks[i]
 		total += countOf(job, list, i)
 		if names.TaskName(task) == rule.Consumer || rule.Consumer == "" && task.Type == v2alpha1.TaskTypeLearner && found.consumer == "" {
-			found.consumer, found.consumerType = names.TaskName(task), string(task.Type)
+			found.consumer, found.consumerType, found.consumers = names.TaskName(task), string(task.Type), countOf(job, list, i)
 		}
 	}
 	if found.consumer == "" {
@@ -121,8 +122,8 @@ func (ro *roles) tasks() []string {
 	return tasks
 }
 
-// producer returns the task of a producer's role, which is its name or its type; empty for any other role.
-func (ro *roles) producer(role string) string {
+// Producer returns the task of a producer's role, which is its name or its type; empty for any other role.
+func (ro *roles) Producer(role string) string {
 	for i := range ro.pools {
 		if ro.pools[i].Task == role {
 			return role
@@ -136,7 +137,10 @@ func (ro *roles) producer(role string) string {
 	return ""
 }
 
-// isConsumer reports whether a role is that of the consumer.
-func (ro *roles) isConsumer(role string) bool {
-	return role == ro.consumer || role == ro.consumerType && ro.producer(role) == ""
+// IsConsumer reports whether a role is that of the consumer.
+func (ro *roles) IsConsumer(role string) bool {
+	return role == ro.consumer || role == ro.consumerType && ro.Producer(role) == ""
 }
+
+// Consumers returns how many replicas the consumer has; 0 is unknown.
+func (ro *roles) Consumers() int32 { return ro.consumers }

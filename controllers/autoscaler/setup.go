@@ -58,9 +58,9 @@ type Querier interface {
 	Query(ctx context.Context, query string) (float64, error)
 }
 
-// New returns the reconciler. The cached client reads from caches and writes to the API server. The options
-// must have a recorder.
-func New(cached client.Client, options Options) (*Reconciler, error) {
+// New returns the reconciler. The cached client reads from caches and writes to the API server, and the live one
+// reads the API server. The options must have a recorder.
+func New(cached client.Client, live client.Reader, options Options) (*Reconciler, error) {
 	if options.Registerer == nil {
 		options.Registerer = metrics.Registry
 	}
@@ -72,7 +72,7 @@ func New(cached client.Client, options Options) (*Reconciler, error) {
 		return nil, err
 	}
 	return &Reconciler{
-		client: cached, recorder: options.Recorder, prometheus: options.Prometheus,
+		client: cached, live: live, recorder: options.Recorder, prometheus: options.Prometheus,
 		maxPods: cmp.Or(options.MaxPods, limits.PodsPerJob), now: options.Now, metrics: counted,
 		memories: memories{jobs: map[types.NamespacedName]*memory{}},
 	}, nil
@@ -94,7 +94,7 @@ func Setup(mgr ctrl.Manager, options Options) error {
 	if options.Recorder == nil {
 		options.Recorder = mgr.GetEventRecorder(names.ControllerName)
 	}
-	r, err := New(mgr.GetClient(), options)
+	r, err := New(mgr.GetClient(), mgr.GetAPIReader(), options)
 	if err != nil {
 		return err
 	}

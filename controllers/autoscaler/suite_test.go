@@ -61,6 +61,8 @@ type world struct {
 	// collector and learner are the capacities, in samples per second. queue is how many samples wait.
 	collector, learner, queue float64
 	rates                     map[string]*v2alpha1.RoleRates
+	// reads is how many lists the autoscaler has read from the API server.
+	reads int
 }
 
 func newWorld(ctx context.Context, job *v2alpha1.DIJob) *world {
@@ -83,11 +85,17 @@ func (w *world) restart(faults interceptor.Funcs) {
 	GinkgoHelper()
 	faults.List = listByOwner
 	w.events = events.NewFakeRecorder(100)
-	made, err := New(interceptor.NewClient(api, faults), Options{
+	made, err := New(interceptor.NewClient(api, faults), interceptor.NewClient(api, interceptor.Funcs{List: w.count}), Options{
 		Recorder: w.events, Registerer: prometheus.NewRegistry(), Now: func() time.Time { return w.now }, Prometheus: w,
 	})
 	Expect(err).NotTo(HaveOccurred())
 	w.autoscaler = made
+}
+
+// count counts what is read from the API server.
+func (w *world) count(ctx context.Context, next client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
+	w.reads++
+	return next.List(ctx, list, options...)
 }
 
 // Query answers queries of specs.

@@ -75,7 +75,7 @@ func newCPU() *hpa {
 // newIdeal returns an HPA on an external metric that is the ideal ratio, by the operator's estimates.
 func newIdeal(o *operator) *hpa {
 	return &hpa{every: 15, recommend: func(p *plant) float64 {
-		m := o.estimator.Measure([]string{task}, timeAt(p.second))
+		m := o.measure(p)
 		if m.ProducerCapacity <= 0 || m.ConsumerCapacity <= 0 {
 			return float64(len(p.producers))
 		}

@@ -5,10 +5,12 @@ package ratio
 
 import (
 	"slices"
-	"strconv"
 	"time"
 
+	"opendilab.org/di-orchestrator/allocation/profilings"
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	rule "opendilab.org/di-orchestrator/autoscale/ratio"
+	"opendilab.org/di-orchestrator/server/rates"
 )
 
 // sizer decides about the number of producers once a second.
@@ -21,9 +23,16 @@ var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func timeAt(second int) time.Time { return epoch.Add(time.Duration(second) * time.Second) }
 
-// operator is the rule of autoscale/ratio with its estimator, as the operator runs them.
+// operator is the rule of autoscale/ratio as the operator runs it: a di-server sums the reports of replicas, and
+// writes the sums to the status of the job every 20 seconds.
 type operator struct {
-	settings  rule.Settings
+	settings rule.Settings
+	server   *rates.Book
+	// status is what the di-server wrote last. isPending is set if it has reports since then, which it writes at
+	// second writeAt at the earliest.
+	status    []v2alpha1.RoleRates
+	isPending bool
+	writeAt   int
 	estimator *rule.Estimator
 	state     rule.State
 	nextAt    time.Time
@@ -31,38 +40,61 @@ type operator struct {
 	late []lateReport
 	// errs are the factors by which estimated capacities are wrong.
 	producerError, consumerError float64
-	seen                         int
 	last                         rule.Decision
 }
 
 type lateReport struct {
-	arrives    int
-	isConsumer bool
-	report     rule.Report
+	arrives int
+	report  profilings.Role
 }
 
-const task = "collector"
+const (
+	// job is the UID of the simulated job, task and learner the roles of its replicas.
+	job, task, learner = "job", "collector", "learner"
+	// reportEvery is the time between two reports of a replica, and writeEvery that between two writes of sums.
+	reportEvery, writeEvery = 10, 20
+)
+
+// roles are those of the simulated job.
+type roles struct{}
+
+func (roles) Producer(role string) string {
+	if role == task {
+		return task
+	}
+	return ""
+}
+
+func (roles) IsConsumer(role string) bool { return role == learner }
+
+func (roles) Consumers() int32 { return 1 }
 
 func newOperator(options Options) *operator {
 	settings := options.Rule
 	settings.Pools = []rule.Pool{{Task: task, Min: minReplicas, Max: maxReplicas}}
 	return &operator{
-		settings: settings, estimator: rule.NewEstimator(options.Estimator, rule.State{}), nextAt: epoch,
-		producerError: options.ProducerError, consumerError: options.ConsumerError, seen: -1,
+		settings: settings, server: rates.NewBook("server"), estimator: rule.NewEstimator(options.Estimator, rule.State{}), nextAt: epoch,
+		producerError: options.ProducerError, consumerError: options.ConsumerError,
 	}
+}
+
+// measure returns what the operator knows.
+func (o *operator) measure(p *plant) rule.Measurement {
+	m := o.estimator.Measure(o.status, roles{}, []string{task}, timeAt(p.second))
+	m.ProducerCapacity *= o.producerError
+	m.Pools[0].Capacity *= o.producerError
+	m.ConsumerCapacity *= o.consumerError
+	return m
 }
 
 func (o *operator) size(p *plant) int {
 	o.report(p)
 	now := timeAt(p.second)
 	requested := len(p.producers)
-	if now.Before(o.nextAt) {
+	m := o.measure(p)
+	if !o.settings.IsDue(m, o.nextAt, now) {
 		return requested
 	}
-	m := o.estimator.Measure([]string{task}, now)
-	m.ProducerCapacity *= o.producerError
-	m.Pools[0].Capacity *= o.producerError
-	m.ConsumerCapacity *= o.consumerError
 	m.Pools[0].Requested, m.Pools[0].Running = int32(requested), int32(p.running())
 	m.StartDelays = o.startDelays(p)
 	o.last = rule.Decide(o.settings, o.state, m, now)
@@ -82,31 +114,36 @@ func (o *operator) startDelays(p *plant) []time.Duration {
 	return delays
 }
 
-// report delivers the reports of a second: each replica sends one every ten seconds.
+// report delivers the reports of a second, and writes the sums when it is time.
 func (o *operator) report(p *plant) {
 	for _, one := range p.producers {
-		if one.runs <= p.second && (p.second-one.id)%10 == 0 && p.second > one.since {
-			o.send(p, false, rule.Report{
-				Replica: strconv.Itoa(one.id), Time: float64(p.second) + o.clock(p, one.id),
-				Samples: p.made - one.madeBefore, Busy: p.worked - one.workedBefore,
-				Blocked: max(float64(p.second+1-one.since)-(p.worked-one.workedBefore), 0),
+		if one.runs <= p.second && (p.second-one.id)%reportEvery == 0 && p.second > one.since {
+			o.send(p, profilings.Role{
+				Role: task, Rank: one.id, Time: float64(p.second) + o.clock(p, one.id),
+				Samples: p.made - one.madeBefore, BusySeconds: p.worked - one.workedBefore,
+				BlockedSeconds: max(float64(p.second+1-one.since)-(p.worked-one.workedBefore), 0),
 			})
 		}
 	}
-	if p.second%10 == 0 && p.second > p.scenario.ConsumerStart {
+	if p.second%reportEvery == 0 && p.second > p.scenario.ConsumerStart {
 		c := &p.consumer
-		o.send(p, true, rule.Report{
-			Replica: "learner", Time: float64(p.second), Samples: c.samples, Busy: c.samplesBusy, Starved: c.starved,
-			Batch: batch, Queue: p.queue, QueueCapacity: capacity, MaxStaleness: staleness,
+		o.send(p, profilings.Role{
+			Role: learner, Time: float64(p.second), Samples: c.samples, BusySeconds: c.samplesBusy, StarvedSeconds: c.starved,
+			BatchSamples: batch, Queue: p.queue, QueueCapacity: capacity, MaxStaleness: staleness,
 		})
 	}
 	o.late = slices.DeleteFunc(o.late, func(l lateReport) bool {
 		if l.arrives > p.second {
 			return false
 		}
-		o.receive(p, l.isConsumer, l.report)
+		o.receive(p, &l.report)
 		return true
 	})
+	if o.isPending && p.second >= o.writeAt {
+		o.isPending, o.writeAt = false, p.second+writeEvery
+		o.status = o.server.Of(job, timeAt(p.second))
+		o.estimator.Learn(o.status, roles{}, timeAt(p.second))
+	}
 }
 
 // clock returns by how much the clock of a replica is off.
@@ -114,28 +151,25 @@ func (o *operator) clock(p *plant, id int) float64 {
 	if p.scenario.LosesReports == 0 {
 		return 0
 	}
-	return float64(id*977%7200 - 3600)
+	return float64(id*977%7200 + 1)
 }
 
 // send loses and delays reports as the scenario says.
-func (o *operator) send(p *plant, isConsumer bool, r rule.Report) {
+func (o *operator) send(p *plant, report profilings.Role) {
 	if p.scenario.LosesReports > 0 {
 		switch x := p.random.Float64(); {
 		case x < p.scenario.LosesReports:
 			return
 		case x < 2*p.scenario.LosesReports:
-			o.late = append(o.late, lateReport{p.second + 5 + p.random.IntN(30), isConsumer, r})
+			o.late = append(o.late, lateReport{p.second + 5 + p.random.IntN(30), report})
 			return
 		}
 	}
-	o.receive(p, isConsumer, r)
+	o.receive(p, &report)
 }
 
-func (o *operator) receive(p *plant, isConsumer bool, r rule.Report) {
-	r.Received, r.Task = timeAt(p.second), task
-	if isConsumer {
-		o.estimator.AddConsumer(r)
-		return
-	}
-	o.estimator.AddProducer(r)
+func (o *operator) receive(p *plant, report *profilings.Role) {
+	o.isPending = true
+	// The only error is that of too many reporters.
+	_ = o.server.Add(job, report.Role, report, timeAt(p.second))
 }
