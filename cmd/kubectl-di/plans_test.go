@@ -84,3 +84,47 @@ func TestFlagsOfAPlanThatSayNothingAreRefused(t *testing.T) {
 		}
 	}
 }
+
+func TestAPlanIsWaitedForUntilItHasFinished(t *testing.T) {
+	t.Parallel()
+	w := theWorld(t)
+	ns := w.namespace(t)
+	w.workers(t, ns, "pong", v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
+	for _, end := range []struct {
+		phase   v2alpha1.PlanPhase
+		message string
+		code    int
+	}{
+		{v2alpha1.PlanSucceeded, "8 of 8 replicas run", 0},
+		{v2alpha1.PlanFailed, "no node has room", cli.Failed},
+	} {
+		waiting := w.start(t, ns, "", "plan", "pong", "--task", "collector=8", "--wait", "-o", "name")
+		waiting.out.shows(t, "scaleplan.diengine.opendilab.org/")
+		name := strings.TrimSpace(strings.TrimPrefix(waiting.out.String(), "scaleplan.diengine.opendilab.org/"))
+		plan := &v2alpha1.ScalePlan{}
+		for _, step := range []struct {
+			phase   v2alpha1.PlanPhase
+			message string
+		}{{v2alpha1.PlanExecuting, "3 of 8 replicas run"}, {end.phase, end.message}} {
+			must(t, w.live.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: name}, plan))
+			plan.Status.Phase, plan.Status.Message = step.phase, step.message
+			must(t, w.live.Status().Update(t.Context(), plan))
+			waiting.report.shows(t, "plan "+ns+"/"+name+": "+string(step.phase)+", "+step.message+"\n")
+		}
+		code := waiting.ended(t)
+		if failure := "has not succeeded: Failed: no node has room"; code != end.code || strings.Contains(waiting.report.String(), failure) != (code != 0) {
+			t.Errorf("exit code is %d, want %d: %s", code, end.code, waiting.report)
+		}
+	}
+}
+
+func TestAPlanIsWaitedForNoLongerThanTheTimeout(t *testing.T) {
+	t.Parallel()
+	w := theWorld(t)
+	ns := w.namespace(t)
+	w.workers(t, ns, "pong", v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
+	got := w.run(t, ns, "plan", "pong", "--task", "collector=8", "--timeout=1ms")
+	if got.code != cli.Failed || !strings.Contains(got.stderr, "stopped waiting for plan "+ns+"/pong-") || !strings.Contains(got.stdout, " created") {
+		t.Errorf("got %+v", got)
+	}
+}

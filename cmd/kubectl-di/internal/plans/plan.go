@@ -28,7 +28,7 @@ type planning struct {
 	cpu, memory, reason            string
 	deadline                       time.Duration
 	objects                        *cli.Objects
-	wait                           bool
+	wait                           cli.Wait
 	// spec is the plan that the flags describe.
 	spec v2alpha1.ScalePlanSpec
 }
@@ -48,7 +48,7 @@ execute. kubectl di plan history JOB shows the plans of a job.`,
   kubectl di plan pong --task collector=8
 
   # 4 GiB for each learner, and wait until they have it
-  kubectl di plan pong --task learner --memory 4Gi --reason "larger batches" --wait
+  kubectl di plan pong --task learner --memory 4Gi --reason "larger batches" --wait --timeout 15m
 
   # Move a parameter server to another node, with more CPU
   kubectl di plan pong --migrate pong-ps-1 --cpu 4`,
@@ -62,7 +62,7 @@ execute. kubectl di plan history JOB shows the plans of a job.`,
 	flags.StringArrayVar(&o.migrate, "migrate", nil, "a pod to replace, with other resources or on another node; may be repeated")
 	flags.StringVar(&o.reason, "reason", "", "why, for people")
 	flags.DurationVar(&o.deadline, "deadline", 0, "how long the plan may execute; 10m by default")
-	flags.BoolVar(&o.wait, "wait", false, "wait until the plan has finished, and fail if it has not succeeded")
+	o.wait.Bind(command, "the plan has finished, and fail if it has not succeeded")
 	cli.Before(command, o.read)
 	o.objects = cli.BindObjects(command, "created")
 	command.AddCommand(newHistoryCommand(env))
@@ -159,7 +159,7 @@ func (o *planning) run(ctx context.Context, name string) error {
 		}
 		plan.SetGroupVersionKind(v2alpha1.GroupVersion.WithKind("ScalePlan"))
 	}
-	if err := o.objects.PrintObj(plan, o.Out); err != nil || !o.wait || !o.objects.IsReal() {
+	if err := o.objects.PrintObj(plan, o.Out); err != nil || !o.wait.IsOn() || !o.objects.IsReal() {
 		return err
 	}
 	return o.await(ctx, found, plan)
@@ -167,12 +167,15 @@ func (o *planning) run(ctx context.Context, name string) error {
 
 // await waits until the plan has finished, and reports its progress.
 func (o *planning) await(ctx context.Context, found *cluster.Cluster, plan *v2alpha1.ScalePlan) error {
+	ctx, cancel := o.wait.Context(ctx)
+	defer cancel()
 	report := cli.NewProgress(o.ErrOut)
 	defer report.End()
-	subject := "plan " + plan.Namespace + "/" + plan.Name
+	subject, last := "plan " + plan.Namespace + "/" + plan.Name, "its state is unknown"
 	for {
 		if phase := plan.Status.Phase; phase != "" {
-			report.State(subject, strings.TrimSuffix(string(phase)+", "+plan.Status.Message, ", "))
+			last = strings.TrimSuffix(string(phase)+", "+plan.Status.Message, ", ")
+			report.State(subject, last)
 			switch {
 			case phase == v2alpha1.PlanSucceeded:
 				return nil
@@ -182,10 +185,10 @@ func (o *planning) await(ctx context.Context, found *cluster.Cluster, plan *v2al
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("stopped waiting for %s, which continues", subject)
+			return fmt.Errorf("stopped waiting for %s, which continues: %s", subject, last)
 		case <-time.After(time.Second):
 		}
-		if err := found.Get(ctx, plan.Namespace, plan.Name, plan); err != nil {
+		if err := found.Get(ctx, plan.Namespace, plan.Name, plan); err != nil && ctx.Err() == nil {
 			return err
 		}
 	}
