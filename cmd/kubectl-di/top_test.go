@@ -49,12 +49,19 @@ func TestAJobIsShownOnce(t *testing.T) {
 	}))
 	w.setStatus(t, job, func(status *v2alpha1.DIJobStatus) {
 		status.Phase, status.Profilings = v2alpha1.JobRunning, reports(`{"reward":20.5,"text":"no number"}`)
+		status.Autoscaling = &v2alpha1.AutoscalingStatus{
+			Ratio:     &v2alpha1.RatioStatus{Reason: "Grown", Message: "from 2 to 4 producers"},
+			Optimizer: &v2alpha1.OptimizerStatus{Stage: "RUNNING", Message: "nothing to change"},
+		}
+		status.Scaling = &v2alpha1.ScalingStatus{Plan: &v2alpha1.PlanRecord{Name: "cartpole-1", UID: "u", Phase: v2alpha1.PlanExecuting}}
 	})
 	for _, args := range [][]string{{"top", "cartpole"}, {"top", "dijob/cartpole", "--once"}} {
 		got := w.run(t, ns, args...)
 		for _, want := range []string{
 			"Job:         " + ns + "/cartpole\n", "Phase:       Running\n", "Ready:       1/3\n", "Tasks:       coordinator 1/1 · collector 0/2 · learner 0/0\n",
-			"Reported:    reward 20.5\n", "\ncoordinator  coordinator  yes    Running  0 ", "Warning  BackOff  coordinator  back-off\n",
+			"Reported:    reward 20.5\n",
+			"Scaled:      plan cartpole-1 Executing\n", "Scaled:      ratio rule Grown: from 2 to 4 producers\n", "Scaled:      optimizer RUNNING: nothing to change\n",
+			"\ncoordinator  coordinator  yes    Running  0 ", "Warning  BackOff  coordinator  back-off\n",
 		} {
 			if !strings.Contains(got.stdout, want) || got.code != 0 || got.stderr != "" {
 				t.Errorf("%v: got %d, %s%s\nwant %q in it", args, got.code, got.stderr, got.stdout, want)

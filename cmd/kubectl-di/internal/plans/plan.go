@@ -171,7 +171,7 @@ func (o *planning) await(ctx context.Context, found *cluster.Cluster, plan *v2al
 	defer cancel()
 	report := cli.NewProgress(o.ErrOut)
 	defer report.End()
-	subject, last := "plan " + plan.Namespace + "/" + plan.Name, "its state is unknown"
+	subject, last := "plan "+plan.Namespace+"/"+plan.Name, "its state is unknown"
 	for {
 		if phase := plan.Status.Phase; phase != "" {
 			last = strings.TrimSuffix(string(phase)+", "+plan.Status.Message, ", ")

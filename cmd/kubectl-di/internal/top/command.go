@@ -182,6 +182,9 @@ func text(w *world, s *Snapshot, now time.Time) string {
 	if s.Preemptible {
 		fact("Placed", allocation(s.Allocation))
 	}
+	for _, text := range s.Scaling {
+		fact("Scaled", text)
+	}
 	for _, name := range w.numbers() {
 		fact("Reported", name+" "+number(last(w.series[name])))
 	}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -38,8 +39,10 @@ type Snapshot struct {
 	Nodes       []Count            `json:"nodes,omitempty"`
 	Replicas    []Replica          `json:"replicas,omitempty"`
 	Allocation  []string           `json:"allocation,omitempty"`
-	Profilings  json.RawMessage    `json:"profilings,omitempty"`
-	Events      []Event            `json:"events,omitempty"`
+	// Scaling is what was decided last about the size: by a plan, the ratio rule or the optimizer.
+	Scaling    []string        `json:"scaling,omitempty"`
+	Profilings json.RawMessage `json:"profilings,omitempty"`
+	Events     []Event         `json:"events,omitempty"`
 	// Lacks are the omitted parts, with the reasons.
 	Lacks []string `json:"lacks,omitempty"`
 }
@@ -87,7 +90,7 @@ func summarize(w *world) Snapshot {
 		Namespace: job.Namespace, Name: job.Name, Phase: cmp.Or(job.Status.Phase, v2alpha1.JobPending),
 		Lifecycle: cmp.Or(job.Spec.Lifecycle, v2alpha1.LifecycleWorkerLed), Preemptible: job.Spec.Preemptible,
 		CreatedAt: job.CreationTimestamp.Time, Restarts: job.Status.Restarts, Reschedules: job.Status.Reschedules,
-		Conditions: conditions(job), Allocation: job.Status.Allocation, Lacks: w.lacks, Events: events(w),
+		Conditions: conditions(job), Allocation: job.Status.Allocation, Scaling: decisions(job), Lacks: w.lacks, Events: events(w),
 	}
 	if w.isGone {
 		s.Phase = "Deleted"
@@ -107,6 +110,27 @@ func summarize(w *world) Snapshot {
 		s.Wanted += task.Wanted
 	}
 	return s
+}
+
+// decisions describes what was decided last about the size of a job.
+func decisions(job *v2alpha1.DIJob) []string {
+	var texts []string
+	add := func(who, what, message string) {
+		texts = append(texts, strings.TrimSuffix(who+" "+what+": "+message, ": "))
+	}
+	if scaling := job.Status.Scaling; scaling != nil && scaling.Plan != nil {
+		add("plan "+scaling.Plan.Name, string(scaling.Plan.Phase), scaling.Plan.Message)
+	}
+	if job.Status.Autoscaling == nil {
+		return texts
+	}
+	if ratio := job.Status.Autoscaling.Ratio; ratio != nil {
+		add("ratio rule", ratio.Reason, ratio.Message)
+	}
+	if optimizer := job.Status.Autoscaling.Optimizer; optimizer != nil {
+		add("optimizer", optimizer.Stage, optimizer.Message)
+	}
+	return texts
 }
 
 // end returns when the job finished, or now.

@@ -73,6 +73,9 @@ func (m *model) head() []string {
 	if s.Preemptible {
 		lines = append(lines, "placed "+allocation(s.Allocation))
 	}
+	for _, text := range s.Scaling {
+		lines = append(lines, "scaled "+ansi.Truncate(clean(text), m.width-7, "…"))
+	}
 	return append(lines, m.curves(2)...)
 }
 
