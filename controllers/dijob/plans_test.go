@@ -13,10 +13,12 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/lifecycle"
 	"opendilab.org/di-orchestrator/internal/scaling"
 )
 
@@ -101,6 +103,41 @@ var _ = Describe("A ScalePlan", func() {
 		}).WithContext(ctx).WithTimeout(time.Minute).Should(Succeed())
 		Eventually(s.reasons).WithContext(ctx).WithTimeout(patience).Should(ContainElements(
 			"PlanAccepted", "PlanExecuting", "PlanSucceeded", "PlanSuperseded"))
+	})
+
+	It("leaves a bounded history after hundreds of them, which costs no request afterwards", func(ctx SpecContext) {
+		const plans = 300
+		s := newSpace(ctx)
+		asked := s.startCounted(ctx, func(*rest.Config) {})
+		s.submitWorkers(ctx, 1)
+		Eventually(s.podNames).WithContext(ctx).WithTimeout(patience).Should(HaveLen(3))
+		s.run(ctx)
+		Eventually(s.phase).WithContext(ctx).WithTimeout(patience).Should(Equal(v2alpha1.JobRunning))
+		for i := range plans {
+			s.submitPlan(ctx, fmt.Sprintf("many-%03d", i), v2alpha1.ScalePlanSpec{Tasks: []v2alpha1.TaskScale{{Name: "collector", Replicas: ptr.To(int32(1 + i%4))}}})
+		}
+		s.expectPlan(ctx, fmt.Sprintf("many-%03d", plans-1), v2alpha1.PlanSucceeded)
+		var left v2alpha1.ScalePlanList
+		Eventually(func(g Gomega, ctx context.Context) {
+			g.Expect(shared.api.List(ctx, &left, client.InNamespace(s.name))).To(Succeed())
+			g.Expect(left.Items).To(HaveLen(scaling.History))
+		}).WithContext(ctx).WithTimeout(patience).Should(Succeed())
+		Expect(asked.but()["PATCH scaleplans/status"]).To(BeNumerically("<=", 5*plans))
+		Expect(asked.but()["DELETE scaleplans"]).To(BeNumerically("<=", 2*plans))
+
+		By("reconciling the job")
+		Eventually(func(g Gomega, ctx context.Context) {
+			job := s.job(ctx)
+			g.Expect(job.Status.ReadyReplicas).To(BeEquivalentTo(len(s.pods(ctx))))
+			g.Expect(job.Status.ObservedGeneration).To(Equal(job.Generation))
+		}).WithContext(ctx).WithTimeout(patience).Should(Succeed())
+		before := asked.total()
+		for i := range 10 {
+			job := s.job(ctx)
+			metav1.SetMetaDataAnnotation(&job.ObjectMeta, "seen", fmt.Sprint(i))
+			Expect(shared.api.Update(ctx, job)).To(Succeed())
+		}
+		Consistently(asked.total).WithTimeout(2 * lifecycle.CountsInterval).Should(Equal(before))
 	})
 
 	It("changes the members of a coordinator-led job", func(ctx SpecContext) {
