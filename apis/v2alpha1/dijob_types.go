@@ -32,6 +32,8 @@ import (
 // +kubebuilder:printcolumn:name="Restarts",type=integer,JSONPath=`.status.summary.restarts`,description="restarts after failures"
 // +kubebuilder:printcolumn:name="Duration",type=string,JSONPath=`.status.summary.duration`,description="how long the finished job was active"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="ReadyReplicas",type=integer,priority=1,JSONPath=`.status.readyReplicas`,description="replicas that are ready"
+// +kubebuilder:printcolumn:name="Replicas",type=integer,priority=1,JSONPath=`.status.replicas`,description="replicas that exist"
 // +kubebuilder:printcolumn:name="Reschedules",type=integer,priority=1,JSONPath=`.status.reschedules`,description="restarts for another placement, size or queue"
 // +kubebuilder:printcolumn:name="Coordinator",type=integer,priority=1,JSONPath=`.status.taskStatus.coordinator.Running`,description="running pods of task coordinator"
 // +kubebuilder:printcolumn:name="Collectors",type=integer,priority=1,JSONPath=`.status.taskStatus.collector.Running`,description="running pods of task collector"

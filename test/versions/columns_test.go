@@ -96,6 +96,7 @@ var _ = DescribeTable("A table shows the counts of each role and what is wrong",
 	}),
 	Entry("v2alpha1, coordinator-led", v2, led, trainingStatus, map[string]any{
 		"Name": "j", "Phase": "Running", "Ready": "4/6", "Reason": "ImagePull", "Restarts": 0.0,
+		"ReadyReplicas": 4.0, "Replicas": 6.0,
 		"Coordinator": 1.0, "Collectors": 2.0, "Learners": 2.0, "Aggregators": 1.0,
 	}),
 	Entry("v1alpha1, worker-led: the learner's counts by its role, not its name", v1, workers, strugglingStatus, map[string]any{
@@ -103,6 +104,7 @@ var _ = DescribeTable("A table shows the counts of each role and what is wrong",
 	}),
 	Entry("v2alpha1, worker-led", v2, workers, strugglingStatus, map[string]any{
 		"Name": "j", "Phase": "Starting", "Ready": "0/2", "Reason": "QuotaExceeded", "Restarts": 1.0,
+		"Replicas": 2.0,
 	}),
 )
 
@@ -113,5 +115,5 @@ var _ = DescribeTable("A table has the same columns in both versions, and the co
 		Expect(columns(shown, true)).To(Equal(wide))
 	},
 	Entry("v1alpha1", v1, []string{"Coordinator", "Collectors", "Learners", "Aggregators"}),
-	Entry("v2alpha1", v2, []string{"Reschedules", "Coordinator", "Collectors", "Learners", "Aggregators", "Evaluators"}),
+	Entry("v2alpha1", v2, []string{"ReadyReplicas", "Replicas", "Reschedules", "Coordinator", "Collectors", "Learners", "Aggregators", "Evaluators"}),
 )
