@@ -26,10 +26,10 @@ import (
 	"opendilab.org/di-orchestrator/internal/membership"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/netlimit"
+	"opendilab.org/di-orchestrator/internal/rates"
 	"opendilab.org/di-orchestrator/internal/tracing"
 	"opendilab.org/di-orchestrator/server/auth"
 	"opendilab.org/di-orchestrator/server/limit"
-	"opendilab.org/di-orchestrator/server/rates"
 	"opendilab.org/di-orchestrator/server/store"
 )
 

@@ -181,7 +181,7 @@ func (p *placer) putBack(i, option int) bool {
 }
 
 // resizeLive gives a job that is resized live the replicas of an option without a move, if there is room
-// on no more nodes than they need.
+// on as few nodes as they need.
 func (p *placer) resizeLive(i, option int) bool {
 	v := p.views[i]
 	k := int32(v.decision.Options[option].Replicas)

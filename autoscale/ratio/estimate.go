@@ -135,7 +135,7 @@ func (e *Estimator) Learn(rates []v2alpha1.RoleRates, roles Roles, now time.Time
 	}
 }
 
-// count counts what an item has more than before, and reports whether it has.
+// count counts what an item has gained, and reports whether it has gained any.
 func (e *Estimator) count(key sourceKey, entry *v2alpha1.RoleRates) bool {
 	known := e.sources[key]
 	if known == nil {

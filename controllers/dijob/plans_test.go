@@ -6,6 +6,7 @@ package dijob
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -134,7 +135,7 @@ var _ = Describe("A ScalePlan", func() {
 		before := asked.total()
 		for i := range 10 {
 			job := s.job(ctx)
-			metav1.SetMetaDataAnnotation(&job.ObjectMeta, "seen", fmt.Sprint(i))
+			metav1.SetMetaDataAnnotation(&job.ObjectMeta, "seen", strconv.Itoa(i))
 			Expect(shared.api.Update(ctx, job)).To(Succeed())
 		}
 		Consistently(asked.total).WithTimeout(2 * lifecycle.CountsInterval).Should(Equal(before))

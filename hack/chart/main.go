@@ -39,7 +39,7 @@ func run(args []string) error {
 		"mutating.yaml": "webhook/mutating.yaml", "validating.yaml": "webhook/validating.yaml",
 		"policy.yaml": "policy/policy.yaml", "policy-binding.yaml": "policy/binding.yaml",
 		"server-policy.yaml": "policy/server.yaml", "server-policy-binding.yaml": "policy/server-binding.yaml",
-		"users-rbac.yaml": "rbac/users/roles.yaml",
+		"users-rbac.yaml":        "rbac/users/roles.yaml",
 		"submitters-policy.yaml": "policy/submitters/policy.yaml", "submitters-policy-binding.yaml": "policy/submitters/binding.yaml",
 	} {
 		content, err := os.ReadFile(filepath.Join(args[0], from))

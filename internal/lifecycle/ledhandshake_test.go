@@ -17,7 +17,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/testkit/expect"
 )
 
-// ledStateful starts a coordinator-led job with two learners that hold state and one collector, all of which run.
+// ledStateful starts a coordinator-led job with two learners that hold state and one collector. All run.
 func ledStateful(t *testing.T, drain v2alpha1.Drain) (w *world, slots []string) {
 	t.Helper()
 	spec := ledJob()

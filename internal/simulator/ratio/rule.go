@@ -10,7 +10,7 @@ import (
 	"opendilab.org/di-orchestrator/allocation/profilings"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	rule "opendilab.org/di-orchestrator/autoscale/ratio"
-	"opendilab.org/di-orchestrator/server/rates"
+	"opendilab.org/di-orchestrator/internal/rates"
 )
 
 // sizer decides about the number of producers once a second.
