@@ -5,6 +5,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/gin-gonic/gin"
@@ -64,8 +65,11 @@ func (w rateWriters) each(do func(*limit.Debouncer[pendingRates])) {
 // job may write.
 func (s *Server) acceptRole(c *gin.Context, job *v2alpha1.DIJob, given report, worker *profilings.Role) error {
 	sender := auth.SenderOf(c.Request.Context())
-	if err := s.rates.Add(job.UID, sender.String(), worker, s.options.Clock.Now()); err != nil {
-		return err
+	switch err := s.rates.Add(job.UID, sender.String(), worker, s.options.Clock.Now()); {
+	case errors.Is(err, rates.ErrFull):
+		return failure.New(failure.Unavailable, "%v", err)
+	case err != nil:
+		return failure.New(failure.Invalid, "%v", err)
 	}
 	given.content = nil
 	pending, writer := pendingRates{given, job.UID}, s.rateWriters.of(job)

@@ -4,6 +4,8 @@
 package rates
 
 import (
+	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -16,7 +18,6 @@ import (
 	"opendilab.org/di-orchestrator/allocation/profilings"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/limits"
-	"opendilab.org/di-orchestrator/server/failure"
 )
 
 const (
@@ -73,6 +74,9 @@ func NewBook(server string) *Book {
 // Server returns the name of the di-server.
 func (b *Book) Server() string { return b.server }
 
+// ErrFull is the error of Add while more workers report than can be kept. Later there may be room.
+var ErrFull = errors.New("more workers report than can be kept: send it again later")
+
 // Add adds the report of a worker of a job. The first report of a worker, and one whose counters or time went
 // back, such as after its restart, only starts a period: its counters are of an unknown time.
 func (b *Book) Add(job types.UID, sender string, report *profilings.Role, now time.Time) error {
@@ -84,7 +88,7 @@ func (b *Book) Add(job types.UID, sender string, report *profilings.Role, now ti
 	}
 	if of.sums[report.Role] == nil {
 		if len(of.sums) >= limits.Roles {
-			return failure.New(failure.Invalid, "profilings.role is %q: the job already reports %d roles, and no more are kept", report.Role, limits.Roles)
+			return fmt.Errorf("profilings.role is %q: the job already reports %d roles, and no more are kept", report.Role, limits.Roles)
 		}
 		of.sums[report.Role] = &sums{}
 	}
@@ -95,7 +99,7 @@ func (b *Book) Add(job types.UID, sender string, report *profilings.Role, now ti
 			b.reporters -= of.dropSilent(now)
 		}
 		if len(of.reporters) >= maxReporters {
-			return failure.New(failure.Unavailable, "more workers report than can be kept: send it again later")
+			return ErrFull
 		}
 		b.reporters++
 	}
@@ -118,7 +122,7 @@ func (b *Book) jobOf(job types.UID, now time.Time) (*jobBook, error) {
 		}
 	}
 	if b.reporters >= maxAllReporters {
-		return nil, failure.New(failure.Unavailable, "more workers report than can be kept: send it again later")
+		return nil, ErrFull
 	}
 	if b.jobs[job] == nil {
 		b.jobs[job] = &jobBook{reporters: map[reporterKey]*reporter{}, sums: map[string]*sums{}}
