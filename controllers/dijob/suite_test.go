@@ -329,7 +329,8 @@ func (s *space) run(ctx context.Context) {
 		}
 		pod.Status.Phase = corev1.PodRunning
 		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
-		Expect(shared.api.Status().Update(ctx, &pod)).To(Succeed())
+		// The operator may delete a pod meanwhile.
+		Expect(client.IgnoreNotFound(shared.api.Status().Update(ctx, &pod))).To(Succeed())
 	}
 }
 

@@ -125,9 +125,8 @@ func oldJob(name string) *unstructured.Unstructured {
 // run creates a job, and waits until an operator has acted on it.
 func (e *elections) run(t *testing.T, name string) {
 	t.Helper()
-	if err := e.api.Create(t.Context(), oldJob(name)); err != nil {
-		t.Fatal(err)
-	}
+	// The API server sees the address of the webhooks some time after they have published it.
+	await(t, "job "+name+" is admitted", func(ctx context.Context) error { return e.api.Create(ctx, oldJob(name)) })
 	await(t, "job "+name+" is acted on", func(ctx context.Context) error {
 		found := oldJob(name)
 		if err := e.api.Get(ctx, client.ObjectKeyFromObject(found), found); err != nil {
