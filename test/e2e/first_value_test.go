@@ -41,7 +41,7 @@ var _ = Describe("The files of a release", Ordered, Serial, Label("release"), fu
 		for _, image := range []string{"di-orchestrator", "cartpole"} {
 			clusterOutput(ctx, "load-image", file(image+"_"+firstRelease+"_image.oci.tar"))
 		}
-	}, NodeTimeout(6*patience))
+	}, NodeTimeout(12*patience))
 	BeforeEach(func(ctx SpecContext) {
 		removeAll(ctx)
 	}, NodeTimeout(patience))
