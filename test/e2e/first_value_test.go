@@ -66,11 +66,11 @@ var _ = Describe("The files of a release", Ordered, Serial, Label("release"), fu
 		Expect(took).To(BeNumerically("<", firstValue))
 	}, SpecTimeout(2*patience))
 
-	It("install by kubectl create of one file, as the launcher of DI-engine does", func(ctx SpecContext) {
+	It("install by kubectl apply of one file", func(ctx SpecContext) {
 		DeferCleanup(func(ctx SpecContext) {
 			kubectlOutput(ctx, "delete", "--filename="+file("di-orchestrator.yaml"), "--ignore-not-found", waiting())
 		})
-		kubectlOutput(ctx, "create", "--filename="+file("di-orchestrator.yaml"))
+		kubectlOutput(ctx, "apply", "--server-side", "--force-conflicts", "--filename="+file("di-orchestrator.yaml"))
 		expectServing(ctx, "ghcr.io/opendilab/di-orchestrator:"+firstRelease, firstRelease)
 		sample, err := os.ReadFile(file("cartpole.yaml"))
 		Expect(err).NotTo(HaveOccurred())
