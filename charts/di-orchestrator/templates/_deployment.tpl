@@ -44,7 +44,7 @@ spec:
         {{- toYaml . | nindent 8 }}
       {{- end }}
     spec:
-      serviceAccountName: di-orchestrator-{{ .component }}
+      serviceAccountName: {{ include "di-orchestrator.accountName" . }}
       terminationGracePeriodSeconds: 60
       {{- with $root.Values.imagePullSecrets }}
       imagePullSecrets:
@@ -55,20 +55,24 @@ spec:
       dnsPolicy: ClusterFirstWithHostNet
       {{- end }}
       securityContext:
-        {{- include "di-orchestrator.podSecurityContext" $root | nindent 8 }}
+        {{- toYaml $root.Values.podSecurityContext | nindent 8 }}
       {{- with include "di-orchestrator.placement" $values }}
       {{- . | nindent 6 }}
       {{- end }}
+      {{- with $values.topologySpreadConstraints }}
       topologySpreadConstraints:
-        - maxSkew: 1
-          topologyKey: kubernetes.io/hostname
-          whenUnsatisfiable: ScheduleAnyway
+        {{- range . }}
+        - {{ toYaml . | nindent 10 | trim }}
+          {{- if not .labelSelector }}
           labelSelector:
             matchLabels:
               {{- $selector | nindent 14 }}
           # Only pods of one revision are to be apart: in a rollout, those that go
           # would draw those that come together on one node.
           matchLabelKeys: [pod-template-hash]
+          {{- end }}
+        {{- end }}
+      {{- end }}
       containers:
         - name: {{ .component }}
           image: {{ include "di-orchestrator.image" $root | quote }}
@@ -84,11 +88,11 @@ spec:
             - {{ . | quote }}
             {{- end }}
           env:
-            {{- include "di-orchestrator.podNamespace" $root | nindent 12 }}
-            {{- include "di-orchestrator.memoryEnv" $values.resources | nindent 12 }}
-            {{- with .env }}
+            {{- include "di-orchestrator.env" . | nindent 12 }}
+          {{- with $values.envFrom }}
+          envFrom:
             {{- toYaml . | nindent 12 }}
-            {{- end }}
+          {{- end }}
           ports:
             {{- range .ports }}
             - name: {{ .name }}
@@ -102,15 +106,39 @@ spec:
           resources:
             {{- toYaml $values.resources | nindent 12 }}
           securityContext:
-            {{- include "di-orchestrator.securityContext" $root | nindent 12 }}
+            {{- toYaml $root.Values.securityContext | nindent 12 }}
+          {{- with $values.volumeMounts }}
+          volumeMounts:
+            {{- toYaml . | nindent 12 }}
+          {{- end }}
+      {{- with $values.volumes }}
+      volumes:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+{{- end }}
+
+{{/* The environment of a program: the chart's, without the variables that its values set, and those. */}}
+{{- define "di-orchestrator.env" -}}
+{{- $own := include "di-orchestrator.podNamespace" .root | fromYamlArray -}}
+{{- with include "di-orchestrator.memory" .values.resources -}}
+{{- $own = append $own (dict "name" "GOMEMLIMIT" "value" .) -}}
+{{- end -}}
+{{- $given := dict -}}
+{{- range .values.env }}{{ $_ := set $given .name true }}{{ end -}}
+{{- $env := list -}}
+{{- range concat $own (.env | default list) -}}
+{{- if not (hasKey $given .name) }}{{ $env = append $env . }}{{ end -}}
+{{- end -}}
+{{- concat $env .values.env | toYaml -}}
 {{- end }}
 
 {{/* The ServiceAccount of a program. */}}
 {{- define "di-orchestrator.account" -}}
+{{- if .values.serviceAccount.create -}}
 apiVersion: v1
 kind: ServiceAccount
 metadata:
-  name: di-orchestrator-{{ .component }}
+  name: {{ include "di-orchestrator.accountName" . }}
   namespace: {{ .root.Release.Namespace }}
   labels:
     {{- include "di-orchestrator.labels" .root | nindent 4 }}
@@ -118,4 +146,5 @@ metadata:
   annotations:
     {{- toYaml . | nindent 4 }}
   {{- end }}
+{{- end }}
 {{- end }}

@@ -29,12 +29,17 @@ app.kubernetes.io/component: server
 control-plane: di-server
 {{- end }}
 
+{{/* The image. As in Docker, the part before the first slash is a registry if it has a dot or a port. */}}
 {{- define "di-orchestrator.image" -}}
 {{- $image := .Values.image -}}
+{{- $repository := $image.repository -}}
+{{- with .Values.global.imageRegistry | default $image.registry -}}
+{{- $repository = regexReplaceAll "^(localhost|[^/]*[.:][^/]*)/" $repository "" | printf "%s/%s" . -}}
+{{- end -}}
 {{- if $image.digest -}}
-{{ printf "%s@%s" $image.repository $image.digest }}
+{{ printf "%s@%s" $repository $image.digest }}
 {{- else -}}
-{{ printf "%s:%s" $image.repository (default .Chart.AppVersion $image.tag) }}
+{{ printf "%s:%s" $repository (default .Chart.AppVersion $image.tag) }}
 {{- end -}}
 {{- end }}
 
@@ -48,24 +53,10 @@ control-plane: di-server
 {{- end -}}
 {{- end }}
 
-{{- define "di-orchestrator.memoryEnv" -}}
-{{- with include "di-orchestrator.memory" . }}
-- name: GOMEMLIMIT
-  value: {{ . }}
-{{- end }}
-{{- end }}
-
-{{- define "di-orchestrator.podSecurityContext" -}}
-runAsNonRoot: true
-seccompProfile:
-  type: RuntimeDefault
-{{- end }}
-
-{{- define "di-orchestrator.securityContext" -}}
-allowPrivilegeEscalation: false
-readOnlyRootFilesystem: true
-capabilities:
-  drop: [ALL]
+{{/* The name of a program's ServiceAccount. */}}
+{{- define "di-orchestrator.accountName" -}}
+{{- $account := (index .root.Values .component).serviceAccount -}}
+{{ $account.name | default (printf "di-orchestrator-%s" .component) }}
 {{- end }}
 
 {{/* The flags of all programs. */}}

@@ -1,4 +1,4 @@
-{{/* Roles and their bindings to a ServiceAccount, which has the same name by default. */}}
+{{/* Roles and their bindings to the ServiceAccount of a program. */}}
 {{- define "di-orchestrator.rbac" -}}
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
@@ -21,7 +21,7 @@ roleRef:
   name: {{ .name }}
 subjects:
   - kind: ServiceAccount
-    name: {{ .account | default .name }}
+    name: {{ include "di-orchestrator.accountName" . }}
     namespace: {{ .root.Release.Namespace }}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
@@ -47,7 +47,7 @@ roleRef:
   name: {{ .name }}
 subjects:
   - kind: ServiceAccount
-    name: {{ .account | default .name }}
+    name: {{ include "di-orchestrator.accountName" . }}
     namespace: {{ .root.Release.Namespace }}
 {{- end }}
 

@@ -14,7 +14,7 @@
   resources:
     {{- toYaml .root.Values.hooks.resources | nindent 4 }}
   securityContext:
-    {{- include "di-orchestrator.securityContext" .root | nindent 4 }}
+    {{- toYaml .root.Values.securityContext | nindent 4 }}
 {{- end }}
 {{/*
 A Job that runs one command of the program, and the rights that it has for the time: everywhere, or by a Role only in the namespace;
@@ -117,7 +117,7 @@ spec:
         {{- toYaml . | nindent 8 }}
       {{- end }}
       securityContext:
-        {{- include "di-orchestrator.podSecurityContext" $root | nindent 8 }}
+        {{- toYaml $root.Values.podSecurityContext | nindent 8 }}
       {{- with include "di-orchestrator.placement" $root.Values.operator }}
       {{- . | nindent 6 }}
       {{- end }}
