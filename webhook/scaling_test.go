@@ -12,10 +12,8 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/testkit"
@@ -108,21 +106,6 @@ var _ = Describe("A ScalePlan", func() {
 		Expect(c.Create(ctx, stored)).To(Succeed())
 		Expect(c.Patch(ctx, stored, mergePatch(`{"spec":{"remove":["j-actor-0"]}}`))).To(MatchError(ContainSubstring(
 			`spec: Invalid value: is immutable: create another plan, which supersedes this one`)))
-	})
-})
-
-var _ = Describe("The examples", func() {
-	It("are admitted as they are, a plan after its job", func(ctx SpecContext) {
-		namespace := newNamespace(ctx)
-		strict := &client.CreateOptions{Raw: &metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict}}
-		for _, file := range []string{"cartpole/v2alpha1.yaml", "ratio/async-rl.yaml", "scale-plan/plan.yaml"} {
-			content, err := os.ReadFile(filepath.Join(testkit.Root(), "examples", file))
-			Expect(err).NotTo(HaveOccurred())
-			object := &unstructured.Unstructured{}
-			Expect(yaml.UnmarshalStrict(content, &object.Object)).To(Succeed(), file)
-			object.SetNamespace(namespace)
-			Expect(c.Create(ctx, object, strict)).To(Succeed(), file)
-		}
 	})
 })
 
