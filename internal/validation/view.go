@@ -72,6 +72,11 @@ func hubValues(raw []byte) (map[string]any, error) {
 	return values, nil
 }
 
+// PathInV1 returns the path in v1alpha1 of a field of a job in v2alpha1.
+func PathInV1(path string, job *v2alpha1.DIJob) string {
+	return translate(path, v1Paths{job})
+}
+
 // translate returns the path in v1alpha1 of a field of the hub.
 func translate(path string, at paths) string {
 	if rest, ok := strings.CutPrefix(path, "status."); ok && !strings.HasPrefix(rest, "conditions") {

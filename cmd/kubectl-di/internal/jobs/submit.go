@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/cli-runtime/pkg/resource"
@@ -31,6 +32,7 @@ type submitting struct {
 	files      resource.FilenameOptions
 	validation string
 	watch      bool
+	checkPods  bool
 	timeout    cli.Timeout
 }
 
@@ -44,6 +46,11 @@ func NewSubmitCommand(env *cli.Env) *cobra.Command {
 Of several jobs all are tried before any is created, so that none is when the API
 server refuses one. Its findings are printed field by field.
 
+With --check the API server tries the jobs and a pod of each task, as the operator
+would create it, and nothing is created. It reports what quota, Pod Security,
+policies and the validation of pods refuse, by the fields of the manifest. It needs
+the right to create pods.
+
 With --watch the command follows what it submitted to the end: phases, replicas
 and events.
 
@@ -54,6 +61,9 @@ has failed, was deleted or is not at its end by --timeout; 2 wrong use.`,
 
   # Would the API server take all jobs of a folder?
   kubectl di submit -f jobs/ -R --dry-run=server
+
+  # Would its pods be created, too?
+  kubectl di submit --check -f job.yaml
 
   # A job from the web, into another namespace
   kubectl di submit -f https://example.com/cartpole.yaml -n rl
@@ -66,14 +76,24 @@ has failed, was deleted or is not at its end by --timeout; 2 wrong use.`,
 	flags.StringArrayVarP(&o.files.Filenames, "filename", "f", nil, "file, folder or URL to read, - for stdin; may be repeated")
 	flags.StringVarP(&o.files.Kustomize, "kustomize", "k", "", "folder of a kustomization to read")
 	flags.BoolVarP(&o.files.Recursive, "recursive", "R", false, "read subfolders too")
+	flags.BoolVar(&o.checkPods, "check", false, "try the jobs and a pod of each task, and create nothing")
 	flags.BoolVarP(&o.watch, "watch", "w", false, "follow the jobs until they end")
 	o.timeout.Bind(command, "follow no longer than this; the jobs continue (default as long as it takes)")
 	cli.Enum(command, &o.validation, "validate", "", "strict",
 		"strict refuses fields that the API does not know, warn warns about them, ignore drops them",
 		"strict", "warn", "ignore")
+	cli.Before(command, func() error { return o.implyDryRun(flags) })
 	o.objects = cli.BindObjects(command, "submitted")
 	cli.Before(command, o.check)
 	return command
+}
+
+// implyDryRun makes --check a dry run.
+func (o *submitting) implyDryRun(flags *pflag.FlagSet) error {
+	if !o.checkPods || flags.Changed("dry-run") {
+		return nil
+	}
+	return flags.Set("dry-run", "server")
 }
 
 func (o *submitting) check() error {
@@ -82,6 +102,10 @@ func (o *submitting) check() error {
 		return cli.Usagef("-f is missing: name a file, a folder, a URL, or - for stdin")
 	case len(o.files.Filenames) > 0 && o.files.Kustomize != "":
 		return cli.Usagef("-f and -k exclude each other")
+	case o.watch && o.checkPods:
+		return cli.Usagef("--watch and --check exclude each other: a check leaves nothing to follow")
+	case o.checkPods && (o.objects.IsReal() || o.objects.IsLocal()):
+		return cli.Usagef("--check is a dry run of the API server: leave out --dry-run")
 	case o.watch && !o.objects.IsReal():
 		return cli.Usagef("--watch and --dry-run exclude each other: a dry run leaves nothing to follow")
 	case o.timeout.After > 0 && !o.watch:
@@ -216,6 +240,9 @@ func (o *submitting) submit(ctx context.Context, found *cluster.Cluster, jobs []
 		if !o.objects.IsLocal() {
 			err = o.create(ctx, found, job, !o.objects.IsReal())
 		}
+		if err == nil && o.checkPods {
+			err = o.tryPods(ctx, found, job)
+		}
 		if err == nil {
 			err = o.objects.PrintObj(job.Unstructured, o.Out)
 		}
@@ -224,11 +251,15 @@ func (o *submitting) submit(ctx context.Context, found *cluster.Cluster, jobs []
 	return errors.Join(failures...)
 }
 
-func (o *submitting) create(ctx context.Context, found *cluster.Cluster, job manifest, dryRun bool) error {
-	validation := map[string]string{
+// fieldValidation returns the API server's name of --validate.
+func (o *submitting) fieldValidation() string {
+	return map[string]string{
 		"strict": metav1.FieldValidationStrict, "warn": metav1.FieldValidationWarn, "ignore": metav1.FieldValidationIgnore,
 	}[o.validation]
-	if err := found.Submit(ctx, job.Unstructured, validation, dryRun); err != nil {
+}
+
+func (o *submitting) create(ctx context.Context, found *cluster.Cluster, job manifest, dryRun bool) error {
+	if err := found.Submit(ctx, job.Unstructured, o.fieldValidation(), dryRun); err != nil {
 		return fmt.Errorf("%s: %w", strings.TrimSpace(job.source), err)
 	}
 	return nil
