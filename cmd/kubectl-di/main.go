@@ -26,6 +26,7 @@ import (
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/plans"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/resize"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/top"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui"
 )
 
 // version is set by the linker.
@@ -71,7 +72,7 @@ func newCommand(streams genericiooptions.IOStreams) *cobra.Command {
 	env.Bind(root.PersistentFlags())
 	addGroup(root, "jobs", "Jobs:",
 		jobs.NewSubmitCommand(env), jobs.NewDescribeCommand(env), jobs.NewSuspendCommand(env), jobs.NewResumeCommand(env),
-		top.NewCommand(env), logs.NewCommand(env), jobs.NewProfilingsCommand(env))
+		top.NewCommand(env), ui.NewCommand(env, version), logs.NewCommand(env), jobs.NewProfilingsCommand(env))
 	addGroup(root, "replicas", "Replicas of running jobs:",
 		resize.NewScaleCommand(env), resize.NewAddCommand(env), resize.NewDeleteCommand(env), resize.NewRestartCommand(env),
 		plans.NewCommand(env))

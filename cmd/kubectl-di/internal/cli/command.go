@@ -272,3 +272,25 @@ func (e *Env) CompletePods(command *cobra.Command, job string, given []string) (
 func without(names, given []string) []string {
 	return slices.DeleteFunc(names, func(name string) bool { return slices.Contains(given, name) })
 }
+
+// KubeconfigNames are the names of the kubeconfig that a user knows.
+type KubeconfigNames struct{ Context, Cluster string }
+
+// Names returns the names of the context and the cluster; empty ones if the kubeconfig has none.
+func (e *Env) Names() KubeconfigNames {
+	raw, err := e.config.ToRawKubeConfigLoader().RawConfig()
+	if err != nil {
+		return KubeconfigNames{}
+	}
+	names := KubeconfigNames{Context: raw.CurrentContext}
+	if *e.config.Context != "" {
+		names.Context = *e.config.Context
+	}
+	if context := raw.Contexts[names.Context]; context != nil {
+		names.Cluster = context.Cluster
+	}
+	if *e.config.ClusterName != "" {
+		names.Cluster = *e.config.ClusterName
+	}
+	return names
+}

@@ -42,18 +42,20 @@ type Watched struct {
 	purpose string
 	list    client.ObjectList
 	options client.ListOptions
+	// reduce replaces an object by what the watch keeps of it; nil to keep all but managed fields.
+	reduce func(client.Object) client.Object
 }
 
 // WatchJob watches a job.
 func WatchJob(namespace, name string) Watched {
-	return Watched{&v2alpha1.DIJob{}, "watching job " + namespace + "/" + name, &v2alpha1.DIJobList{}, named(namespace, name)}
+	return Watched{&v2alpha1.DIJob{}, "watching job " + namespace + "/" + name, &v2alpha1.DIJobList{}, named(namespace, name), nil}
 }
 
 // WatchMembership watches the Membership of a coordinator-led job.
 func WatchMembership(job *v2alpha1.DIJob) Watched {
 	return Watched{
 		&v2alpha1.Membership{}, "watching the Membership of job " + job.Namespace + "/" + job.Name, &v2alpha1.MembershipList{},
-		named(job.Namespace, job.Name),
+		named(job.Namespace, job.Name), nil,
 	}
 }
 
@@ -61,14 +63,14 @@ func WatchMembership(job *v2alpha1.DIJob) Watched {
 func WatchPods(job *v2alpha1.DIJob) Watched {
 	return Watched{
 		&corev1.Pod{}, "watching the pods of job " + job.Namespace + "/" + job.Name, &corev1.PodList{},
-		client.ListOptions{Namespace: job.Namespace, LabelSelector: labels.SelectorFromSet(podLabels(job))},
+		client.ListOptions{Namespace: job.Namespace, LabelSelector: labels.SelectorFromSet(podLabels(job))}, nil,
 	}
 }
 
 // WatchEvents watches the events of a namespace.
 func WatchEvents(namespace string) Watched {
 	return Watched{&corev1.Event{}, "watching the events of namespace " + namespace, &corev1.EventList{},
-		client.ListOptions{Namespace: namespace}}
+		client.ListOptions{Namespace: namespace}, nil}
 }
 
 func named(namespace, name string) client.ListOptions {
@@ -151,7 +153,7 @@ func (c *Cluster) Observe(ctx context.Context, watched Watched, handle func(Chan
 			}
 		}),
 		// No command prints managed fields.
-		informer.SetTransform(ctrlcache.TransformStripManagedFields()))
+		informer.SetTransform(watched.transform()))
 	if err != nil {
 		return fmt.Errorf("%s: %w", watched.purpose, err)
 	}
@@ -167,6 +169,19 @@ func (c *Cluster) Observe(ctx context.Context, watched Watched, handle func(Chan
 		return cause
 	}
 	return nil
+}
+
+// transform returns what the informer does to objects before it keeps them.
+func (w *Watched) transform() cache.TransformFunc {
+	if w.reduce == nil {
+		return ctrlcache.TransformStripManagedFields()
+	}
+	return func(object any) (any, error) {
+		if known, is := object.(client.Object); is {
+			return w.reduce(known), nil
+		}
+		return object, nil
+	}
 }
 
 // isLasting reports whether a retry would fail for the same reason.

@@ -1,0 +1,302 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package api contains the JSON that the web page's server sends and receives. openapi.yaml
+// describes each field; the tests compare both.
+package api
+
+import "time"
+
+// Error is an answer that is no success.
+type Error struct {
+	Message string `json:"message"`
+	Reason  string `json:"reason"`
+}
+
+// Session is who asks, which cluster, and what the caller may do.
+type Session struct {
+	User           string          `json:"user"`
+	Cluster        string          `json:"cluster"`
+	Context        string          `json:"context"`
+	Server         string          `json:"server"`
+	Version        string          `json:"version"`
+	ClusterVersion string          `json:"clusterVersion,omitempty"`
+	Language       string          `json:"language"`
+	Namespace      string          `json:"namespace"`
+	AllNamespaces  bool            `json:"allNamespaces"`
+	Notes          []string        `json:"notes"`
+	Permissions    map[string]bool `json:"permissions"`
+	Limits         map[string]int  `json:"limits"`
+}
+
+// JobPage is a window of the jobs.
+type JobPage struct {
+	Total           int            `json:"total"`
+	Matching        int            `json:"matching"`
+	Offset          int            `json:"offset"`
+	Phases          map[string]int `json:"phases"`
+	Namespaces      []string       `json:"namespaces"`
+	Items           []JobRow       `json:"items"`
+	ResourceVersion string         `json:"resourceVersion"`
+	Synced          bool           `json:"synced"`
+}
+
+// JobRow is a job in a table.
+type JobRow struct {
+	Namespace   string      `json:"namespace"`
+	Name        string      `json:"name"`
+	UID         string      `json:"uid"`
+	Version     string      `json:"version"`
+	Lifecycle   string      `json:"lifecycle"`
+	Phase       string      `json:"phase"`
+	Reason      string      `json:"reason"`
+	Message     string      `json:"message,omitempty"`
+	Ready       int         `json:"ready"`
+	Wanted      int         `json:"wanted"`
+	Roles       []RoleCount `json:"roles"`
+	GPUs        int64       `json:"gpus"`
+	Restarts    int32       `json:"restarts"`
+	Reschedules int32       `json:"reschedules"`
+	CreatedAt   time.Time   `json:"createdAt"`
+	CompletedAt *time.Time  `json:"completedAt,omitempty"`
+	Suspended   bool        `json:"suspended"`
+	Terminating bool        `json:"terminating"`
+	Preemptible bool        `json:"preemptible"`
+	Group       string      `json:"group,omitempty"`
+	Queue       string      `json:"queue,omitempty"`
+	Priority    string      `json:"priority,omitempty"`
+	Curve       *Curve      `json:"curve,omitempty"`
+}
+
+// RoleCount counts the pods of a task.
+type RoleCount struct {
+	Role      string `json:"role"`
+	Wanted    int    `json:"wanted"`
+	Running   int    `json:"running"`
+	Pending   int    `json:"pending"`
+	Succeeded int    `json:"succeeded"`
+	Failed    int    `json:"failed"`
+}
+
+// Curve is a number that a job reports.
+type Curve struct {
+	Name   string       `json:"name"`
+	Kind   string       `json:"kind,omitempty"`
+	Unit   string       `json:"unit,omitempty"`
+	X      string       `json:"x,omitempty"`
+	Points [][2]float64 `json:"points"`
+}
+
+// JobDetail is a job with its parts.
+type JobDetail struct {
+	Job        JobRow      `json:"job"`
+	Parts      []Part      `json:"parts"`
+	Edges      []Edge      `json:"edges"`
+	Conditions []Condition `json:"conditions"`
+	Facts      []Fact      `json:"facts"`
+	Waiting    *Waiting    `json:"waiting,omitempty"`
+	Timeline   []Moment    `json:"timeline"`
+	Curves     []Curve     `json:"curves"`
+	Actions    []Action    `json:"actions"`
+	Plans      []Plan      `json:"plans"`
+	Profilings string      `json:"profilings,omitempty"`
+	Notes      []string    `json:"notes"`
+}
+
+// Part is a replica, or a part of one.
+type Part struct {
+	Name      string     `json:"name"`
+	Pod       string     `json:"pod,omitempty"`
+	Role      string     `json:"role"`
+	Task      string     `json:"task,omitempty"`
+	Unit      string     `json:"unit,omitempty"`
+	Rank      *int32     `json:"rank,omitempty"`
+	Node      string     `json:"node,omitempty"`
+	State     string     `json:"state"`
+	Message   string     `json:"message,omitempty"`
+	Ready     bool       `json:"ready"`
+	Restarts  int32      `json:"restarts"`
+	GPUs      int64      `json:"gpus,omitempty"`
+	CreatedAt *time.Time `json:"createdAt,omitempty"`
+	ExitCode  *int32     `json:"exitCode,omitempty"`
+}
+
+// Edge is what a part talks to.
+type Edge struct {
+	From  string `json:"from"`
+	To    string `json:"to"`
+	Kind  string `json:"kind"`
+	Label string `json:"label,omitempty"`
+}
+
+// Condition is a condition, in words.
+type Condition struct {
+	Type    string     `json:"type"`
+	Status  string     `json:"status"`
+	Reason  string     `json:"reason,omitempty"`
+	Message string     `json:"message,omitempty"`
+	Since   *time.Time `json:"since,omitempty"`
+	Text    string     `json:"text"`
+	Trouble bool       `json:"trouble,omitempty"`
+}
+
+// Fact is a line of kubectl di describe.
+type Fact struct {
+	Part  string `json:"part"`
+	Title string `json:"title"`
+	Text  string `json:"text"`
+}
+
+// Waiting is why a job waits, and what would let it run.
+type Waiting struct {
+	Namespace string     `json:"namespace"`
+	Name      string     `json:"name"`
+	Since     *time.Time `json:"since,omitempty"`
+	Why       string     `json:"why"`
+	Remedies  []string   `json:"remedies"`
+	GPUs      int64      `json:"gpus,omitempty"`
+}
+
+// Moment is something that happened to a job.
+type Moment struct {
+	At      time.Time  `json:"at"`
+	End     *time.Time `json:"end,omitempty"`
+	Kind    string     `json:"kind"`
+	Text    string     `json:"text"`
+	Title   string     `json:"title,omitempty"`
+	Object  string     `json:"object,omitempty"`
+	Warning bool       `json:"warning,omitempty"`
+	Count   int32      `json:"count,omitempty"`
+}
+
+// Action is a change of a job, and whether the caller may make it.
+type Action struct {
+	Name    string      `json:"name"`
+	Allowed bool        `json:"allowed"`
+	Reason  string      `json:"reason,omitempty"`
+	Tasks   []Resizable `json:"tasks,omitempty"`
+}
+
+// Resizable is a task that can be resized.
+type Resizable struct {
+	Task     string `json:"task"`
+	Replicas int32  `json:"replicas"`
+	Min      int32  `json:"min"`
+	Max      *int32 `json:"max,omitempty"`
+}
+
+// ActionRequest asks for an action.
+type ActionRequest struct {
+	DryRun   *bool  `json:"dryRun"`
+	Task     string `json:"task,omitempty"`
+	Replicas *int32 `json:"replicas,omitempty"`
+	Replica  string `json:"replica,omitempty"`
+	UID      string `json:"uid,omitempty"`
+}
+
+// ActionResult is what an action did or would do.
+type ActionResult struct {
+	Done    bool     `json:"done"`
+	Effects []string `json:"effects"`
+}
+
+// Manifest is a job as YAML.
+type Manifest struct {
+	Version string `json:"version"`
+	YAML    string `json:"yaml"`
+}
+
+// Difference is the difference between two manifests.
+type Difference struct {
+	Left  string     `json:"left"`
+	Right string     `json:"right"`
+	Lines []DiffLine `json:"lines"`
+}
+
+// DiffLine is a line of one or both manifests.
+type DiffLine struct {
+	Kind string `json:"kind"`
+	Text string `json:"text"`
+}
+
+// Plan is a ScalePlan.
+type Plan struct {
+	Namespace   string     `json:"namespace"`
+	Name        string     `json:"name"`
+	Job         string     `json:"job"`
+	Phase       string     `json:"phase"`
+	Origin      string     `json:"origin"`
+	Change      string     `json:"change"`
+	Reason      string     `json:"reason,omitempty"`
+	Message     string     `json:"message,omitempty"`
+	CreatedAt   time.Time  `json:"createdAt"`
+	CompletedAt *time.Time `json:"completedAt,omitempty"`
+}
+
+// Cluster is the state of the cluster as far as it concerns jobs.
+type Cluster struct {
+	Nodes     []Node     `json:"nodes"`
+	GPUs      GPUs       `json:"gpus"`
+	Waiting   []Waiting  `json:"waiting"`
+	Rounds    []Decision `json:"rounds"`
+	Plans     []Plan     `json:"plans"`
+	Queues    []Queue    `json:"queues"`
+	Takeovers []Takeover `json:"takeovers"`
+	Notes     []string   `json:"notes"`
+}
+
+// GPUs counts GPUs.
+type GPUs struct {
+	Total int64 `json:"total"`
+	Used  int64 `json:"used"`
+	Free  int64 `json:"free"`
+}
+
+// Node is a node and who uses it.
+type Node struct {
+	Name        string  `json:"name"`
+	Ready       bool    `json:"ready"`
+	Schedulable bool    `json:"schedulable"`
+	Resource    string  `json:"resource,omitempty"`
+	GPUs        GPUs    `json:"gpus"`
+	CPU         string  `json:"cpu,omitempty"`
+	Memory      string  `json:"memory,omitempty"`
+	Pods        int     `json:"pods,omitempty"`
+	Jobs        []Share `json:"jobs"`
+}
+
+// Share is what a job has on a node.
+type Share struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	GPUs      int64  `json:"gpus"`
+	Pods      int    `json:"pods"`
+}
+
+// Decision is what the allocator or the autoscaler decided about a job.
+type Decision struct {
+	Namespace string     `json:"namespace"`
+	Name      string     `json:"name"`
+	At        *time.Time `json:"at,omitempty"`
+	Who       string     `json:"who"`
+	Reason    string     `json:"reason,omitempty"`
+	Text      string     `json:"text"`
+}
+
+// Queue counts the jobs of a queue.
+type Queue struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Scheduler string `json:"scheduler,omitempty"`
+	Jobs      int    `json:"jobs"`
+	Waiting   int    `json:"waiting"`
+	Gangs     int    `json:"gangs,omitempty"`
+	GPUs      int64  `json:"gpus"`
+}
+
+// Takeover is the state of a change of the installation, such as the storage migration.
+type Takeover struct {
+	What  string `json:"what"`
+	State string `json:"state"`
+	Text  string `json:"text"`
+}

@@ -1,0 +1,193 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package jobview
+
+import (
+	"cmp"
+	"encoding/json"
+	"math"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/api"
+	"opendilab.org/di-orchestrator/internal/lifecycle/sizing"
+	"opendilab.org/di-orchestrator/internal/names"
+)
+
+// gpuSuffix ends the names of GPU resources, such as nvidia.com/gpu and amd.com/gpu.
+const gpuSuffix = "/gpu"
+
+// Row returns the row of a job, without its curve.
+func Row(job *v2alpha1.DIJob) api.JobRow {
+	status := &job.Status
+	row := api.JobRow{
+		Namespace: job.Namespace, Name: job.Name, UID: string(job.UID), Version: writtenIn(job),
+		Lifecycle: string(cmp.Or(job.Spec.Lifecycle, v2alpha1.LifecycleWorkerLed)), Phase: string(cmp.Or(status.Phase, v2alpha1.JobPending)),
+		Ready: int(status.ReadyReplicas), Wanted: int(status.Replicas), Roles: roles(job), GPUs: gpus(job),
+		Restarts: status.Restarts, Reschedules: status.Reschedules, CreatedAt: job.CreationTimestamp.UTC(),
+		CompletedAt: timeOf(status.CompletionTimestamp), Suspended: ptr.Deref(job.Spec.Suspend, false),
+		Terminating: job.DeletionTimestamp != nil, Preemptible: job.Spec.Preemptible, Group: job.Spec.Group, Queue: queue(job),
+		Priority: cmp.Or(job.Spec.PriorityClassName, string(job.Spec.Priority)),
+	}
+	if status.Summary != nil {
+		row.Reason = status.Summary.Reason
+	}
+	if row.Wanted == 0 {
+		for _, role := range row.Roles {
+			row.Wanted += role.Wanted
+		}
+	}
+	if row.Reason != "" {
+		row.Message = messageOf(job, row.Reason)
+	}
+	return row
+}
+
+// messageOf returns the message of the condition, or the failure, with a reason.
+func messageOf(job *v2alpha1.DIJob, reason string) string {
+	for i := range job.Status.Conditions {
+		condition := &job.Status.Conditions[i]
+		if condition.Reason == reason || condition.Type == reason && condition.Status == corev1.ConditionTrue {
+			return short(condition.Message)
+		}
+	}
+	if last := job.Status.LastFailure; last != nil && last.Reason == reason {
+		return short(last.Message)
+	}
+	return ""
+}
+
+// mostMessage bounds the messages of a row, in bytes.
+const mostMessage = 500
+
+func short(text string) string {
+	if len(text) <= mostMessage {
+		return text
+	}
+	return strings.ToValidUTF8(text[:mostMessage], "") + "…"
+}
+
+// writtenIn returns the version that the spec was last written in, by the managed fields.
+func writtenIn(job *v2alpha1.DIJob) string {
+	version := v2alpha1.Version
+	var latest time.Time
+	for i := range job.ManagedFields {
+		entry := &job.ManagedFields[i]
+		if entry.Subresource != "" || entry.FieldsV1 == nil || !strings.Contains(string(entry.FieldsV1.Raw), `"f:spec"`) {
+			continue
+		}
+		if entry.Time == nil || !entry.Time.Time.Before(latest) {
+			if entry.Time != nil {
+				latest = entry.Time.Time
+			}
+			_, version, _ = strings.Cut(entry.APIVersion, "/")
+		}
+	}
+	return version
+}
+
+func queue(job *v2alpha1.DIJob) string {
+	if job.Spec.Scheduling != nil {
+		return job.Spec.Scheduling.Queue
+	}
+	return ""
+}
+
+// roles counts the pods of each task.
+func roles(job *v2alpha1.DIJob) []api.RoleCount {
+	counts := make([]api.RoleCount, 0, len(job.Spec.Tasks)+1)
+	for i := range job.Spec.Tasks {
+		name := names.TaskName(&job.Spec.Tasks[i])
+		counts = append(counts, count(name, wanted(job, i), job.Status.TaskStatus[name]))
+	}
+	if pods := job.Status.TaskStatus[v2alpha1.AggregatorTaskStatus]; len(pods) > 0 {
+		counts = append(counts, count(v2alpha1.AggregatorTaskStatus, 0, pods))
+	}
+	return counts
+}
+
+func count(role string, wanted int, pods v2alpha1.TaskStatus) api.RoleCount {
+	return api.RoleCount{
+		Role: role, Wanted: wanted, Running: int(pods[corev1.PodRunning]), Pending: int(pods[corev1.PodPending]),
+		Succeeded: int(pods[corev1.PodSucceeded]), Failed: int(pods[corev1.PodFailed]),
+	}
+}
+
+// wanted returns the desired replicas of a task; 0 if the coordinator decides.
+func wanted(job *v2alpha1.DIJob, task int) int {
+	if job.Spec.Lifecycle == v2alpha1.LifecycleCoordinatorLed {
+		if job.Spec.Tasks[task].Type == v2alpha1.TaskTypeCoordinator {
+			return 1
+		}
+		return 0
+	}
+	return int(sizing.Wanted(job).ByTask[task])
+}
+
+// gpus returns the GPUs that the desired replicas request. Of a coordinator-led job the pods that
+// exist count.
+func gpus(job *v2alpha1.DIJob) int64 {
+	total := int64(0)
+	for i := range job.Spec.Tasks {
+		replicas := wanted(job, i)
+		if job.Spec.Lifecycle == v2alpha1.LifecycleCoordinatorLed {
+			pods := job.Status.TaskStatus[names.TaskName(&job.Spec.Tasks[i])]
+			replicas = int(pods[corev1.PodRunning] + pods[corev1.PodPending])
+		}
+		total += int64(replicas) * gpusOf(job.Spec.Tasks[i].Template.Raw)
+	}
+	return total
+}
+
+// gpusOf returns the GPUs that a pod of a template requests.
+func gpusOf(template []byte) int64 {
+	var pod struct {
+		Spec struct {
+			Containers []struct {
+				Resources struct {
+					Requests, Limits map[string]any
+				}
+			}
+		}
+	}
+	if json.Unmarshal(template, &pod) != nil {
+		return 0
+	}
+	total := int64(0)
+	for i := range pod.Spec.Containers {
+		amounts := pod.Spec.Containers[i].Resources
+		for name, amount := range amounts.Limits {
+			if strings.HasSuffix(name, gpuSuffix) {
+				total += wholeOf(amount)
+			}
+		}
+	}
+	return total
+}
+
+// wholeOf returns a quantity of a template, which may be a number or a text.
+func wholeOf(amount any) int64 {
+	switch amount := amount.(type) {
+	case float64:
+		return int64(math.Max(0, math.Min(amount, math.MaxInt32)))
+	case string:
+		if parsed, err := resource.ParseQuantity(amount); err == nil {
+			return max(0, min(parsed.Value(), math.MaxInt32))
+		}
+	}
+	return 0
+}
+
+func timeOf(at *metav1.Time) *time.Time {
+	if at == nil || at.IsZero() {
+		return nil
+	}
+	return ptr.To(at.UTC())
+}

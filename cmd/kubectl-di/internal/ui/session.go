@@ -1,0 +1,66 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package ui
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"sync"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/api"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/store"
+)
+
+// session returns who the user is and what the page can do. What the API server does not tell is
+// left out.
+func (s *Server) session(r *http.Request) (any, error) {
+	session := api.Session{
+		Cluster: s.ClusterName, Context: s.Context, Server: s.Cluster.Config().Host, Version: s.Version, Language: s.Language,
+		Namespace: s.Cluster.Namespace, AllNamespaces: s.namespace == "", Notes: slices.Clone(s.notes),
+		Limits: map[string]int{"pageSize": store.MostRows, "streams": mostStreams, "lineLength": longestLine},
+	}
+	var asking sync.WaitGroup
+	asking.Go(func() { session.User, _ = s.Cluster.User(r.Context()) })
+	asking.Go(func() { session.ClusterVersion, _ = s.Cluster.Version() })
+	session.Permissions = s.permissions(r.Context(), map[string]authorizationv1.ResourceAttributes{
+		"listJobs":    jobsAttributes("list", s.namespace),
+		"changeJobs":  jobsAttributes("patch", s.Cluster.Namespace),
+		"deleteJobs":  jobsAttributes("delete", s.Cluster.Namespace),
+		"createPlans": {Group: v2alpha1.GroupName, Resource: "scaleplans", Verb: "create", Namespace: s.Cluster.Namespace},
+		"readPods":    {Resource: "pods", Verb: "list", Namespace: s.Cluster.Namespace},
+		"readLogs":    {Resource: "pods", Subresource: "log", Verb: "get", Namespace: s.Cluster.Namespace},
+		"readEvents":  {Resource: "events", Verb: "list", Namespace: s.Cluster.Namespace},
+		"listNodes":   {Resource: "nodes", Verb: "list"},
+	})
+	asking.Wait()
+	return session, nil
+}
+
+// permissions reports what of this the user may do. What cannot be asked counts as no.
+func (s *Server) permissions(ctx context.Context, wanted map[string]authorizationv1.ResourceAttributes) map[string]bool {
+	var asking sync.WaitGroup
+	var mutex sync.Mutex
+	granted := map[string]bool{}
+	for name, what := range wanted {
+		asking.Go(func() {
+			allowed, err := s.Cluster.May(ctx, what)
+			mutex.Lock()
+			defer mutex.Unlock()
+			granted[name] = allowed && err == nil
+		})
+	}
+	asking.Wait()
+	return granted
+}
+
+func jobsAttributes(verb, namespace string) authorizationv1.ResourceAttributes {
+	return authorizationv1.ResourceAttributes{Group: v2alpha1.GroupName, Resource: "dijobs", Verb: verb, Namespace: namespace}
+}
+
+// longestLine bounds a line of a log, in bytes.
+const longestLine = 16 << 10

@@ -1,0 +1,188 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package store keeps the jobs that the caller may see, and answers for a window of them.
+package store
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/api"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/jobview"
+)
+
+// mostMoments bounds what is remembered of a job's past.
+const mostMoments = 64
+
+// Store is the jobs that a watch delivers.
+type Store struct {
+	clock clock.PassiveClock
+
+	mutex   sync.Mutex
+	items   map[types.NamespacedName]*item
+	version int64
+	// changed is closed at the next change.
+	changed chan struct{}
+	synced  bool
+	broken  error
+}
+
+// item is a job and its past.
+type item struct {
+	*Entry
+	history jobview.History
+	moments []api.Moment
+}
+
+// New returns an empty store.
+func New(clk clock.PassiveClock) *Store {
+	return &Store{clock: clk, items: map[types.NamespacedName]*item{}, changed: make(chan struct{})}
+}
+
+// Apply applies a change of a watch of jobs that Reduce has reduced.
+func (s *Store) Apply(change cluster.Change) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	if entry, is := change.Object.(*Entry); is {
+		s.keep(entry, change.Gone)
+	}
+	switch {
+	case change.Complete:
+		s.synced = true
+	case change.Broken != nil:
+		s.broken = change.Broken
+	case change.Restored:
+		s.broken = nil
+	}
+	s.version++
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// Stopped records why the watch has ended.
+func (s *Store) Stopped(err error) { s.Apply(cluster.Change{Broken: err}) }
+
+func (s *Store) keep(entry *Entry, gone bool) {
+	key := types.NamespacedName{Namespace: entry.Namespace, Name: entry.Name}
+	known := s.items[key]
+	switch {
+	case gone:
+		delete(s.items, key)
+		return
+	case known == nil || known.UID != entry.UID:
+		known = &item{Entry: entry}
+		s.items[key] = known
+	default:
+		known.remember(entry, s.clock.Now())
+		known.Entry = entry
+	}
+	known.history.Record(entry.Job, s.clock.Now())
+}
+
+// remember records what changed between two states of a job.
+func (i *item) remember(next *Entry, now time.Time) {
+	before, after := &i.Row, &next.Row
+	add := func(kind, title, text string) {
+		i.moments = append(i.moments, api.Moment{At: now.UTC(), Kind: kind, Title: title, Text: text})
+	}
+	if before.Phase != after.Phase {
+		add("phase", after.Phase, fmt.Sprintf("The phase changed from %s to %s.", before.Phase, after.Phase))
+	}
+	if after.Restarts > before.Restarts {
+		add("restart", "Restarted", fmt.Sprintf("The job restarted after a failure; restarts: %d.", after.Restarts))
+	}
+	if after.Reschedules > before.Reschedules {
+		add("reschedule", "Rescheduled", fmt.Sprintf("The job restarted for another placement, size or queue; reschedules: %d.", after.Reschedules))
+	}
+	if before.Wanted != after.Wanted {
+		add("resize", "Resized", fmt.Sprintf("The desired replicas changed from %d to %d.", before.Wanted, after.Wanted))
+	}
+	i.moments = i.moments[max(0, len(i.moments)-mostMoments):]
+}
+
+// Changed returns a channel that is closed at the next change.
+func (s *Store) Changed() <-chan struct{} {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	return s.changed
+}
+
+// Broken returns why the jobs may be outdated; nil if they are not.
+func (s *Store) Broken() error {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	return s.broken
+}
+
+// Past is what is remembered of a job.
+type Past struct {
+	Version string
+	Moments []api.Moment
+	Curves  []api.Curve
+	Best    *api.Curve
+}
+
+// Past returns what is remembered of a job.
+func (s *Store) Past(key types.NamespacedName) Past {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	known := s.items[key]
+	if known == nil {
+		return Past{}
+	}
+	return Past{Version: known.Row.Version, Moments: slices.Clone(known.moments), Curves: known.history.Curves(), Best: known.history.Best()}
+}
+
+// Entries returns all jobs. They must not be changed.
+func (s *Store) Entries() []*Entry {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	all := make([]*Entry, 0, len(s.items))
+	for _, known := range s.items {
+		all = append(all, known.Entry)
+	}
+	return all
+}
+
+// Page returns the window of a query.
+func (s *Store) Page(query *Query) api.JobPage {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	page := api.JobPage{
+		Total: len(s.items), Offset: query.Offset, Phases: map[string]int{}, Namespaces: []string{}, Items: []api.JobRow{},
+		ResourceVersion: strconv.FormatInt(s.version, 10), Synced: s.synced,
+	}
+	namespaces := map[string]bool{}
+	matching := make([]*item, 0, len(s.items))
+	for _, known := range s.items {
+		if !namespaces[known.Namespace] {
+			namespaces[known.Namespace] = true
+			page.Namespaces = append(page.Namespaces, known.Namespace)
+		}
+		if !query.matches(known.Entry) {
+			continue
+		}
+		page.Phases[known.Row.Phase]++
+		if query.hasPhase(known.Row.Phase) {
+			matching = append(matching, known)
+		}
+	}
+	slices.Sort(page.Namespaces)
+	slices.SortFunc(matching, query.compare)
+	page.Matching = len(matching)
+	from := min(query.Offset, len(matching))
+	for _, known := range matching[from:min(from+query.Limit, len(matching))] {
+		row := known.Row
+		row.Curve = known.history.Best()
+		page.Items = append(page.Items, row)
+	}
+	return page
+}
