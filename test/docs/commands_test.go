@@ -414,15 +414,23 @@ func (c *checker) file(page, path string, kustomization bool) error {
 }
 
 func decodes(content []byte) error {
+	_, err := decode(content)
+	return err
+}
+
+// decode returns the documents of YAML.
+func decode(content []byte) ([]map[string]any, error) {
 	decoder := yaml.NewYAMLOrJSONDecoder(strings.NewReader(string(content)), 4096)
+	var objects []map[string]any
 	for {
 		var object map[string]any
 		switch err := decoder.Decode(&object); {
 		case errors.Is(err, io.EOF):
-			return nil
+			return objects, nil
 		case err != nil:
-			return err
+			return nil, err
 		}
+		objects = append(objects, object)
 	}
 }
 
