@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
@@ -32,57 +33,65 @@ const (
 	actionResize = "Resize"
 )
 
-// maxSingleEvents is how many objects of one reconcile get an Event each for the same reason. More objects
-// share one Event, so that a large job does not displace the Events of other jobs.
-const maxSingleEvents = 16
-
-// recordWrites records an Event for each pod that was written, and for each object whose write failed.
-// Many pods share one Event.
+// recordWrites records an Event for the pods with the same result, and for each other object whose write
+// failed. Pods share an Event, because the API server would spend as much on their Events as on the pods.
 func (r *Reconciler) recordWrites(job *v2alpha1.DIJob, done effects) {
-	pods := map[string][]*corev1.Pod{}
+	pods := map[string][]string{}
 	for i := range done {
-		if pod, isPod := done[i].object.(*corev1.Pod); isPod && !errors.As(done[i].err, &leavingError{}) {
-			pods[done[i].reason] = append(pods[done[i].reason], pod)
+		if one := &done[i]; one.isPod() && !one.isLeaving() {
+			pods[one.groupKey()] = append(pods[one.groupKey()], one.object.GetName())
 		}
 	}
 	for i := range done {
 		one := &done[i]
-		if one.object == nil || errors.As(one.err, &leavingError{}) {
-			continue
-		}
-		_, isPod := one.object.(*corev1.Pod)
-		all := pods[one.reason]
 		switch {
-		case !isPod || len(all) <= maxSingleEvents:
-			r.recordWrite(job, one, 1, isPod)
-		case one.object == all[0]:
-			r.recordWrite(job, one, len(all), true)
+		case one.object == nil || one.isLeaving():
+		case !one.isPod():
+			r.recordWrite(job, one, one.object.GetName())
+		case one.object.GetName() == pods[one.groupKey()][0]:
+			r.recordWrite(job, one, pods[one.groupKey()]...)
 		}
 	}
 }
 
+// isPod reports whether the write was of a pod.
+func (e *effect) isPod() bool {
+	_, isPod := e.object.(*corev1.Pod)
+	return isPod
+}
+
+// isLeaving reports whether an object that will be deleted has the name of a creation.
+func (e *effect) isLeaving() bool {
+	return errors.As(e.err, &leavingError{})
+}
+
+// groupKey returns what the pods of one Event have in common.
+func (e *effect) groupKey() string {
+	return e.reason + "/" + e.note
+}
+
 // recordWrite records the Event of one object, or of many pods with the same result. The Event of many
 // pods is about the first pod, because the API server would count Events about the job as repetitions.
-func (r *Reconciler) recordWrite(job *v2alpha1.DIJob, one *effect, count int, isPod bool) {
-	subject, failure := "pod "+one.object.GetName(), ""
+func (r *Reconciler) recordWrite(job *v2alpha1.DIJob, one *effect, objects ...string) {
+	subject, failure := "pod "+objects[0], ""
 	if one.err != nil {
 		failure = one.err.Error()
 	}
-	if count > 1 {
-		subject, failure = fmt.Sprintf("%d pods", count), fmt.Sprintf("%d pods: %s", count, failure)
+	if count := len(objects); count > 1 {
+		subject, failure = fmt.Sprintf("%d pods: %s", count, strings.Join(objects, ", ")), fmt.Sprintf("%d pods: %s", count, failure)
 	}
 	event := func(related runtime.Object, kind, action, note string) {
 		r.recorder.Eventf(job, related, kind, one.reason, action, "%s", recorder.Note(note))
 	}
 	switch {
-	case one.reason == v2alpha1.ReasonSuccessfulCreate && isPod:
+	case one.reason == v2alpha1.ReasonSuccessfulCreate && one.isPod():
 		event(one.object, corev1.EventTypeNormal, actionCreate, "created "+subject)
-	case one.reason == v2alpha1.ReasonSuccessfulDelete && isPod:
+	case one.reason == v2alpha1.ReasonSuccessfulDelete && one.isPod():
 		event(one.object, corev1.EventTypeNormal, actionDelete, "deleted "+subject)
 	case one.reason == v2alpha1.ReasonPodResized:
-		event(one.object, corev1.EventTypeNormal, actionResize, fmt.Sprintf("%s is resized in place to %s", subject, one.note))
+		event(one.object, corev1.EventTypeNormal, actionResize, fmt.Sprintf("resized in place to %s: %s", one.note, subject))
 	case one.reason == v2alpha1.ReasonPodResizeRefused:
-		event(one.object, corev1.EventTypeWarning, actionResize, fmt.Sprintf("%s cannot be resized in place: %s", subject, one.note))
+		event(one.object, corev1.EventTypeWarning, actionResize, fmt.Sprintf("cannot resize %s in place: %s", subject, one.note))
 	case one.reason == v2alpha1.ReasonFailedCreate:
 		event(nil, corev1.EventTypeWarning, actionCreate, failure)
 	case one.reason == v2alpha1.ReasonFailedDelete:

@@ -6,6 +6,7 @@ package dijob
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -16,17 +17,25 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
 
-func TestManyPodsOfOnePassHaveOneEvent(t *testing.T) {
+func TestThePodsOfOneReconcileShareAnEventForTheSameResult(t *testing.T) {
 	t.Parallel()
+	pods := []string{"job-collector-0", "job-collector-1"}
 	tests := map[string]struct {
 		effect effect
-		want   string
+		one    string
+		two    string
 	}{
-		"created":          {effect{reason: v2alpha1.ReasonSuccessfulCreate}, "Normal SuccessfulCreate created 17 pods"},
-		"deleted":          {effect{reason: v2alpha1.ReasonSuccessfulDelete}, "Normal SuccessfulDelete deleted 17 pods"},
-		"not created":      {effect{reason: v2alpha1.ReasonFailedCreate, err: errors.New("no")}, "Warning FailedCreate 17 pods: no"},
-		"not deleted":      {effect{reason: v2alpha1.ReasonFailedDelete, err: errors.New("no")}, "Warning FailedDelete 17 pods: no"},
-		"to be waited for": {effect{reason: v2alpha1.ReasonFailedCreate, err: leavingError{}}, ""},
+		"created": {
+			effect{reason: v2alpha1.ReasonSuccessfulCreate},
+			"Normal SuccessfulCreate created pod job-collector-0", "Normal SuccessfulCreate created 2 pods: job-collector-0, job-collector-1",
+		},
+		"deleted": {
+			effect{reason: v2alpha1.ReasonSuccessfulDelete},
+			"Normal SuccessfulDelete deleted pod job-collector-0", "Normal SuccessfulDelete deleted 2 pods: job-collector-0, job-collector-1",
+		},
+		"not created": {effect{reason: v2alpha1.ReasonFailedCreate, err: errors.New("no")}, "Warning FailedCreate no", "Warning FailedCreate 2 pods: no"},
+		"not deleted": {effect{reason: v2alpha1.ReasonFailedDelete, err: errors.New("no")}, "Warning FailedDelete no", "Warning FailedDelete 2 pods: no"},
+		"to wait for": {effect{reason: v2alpha1.ReasonFailedCreate, err: leavingError{}}, "", ""},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -34,18 +43,36 @@ func TestManyPodsOfOnePassHaveOneEvent(t *testing.T) {
 			recorder := events.NewFakeRecorder(100)
 			r := &Reconciler{recorder: recorder}
 			var done effects
-			for i := range maxSingleEvents + 1 {
+			for _, pod := range pods {
 				one := tc.effect
-				one.object = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("job-collector-%d", i)}}
+				one.object = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: pod}}
 				done = append(done, one)
 			}
-			r.recordWrites(&v2alpha1.DIJob{}, done)
-			if got := strings.Join(eventsOf(recorder), "\n"); got != tc.want {
-				t.Errorf("told is %q, want %q", got, tc.want)
-			}
-			if r.recordWrites(&v2alpha1.DIJob{}, done[:maxSingleEvents]); tc.want != "" && len(eventsOf(recorder)) != maxSingleEvents {
-				t.Error("few pods do not have an event each")
+			for count, want := range map[int]string{1: tc.one, 2: tc.two} {
+				r.recordWrites(&v2alpha1.DIJob{}, done[:count])
+				if got := strings.Join(eventsOf(recorder), "\n"); got != want {
+					t.Errorf("the event of %d is %q, want %q", count, got, want)
+				}
 			}
 		})
+	}
+}
+
+func TestPodsResizedToDifferentSizesHaveDifferentEvents(t *testing.T) {
+	t.Parallel()
+	recorder := events.NewFakeRecorder(100)
+	r := &Reconciler{recorder: recorder}
+	var done effects
+	for i, size := range []string{"memory 2Gi", "memory 4Gi", "memory 2Gi"} {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("job-collector-%d", i)}}
+		done = append(done, effect{object: pod, reason: v2alpha1.ReasonPodResized, note: size})
+	}
+	r.recordWrites(&v2alpha1.DIJob{}, done)
+	want := []string{
+		"Normal PodResized resized in place to memory 2Gi: 2 pods: job-collector-0, job-collector-2",
+		"Normal PodResized resized in place to memory 4Gi: pod job-collector-1",
+	}
+	if got := eventsOf(recorder); !slices.Equal(got, want) {
+		t.Errorf("the events are %q, want %q", got, want)
 	}
 }

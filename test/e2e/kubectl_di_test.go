@@ -80,7 +80,7 @@ var _ = Describe("kubectl di, as a new user calls it", func() {
 		By("following a job to its end")
 		watched := user.di(ctx, string(example), "submit", "-f", "-", "--watch", "--timeout="+trainingPatience.String())
 		Expect(watched).To(HavePrefix("dijob.diengine.opendilab.org/cartpole-workers submitted\n"))
-		Expect(watched).To(ContainSubstring("event SuccessfulCreate: created pod cartpole-workers-learner-0"))
+		Expect(watched).To(ContainSubstring("event SuccessfulCreate: created 5 pods: cartpole-workers-learner-0, "))
 		Expect(watched).To(ContainSubstring("job " + namespace + "/cartpole-workers: Succeeded; "))
 
 		By("looking at it when it has ended")
