@@ -64,9 +64,7 @@ type eventQueue struct {
 // newEventRecorder returns a recorder that sends Events at its own rate limit until the context
 // ends.
 func newEventRecorder(ctx context.Context, config *rest.Config, scheme *runtime.Scheme, registerer prometheus.Registerer) (events.EventRecorder, error) {
-	slower := rest.CopyConfig(config)
-	slower.QPS, slower.Burst = config.QPS/eventShare, max(config.Burst/eventShare, 1)
-	api, err := kubernetes.NewForConfig(slower)
+	api, err := kubernetes.NewForConfig(withShareOfPace(config, eventShare))
 	if err != nil {
 		return nil, fmt.Errorf("making the client of Events: %w", err)
 	}

@@ -114,8 +114,9 @@ func (o *processOptions) addFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.metricsSecure, "metrics-secure", false, "serve /metrics with TLS and only to authenticated callers whose roles allow get on /metrics")
 	flags.StringVar(&o.probeAddress, "probe-address", ":8083", "address of /healthz and /readyz; 0 disables it")
 	flags.StringVar(&o.pprofAddress, "pprof-address", "0", "address of /debug/pprof, which must not be reachable by others; 0 disables it")
-	flags.Float32Var(&o.qps, "kube-api-qps", 200, "rate limit of calls to the API server, per second and kind of object")
-	flags.IntVar(&o.burst, "kube-api-burst", 400, "burst of calls to the API server")
+	flags.Float32Var(&o.qps, "kube-api-qps", 0, "rate limit of calls to the API server, per second and kind of object; "+
+		"0 leaves it to API Priority and Fairness, and is 200 where the API server lacks that")
+	flags.IntVar(&o.burst, "kube-api-burst", limitedBurst, "burst of calls to the API server, where their rate is limited")
 }
 
 // The Secret that the operator issues and di-server serves with, and the ConfigMap of the CA bundle
@@ -132,14 +133,12 @@ func ownNamespace() string {
 
 // restConfig returns the configuration of the cluster: the one that KUBECONFIG names, else the
 // cluster that the process runs in, else the one of the user's kubeconfig.
-func (o *processOptions) restConfig() (*rest.Config, error) {
+func (o *processOptions) restConfig(ctx context.Context) (*rest.Config, error) {
 	config, err := ctrl.GetConfig()
 	if err != nil {
 		return nil, fmt.Errorf("finding the cluster: %w", err)
 	}
-	config.QPS = o.qps
-	config.Burst = o.burst
-	return config, nil
+	return config, o.setPace(ctx, config)
 }
 
 // program is one of the programs of this binary.
@@ -158,7 +157,7 @@ func (o *processOptions) run(ctx context.Context, p *program) error {
 	if err != nil {
 		return err
 	}
-	config, err := o.restConfig()
+	config, err := o.restConfig(ctx)
 	if err != nil {
 		return err
 	}

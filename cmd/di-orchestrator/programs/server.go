@@ -153,9 +153,7 @@ const lookupShare = 4
 // newLookupClient returns a client with its own rate limit. Callers of di-server therefore cannot
 // exhaust the rate limit of the calls that write for jobs.
 func newLookupClient(config *rest.Config, mgr ctrl.Manager) (client.Client, error) {
-	config = rest.CopyConfig(config)
-	config.QPS, config.Burst = config.QPS/lookupShare, max(config.Burst/lookupShare, 1)
-	lookups, err := client.New(config, client.Options{
+	lookups, err := client.New(withShareOfPace(config, lookupShare), client.Options{
 		HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
 	})
 	if err != nil {

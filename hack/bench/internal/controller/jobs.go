@@ -10,8 +10,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -49,27 +47,10 @@ func allocatedJob(name string, replicas int) *v2alpha1.DIJob {
 
 // addNode adds a ready node with 8 GPUs.
 func (w *world) addNode(ctx context.Context, index int) error {
-	name := fmt.Sprintf("node-%03d", index)
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name}}}
-	if err := w.API.Create(ctx, node); err != nil {
-		return fmt.Errorf("adding node %s: %w", name, err)
-	}
-	room := corev1.ResourceList{
+	return w.AddNode(ctx, fmt.Sprintf("node-%03d", index), corev1.ResourceList{
 		corev1.ResourceCPU: resource.MustParse("96"), corev1.ResourceMemory: resource.MustParse("768Gi"),
 		corev1.ResourcePods: resource.MustParse("110"), "nvidia.com/gpu": resource.MustParse("8"),
-	}
-	node.Status = corev1.NodeStatus{
-		Capacity: room, Allocatable: room,
-		Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "Bench"}},
-	}
-	if err := w.API.Status().Update(ctx, node); err != nil {
-		return fmt.Errorf("making node %s ready: %w", name, err)
-	}
-	// The API server taints new nodes. A controller removes the taint in a complete cluster.
-	if err := w.API.Patch(ctx, node, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"taints":null}}`))); err != nil {
-		return fmt.Errorf("taking the taint off node %s: %w", name, err)
-	}
-	return nil
+	})
 }
 
 // submitAll submits the jobs of a shape.

@@ -7,12 +7,14 @@ package controller
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os/exec"
 	"regexp"
 	"strings"
 
 	"opendilab.org/di-orchestrator/hack/bench/internal/harness"
+	"opendilab.org/di-orchestrator/hack/bench/internal/start"
 )
 
 // bench is shared by the sections.
@@ -20,15 +22,22 @@ type bench struct {
 	*harness.Bench
 
 	allocator allocatorFlags
+	start     start.Options
 }
 
 // New returns the scenario.
 func New() *harness.Scenario {
 	b := &bench{Bench: &harness.Bench{}}
 	return &harness.Scenario{
-		Name: "controller", Bench: b.Bench, Flags: b.allocator.add, Prepare: b.prepare,
-		Sections: []harness.Section{{Name: "memory", Run: b.runMemory}, {Name: "size", Run: b.runSizes}, {Name: "allocator", Run: b.runAllocator}},
+		Name: "controller", Bench: b.Bench, Flags: b.addFlags, Prepare: b.prepare,
+		Sections: []harness.Section{{Name: "memory", Run: b.runMemory}, {Name: "size", Run: b.runSizes}, {Name: "allocator", Run: b.runAllocator}, b.start.Section(b.Bench)},
 	}
+}
+
+// addFlags registers the flags of all sections.
+func (b *bench) addFlags(flags *flag.FlagSet) {
+	b.allocator.add(flags)
+	b.start.Add(flags)
 }
 
 // prepare builds the operator and prints its defaults.
@@ -41,7 +50,7 @@ func (b *bench) prepare(ctx context.Context) error {
 		return fmt.Errorf("reading the operator's flags: %w", err)
 	}
 	var defaults []string
-	for _, flag := range []string{"kube-api-qps", "kube-api-burst", "workers"} {
+	for _, flag := range []string{"kube-api-burst", "workers"} {
 		if found := regexp.MustCompile(`--` + flag + ` .*\(default (\S+)\)`).FindSubmatch(help); found != nil {
 			defaults = append(defaults, "--"+flag+"="+string(found[1]))
 		}

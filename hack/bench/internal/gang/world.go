@@ -14,8 +14,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/hack/bench/internal/harness"
@@ -85,7 +83,7 @@ func (w *world) populate(ctx context.Context) error {
 		return err
 	}
 	for i := range w.room {
-		if err := w.addNode(ctx, fmt.Sprintf("node-%03d", i)); err != nil {
+		if err := w.AddNode(ctx, fmt.Sprintf("node-%03d", i), w.roomOfNode()); err != nil {
 			return err
 		}
 	}
@@ -114,36 +112,13 @@ func (w *world) see(pod *corev1.Pod, gone bool) {
 	})
 }
 
-// addNode adds a node with capacity for one gang.
-func (w *world) addNode(ctx context.Context, name string) error {
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name}}}
-	if err := w.API.Create(ctx, node); err != nil {
-		return fmt.Errorf("adding node %s: %w", name, err)
-	}
-	room := corev1.ResourceList{
+// roomOfNode is the capacity of a node: one gang.
+func (w *world) roomOfNode() corev1.ResourceList {
+	return corev1.ResourceList{
 		corev1.ResourceCPU:    *resource.NewQuantity(int64(w.size), resource.DecimalSI),
 		corev1.ResourceMemory: *resource.NewQuantity(int64(w.size)*(8<<30), resource.BinarySI),
 		corev1.ResourcePods:   *resource.NewQuantity(int64(w.size)*2, resource.DecimalSI),
 	}
-	node.Status = corev1.NodeStatus{
-		Capacity: room, Allocatable: room,
-		Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "Bench"}},
-	}
-	if err := w.API.Status().Update(ctx, node); err != nil {
-		return fmt.Errorf("making node %s ready: %w", name, err)
-	}
-	// The API server taints new nodes. A controller removes the taint in a complete cluster.
-	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-		if err := w.API.Get(ctx, client.ObjectKeyFromObject(node), node); err != nil {
-			return err
-		}
-		node.Spec.Taints = nil
-		return w.API.Update(ctx, node)
-	})
-	if err != nil {
-		return fmt.Errorf("taking the taint off node %s: %w", name, err)
-	}
-	return nil
 }
 
 // startPrograms starts the scheduler, the controller that it needs, the webhooks and the operator,
@@ -165,13 +140,7 @@ func (w *world) startPrograms(ctx context.Context) error {
 }
 
 func (w *world) startForeign(ctx context.Context, binary, user string, flags ...string) error {
-	kubeconfig, err := w.Kubeconfig(user)
-	if err != nil {
-		return err
-	}
-	_, path, _ := strings.Cut(kubeconfig, "=")
-	common := []string{"--kubeconfig=" + path, "--leader-elect=false", "--secure-port=0"}
-	started, err := program.StartForeign(ctx, w.Folder, binary, append(common, flags...)...)
+	started, err := w.StartForeign(ctx, binary, user, flags...)
 	if err != nil {
 		return err
 	}

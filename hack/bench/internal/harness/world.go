@@ -7,11 +7,13 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -105,6 +107,37 @@ func (w *World) start(ctx context.Context, user, name, memoryLimit string, flags
 	return program.Start(ctx, &program.Command{
 		Binary: w.Binary, Name: name, Folder: w.Folder, Environment: []string{kubeconfig, memoryLimit}, Flags: flags,
 	})
+}
+
+// StartForeign starts a program of Kubernetes without leader election, as a user.
+func (w *World) StartForeign(ctx context.Context, binary, user string, flags ...string) (*program.Process, error) {
+	kubeconfig, err := w.Kubeconfig(user)
+	if err != nil {
+		return nil, err
+	}
+	_, path, _ := strings.Cut(kubeconfig, "=")
+	common := []string{"--kubeconfig=" + path, "--leader-elect=false", "--secure-port=0"}
+	return program.StartForeign(ctx, w.Folder, binary, append(common, flags...)...)
+}
+
+// AddNode adds a ready node.
+func (w *World) AddNode(ctx context.Context, name string, room corev1.ResourceList) error {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name}}}
+	if err := w.API.Create(ctx, node); err != nil {
+		return fmt.Errorf("adding node %s: %w", name, err)
+	}
+	node.Status = corev1.NodeStatus{
+		Capacity: room, Allocatable: room,
+		Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "Bench"}},
+	}
+	if err := w.API.Status().Update(ctx, node); err != nil {
+		return fmt.Errorf("making node %s ready: %w", name, err)
+	}
+	// The API server taints new nodes. A controller removes the taint in a complete cluster.
+	if err := w.API.Patch(ctx, node, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"taints":null}}`))); err != nil {
+		return fmt.Errorf("taking the taint off node %s: %w", name, err)
+	}
+	return nil
 }
 
 // WaitQuiet returns the end of the audit log once the counted users have sent no requests, except
