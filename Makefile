@@ -133,7 +133,7 @@ generate: ## Generate deep copies, the references and the diagrams.
 	$(PYTHON) python/tools/reference.py >docs/reference/python.md
 
 .PHONY: manifests
-manifests: ## Generate CRDs and RBAC.
+manifests: ## Generate CRDs, RBAC and the manifest for DI-engine.
 	$(TOOL) controller-gen crd paths=./apis/... output:crd:dir=config/crd/bases
 	go run ./hack/crd config/crd/bases/diengine.opendilab.org_dijobs.yaml
 	$(TOOL) controller-gen rbac:roleName=di-orchestrator-operator paths=./cmd/... paths=./controllers/... output:rbac:dir=config/rbac/operator
@@ -141,6 +141,7 @@ manifests: ## Generate CRDs and RBAC.
 	$(TOOL) controller-gen rbac:roleName=di-orchestrator-takeover paths=./internal/upgrade/takeover/... output:rbac:dir=config/rbac/takeover
 	$(TOOL) controller-gen rbac:roleName=di-orchestrator-server paths=./server/... output:rbac:dir=config/rbac/server
 	go run ./hack/chart config charts/di-orchestrator
+	$(RELEASE) launcher
 	$(HELM_DOCS) --chart-search-root=charts --log-level=warning
 
 .PHONY: fmt

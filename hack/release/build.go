@@ -44,8 +44,10 @@ func (r *release) preflight(twice bool) error {
 	if err := checkInterpreter(); err != nil {
 		return err
 	}
-	_, err := r.changes()
-	return err
+	if _, err := r.changes(); err != nil {
+		return err
+	}
+	return r.checkLauncher()
 }
 
 // build builds all artifacts. They replace the content of the folder when all of them are complete.

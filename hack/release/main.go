@@ -58,7 +58,7 @@ func newCommand() *cobra.Command {
 	check := command("check", "Build the commit again in a clone, and compare with the folder, byte by byte",
 		func(ctx context.Context, r *release) error { return r.check(ctx, fresh) })
 	check.Flags().BoolVar(&fresh, "fresh", false, "compile everything again, with an empty build cache")
-	root.AddCommand(preflight, build, check)
+	root.AddCommand(preflight, build, check, launcherCommand())
 	return root
 }
 
@@ -83,7 +83,7 @@ func command(name, short string, do func(context.Context, *release) error) *cobr
 func (o *options) bind(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&o.version, "version", "", "version to release, such as v2.0.0 (required)")
-	f.StringVar(&o.registry, "registry", "ghcr.io/opendilab", "registry and folder that the images are to be pushed to")
+	f.StringVar(&o.registry, "registry", defaultRegistry, "registry and folder that the images are to be pushed to")
 	f.StringVar(&o.root, "root", "../..", "checkout to build")
 	f.StringVar(&o.out, "out", "../../out/release", "folder for the artifacts; emptied first")
 	f.StringVar(&o.helm, "helm", "", "Helm that packages the chart (required)")

@@ -52,17 +52,22 @@ func (r *release) writeSample() error {
 }
 
 func (r *release) writeManifest(name, folder string) error {
-	built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), folder)
-	if err != nil {
-		return err
-	}
-	image := types.Image{Name: operatorImage, NewName: r.registry + "/" + operatorImage, NewTag: r.version}
-	if err := built.ApplyFilter(imagetag.LegacyFilter{ImageTag: image}); err != nil {
-		return fmt.Errorf("set image: %w", err)
-	}
-	content, err := built.AsYaml()
+	content, err := manifest(folder, r.registry+"/"+operatorImage, r.version)
 	if err != nil {
 		return err
 	}
 	return os.WriteFile(r.artifact(name), content, 0o644)
+}
+
+// manifest returns the objects of a kustomization, with the image of the operator and its tag.
+func manifest(folder, image, tag string) ([]byte, error) {
+	built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), folder)
+	if err != nil {
+		return nil, err
+	}
+	released := types.Image{Name: operatorImage, NewName: image, NewTag: tag}
+	if err := built.ApplyFilter(imagetag.LegacyFilter{ImageTag: released}); err != nil {
+		return nil, fmt.Errorf("set image: %w", err)
+	}
+	return built.AsYaml()
 }
