@@ -32,6 +32,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/gang"
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/scope"
 	"opendilab.org/di-orchestrator/internal/tracing"
 	"opendilab.org/di-orchestrator/internal/workload"
 )
@@ -79,6 +80,8 @@ type Options struct {
 	// GangSchedulerName is the scheduler name of gangs that name none. By default it is the provider's
 	// default.
 	GangSchedulerName string
+	// Namespaces are those whose PodGroups are watched: all by default.
+	Namespaces scope.Namespaces
 	// Workers is how many jobs are reconciled concurrently: DefaultWorkers by default.
 	Workers int
 	// Recorder records the Events of jobs: by default the manager's.
@@ -155,7 +158,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, options Options) error {
 	if err := mgr.GetFieldIndexer().IndexField(ctx, &v2alpha1.ScalePlan{}, controllers.UnfinishedPlanIndex, controllers.JobOfUnfinishedPlan); err != nil {
 		return fmt.Errorf("indexing unfinished ScalePlans by job: %w", err)
 	}
-	gangs, followGangs, err := discover.NewGangs(mgr, options.Gangs, options.GangSchedulerName)
+	gangs, followGangs, err := discover.NewGangs(mgr, options.Gangs, options.GangSchedulerName, options.Namespaces)
 	if err != nil {
 		return err
 	}

@@ -138,11 +138,15 @@ func (c cluster) List(ctx context.Context, list client.ObjectList, options ...cl
 	return c.Cached.List(ctx, list, options...)
 }
 
-// Pods reads the index directly. A list through the client would copy every pod on every request.
+// Pods reads the index directly. A list through the client would copy every pod on every request. A cache of
+// some namespaces has an index for each, which only the client reaches.
 func (c cluster) Pods(ctx context.Context, index, key string) ([]*corev1.Pod, error) {
 	informer, err := podInformer(ctx, c.Informers, c.pod)
 	if err != nil {
 		return nil, err
+	}
+	if informer == nil {
+		return c.listPods(ctx, index, key)
 	}
 	found, err := informer.GetIndexer().ByIndex(index, key)
 	if err != nil {
@@ -157,7 +161,19 @@ func (c cluster) Pods(ctx context.Context, index, key string) ([]*corev1.Pod, er
 	return pods, nil
 }
 
-// podInformer returns the informer of pods with its indexes.
+func (c cluster) listPods(ctx context.Context, index, key string) ([]*corev1.Pod, error) {
+	var list corev1.PodList
+	if err := c.List(ctx, &list, client.MatchingFields{index: key}); err != nil {
+		return nil, fmt.Errorf("listing pods by %s: %w", index, err)
+	}
+	pods := make([]*corev1.Pod, len(list.Items))
+	for i := range list.Items {
+		pods[i] = &list.Items[i]
+	}
+	return pods, nil
+}
+
+// podInformer returns the informer of pods with its indexes; nil if the cache has one for each namespace.
 func podInformer(ctx context.Context, informers cache.Informers, pod *corev1.Pod, options ...cache.InformerGetOption,
 ) (toolscache.SharedIndexInformer, error) {
 	informer, err := informers.GetInformer(ctx, pod, options...)
@@ -166,7 +182,7 @@ func podInformer(ctx context.Context, informers cache.Informers, pod *corev1.Pod
 	}
 	shared, isShared := informer.(toolscache.SharedIndexInformer)
 	if !isShared {
-		return nil, fmt.Errorf("watching pods: %T has no index that can be read", informer)
+		return nil, nil
 	}
 	return shared, nil
 }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
@@ -33,31 +34,34 @@ func SetupIndexes(ctx context.Context, informers cache.Informers) error {
 	if err != nil {
 		return err
 	}
-	err = informer.AddIndexers(toolscache.Indexers{
-		OwnerIndex: podIndex(func(pod *corev1.Pod) []string {
-			owner := JobOwner(pod)
-			if owner == nil {
-				return nil
-			}
-			return []string{OwnerKey(pod.Namespace, owner.UID)}
-		}),
-		AddressIndex: podIndex(PodAddresses),
-	})
-	if err != nil {
-		return fmt.Errorf("indexing pods: %w", err)
+	for name, keys := range map[string]func(*corev1.Pod) []string{OwnerIndex: ownerKeys, AddressIndex: PodAddresses} {
+		if informer != nil {
+			err = informer.AddIndexers(toolscache.Indexers{name: func(object any) ([]string, error) { return keysOf(object, keys), nil }})
+		} else {
+			err = informers.IndexField(ctx, &corev1.Pod{}, name, func(object client.Object) []string { return keysOf(object, keys) })
+		}
+		if err != nil {
+			return fmt.Errorf("indexing pods by %s: %w", name, err)
+		}
 	}
 	return nil
 }
 
-// podIndex returns an index function of pods.
-func podIndex(keys func(*corev1.Pod) []string) toolscache.IndexFunc {
-	return func(object any) ([]string, error) {
-		pod, isPod := object.(*corev1.Pod)
-		if !isPod {
-			return nil, nil
-		}
-		return keys(pod), nil
+// ownerKeys returns the key of a pod in OwnerIndex.
+func ownerKeys(pod *corev1.Pod) []string {
+	owner := JobOwner(pod)
+	if owner == nil {
+		return nil
 	}
+	return []string{OwnerKey(pod.Namespace, owner.UID)}
+}
+
+func keysOf(object any, keys func(*corev1.Pod) []string) []string {
+	pod, isPod := object.(*corev1.Pod)
+	if !isPod {
+		return nil
+	}
+	return keys(pod)
 }
 
 // OwnerKey returns the key of a job in OwnerIndex. It includes the namespace, because a pod in another

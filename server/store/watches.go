@@ -34,20 +34,33 @@ type Watches struct {
 
 // watched is the state of one resource's watches.
 type watched struct {
-	open int
-	// since is when the first watch opened, or when the last one ended.
+	// need is how many watches keep the cache current: one, or one for each namespace.
+	need, open int
+	// since is when the last needed watch opened, or when one of them ended.
 	since time.Time
-	// missed is how long no watch was open before.
+	// missed is how long a needed watch was not open before.
 	missed time.Duration
 }
+
+// isCurrent reports whether all needed watches are open.
+func (w *watched) isCurrent() bool { return w.open >= w.need }
 
 // NewWatches returns watches of all WatchedResources. None of them is open.
 func NewWatches(log logr.Logger, clock clock.PassiveClock) *Watches {
 	w := &Watches{log: log, clock: clock, resources: map[string]*watched{}, changed: make(chan struct{})}
 	for _, resource := range WatchedResources() {
-		w.resources[resource] = &watched{since: clock.Now()}
+		w.resources[resource] = &watched{need: 1, since: clock.Now()}
 	}
 	return w
+}
+
+// Need sets how many watches of each resource keep the cache current, before the first one opens.
+func (w *Watches) Need(count func(resource string) int) {
+	w.mutex.Lock()
+	defer w.mutex.Unlock()
+	for resource, state := range w.resources {
+		state.need = count(resource)
+	}
 }
 
 // WatchedResources returns the resources whose watches are followed. It omits nodes: the usual number of
@@ -65,7 +78,7 @@ func (w *Watches) State() map[string]bool {
 	w.mutex.Lock()
 	defer w.mutex.Unlock()
 	for resource, state := range w.resources {
-		open[resource] = state.open > 0
+		open[resource] = state.isCurrent()
 	}
 	return open
 }
@@ -88,7 +101,7 @@ func (w *Watches) Broken() time.Duration {
 	defer w.mutex.Unlock()
 	var longest time.Duration
 	for _, state := range w.resources {
-		if state.open == 0 {
+		if !state.isCurrent() {
 			longest = max(longest, w.clock.Since(state.since), 1)
 		}
 	}
@@ -106,7 +119,7 @@ func (w *Watches) undisturbed(at time.Time) time.Time {
 	longest := time.Duration(0)
 	for _, state := range w.resources {
 		begun, ended := state.since.Add(-state.missed), state.since
-		if state.open == 0 {
+		if !state.isCurrent() {
 			begun, ended = state.since, at
 		}
 		if ended.After(at) {
@@ -149,7 +162,7 @@ func (w *Watches) pause() (time.Duration, <-chan struct{}) {
 	defer w.mutex.Unlock()
 	var pause time.Duration
 	for _, state := range w.resources {
-		if state.open == 0 {
+		if !state.isCurrent() {
 			return time.Minute, w.changed
 		}
 		pause = max(pause, min(state.missed, maxCatchUp)-w.clock.Since(state.since))
@@ -159,7 +172,7 @@ func (w *Watches) pause() (time.Duration, <-chan struct{}) {
 
 func (w *Watches) opened(resource string) {
 	w.change(resource, func(state *watched) {
-		if state.open++; state.open == 1 {
+		if state.open++; state.open == state.need {
 			now := w.clock.Now()
 			state.missed, state.since = now.Sub(state.since), now
 		}
@@ -168,7 +181,7 @@ func (w *Watches) opened(resource string) {
 
 func (w *Watches) closed(resource string) {
 	w.change(resource, func(state *watched) {
-		if state.open--; state.open == 0 {
+		if state.open--; state.open == state.need-1 {
 			state.since = w.clock.Now()
 		}
 	})

@@ -213,3 +213,32 @@ func TestAnAlertIsChangedByItsName(t *testing.T) {
 		}
 	}
 }
+
+func TestOnlyNamedNamespacesAreReached(t *testing.T) {
+	t.Parallel()
+	objects := render(t, "di-system", "watchNamespaces={team-a,di-system}")
+	roles := map[string]int{}
+	for _, object := range objects {
+		if isHook(object) {
+			continue
+		}
+		if object.GetKind() == "Role" {
+			roles[object.GetNamespace()]++
+		}
+		if rules := fmt.Sprint(object.Object["rules"]); object.GetKind() == "ClusterRole" && (strings.Contains(rules, "pods") || strings.Contains(rules, "services")) {
+			t.Errorf("%s reaches pods or Services of all namespaces: %s", object.GetName(), rules)
+		}
+	}
+	// Those of the installation's namespace are the roles of three programs and of the takeover.
+	if roles["team-a"] != 2 || roles["di-system"] != 4 || len(roles) != 2 {
+		t.Errorf("got roles %v, want two in the other namespace", roles)
+	}
+	for _, component := range []string{"operator", "server"} {
+		if args := argsOf(t, objects, "di-orchestrator-"+component); !slices.Contains(args, "--watch-namespaces=team-a,di-system") {
+			t.Errorf("%s is run with %q", component, args)
+		}
+	}
+	if _, err := tryFile(t, "watchNamespaces: [Team]"); err == nil || !strings.Contains(err.Error(), "watchNamespaces") {
+		t.Errorf("got %v, want an error that names watchNamespaces", err)
+	}
+}

@@ -90,6 +90,9 @@ control-plane: di-server
 {{- if ne .Values.gpuResource "nvidia.com/gpu" }}
 - --gpu-resource={{ .Values.gpuResource }}
 {{- end }}
+{{- with .Values.watchNamespaces }}
+- --watch-namespaces={{ join "," . }}
+{{- end }}
 {{- end }}
 
 {{/* The flags on which the operator and the webhooks agree. */}}

@@ -28,6 +28,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/certs"
 	"opendilab.org/di-orchestrator/internal/gang"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/scope"
 )
 
 // operator adds the controllers and runnables to a manager. Only the leader runs them, except for
@@ -37,6 +38,8 @@ type operator struct {
 	options  *operatorOptions
 	mgr      ctrl.Manager
 	recorder events.EventRecorder
+	// namespaces are those whose jobs are run.
+	namespaces scope.Namespaces
 }
 
 // add adds everything. The context ends with the process.
@@ -76,6 +79,7 @@ func (o *operator) addControllers(ctx context.Context, definitions *storagemigra
 
 		Gangs:             gang.Setting(o.options.gangScheduler),
 		GangSchedulerName: o.options.gangName,
+		Namespaces:        o.namespaces,
 		Kueue:             o.findKueue(),
 
 		Registerer: o.metrics,

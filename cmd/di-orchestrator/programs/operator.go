@@ -241,7 +241,12 @@ func (o *operatorOptions) newManager(ctx context.Context, config *rest.Config, l
 		return nil, err
 	}
 	settings := o.managerOptions(scheme, log)
-	settings.Cache = controllers.CacheOptions()
+	namespaces, err := o.scope()
+	if err != nil {
+		return nil, err
+	}
+	settings.Cache = namespaces.Cache(controllers.CacheOptions())
+	settings.NewClient = namespaces.NewClient()
 	settings.LeaderElection = o.leaderElect
 	settings.LeaderElectionID = leaderElectionID
 	settings.LeaderElectionNamespace = o.namespace
@@ -257,7 +262,11 @@ func (o *operatorOptions) newManager(ctx context.Context, config *rest.Config, l
 	if err != nil {
 		return nil, err
 	}
-	made := &operator{options: o, mgr: mgr, observers: watching, recorder: recorder}
+	if !namespaces.IsAll() {
+		log.Info("Watches only some namespaces; on nodes that pods of others share, the allocator counts more free capacity than there is",
+			"namespaces", namespaces.Names(), "allocator", o.allocator)
+	}
+	made := &operator{options: o, mgr: mgr, observers: watching, recorder: recorder, namespaces: namespaces}
 	if err := made.add(ctx); err != nil {
 		return nil, err
 	}

@@ -26,6 +26,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/limits"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/scope"
 	"opendilab.org/di-orchestrator/internal/workload"
 )
 
@@ -59,12 +60,24 @@ type processOptions struct {
 type jobOptions struct {
 	aggregatorConfig configName
 	gpuResource      string
+	watchNamespaces  []string
 }
 
 func (o *jobOptions) addFlags(flags *pflag.FlagSet) {
 	o.aggregatorConfig = defaultAggregatorConfig()
 	flags.Var(&o.aggregatorConfig, "aggregator-config", "namespace/name of the cluster's AggregatorConfig")
 	flags.StringVar(&o.gpuResource, "gpu-resource", string(names.DefaultGPU), "resource name of GPUs in requests")
+	flags.StringSliceVar(&o.watchNamespaces, "watch-namespaces", nil,
+		"namespaces whose jobs this installation runs; the programs watch no pods and jobs of others; empty for all")
+}
+
+// scope returns the namespaces of the jobs.
+func (o *jobOptions) scope() (scope.Namespaces, error) {
+	namespaces, err := scope.New(o.watchNamespaces, o.aggregatorConfig.NamespacedName)
+	if err != nil {
+		return scope.Namespaces{}, fmt.Errorf("--watch-namespaces: %w", err)
+	}
+	return namespaces, nil
 }
 
 // The sources of the certificates of the webhooks and of di-server.

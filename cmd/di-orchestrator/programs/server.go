@@ -85,14 +85,20 @@ func (o *serverOptions) newManager(ctx context.Context, config *rest.Config, log
 		return nil, err
 	}
 	watching.wrap(config)
+	namespaces, err := o.scope()
+	if err != nil {
+		return nil, err
+	}
 	watches := store.NewWatches(log.WithName("watches"), clock.RealClock{})
+	watches.Need(namespaces.Watches)
 	config.Wrap(watches.Wrap)
 	scheme, err := newScheme()
 	if err != nil {
 		return nil, err
 	}
 	settings := o.managerOptions(scheme, log)
-	settings.Cache = store.CacheOptions()
+	settings.Cache = namespaces.Cache(store.CacheOptions())
+	settings.NewClient = namespaces.NewClient()
 	mgr, err := ctrl.NewManager(config, settings)
 	if err != nil {
 		return nil, fmt.Errorf("making the manager: %w", err)
@@ -112,8 +118,8 @@ func (o *serverOptions) newManager(ctx context.Context, config *rest.Config, log
 	}
 	api, err := server.New(server.Options{
 		Client:           mgr.GetClient(),
-		APIReader:        mgr.GetAPIReader(),
-		Lookups:          lookups,
+		APIReader:        namespaces.Reader(mgr.GetAPIReader()),
+		Lookups:          namespaces.Live(lookups),
 		Cache:            mgr.GetCache(),
 		Identity:         auth.Mode(o.identity),
 		StrictAddresses:  o.strict,

@@ -33,6 +33,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/lifecycle"
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/scope"
 )
 
 // listTimeout bounds the first list of an API's PodGroups, so that an API that cannot be listed does not
@@ -175,16 +176,16 @@ func ServesKind(api *discovery.DiscoveryClient) func(context.Context, schema.Gro
 
 // NewGangs returns Gangs with a separate cache. The cache has only the PodGroups of jobs, because
 // schedulers create others for their own pods. An API is added when it is first found to be served.
-func NewGangs(mgr ctrl.Manager, setting gang.Setting, schedulerName string) (*Gangs, func(controller.Controller, handler.EventHandler), error) {
+func NewGangs(mgr ctrl.Manager, setting gang.Setting, schedulerName string, namespaces scope.Namespaces) (*Gangs, func(controller.Controller, handler.EventHandler), error) {
 	api, err := discovery.NewDiscoveryClientForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
 	if err != nil {
 		return nil, nil, fmt.Errorf("creating the discovery client for gang schedulers: %w", err)
 	}
-	groups, err := cache.New(mgr.GetConfig(), cache.Options{
+	groups, err := cache.New(mgr.GetConfig(), namespaces.Cache(cache.Options{
 		HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
 		DefaultTransform:     cache.TransformStripManagedFields(),
 		DefaultLabelSelector: labels.SelectorFromSet(labels.Set{names.LabelOperator: names.ControllerName}),
-	})
+	}))
 	if err != nil {
 		return nil, nil, fmt.Errorf("creating the cache of PodGroups: %w", err)
 	}
