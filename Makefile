@@ -54,6 +54,22 @@ images: build ## Build the image tarballs into out/, without a container engine.
 	$(IMAGE) --name di-orchestrator:$(TAG) --out $(OUT)/di-orchestrator.tar --entrypoint /di-orchestrator --file $(OUT)/bin/di-orchestrator=/di-orchestrator
 	$(IMAGE) --name cartpole:$(TAG) --out $(OUT)/cartpole.tar --entrypoint /cartpole --file $(OUT)/bin/cartpole=/cartpole
 
+# Debian's PyTorch and what it links, without what only its tests, documentation and screens need.
+# The links of BLAS and LAPACK are made by scripts of packages, which do not run.
+MULTIARCH = /usr/lib/$(shell uname -m)-linux-gnu
+DIST := usr/lib/python3/dist-packages
+TORCH := --debian python3-torch,python3-numpy \
+	--leave-out 'usr/share,usr/lib/*/dri,usr/lib/*/mfx,usr/lib/*/gconv,usr/lib/*/libLLVM-*,usr/lib/libtorch-test' \
+	--leave-out '$(DIST)/torch/test,$(DIST)/torch/bin/*Test,$(DIST)/torch/bin/test_*,$(DIST)/hypothesis,$(DIST)/sympy' \
+	--env LD_LIBRARY_PATH=$(MULTIARCH)/blas:$(MULTIARCH)/lapack
+
+# It is in no other target, because it downloads 260 MB.
+.PHONY: image-torch
+image-torch: ## Build an image of Debian's PyTorch, the Python library and the examples in Python into out/torch.tar.
+	@mkdir -p $(OUT)
+	$(IMAGE) --name torch:$(TAG) --out $(OUT)/torch.tar --entrypoint /usr/bin/python3 $(TORCH) \
+		--folder $(CURDIR)/python/src=/$(DIST) --folder $(CURDIR)/examples/torch=/examples
+
 PYTHON ?= python3
 NEED_PYTHON = @command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is not in PATH: install Python 3.9 or later" >&2; exit 1; }
 
@@ -65,10 +81,15 @@ python: ## Build the wheel and the source archive of the Python library into out
 
 TARBALLS := $(OUT)/di-orchestrator.tar $(OUT)/cartpole.tar
 # Exit code 3 says that KUBECONFIG names another cluster, which takes images in a way of its own.
-LOAD := $(CLUSTER) load-image $(TARBALLS) || { [ $$? = 3 ] && echo "the images must be in the cluster already"; }
+LOAD = $(CLUSTER) load-image $(TARBALLS) || { [ $$? = 3 ] && echo "the images must be in the cluster already"; }
 
 .PHONY: images-load
 images-load: images cluster-tool ## Load the images into the local cluster.
+	@$(LOAD)
+
+.PHONY: image-torch-load
+image-torch-load: TARBALLS := $(OUT)/torch.tar
+image-torch-load: image-torch cluster-tool ## Build it, and load it into the local cluster.
 	@$(LOAD)
 
 .PHONY: docker-build
@@ -197,7 +218,8 @@ test-unit: test-modules ## Run the tests that need no API server and no Helm; tw
 test-modules:
 	go test -C hack/site -vet=off -count=1 ./...
 	go test -C hack/cluster -vet=off ./...
-	go test -C hack/image -vet=off ./...
+	@# The tests with tools of Debian run where these are.
+	go test -C hack/image -vet=off -tags "$$(command -v dpkg-deb >/dev/null && echo debian)" ./...
 	$(NEED_PYTHON)
 	cd python && PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=src $(PYTHON) -m unittest discover --start-directory tests/unit
 
@@ -233,8 +255,9 @@ test-hostile: ## Attack the programs for a minute in each way that test/hostile 
 	KUBEBUILDER_ASSETS="$$(hack/assets)" go test -tags hostile ./test/hostile -count=1 -v -timeout 2h -hostile.duration=60s -hostile.p99=1s $(HOSTILE_FLAGS)
 
 # Left out of e2e-short: what exchanges the installation again and again, and what
-# cuts the power of a node and waits until it counts as lost, and what trains for long.
-E2E_LONG := chart upgrade power goodput autoscale release
+# cuts the power of a node and waits until it counts as lost, what trains for long, and
+# what needs the image of PyTorch.
+E2E_LONG := chart upgrade power goodput autoscale release torch
 E2E = eval "$$($(CLUSTER) env)" && PATH="$(OUT)/bin:$$PATH" go test -tags e2e -count=1 -v ./test/e2e/...
 
 .PHONY: e2e

@@ -1,7 +1,7 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bundle builds container images from static binaries on an empty base. The same input
+// Package bundle builds container images from files and folders on an empty base. The same input
 // gives the same bytes: all times are fixed and all entries are sorted.
 package bundle
 
@@ -34,15 +34,17 @@ type Spec struct {
 	Platform string
 	// Entrypoint is the program with its fixed arguments.
 	Entrypoint []string
-	// Files are the contents.
-	Files []File
+	// Files are files of the image, and Folders are folders with all that is in them.
+	Files, Folders []File
+	// Env are variables besides PATH, as NAME=VALUE.
+	Env []string
 	// Labels are the labels in the image's configuration.
 	Labels map[string]string
 	// Created is the creation time in the image. If zero, it is the start of 1970.
 	Created time.Time
 }
 
-// File is one file of the image.
+// File is one file or folder of the image.
 type File struct {
 	// Source is a path on this machine.
 	Source string
@@ -116,7 +118,7 @@ func check(spec Spec) (*v1.Platform, error) {
 	if len(spec.Entrypoint) == 0 {
 		return nil, errors.New("entrypoint is empty: want the path of a program in the image")
 	}
-	if len(spec.Files) == 0 {
+	if len(spec.Files)+len(spec.Folders) == 0 {
 		return nil, errors.New("files are empty: want at least the program to run")
 	}
 	platform, err := v1.ParsePlatform(spec.Platform)
@@ -140,7 +142,11 @@ func oci() media {
 }
 
 func build(spec Spec, platform *v1.Platform, media media) (v1.Image, error) {
-	layer, err := newLayer(spec.Files, media.layer)
+	contents, err := entries(&spec)
+	if err != nil {
+		return nil, err
+	}
+	layer, err := newLayer(contents, media.layer)
 	if err != nil {
 		return nil, err
 	}
@@ -169,7 +175,7 @@ func configure(img v1.Image, spec Spec, platform *v1.Platform) (v1.Image, error)
 	}
 	config.Config.Labels = spec.Labels
 	config.Config.Entrypoint = spec.Entrypoint
-	config.Config.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin:/"}
+	config.Config.Env = append([]string{"PATH=/usr/local/bin:/usr/bin:/bin:/"}, spec.Env...)
 	config.Config.User = nonRoot
 	config.Config.WorkingDir = "/"
 	img, err = mutate.ConfigFile(img, config)

@@ -91,6 +91,47 @@ func TestTheTarballHoldsWhatWasAskedFor(t *testing.T) {
 	}
 }
 
+func TestAFolderIsPackedWithItsLinks(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, err := range []error{
+		os.MkdirAll(filepath.Join(dir, "lib"), 0o700),
+		os.WriteFile(filepath.Join(dir, "lib", "a.so.1"), []byte("library"), 0o600),
+		os.Symlink("a.so.1", filepath.Join(dir, "lib", "a.so")),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	spec := specFor(writeProgram(t, time.Unix(1, 0)))
+	spec.Folders, spec.Env = []File{{Source: dir, Path: "/usr"}}, []string{"A=b"}
+	img, err := Build(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := img.ConfigFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Contains(config.Config.Env, "A=b") {
+		t.Errorf("variables are %q, want A=b among them", config.Config.Env)
+	}
+	layers, err := img.Layers()
+	if err != nil {
+		t.Fatal(err)
+	}
+	content, err := layers[0].Uncompressed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	modes := readModes(t, content)
+	for name, want := range map[string]int64{"usr/lib/": 0o755, "usr/lib/a.so.1": 0o644, "usr/lib/a.so": 0o777, "bin/program": 0o755} {
+		if modes[name] != want {
+			t.Errorf("mode of %s is %o, want %o", name, modes[name], want)
+		}
+	}
+}
+
 func readModes(t *testing.T, content io.Reader) map[string]int64 {
 	t.Helper()
 	modes := map[string]int64{}

@@ -4,12 +4,9 @@
 package bundle
 
 import (
-	"archive/tar"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"path/filepath"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -96,36 +93,14 @@ func writeLayout(index v1.ImageIndex, tag name.Tag, out string) (err error) {
 
 // packFolder writes a tar archive of a folder, sorted by name.
 func packFolder(dir, out string) (err error) {
+	all := contents{}
+	if err := all.addFolder(File{Source: dir, Path: "/"}); err != nil {
+		return err
+	}
 	file, err := os.Create(out)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, file.Close()) }()
-	w := tar.NewWriter(file)
-	walk := func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || path == dir {
-			return err
-		}
-		return packEntry(w, dir, path, entry)
-	}
-	if err := filepath.WalkDir(dir, walk); err != nil {
-		return fmt.Errorf("pack layout: %w", err)
-	}
-	return w.Close()
-}
-
-func packEntry(w *tar.Writer, dir, path string, entry fs.DirEntry) error {
-	inside, err := filepath.Rel(dir, path)
-	if err != nil {
-		return err
-	}
-	inside = "/" + filepath.ToSlash(inside)
-	if entry.IsDir() {
-		return w.WriteHeader(folderHeader(inside))
-	}
-	content, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	return addContent(w, inside, 0o644, content)
+	return archive(all.sorted(), file)
 }
