@@ -85,6 +85,23 @@ func (o *migrating) status(ctx context.Context) error {
 	}
 }
 
+// Look reads the state of the migration.
+func Look(ctx context.Context, found *cluster.Cluster) (*Report, error) {
+	return (&migrating{}).look(ctx, found)
+}
+
+// String returns the state in one line.
+func (r *Resource) String() string {
+	text := fmt.Sprintf("stored in %s, wanted %s, served %s", strings.Join(r.Stored, " and "), r.Wanted, strings.Join(r.Served, " and "))
+	if r.hasProgress() {
+		text += fmt.Sprintf("; %d of %d objects", r.Record.Done, r.Record.Total)
+	}
+	if r.Next != "" {
+		text += "; next: " + r.Next
+	}
+	return text
+}
+
 // look reads the state of the migration.
 func (o *migrating) look(ctx context.Context, found *cluster.Cluster) (*Report, error) {
 	jobs, err := jobsDefinition(ctx, found)

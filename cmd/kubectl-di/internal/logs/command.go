@@ -4,6 +4,7 @@
 package logs
 
 import (
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -110,7 +111,7 @@ func (o *options) run(command *cobra.Command, args []string) error {
 	r := &run{
 		cluster: found, clock: clock.RealClock{}, job: job, wanted: wanted, log: log, most: o.most,
 		printer: newPrinter(o.Out, o.prefix, o.timestamps, o.profile()),
-		notices: &notices{out: o.ErrOut, printed: map[string]bool{}},
+		notices: &notices{report: func(text string) { fmt.Fprintln(o.ErrOut, "kubectl-di:", text) }, printed: map[string]bool{}},
 	}
 	if o.follow {
 		return r.follow(command.Context())

@@ -298,7 +298,7 @@ func TestLogsOfAFinishedJobAreLeftWhosePodsStay(t *testing.T) {
 				job := &v2alpha1.DIJob{ObjectMeta: metav1.ObjectMeta{Namespace: "rl", Name: "pong", UID: "1"}}
 				job.Spec.CleanPodPolicy, job.Status.Phase = policy, v2alpha1.JobSucceeded
 				var out, report bytes.Buffer
-				r := &run{clock: clock.RealClock{}, job: job, printer: newPrinter(&out, true, false, 0), notices: &notices{out: &report, printed: map[string]bool{}}}
+				r := &run{clock: clock.RealClock{}, job: job, printer: newPrinter(&out, true, false, 0), notices: &notices{report: func(text string) { fmt.Fprintln(&report, "kubectl-di:", text) }, printed: map[string]bool{}}}
 				f := &following{run: r, events: make(chan event), slots: make(chan struct{}, 1), live: 1, hasPods: true}
 				begun := time.Now()
 				var working sync.WaitGroup

@@ -28,7 +28,7 @@ type run struct {
 	wanted  selection
 	log     corev1.PodLogOptions
 	most    int
-	printer *printer
+	printer output
 	notices *notices
 }
 
@@ -246,8 +246,7 @@ func (f *following) checkMost() error {
 	if open <= f.most {
 		return nil
 	}
-	return fmt.Errorf("--max-log-requests %d: the logs of %d containers would be followed: allow as many, or choose by --task or --pod",
-		f.most, open)
+	return &TooManyError{Most: f.most, Open: open}
 }
 
 // pod starts followers of a pod's containers, or updates their state.

@@ -97,7 +97,7 @@ func (p *printer) prefix(replica string) string {
 // notices prints each notice beside the logs once.
 type notices struct {
 	mutex   sync.Mutex
-	out     io.Writer
+	report  func(text string)
 	printed map[string]bool
 }
 
@@ -110,5 +110,5 @@ func (n *notices) print(format string, args ...any) {
 		return
 	}
 	n.printed[text] = true
-	fmt.Fprintln(n.out, "kubectl-di:", text)
+	n.report(text)
 }

@@ -91,6 +91,15 @@ func (s *Server) Handler() http.Handler {
 	mux.HandleFunc("GET /api/v1/session", s.answer(s.session))
 	mux.HandleFunc("GET /api/v1/jobs", s.answer(s.listJobs))
 	mux.HandleFunc("GET /api/v1/jobs/stream", s.stream(s.streamJobs))
+	const job = "/api/v1/namespaces/{namespace}/jobs/{name}"
+	mux.HandleFunc("GET "+job, s.answer(s.getJob))
+	mux.HandleFunc("GET "+job+"/stream", s.stream(s.streamJob))
+	mux.HandleFunc("GET "+job+"/logs", s.stream(s.streamLogs))
+	mux.HandleFunc("GET "+job+"/manifest", s.answer(s.manifest))
+	mux.HandleFunc("GET "+job+"/difference", s.answer(s.difference))
+	mux.HandleFunc("POST "+job+"/actions/{action}", s.answer(s.act))
+	mux.HandleFunc("GET /api/v1/cluster", s.answer(s.getCluster))
+	mux.HandleFunc("GET /api/v1/cluster/stream", s.stream(s.streamCluster))
 	mux.HandleFunc("/api/", s.answer(func(*http.Request) (any, error) {
 		return nil, &statusError{http.StatusNotFound, "NotFound", "no such path"}
 	}))

@@ -61,6 +61,3 @@ func (s *Server) permissions(ctx context.Context, wanted map[string]authorizatio
 func jobsAttributes(verb, namespace string) authorizationv1.ResourceAttributes {
 	return authorizationv1.ResourceAttributes{Group: v2alpha1.GroupName, Resource: "dijobs", Verb: verb, Namespace: namespace}
 }
-
-// longestLine bounds a line of a log, in bytes.
-const longestLine = 16 << 10

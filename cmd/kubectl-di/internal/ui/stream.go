@@ -118,8 +118,9 @@ type watching interface {
 }
 
 // follow runs watches, and calls show when all have their first objects, and then after changes,
-// at most once in each pause. It ends with the context, or with show's error.
-func (s *Server) follow(ctx context.Context, watched []cluster.Watched, to watching, pause time.Duration, show func() error) error {
+// at most once in each pause. It calls beat in between. It ends with the context, or with an error of
+// both.
+func (s *Server) follow(ctx context.Context, watched []cluster.Watched, to watching, pause time.Duration, show, beat func() error) error {
 	ctx, stop := context.WithCancel(ctx)
 	var working sync.WaitGroup
 	defer working.Wait()
@@ -158,13 +159,15 @@ func (s *Server) follow(ctx context.Context, watched []cluster.Watched, to watch
 			return nil
 		}
 		return show()
-	})
+	}, beat)
 }
 
 // showChanges applies updates, and calls show after them, at most once in each pause.
-func (s *Server) showChanges(ctx context.Context, updates <-chan func(), pause time.Duration, show func() error) error {
+func (s *Server) showChanges(ctx context.Context, updates <-chan func(), pause time.Duration, show, beat func() error) error {
 	var passed <-chan time.Time
 	next := s.Clock.Now()
+	beats := s.Clock.NewTicker(heartbeat)
+	defer beats.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -177,6 +180,10 @@ func (s *Server) showChanges(ctx context.Context, updates <-chan func(), pause t
 		case <-passed:
 			passed, next = nil, s.Clock.Now().Add(pause)
 			if err := show(); err != nil {
+				return err
+			}
+		case <-beats.C():
+			if err := beat(); err != nil {
 				return err
 			}
 		}

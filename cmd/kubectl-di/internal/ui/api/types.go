@@ -121,6 +121,18 @@ type Part struct {
 	ExitCode  *int32     `json:"exitCode,omitempty"`
 }
 
+// LogLine is a line of a replica's log.
+type LogLine struct {
+	Replica string     `json:"replica"`
+	Time    *time.Time `json:"time,omitempty"`
+	Text    string     `json:"text"`
+}
+
+// LogNotice is a remark about logs.
+type LogNotice struct {
+	Text string `json:"text"`
+}
+
 // Edge is what a part talks to.
 type Edge struct {
 	From  string `json:"from"`

@@ -128,6 +128,8 @@ type Past struct {
 	Moments []api.Moment
 	Curves  []api.Curve
 	Best    *api.Curve
+	// Report is the last report of the job, indented.
+	Report string
 }
 
 // Past returns what is remembered of a job.
@@ -138,7 +140,10 @@ func (s *Store) Past(key types.NamespacedName) Past {
 	if known == nil {
 		return Past{}
 	}
-	return Past{Version: known.Row.Version, Moments: slices.Clone(known.moments), Curves: known.history.Curves(), Best: known.history.Best()}
+	return Past{
+		Version: known.Row.Version, Moments: slices.Clone(known.moments), Curves: known.history.Curves(), Best: known.history.Best(),
+		Report: known.history.Report(),
+	}
 }
 
 // Entries returns all jobs. They must not be changed.

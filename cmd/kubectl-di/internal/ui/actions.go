@@ -1,0 +1,161 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package ui
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/ptr"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/replicas"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/api"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/jobview"
+)
+
+// mostResized bounds the replicas of a request.
+const mostResized = 100_000
+
+// act changes a job, or says what a change would do. The API server checks both.
+func (s *Server) act(r *http.Request) (any, error) {
+	request, err := readAction(r)
+	if err != nil {
+		return nil, err
+	}
+	found, job, err := s.readJob(r)
+	if err != nil {
+		return nil, err
+	}
+	name := r.PathValue("action")
+	do, isKnown := actions()[name]
+	switch {
+	case !isKnown:
+		return nil, badRequest(errors.New("the action must be suspend, resume, resize, restart or delete"))
+	case request.UID != "" && request.UID != string(job.UID):
+		return nil, conflict(fmt.Errorf("job %s/%s is another one now: it was deleted and created again", job.Namespace, job.Name))
+	case name != "delete":
+		if err := cluster.Finished(job); err != nil {
+			return nil, conflict(err)
+		}
+	}
+	effects, err := do(r.Context(), found, job, request)
+	if err != nil {
+		return nil, err
+	}
+	return api.ActionResult{Done: !*request.DryRun, Effects: effects}, nil
+}
+
+func conflict(err error) error {
+	return &statusError{http.StatusConflict, "Conflict", err.Error()}
+}
+
+// readAction reads the body of a request.
+func readAction(r *http.Request) (*api.ActionRequest, error) {
+	request := &api.ActionRequest{}
+	decoder := json.NewDecoder(r.Body)
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(request); err != nil {
+		return nil, badRequest(fmt.Errorf("the body is wrong: %w", err))
+	}
+	switch {
+	case request.DryRun == nil:
+		return nil, badRequest(errors.New("dryRun is missing: want true or false"))
+	case request.Replicas != nil && (*request.Replicas < 0 || *request.Replicas > mostResized):
+		return nil, badRequest(fmt.Errorf("replicas is %d: want a number from 0 to %d", *request.Replicas, mostResized))
+	}
+	return request, nil
+}
+
+// action changes a job, and returns the effects.
+type action func(ctx context.Context, found *cluster.Cluster, job *v2alpha1.DIJob, request *api.ActionRequest) ([]string, error)
+
+func actions() map[string]action {
+	return map[string]action{"suspend": suspend, "resume": resume, "resize": resize, "restart": restart, "delete": remove}
+}
+
+func suspend(ctx context.Context, found *cluster.Cluster, job *v2alpha1.DIJob, request *api.ActionRequest) ([]string, error) {
+	effects := jobview.SuspendEffects(job)
+	return effects, found.SetSuspended(ctx, job, true, *request.DryRun)
+}
+
+func resume(ctx context.Context, found *cluster.Cluster, job *v2alpha1.DIJob, request *api.ActionRequest) ([]string, error) {
+	effects := jobview.ResumeEffects(job)
+	return effects, found.SetSuspended(ctx, job, false, *request.DryRun)
+}
+
+func remove(ctx context.Context, found *cluster.Cluster, job *v2alpha1.DIJob, request *api.ActionRequest) ([]string, error) {
+	return jobview.DeleteEffects(job), found.Delete(ctx, job, *request.DryRun)
+}
+
+// resize scales a worker-led job, and asks by a ScalePlan for another size of a coordinator-led one.
+func resize(ctx context.Context, found *cluster.Cluster, job *v2alpha1.DIJob, request *api.ActionRequest) ([]string, error) {
+	if request.Replicas == nil {
+		return nil, badRequest(errors.New("replicas is missing: want the desired number"))
+	}
+	var task *api.Resizable
+	tasks := jobview.Resizables(job)
+	for i := range tasks {
+		if request.Task == tasks[i].Task || request.Task == "" && len(tasks) == 1 {
+			task = &tasks[i]
+		}
+	}
+	switch {
+	case task == nil:
+		return nil, badRequest(fmt.Errorf("task %q: cannot be resized; see the action's tasks", request.Task))
+	case job.Spec.Preemptible:
+		return nil, conflict(errors.New("the allocator decides about the size of a preemptible job"))
+	}
+	effects := jobview.ResizeEffects(job, task, *request.Replicas)
+	if job.Spec.Lifecycle == v2alpha1.LifecycleCoordinatorLed {
+		return effects, plan(ctx, found, job, *request.DryRun, &v2alpha1.ScalePlanSpec{
+			Tasks: []v2alpha1.TaskScale{{Name: task.Task, Replicas: request.Replicas}}, Reason: "resized by kubectl di ui",
+		})
+	}
+	_, err := found.Scale(ctx, job, *request.Replicas, func(int32) error { return nil }, *request.DryRun)
+	return effects, err
+}
+
+// restart deletes the pod of a worker-led job, which is recreated, and asks by a ScalePlan for
+// another pod of a coordinator-led one.
+func restart(ctx context.Context, found *cluster.Cluster, job *v2alpha1.DIJob, request *api.ActionRequest) ([]string, error) {
+	pods, err := found.Pods(ctx, job)
+	if err != nil {
+		return nil, err
+	}
+	var pod *corev1.Pod
+	for _, one := range pods {
+		if replicas.Name(job.Name, one.Name) == request.Replica || one.Name == request.Replica {
+			pod = one
+		}
+	}
+	if pod == nil || request.Replica == "" {
+		return nil, badRequest(fmt.Errorf("replica %q: want the name of a part that has a pod", request.Replica[:min(len(request.Replica), 253)]))
+	}
+	effects := jobview.RestartEffects(job, pod)
+	if job.Spec.Lifecycle == v2alpha1.LifecycleCoordinatorLed {
+		return effects, plan(ctx, found, job, *request.DryRun, &v2alpha1.ScalePlanSpec{
+			Migrate: []v2alpha1.PodMigration{{Pod: pod.Name}}, Reason: "restarted by kubectl di ui",
+		})
+	}
+	return effects, found.Delete(ctx, pod, *request.DryRun)
+}
+
+// plan creates a ScalePlan. What the API server says about its fields is a refusal.
+func plan(ctx context.Context, found *cluster.Cluster, job *v2alpha1.DIJob, dryRun bool, spec *v2alpha1.ScalePlanSpec) error {
+	made := &v2alpha1.ScalePlan{Spec: *spec}
+	made.Namespace, made.GenerateName = job.Namespace, job.Name+"-"
+	made.Spec.Job, made.Spec.Origin = job.Name, v2alpha1.PlanManual
+	err := found.CreatePlan(ctx, made, dryRun)
+	if err != nil && ctx.Err() == nil && !errors.As(err, ptr.To(apierrors.APIStatus(nil))) {
+		return &statusError{http.StatusUnprocessableEntity, "Invalid", err.Error()}
+	}
+	return err
+}

@@ -1,0 +1,169 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package ui
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/installation"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/api"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/jobview"
+)
+
+// clusterPause is the least time between two states of the cluster.
+const clusterPause = 2 * time.Second
+
+// getCluster returns the page of the cluster.
+func (s *Server) getCluster(r *http.Request) (any, error) {
+	ctx, stop := context.WithTimeout(r.Context(), patience)
+	defer stop()
+	w := s.newClusterWorld(ctx)
+	var page *api.Cluster
+	err := s.follow(ctx, w.watched(), w, 0, func() error {
+		page = w.page()
+		return errShown
+	}, silent)
+	if !errors.Is(err, errShown) {
+		return nil, &statusError{http.StatusGatewayTimeout, "Timeout", "the API server does not answer in time"}
+	}
+	return page, nil
+}
+
+// streamCluster sends the page of the cluster now and after each change.
+func (s *Server) streamCluster(ctx context.Context, _ *http.Request, to *sender) error {
+	w := s.newClusterWorld(ctx)
+	return s.follow(ctx, w.watched(), w, clusterPause, func() error {
+		if w.broken != nil {
+			return to.fail(w.broken)
+		}
+		return to.send("cluster", w.page())
+	}, func() error {
+		// Jobs change without a change of nodes, pods and plans.
+		w.takeovers = s.takeovers(ctx)
+		return errors.Join(to.beat(), to.send("cluster", w.page()))
+	})
+}
+
+// clusterWorld is what the watches of the page of the cluster deliver.
+type clusterWorld struct {
+	server    *Server
+	nodes     map[types.UID]*corev1.Node
+	pods      map[types.UID]*jobview.PodUse
+	plans     map[types.UID]*v2alpha1.ScalePlan
+	takeovers []api.Takeover
+	notes     []string
+	broken    error
+}
+
+func (s *Server) newClusterWorld(ctx context.Context) *clusterWorld {
+	return &clusterWorld{
+		server: s, nodes: map[types.UID]*corev1.Node{}, pods: map[types.UID]*jobview.PodUse{}, plans: map[types.UID]*v2alpha1.ScalePlan{},
+		takeovers: s.takeovers(ctx), notes: slices.Clone(s.notes),
+	}
+}
+
+func (w *clusterWorld) watched() []cluster.Watched {
+	return []cluster.Watched{
+		cluster.WatchNodes().Reduced(reduceNode), cluster.WatchAllPods(w.server.namespace).Reduced(reducePod),
+		cluster.WatchPlans(w.server.namespace),
+	}
+}
+
+func reduceNode(object client.Object) client.Object {
+	if node, is := object.(*corev1.Node); is {
+		node.ManagedFields, node.Annotations, node.Labels, node.Status.Images = nil, nil, nil, nil
+	}
+	return object
+}
+
+func reducePod(object client.Object) client.Object {
+	if pod, is := object.(*corev1.Pod); is {
+		return jobview.UseOf(pod)
+	}
+	return object
+}
+
+// change implements watching.
+func (w *clusterWorld) change(_ int, change cluster.Change) {
+	switch object := change.Object.(type) {
+	case *corev1.Node:
+		keep(w.nodes, object.UID, object, change.Gone)
+	case *jobview.PodUse:
+		keep(w.pods, object.UID, object, change.Gone)
+	case *v2alpha1.ScalePlan:
+		keep(w.plans, object.UID, object, change.Gone)
+	}
+	switch {
+	case change.Broken != nil:
+		w.broken = change.Broken
+	case change.Restored:
+		w.broken = nil
+	}
+}
+
+// stopped implements watching.
+func (w *clusterWorld) stopped(watch int, err error) {
+	what := [...]string{"nodes", "pods", "ScalePlans"}[watch]
+	if !cluster.IsDenied(err) {
+		w.notes = append(w.notes, fmt.Sprintf("The cluster has no %s: %v", what, err))
+		return
+	}
+	where := ""
+	if watch > 0 {
+		where = " of all namespaces"
+		if w.server.namespace != "" {
+			where = " of namespace " + w.server.namespace
+		}
+	}
+	w.notes = append(w.notes, fmt.Sprintf("You may not list the %s%s, so they are left out.", what, where))
+}
+
+func (w *clusterWorld) page() *api.Cluster {
+	state := &jobview.ClusterState{
+		Nodes: slices.Collect(maps.Values(w.nodes)), Pods: slices.Collect(maps.Values(w.pods)), Plans: slices.Collect(maps.Values(w.plans)),
+		Takeovers: w.takeovers, Notes: w.notes,
+	}
+	for _, entry := range w.server.jobs.Entries() {
+		state.Jobs = append(state.Jobs, jobview.Job{DIJob: entry.Job, Row: &entry.Row})
+	}
+	return jobview.Cluster(state)
+}
+
+// takeovers returns the state of the storage migration.
+func (s *Server) takeovers(ctx context.Context) []api.Takeover {
+	report, err := installation.Look(ctx, s.Cluster)
+	if err != nil {
+		state := api.Takeover{What: "storage migration", State: "Unknown", Text: err.Error()}
+		if cluster.IsDenied(err) {
+			state.Text = "You may not read the definition of DIJobs."
+		}
+		return []api.Takeover{state}
+	}
+	all := make([]api.Takeover, 0, len(report.Resources))
+	for i := range report.Resources {
+		one := &report.Resources[i]
+		state := api.Takeover{What: "storage migration of " + one.Resource, State: "Done", Text: one.String()}
+		switch {
+		case one.Done:
+		case one.Record != nil:
+			state.State = "Running"
+		default:
+			state.State = "Needed"
+		}
+		all = append(all, state)
+	}
+	return all
+}

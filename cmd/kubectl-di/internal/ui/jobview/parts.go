@@ -1,0 +1,277 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package jobview
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/replicas"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/api"
+	"opendilab.org/di-orchestrator/internal/membership"
+	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/podstate"
+)
+
+const (
+	// mostParts and mostEdges bound what a page draws.
+	mostParts = 5000
+	mostEdges = 5000
+	// missing is the state of a desired replica without a pod.
+	missing = "Missing"
+	// server is the name of di-server in edges.
+	server = "di-server"
+)
+
+// Parts returns the replicas of a job: those with pods, and those that are desired and missing.
+func Parts(job *v2alpha1.DIJob, pods []*corev1.Pod, list *v2alpha1.Membership, now time.Time) []api.Part {
+	own := replicas.Of(job, pods)
+	units := unitsOf(own)
+	parts := make([]api.Part, 0, len(own))
+	known := map[string]bool{}
+	for _, pod := range own {
+		part := partOf(job, pod, now)
+		part.Unit = units[pod.Name]
+		parts, known[pod.Name] = append(parts, part), true
+	}
+	if !isOver(job) {
+		parts = append(parts, missingParts(job, list, known)...)
+	}
+	return parts[:min(len(parts), mostParts)]
+}
+
+// isOver reports whether a job wants no replicas now.
+func isOver(job *v2alpha1.DIJob) bool {
+	return isFinished(job) || ptr.Deref(job.Spec.Suspend, false) || job.DeletionTimestamp != nil
+}
+
+func isFinished(job *v2alpha1.DIJob) bool {
+	return job.Status.Phase == v2alpha1.JobSucceeded || job.Status.Phase == v2alpha1.JobFailed
+}
+
+func partOf(job *v2alpha1.DIJob, pod *corev1.Pod, now time.Time) api.Part {
+	part := api.Part{
+		Name: replicas.Name(job.Name, pod.Name), Pod: pod.Name, Role: replicas.Role(pod), Task: replicas.Task(pod), Node: pod.Spec.NodeName,
+		State: replicas.Status(pod), Ready: podstate.Ready(pod), CreatedAt: timeOf(&pod.CreationTimestamp), GPUs: gpusOfPod(pod),
+		Restarts: job.Status.ReplicaRestarts[pod.Name] + replicas.Restarts(pod),
+	}
+	if rank := podstate.Rank(pod); rank != podstate.Unranked {
+		part.Rank = &rank
+	}
+	if end := podstate.LastTermination(pod); end != nil {
+		part.ExitCode = &end.ExitCode
+	}
+	if problem, found, _ := podstate.ActiveProblem(pod, now); found {
+		part.Message = short(cmp.Or(problem.Message, problem.Reason))
+	}
+	return part
+}
+
+// unitsOf returns the short names of the aggregators of the pods of units.
+func unitsOf(pods []*corev1.Pod) map[string]string {
+	units := map[string]string{}
+	for _, aggregator := range pods {
+		if names.RoleOf(aggregator) != names.ReplicaTypeAggregator {
+			continue
+		}
+		name := replicas.Name(aggregator.Labels[names.LabelDIJobName], aggregator.Name)
+		units[aggregator.Name] = name
+		for _, pod := range pods {
+			if names.RoleOf(pod) == names.ReplicaTypeDDPLearner && membership.IsOwnedBy(pod, aggregator) {
+				units[pod.Name] = name
+			}
+		}
+	}
+	return units
+}
+
+// missingParts returns the desired replicas that have no pod.
+func missingParts(job *v2alpha1.DIJob, list *v2alpha1.Membership, known map[string]bool) []api.Part {
+	var parts []api.Part
+	add := func(pod, role, task, unit string) {
+		if !known[pod] && len(parts) < mostParts {
+			parts = append(parts, api.Part{Name: replicas.Name(job.Name, pod), Role: role, Task: task, Unit: unit, State: missing})
+		}
+	}
+	if job.Spec.Lifecycle != v2alpha1.LifecycleCoordinatorLed {
+		return missingWorkers(job, known)
+	}
+	coordinator := string(names.ReplicaTypeCoordinator)
+	add(names.CoordinatorPod(job.Name), coordinator, coordinator, "")
+	if list == nil || list.Spec.JobUID != job.UID {
+		return parts
+	}
+	for i := range list.Spec.Members {
+		member := &list.Spec.Members[i]
+		unit := ""
+		for at, pod := range membership.PodNames(job.Name, member, membership.Losses(&list.Status, member.Slot)) {
+			role := membership.Role(member)
+			if membership.IsUnit(member) && at == 0 {
+				unit = replicas.Name(job.Name, pod)
+			}
+			if at > 0 {
+				role = names.ReplicaTypeDDPLearner
+			}
+			add(pod, string(role), string(member.Task), unit)
+		}
+	}
+	return parts
+}
+
+// missingWorkers returns as many missing replicas of each task as are desired beyond its pods.
+func missingWorkers(job *v2alpha1.DIJob, known map[string]bool) []api.Part {
+	var parts []api.Part
+	for i := range job.Spec.Tasks {
+		task := names.TaskName(&job.Spec.Tasks[i])
+		count := 0
+		for index := range int32(wanted(job, i) + len(known)) { //nolint:gosec // both are bounded
+			if known[names.WorkerPod(job.Name, task, index)] {
+				count++
+			}
+		}
+		for index := int32(0); count < wanted(job, i) && len(parts) < mostParts; index++ {
+			if pod := names.WorkerPod(job.Name, task, index); !known[pod] {
+				parts = append(parts, api.Part{Name: replicas.Name(job.Name, pod), Role: task, Task: task, State: missing})
+				count++
+			}
+		}
+	}
+	return parts
+}
+
+// Edges returns what the parts of a job talk to.
+func Edges(job *v2alpha1.DIJob, parts []api.Part) []api.Edge {
+	if job.Spec.Lifecycle == v2alpha1.LifecycleCoordinatorLed {
+		return coordinatorEdges(parts)
+	}
+	return workerEdges(job, parts)
+}
+
+func coordinatorEdges(parts []api.Part) []api.Edge {
+	edges := []api.Edge{}
+	at := slices.IndexFunc(parts, func(part api.Part) bool { return part.Role == string(names.ReplicaTypeCoordinator) })
+	if at < 0 {
+		return edges
+	}
+	coordinator := parts[at].Name
+	edges = append(edges, api.Edge{From: coordinator, To: server, Kind: "requests", Label: "replicas"})
+	for i := range parts {
+		part := &parts[i]
+		switch names.ReplicaType(part.Role) {
+		case names.ReplicaTypeCoordinator:
+		case names.ReplicaTypeDDPLearner:
+			if part.Unit != "" {
+				edges = append(edges, api.Edge{From: part.Unit, To: part.Name, Kind: "aggregates"})
+			}
+		case names.ReplicaTypeAggregator, names.ReplicaTypeCollector, names.ReplicaTypeLearner:
+			edges = append(edges, api.Edge{From: coordinator, To: part.Name, Kind: "commands"})
+		}
+	}
+	return edges[:min(len(edges), mostEdges)]
+}
+
+// workerEdges connects the replicas of each task with its first one, and producers with the first
+// learner. Each replica has the addresses of all others; these are the usual ways.
+func workerEdges(job *v2alpha1.DIJob, parts []api.Part) []api.Edge {
+	edges := []api.Edge{}
+	first := map[string]string{}
+	for i := range parts {
+		if _, isKnown := first[parts[i].Task]; !isKnown {
+			first[parts[i].Task] = parts[i].Name
+		}
+	}
+	learner := first[names.NameOfType(&job.Spec, v2alpha1.TaskTypeLearner)]
+	producers := map[string]bool{}
+	for i := range job.Spec.Tasks {
+		task := &job.Spec.Tasks[i]
+		producers[names.TaskName(task)] = task.Type == v2alpha1.TaskTypeCollector
+	}
+	for i := range parts {
+		part := &parts[i]
+		switch {
+		case producers[part.Task] && learner != "":
+			edges = append(edges, api.Edge{From: part.Name, To: learner, Kind: "reports", Label: "samples"})
+		case first[part.Task] != part.Name:
+			edges = append(edges, api.Edge{From: first[part.Task], To: part.Name, Kind: "peers"})
+		}
+	}
+	return edges[:min(len(edges), mostEdges)]
+}
+
+// gpusOfPod returns the GPUs that a pod's containers request.
+func gpusOfPod(pod *corev1.Pod) int64 {
+	total := int64(0)
+	for i := range pod.Spec.Containers {
+		for name, amount := range pod.Spec.Containers[i].Resources.Limits {
+			if strings.HasSuffix(string(name), gpuSuffix) {
+				total += amount.Value()
+			}
+		}
+	}
+	return total
+}
+
+// Actions returns what can be done with a job. The rights are by the names of actions.
+func Actions(job *v2alpha1.DIJob, rights map[string]bool) []api.Action {
+	suspended := ptr.Deref(job.Spec.Suspend, false)
+	why := map[string]string{}
+	if isFinished(job) {
+		for _, name := range []string{"suspend", "resume", "resize", "restart"} {
+			why[name] = fmt.Sprintf("The job has finished: %s.", job.Status.Phase)
+		}
+	}
+	set := func(name, text string, is bool) {
+		if is && why[name] == "" {
+			why[name] = text
+		}
+	}
+	tasks := Resizables(job)
+	set("suspend", "The job is suspended.", suspended)
+	set("resume", "The job is not suspended.", !suspended)
+	set("restart", "The job is suspended.", suspended)
+	set("resize", "The allocator decides about the size of a preemptible job.", job.Spec.Preemptible)
+	set("resize", "No task of the job can be resized: spec.elastic names none.", len(tasks) == 0)
+	actions := make([]api.Action, 0, 5)
+	for _, name := range []string{"suspend", "resume", "resize", "restart", "delete"} {
+		set(name, "The job is being deleted.", job.DeletionTimestamp != nil)
+		set(name, "You do not have the right.", !rights[name])
+		action := api.Action{Name: name, Allowed: why[name] == "", Reason: why[name]}
+		if name == "resize" {
+			action.Tasks = tasks
+		}
+		actions = append(actions, action)
+	}
+	return actions
+}
+
+// Resizables returns the tasks that can be resized.
+func Resizables(job *v2alpha1.DIJob) []api.Resizable {
+	if job.Spec.Lifecycle == v2alpha1.LifecycleCoordinatorLed {
+		var tasks []api.Resizable
+		for i := range job.Spec.Tasks {
+			task := &job.Spec.Tasks[i]
+			if task.Type == v2alpha1.TaskTypeCollector || task.Type == v2alpha1.TaskTypeLearner {
+				pods := job.Status.TaskStatus[names.TaskName(task)]
+				tasks = append(tasks, api.Resizable{Task: names.TaskName(task), Replicas: pods[corev1.PodRunning] + pods[corev1.PodPending]})
+			}
+		}
+		return tasks
+	}
+	elastic := names.ElasticTask(&job.Spec)
+	if elastic < 0 {
+		return nil
+	}
+	task := api.Resizable{Task: names.TaskName(&job.Spec.Tasks[elastic]), Replicas: int32(wanted(job, elastic))} //nolint:gosec // it was an int32
+	if bounds := job.Spec.Elastic; bounds != nil {
+		task.Min, task.Max = ptr.Deref(bounds.MinReplicas, 0), bounds.MaxReplicas
+	}
+	return []api.Resizable{task}
+}
