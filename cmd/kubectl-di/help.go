@@ -72,8 +72,16 @@ func noCommand(root *cobra.Command, args []string) error {
 		return nil
 	}
 	text := fmt.Sprintf("unknown command %q", args[0])
-	if suggested := root.SuggestionsFor(args[0]); len(suggested) > 0 {
-		text += ": did you mean " + strings.Join(suggested, " or ") + "?"
+	switch suggested := root.SuggestionsFor(args[0]); {
+	case len(suggested) == 1:
+		text += ": did you mean " + suggested[0] + "?"
+	case len(suggested) > 1:
+		text += ": did you mean one of these?"
+		for _, command := range root.Commands() {
+			if slices.Contains(suggested, command.Name()) {
+				text += fmt.Sprintf("\n  %-10s %s", command.Name(), command.Short)
+			}
+		}
 	}
 	return cli.Usagef("%s\nsee %s --help", text, root.CommandPath())
 }
@@ -121,7 +129,7 @@ func reference(root *cobra.Command) string {
 			writeCommand(&text, command)
 		}
 		for _, own := range command.Commands() {
-			if (command.Name() == "migrate" || command.Name() == "plan") && own.IsAvailableCommand() {
+			if command.Name() != "completion" && own.IsAvailableCommand() {
 				writeCommand(&text, own)
 			}
 		}

@@ -43,7 +43,7 @@ func TestJobsAreSuspendedAndResumed(t *testing.T) {
 	}{
 		{[]string{"suspend", "cartpole", "--dry-run=client"}, 0, cartpole + " suspended (dry run)\n", "", []bool{false, false}},
 		{[]string{"suspend", "cartpole", "--dry-run=server"}, 0, cartpole + " suspended (server dry run)\n", "", []bool{false, false}},
-		{[]string{"suspend", "dijob/cartpole", "cartpole"}, 0, cartpole + " suspended\n", "", []bool{true, false}},
+		{[]string{"suspend", "dijob/cartpole", "cartpole"}, 0, cartpole + " suspended\n", "kubectl-di: kubectl di resume cartpole -n NS continues it\n", []bool{true, false}},
 		{[]string{"suspend", "-l", "team=rl"}, 0, pong + " suspended\n", "job NS/cartpole is suspended already: nothing was done", []bool{true, true}},
 		{[]string{"resume", "cartpole", "-o", "name"}, 0, cartpole + "\n", "", []bool{false, true}},
 		{[]string{"resume", "cartpole", "pong"}, 0, pong + " resumed\n", "job NS/cartpole is not suspended: nothing was done", []bool{false, false}},
@@ -104,7 +104,7 @@ func TestSuspendAndResumeWaitUntilItIsSo(t *testing.T) {
 	}
 
 	got := w.run(t, ns, "suspend", "pong", "--timeout=1ms")
-	if want := "stopped waiting for job " + ns + "/pong"; got.code != cli.Failed || !strings.Contains(got.stderr, want) {
+	if want := "stopped waiting for job " + ns + "/pong"; got.code != cli.TimedOut || !strings.Contains(got.stderr, want) {
 		t.Errorf("got %+v, want %s", got, want)
 	}
 }
@@ -295,7 +295,7 @@ func TestFollowingStopsWithTheJobOrTheTime(t *testing.T) {
 		t.Errorf("exit code %d, %s", code, interrupted.report)
 	}
 	got := w.fed(t, ns, manifest("other"), "submit", "-f", "-", "--watch", "--timeout=1ms")
-	if got.code != cli.Failed || !strings.Contains(got.stderr, "stopped watching job "+ns+"/other") {
+	if got.code != cli.TimedOut || !strings.Contains(got.stderr, "stopped watching job "+ns+"/other") {
 		t.Errorf("got %+v", got)
 	}
 }

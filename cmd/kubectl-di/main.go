@@ -71,10 +71,11 @@ func newCommand(streams genericiooptions.IOStreams) *cobra.Command {
 	root.SetUsageTemplate(usageTemplate)
 	env.Bind(root.PersistentFlags())
 	addGroup(root, "jobs", "Jobs:",
-		jobs.NewSubmitCommand(env), jobs.NewDescribeCommand(env), jobs.NewSuspendCommand(env), jobs.NewResumeCommand(env),
-		top.NewCommand(env), ui.NewCommand(env, version), logs.NewCommand(env), jobs.NewProfilingsCommand(env))
+		jobs.NewRunCommand(env), jobs.NewSubmitCommand(env), jobs.NewListCommand(env), jobs.NewDescribeCommand(env),
+		top.NewCommand(env), ui.NewCommand(env, version), logs.NewCommand(env), jobs.NewProfilingsCommand(env), jobs.NewWaitCommand(env),
+		jobs.NewSuspendCommand(env), jobs.NewResumeCommand(env), jobs.NewDeleteCommand(env, resize.NewDeleteCommands(env)...))
 	addGroup(root, "replicas", "Replicas of running jobs:",
-		resize.NewScaleCommand(env), resize.NewAddCommand(env), resize.NewDeleteCommand(env), resize.NewRestartCommand(env),
+		resize.NewScaleCommand(env), resize.NewAddCommand(env), resize.NewRestartCommand(env),
 		plans.NewCommand(env))
 	addGroup(root, "installation", "The installation:",
 		installation.NewPreflightCommand(env), installation.NewMigrateCommand(env), installation.NewRotateCommand(env))

@@ -124,7 +124,7 @@ func TestAPlanIsWaitedForNoLongerThanTheTimeout(t *testing.T) {
 	ns := w.namespace(t)
 	w.workers(t, ns, "pong", v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
 	got := w.run(t, ns, "plan", "pong", "--task", "collector=8", "--timeout=1ms")
-	if got.code != cli.Failed || !strings.Contains(got.stderr, "stopped waiting for plan "+ns+"/pong-") || !strings.Contains(got.stdout, " created") {
+	if got.code != cli.TimedOut || !strings.Contains(got.stderr, "stopped waiting for plan "+ns+"/pong-") || !strings.Contains(got.stdout, " created") {
 		t.Errorf("got %+v", got)
 	}
 }

@@ -476,7 +476,7 @@ func TestScaleTellsHowFarItIs(t *testing.T) {
 	}
 	state(3)
 	got := w.run(t, ns, "scale", "pong", "--replicas=4", "--timeout=1ms")
-	if got.code != cli.Failed || !strings.Contains(got.stderr, "stopped waiting for job ") || !strings.HasPrefix(got.stdout, "dijob.diengine.opendilab.org/pong scaled\n") {
+	if got.code != cli.TimedOut || !strings.Contains(got.stderr, "stopped waiting for job ") || !strings.HasPrefix(got.stdout, "dijob.diengine.opendilab.org/pong scaled\n") {
 		t.Errorf("got %+v", got)
 	}
 	state(4)

@@ -322,7 +322,7 @@ func TestWrongUseIsReportedBeforeAnyCall(t *testing.T) {
 	t.Parallel()
 	for want, args := range map[string][]string{
 		"the type of replicas is missing: want collector or learner":                    {"add"},
-		`type of replicas "worker": want collector or learner`:                          {"delete", "worker", "cartpole"},
+		`type of replicas "worker": want collector or learner`:                          {"add", "worker", "cartpole"},
 		"JOB is missing: name a DIJob":                                                  {"add", "collector"},
 		`JOB "pod/x": want the name of a DIJob`:                                         {"add", "collector", "pod/x"},
 		`"b": one job at a time`:                                                        {"add", "collector", "a", "b"},

@@ -346,7 +346,7 @@ func (w *world) start(t *testing.T, namespace, stdin string, args ...string) *ru
 	ctx, cancel := context.WithCancel(t.Context())
 	started := &running{out: &screen{}, report: &screen{}, stop: cancel, code: make(chan int, 1)}
 	command := newCommand(genericiooptions.IOStreams{In: strings.NewReader(stdin), Out: started.out, ErrOut: started.report})
-	command.SetArgs(append(args, "--kubeconfig", w.kubeconfig, "-n", namespace))
+	command.SetArgs(append([]string{args[0], "--kubeconfig", w.kubeconfig, "-n", namespace}, args[1:]...))
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)

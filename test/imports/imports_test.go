@@ -73,6 +73,7 @@ func mayImport() map[string][]string {
 		"internal/names":       {"apis/v2alpha1"},
 		"internal/limits":      {"apis/v2alpha1", "internal/names"},
 		"cmd/kubectl-di/internal/convert/manifests": {},
+		"cmd/kubectl-di/internal/jobs/fromflags":    {"apis/v2alpha1", "internal/names"},
 		"internal/conditions":                       {"apis/v2alpha1"},
 		"internal/podstate":                         {"apis/v2alpha1", "internal/conditions", "internal/limits", "internal/names"},
 		"internal/upgrade/migration":                {"apis/v1alpha1", "apis/v2alpha1"},

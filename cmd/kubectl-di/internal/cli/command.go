@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
@@ -22,6 +23,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
+	"opendilab.org/di-orchestrator/internal/quantity"
 )
 
 // Env is the environment of all commands: the streams, and kubectl's flags for the cluster, the
@@ -120,6 +122,24 @@ func (e *Env) NewJobCommand(help Help, run func(ctx context.Context, job string)
 // it could read.
 func (e *Env) NewJobsCommand(help Help, run func(ctx context.Context, found *cluster.Cluster,
 	jobs []*v2alpha1.DIJob) error) *cobra.Command {
+	return e.newJobsCommand(help, func(ctx context.Context, found *cluster.Cluster, jobs []*v2alpha1.DIJob, unread error) error {
+		return Join(unread, run(ctx, found, jobs))
+	})
+}
+
+// NewAllJobsCommand is NewJobsCommand for a command that does nothing if it cannot read all jobs.
+func (e *Env) NewAllJobsCommand(help Help, run func(ctx context.Context, found *cluster.Cluster,
+	jobs []*v2alpha1.DIJob) error) *cobra.Command {
+	return e.newJobsCommand(help, func(ctx context.Context, found *cluster.Cluster, jobs []*v2alpha1.DIJob, unread error) error {
+		if unread != nil {
+			return fmt.Errorf("%w\nnothing was done", unread)
+		}
+		return run(ctx, found, jobs)
+	})
+}
+
+func (e *Env) newJobsCommand(help Help, run func(ctx context.Context, found *cluster.Cluster, jobs []*v2alpha1.DIJob,
+	unread error) error) *cobra.Command {
 	command := help.Command()
 	var selector string
 	var names []string
@@ -134,8 +154,8 @@ func (e *Env) NewJobsCommand(help Help, run func(ctx context.Context, found *clu
 		if err != nil {
 			return err
 		}
-		jobs, err := choose(command.Context(), found, names, selector)
-		return errors.Join(err, run(command.Context(), found, jobs))
+		jobs, unread := choose(command.Context(), found, names, selector)
+		return run(command.Context(), found, jobs, unread)
 	}
 	command.ValidArgsFunction = func(command *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		return e.CompleteJobs(command, args)
@@ -167,7 +187,7 @@ func choose(ctx context.Context, found *cluster.Cluster, names []string, selecto
 		}
 	}
 	if selector != "" {
-		selected, err := found.Jobs(ctx, selector)
+		selected, err := found.Jobs(ctx, found.Namespace, selector)
 		for i := range selected {
 			jobs = append(jobs, &selected[i])
 		}
@@ -190,6 +210,21 @@ func Before(command *cobra.Command, check func() error) {
 		}
 		return check()
 	}
+}
+
+// Quantity returns the positive amount of a flag; nil if the flag is empty.
+func Quantity(flag, text string) (*resource.Quantity, error) {
+	if text == "" {
+		return nil, nil
+	}
+	if err := quantity.Check(text); err != nil {
+		return nil, Usagef("--%s %q: %w", flag, text, err)
+	}
+	parsed, err := resource.ParseQuantity(text)
+	if err != nil || parsed.Sign() <= 0 {
+		return nil, Usagef("--%s %q: want a quantity above 0, such as 2, 500m or 4Gi", flag, text)
+	}
+	return &parsed, nil
 }
 
 // None is cobra.NoArgs with the exit code for wrong usage.
@@ -241,7 +276,7 @@ func (e *Env) CompleteJobs(command *cobra.Command, given []string) ([]string, co
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
 	}
-	jobs, err := found.Jobs(command.Context(), "")
+	jobs, err := found.Jobs(command.Context(), found.Namespace, "")
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
 	}

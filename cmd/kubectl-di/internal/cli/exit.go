@@ -19,6 +19,8 @@ const (
 	Usage = 2
 	// Lost reports that convert --strict could not convert everything.
 	Lost = 3
+	// TimedOut reports that --timeout ended a wait. It is the code of timeout(1).
+	TimedOut = 124
 )
 
 // coded is an error with an exit code.
@@ -35,6 +37,17 @@ func With(code int, err error) error { return coded{err, code} }
 
 // Usagef returns an error about the command line.
 func Usagef(format string, args ...any) error { return With(Usage, fmt.Errorf(format, args...)) }
+
+// Join joins errors. A failure outranks a timeout in the exit code.
+func Join(failures ...error) error {
+	joined := errors.Join(failures...)
+	for _, failure := range failures {
+		if failure != nil && Code(failure) != TimedOut {
+			return With(Code(failure), joined)
+		}
+	}
+	return joined
+}
 
 // Code returns the exit code of an error; 0 for nil.
 func Code(err error) int {

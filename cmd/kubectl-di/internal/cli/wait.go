@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -53,19 +54,14 @@ func (w *Wait) Bind(command *cobra.Command, until string) {
 // IsOn reports whether the command waits.
 func (w *Wait) IsOn() bool { return w.wait || w.After > 0 }
 
-// Until waits for jobs, one after the other. The progress function returns the subject and state of
-// a job, and whether the state is the desired one.
-func (w *Wait) Until(ctx context.Context, found *cluster.Cluster, out io.Writer, jobs []*v2alpha1.DIJob,
+// Until waits for jobs, all at once. The progress function returns the subject and state of a job,
+// and whether the state is the desired one.
+func (t *Timeout) Until(ctx context.Context, found *cluster.Cluster, out io.Writer, jobs []*v2alpha1.DIJob,
 	progress func(*v2alpha1.DIJob) (subject, state string, done bool, err error),
 ) error {
-	ctx, cancel := w.Context(ctx)
-	defer cancel()
-	report := NewProgress(out)
-	defer report.End()
-	var failures []error
-	for _, job := range jobs {
-		last := "its state is unknown"
-		err := found.FollowJob(ctx, job.Namespace, job.Name, report.Say, func(now *v2alpha1.DIJob) (bool, error) {
+	return t.Each(ctx, out, len(jobs), func(ctx context.Context, report *Progress, i int) error {
+		job, last := jobs[i], "its state is unknown"
+		err := found.FollowJob(ctx, job, report.Say, func(now *v2alpha1.DIJob) (bool, error) {
 			subject, state, done, err := progress(now)
 			if err == nil {
 				last = state
@@ -74,10 +70,34 @@ func (w *Wait) Until(ctx context.Context, found *cluster.Cluster, out io.Writer,
 			*job = *now
 			return done, err
 		})
-		if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
-			err = fmt.Errorf("stopped waiting for job %s/%s, which continues: %s", job.Namespace, job.Name, last)
-		}
-		failures = append(failures, err)
+		return Stopped(ctx, err, fmt.Sprintf("waiting for job %s/%s, which continues: %s", job.Namespace, job.Name, last))
+	})
+}
+
+// Each runs a number of waits at once, with a common timeout and progress.
+func (t *Timeout) Each(ctx context.Context, out io.Writer, count int, wait func(ctx context.Context, report *Progress, i int) error) error {
+	ctx, cancel := t.Context(ctx)
+	defer cancel()
+	report := NewProgress(out)
+	defer report.End()
+	failures := make([]error, count)
+	var all sync.WaitGroup
+	for i := range count {
+		all.Go(func() { failures[i] = wait(ctx, report, i) })
 	}
-	return errors.Join(failures...)
+	all.Wait()
+	return Join(failures...)
+}
+
+// Stopped describes the error of a wait that the end of its context stopped. It returns other errors
+// as they are.
+func Stopped(ctx context.Context, err error, what string) error {
+	if ctx.Err() == nil || !errors.Is(err, ctx.Err()) {
+		return err
+	}
+	err = errors.New("stopped " + what)
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return With(TimedOut, err)
+	}
+	return err
 }

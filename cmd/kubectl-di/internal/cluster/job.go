@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/discovery"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -24,46 +25,68 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/podstate"
+	"opendilab.org/di-orchestrator/internal/queueing"
 )
 
 // tokenSeconds is the lifetime of a token: the minimum of the API server.
 const tokenSeconds = 600
 
-// Job reads a job.
+// Job reads a job. If the job does not exist, the error names the one that may be meant, or those
+// that exist.
 func (c *Cluster) Job(ctx context.Context, name string) (*v2alpha1.DIJob, error) {
 	job := &v2alpha1.DIJob{}
-	return job, c.Get(ctx, c.Namespace, name, job)
+	err := c.Get(ctx, c.Namespace, name, job)
+	if !apierrors.IsNotFound(err) {
+		return job, err
+	}
+	jobs, listing := c.Jobs(ctx, c.Namespace, "")
+	if listing != nil {
+		return nil, err
+	}
+	if len(jobs) == 0 {
+		return nil, fmt.Errorf("%w\nnamespace %s has no jobs: is another one meant (-n)?", err, c.Namespace)
+	}
+	var existing []string
+	for i := range jobs {
+		existing = append(existing, jobs[i].Name)
+	}
+	if near := Nearest(name, existing); near != "" {
+		return nil, fmt.Errorf("%w\ndid you mean %s?", err, near)
+	}
+	return nil, fmt.Errorf("%w\nnamespace %s has %s", err, c.Namespace, Some(existing))
 }
 
-// Jobs lists the namespace's jobs that match a label selector.
-func (c *Cluster) Jobs(ctx context.Context, selector string) ([]v2alpha1.DIJob, error) {
+// pageSize is the number of jobs that one call lists.
+const pageSize = 500
+
+// Jobs lists the jobs of a namespace, or of all namespaces if it is empty, that match a label selector.
+func (c *Cluster) Jobs(ctx context.Context, namespace, selector string) ([]v2alpha1.DIJob, error) {
 	parsed, err := labels.Parse(selector)
 	if err != nil {
 		return nil, err
 	}
-	var jobs v2alpha1.DIJobList
-	err = c.List(ctx, c.Namespace, &jobs, client.MatchingLabelsSelector{Selector: parsed})
-	return jobs.Items, err
+	var jobs []v2alpha1.DIJob
+	var page v2alpha1.DIJobList
+	for {
+		err := c.List(ctx, namespace, &page, client.MatchingLabelsSelector{Selector: parsed}, client.Limit(pageSize), client.Continue(page.Continue))
+		jobs = append(jobs, page.Items...)
+		if err != nil || page.Continue == "" {
+			return jobs, err
+		}
+	}
 }
 
-// JobOrWhich reads a job. If the job does not exist, the error names those that do.
-func (c *Cluster) JobOrWhich(ctx context.Context, name string) (*v2alpha1.DIJob, error) {
-	job, err := c.Job(ctx, name)
-	if !apierrors.IsNotFound(err) {
-		return job, err
+// ServesKueue reports whether the API server serves Kueue's API. Every user may ask this.
+func (c *Cluster) ServesKueue(ctx context.Context) (bool, error) {
+	api, err := discovery.NewDiscoveryClientForConfig(c.Config())
+	if err != nil {
+		return false, fmt.Errorf("making a client: %w", err)
 	}
-	jobs, listing := c.Jobs(ctx, "")
-	switch {
-	case listing != nil:
-		return nil, err
-	case len(jobs) == 0:
-		return nil, fmt.Errorf("%w\nnamespace %s has no jobs: is another one meant (-n)?", err, c.Namespace)
+	err = api.RESTClient().Get().AbsPath("/apis", queueing.GroupName).Do(ctx).Error()
+	if apierrors.IsNotFound(err) {
+		return false, nil
 	}
-	var found []string
-	for i := range jobs {
-		found = append(found, jobs[i].Name)
-	}
-	return nil, fmt.Errorf("%w\nnamespace %s has %s", err, c.Namespace, Some(found))
+	return err == nil, explain("looking for Kueue", err)
 }
 
 // Some joins names, and truncates a long list.

@@ -41,7 +41,7 @@ func suggest(line, version string) string {
 	if slices.Contains(fieldNames(other, parent), name) {
 		return fmt.Sprintf("%s: it is a field of %s; kubectl di convert -f FILE --to %s converts a manifest", line, otherVersion, version[strings.Index(version, "/")+1:])
 	}
-	if near := nearest(name, fieldNames(own, parent)); near != "" {
+	if near := Nearest(name, fieldNames(own, parent)); near != "" {
 		return fmt.Sprintf("%s: did you mean %s?", line, near)
 	}
 	return line
@@ -70,8 +70,8 @@ func fieldNames(goType reflect.Type, path []string) []string {
 	return found
 }
 
-// nearest returns the most similar of some names, "" if none is similar.
-func nearest(name string, others []string) string {
+// Nearest returns the most similar of some names, "" if none is similar.
+func Nearest(name string, others []string) string {
 	best, least := "", 1+len(name)/3
 	for _, other := range others {
 		if distance := editDistance(strings.ToLower(name), strings.ToLower(other)); distance < least {

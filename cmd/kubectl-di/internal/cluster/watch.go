@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
@@ -79,12 +80,14 @@ func named(namespace, name string) client.ListOptions {
 
 // FollowJob passes a job to seen now and after each change, until seen returns true. A deleted job
 // is an error. It reports a broken connection, and retries.
-func (c *Cluster) FollowJob(ctx context.Context, namespace, name string, report func(string),
+func (c *Cluster) FollowJob(ctx context.Context, of client.Object, report func(string),
 	seen func(*v2alpha1.DIJob) (bool, error)) error {
-	exists := false
+	namespace, name, exists := of.GetNamespace(), of.GetName(), false
 	return c.follow(ctx, WatchJob(namespace, name), report, func(change Change) (bool, error) {
 		job, isJob := change.Object.(*v2alpha1.DIJob)
 		switch {
+		case isJob && job.UID != of.GetUID():
+			return false, fmt.Errorf("job %s/%s is gone: another has its name now", namespace, name)
 		case isJob && !change.Gone:
 			exists = true
 			return seen(job)
@@ -92,6 +95,22 @@ func (c *Cluster) FollowJob(ctx context.Context, namespace, name string, report 
 			return false, fmt.Errorf("job %s/%s is gone: it was deleted", namespace, name)
 		}
 		return false, nil
+	})
+}
+
+// FollowPods passes the number of a job's pods to seen now and after each change, until seen returns
+// true.
+func (c *Cluster) FollowPods(ctx context.Context, job *v2alpha1.DIJob, report func(string), seen func(left int) bool) error {
+	existing, isComplete := map[types.UID]bool{}, false
+	return c.follow(ctx, WatchPods(job), report, func(change Change) (bool, error) {
+		isComplete = isComplete || change.Complete
+		if pod := change.Object; pod != nil && metav1.IsControlledBy(pod, job) {
+			existing[pod.GetUID()] = true
+			if change.Gone {
+				delete(existing, pod.GetUID())
+			}
+		}
+		return isComplete && seen(len(existing)), nil
 	})
 }
 

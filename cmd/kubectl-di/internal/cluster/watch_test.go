@@ -99,12 +99,16 @@ func phases() []v2alpha1.Phase {
 	return []v2alpha1.Phase{v2alpha1.JobPending, v2alpha1.JobStarting, v2alpha1.JobRunning, v2alpha1.JobSucceeded}
 }
 
+func pong() *v2alpha1.DIJob {
+	return &v2alpha1.DIJob{ObjectMeta: metav1.ObjectMeta{Namespace: "rl", Name: "pong", UID: "1"}}
+}
+
 func TestAJobIsFollowedThroughWatchesThatEnd(t *testing.T) {
 	t.Parallel()
 	found := newTiredAPI(t)
 	var seen []v2alpha1.Phase
 	var said []string
-	err := found.FollowJob(t.Context(), "rl", "pong", func(line string) { said = append(said, line) }, func(job *v2alpha1.DIJob) (bool, error) {
+	err := found.FollowJob(t.Context(), pong(), func(line string) { said = append(said, line) }, func(job *v2alpha1.DIJob) (bool, error) {
 		seen = append(seen, job.Status.Phase)
 		return job.Status.Phase == v2alpha1.JobSucceeded, nil
 	})
@@ -178,7 +182,7 @@ func TestAJobThatAStaleCacheLacksIsFollowed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := found.FollowJob(t.Context(), "rl", "pong", func(string) {}, func(*v2alpha1.DIJob) (bool, error) { return true, nil }); err != nil {
+	if err := found.FollowJob(t.Context(), pong(), func(string) {}, func(*v2alpha1.DIJob) (bool, error) { return true, nil }); err != nil {
 		t.Error(err)
 	}
 }

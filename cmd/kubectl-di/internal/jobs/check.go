@@ -14,7 +14,7 @@ import (
 
 // tryPods has the API server try a pod of each task of a job that it has tried. It prints warnings,
 // and returns an error if a pod would be refused.
-func (o *submitting) tryPods(ctx context.Context, found *cluster.Cluster, job manifest) error {
+func (o *creating) tryPods(ctx context.Context, found *cluster.Cluster, job manifest) error {
 	title := "job " + job.GetNamespace() + "/" + job.GetName()
 	all, err := found.CheckPods(ctx, job.Unstructured, o.fieldValidation())
 	if err != nil {

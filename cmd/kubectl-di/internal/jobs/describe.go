@@ -61,6 +61,7 @@ type page struct {
 	plans      []v2alpha1.ScalePlan
 	events     []corev1.Event
 	showEvents bool
+	queue      queue
 	// unread are the parts that the user may not read, and the roles that allow it.
 	unread map[string]string
 	now    time.Time
@@ -76,6 +77,7 @@ const (
 
 // gather reads the data of the page.
 func (p *page) gather(ctx context.Context, found *cluster.Cluster) (err error) {
+	p.queue = queueOf(ctx, found, p.job)
 	p.pods, err = found.Pods(ctx, p.job)
 	if err := p.permit(partPods, err); err != nil {
 		return err

@@ -5,7 +5,6 @@ package jobs
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -23,26 +22,19 @@ import (
 	"opendilab.org/di-orchestrator/internal/conditions"
 )
 
-// follow reports the progress of the jobs until all have finished.
-func (o *submitting) follow(ctx context.Context, found *cluster.Cluster, jobs []manifest) error {
-	ctx, cancel := o.timeout.Context(ctx)
-	defer cancel()
+// follow reports the progress of jobs until all have finished.
+func (o *creating) follow(ctx context.Context, found *cluster.Cluster, jobs []manifest) error {
 	out := o.ErrOut
 	if o.objects.IsText() {
 		out = o.Out
 	}
-	report := cli.NewProgress(out)
-	defer report.End()
-	failures := make([]error, len(jobs))
-	var all sync.WaitGroup
-	for i, job := range jobs {
+	return o.timeout.Each(ctx, out, len(jobs), func(ctx context.Context, report *cli.Progress, i int) error {
+		job := jobs[i]
 		one := &follower{
 			cluster: found, report: report, job: job, title: "job " + job.GetNamespace() + "/" + job.GetName(), shown: map[types.UID]bool{},
 		}
-		all.Go(func() { failures[i] = one.follow(ctx) })
-	}
-	all.Wait()
-	return errors.Join(failures...)
+		return one.follow(ctx)
+	})
 }
 
 // follower reports the progress of one job.
@@ -66,21 +58,15 @@ func (f *follower) follow(ctx context.Context) error {
 		}
 	})
 	last := &v2alpha1.DIJob{}
-	err := f.cluster.FollowJob(ctx, f.job.GetNamespace(), f.job.GetName(), f.report.Say, func(job *v2alpha1.DIJob) (bool, error) {
-		if job.UID != f.job.GetUID() {
-			return false, fmt.Errorf("%s is gone: another has its name now", f.title)
-		}
+	err := f.cluster.FollowJob(ctx, f.job, f.report.Say, func(job *v2alpha1.DIJob) (bool, error) {
 		last = job
 		f.report.State(f.title, stateOf(job))
 		return cluster.IsFinished(job), nil
 	})
 	end()
 	events.Wait()
-	switch {
-	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
-		return fmt.Errorf("stopped watching %s, which continues: %s", f.title, stateOf(last))
-	case err != nil:
-		return err
+	if err != nil {
+		return cli.Stopped(ctx, err, "watching "+f.title+", which continues: "+stateOf(last))
 	}
 	return f.ended(ctx, last)
 }

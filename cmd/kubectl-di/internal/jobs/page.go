@@ -132,6 +132,7 @@ func (p *page) summary() table {
 	if spec.ActiveDeadlineSeconds != nil {
 		rows.add("Deadline:", fmt.Sprintf("%ds of being active", *spec.ActiveDeadlineSeconds))
 	}
+	rows.add("Queue:", p.queue.String())
 	rows.add("Managed by:", names.OtherManager(spec))
 	var labels []string
 	for _, key := range slices.Sorted(maps.Keys(job.Labels)) {

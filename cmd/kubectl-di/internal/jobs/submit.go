@@ -1,8 +1,7 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package jobs implements the commands about jobs: kubectl di submit, describe, suspend, resume and
-// profilings.
+// Package jobs implements the commands about whole jobs, except for logs and top.
 package jobs
 
 import (
@@ -15,30 +14,23 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/cli-runtime/pkg/resource"
 
 	"opendilab.org/di-orchestrator/apis/v1alpha1"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cli"
-	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
 )
 
 // submitting are the flags of submit.
 type submitting struct {
-	*cli.Env
-	objects    *cli.Objects
-	files      resource.FilenameOptions
-	validation string
-	watch      bool
-	checkPods  bool
-	timeout    cli.Timeout
+	creating
+	files resource.FilenameOptions
 }
 
 // NewSubmitCommand returns kubectl di submit.
 func NewSubmitCommand(env *cli.Env) *cobra.Command {
-	o := &submitting{Env: env}
+	o := &submitting{creating: creating{Env: env}}
 	command := cli.NewCommand(cli.Help{
 		Use: "submit -f FILE", Short: "Submit jobs, and follow them to their end",
 		Long: `Submit jobs: create the DIJobs of files, in either version of the API.
@@ -55,7 +47,7 @@ With --watch the command follows what it submitted to the end: phases, replicas
 and events.
 
 Exit codes: 0 submitted, and with --watch all have succeeded; 1 refused, or one
-has failed, was deleted or is not at its end by --timeout; 2 wrong use.`,
+has failed or was deleted; 2 wrong use; 124 --timeout ended the watch.`,
 		Example: `  # Submit a job, and follow it to its end
   kubectl di submit -f job.yaml --watch
 
@@ -72,28 +64,38 @@ has failed, was deleted or is not at its end by --timeout; 2 wrong use.`,
   kubectl di convert -f tfjob.yaml --strict | kubectl di submit -f -`,
 	}, o.run)
 	command.Aliases = []string{"create"}
+	command.Args = noFile
 	flags := command.Flags()
 	flags.StringArrayVarP(&o.files.Filenames, "filename", "f", nil, "file, folder or URL to read, - for stdin; may be repeated")
 	flags.StringVarP(&o.files.Kustomize, "kustomize", "k", "", "folder of a kustomization to read")
 	flags.BoolVarP(&o.files.Recursive, "recursive", "R", false, "read subfolders too")
 	flags.BoolVar(&o.checkPods, "check", false, "try the jobs and a pod of each task, and create nothing")
-	flags.BoolVarP(&o.watch, "watch", "w", false, "follow the jobs until they end")
-	o.timeout.Bind(command, "follow no longer than this; the jobs continue (default as long as it takes)")
 	cli.Enum(command, &o.validation, "validate", "", "strict",
 		"strict refuses fields that the API does not know, warn warns about them, ignore drops them",
 		"strict", "warn", "ignore")
 	cli.Before(command, func() error { return o.implyDryRun(flags) })
-	o.objects = cli.BindObjects(command, "submitted")
+	o.bind(command)
 	cli.Before(command, o.check)
 	return command
 }
 
 // implyDryRun makes --check a dry run.
 func (o *submitting) implyDryRun(flags *pflag.FlagSet) error {
-	if !o.checkPods || flags.Changed("dry-run") {
+	switch {
+	case o.watch && o.checkPods:
+		return cli.Usagef("--watch and --check exclude each other: a check leaves nothing to follow")
+	case !o.checkPods || flags.Changed("dry-run"):
 		return nil
 	}
 	return flags.Set("dry-run", "server")
+}
+
+// noFile refuses arguments. A file is the likely one.
+func noFile(command *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return cli.Usagef("%q: files are named by -f: %s -f %s", args[0], command.CommandPath(), args[0])
+	}
+	return nil
 }
 
 func (o *submitting) check() error {
@@ -102,14 +104,8 @@ func (o *submitting) check() error {
 		return cli.Usagef("-f is missing: name a file, a folder, a URL, or - for stdin")
 	case len(o.files.Filenames) > 0 && o.files.Kustomize != "":
 		return cli.Usagef("-f and -k exclude each other")
-	case o.watch && o.checkPods:
-		return cli.Usagef("--watch and --check exclude each other: a check leaves nothing to follow")
 	case o.checkPods && (o.objects.IsReal() || o.objects.IsLocal()):
 		return cli.Usagef("--check is a dry run of the API server: leave out --dry-run")
-	case o.watch && !o.objects.IsReal():
-		return cli.Usagef("--watch and --dry-run exclude each other: a dry run leaves nothing to follow")
-	case o.timeout.After > 0 && !o.watch:
-		return cli.Usagef("--timeout %s: is for --watch", o.timeout.After)
 	}
 	return nil
 }
@@ -119,23 +115,7 @@ func (o *submitting) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	found, err := o.Connect()
-	if err != nil {
-		return err
-	}
-	if err := o.setNamespaces(jobs, found.Namespace); err != nil {
-		return err
-	}
-	if err := o.submit(ctx, found, jobs); err != nil || !o.watch {
-		return err
-	}
-	return o.follow(ctx, found, jobs)
-}
-
-// manifest is a job from a file, a URL or stdin.
-type manifest struct {
-	*unstructured.Unstructured
-	source string
+	return o.create(ctx, jobs)
 }
 
 // read reads the jobs of the files. It returns when the context ends, even if stdin blocks.
@@ -203,64 +183,4 @@ func jobOf(info *resource.Info) (manifest, error) {
 			info.Source, kind.Kind, object.GetName(), kind.GroupVersion())
 	}
 	return manifest{}, fmt.Errorf("%s: %s %q is no DIJob: create it by kubectl apply", info.Source, kind.Kind, object.GetName())
-}
-
-// setNamespaces sets the command's namespace in jobs without one. Other jobs must not contradict a
-// given namespace.
-func (o *submitting) setNamespaces(jobs []manifest, namespace string) error {
-	var failures []error
-	for _, job := range jobs {
-		switch own := job.GetNamespace(); {
-		case own == "":
-			job.SetNamespace(namespace)
-		case own != namespace && o.HasNamespace():
-			failures = append(failures, cli.Usagef("%s: job %q is of namespace %s, and -n is %s: leave out one of them",
-				job.source, job.GetName(), own, namespace))
-		}
-		if job.GetName() == "" && job.GetGenerateName() == "" {
-			failures = append(failures, fmt.Errorf("%s: a job has no metadata.name", job.source))
-		}
-	}
-	return errors.Join(failures...)
-}
-
-// submit creates the jobs. It dry-runs several jobs first.
-func (o *submitting) submit(ctx context.Context, found *cluster.Cluster, jobs []manifest) error {
-	var failures []error
-	if len(jobs) > 1 && o.objects.IsReal() {
-		for _, job := range jobs {
-			failures = append(failures, o.create(ctx, found, manifest{job.DeepCopy(), job.source}, true))
-		}
-		if err := errors.Join(failures...); err != nil {
-			return fmt.Errorf("%w\nnothing was submitted", err)
-		}
-	}
-	for _, job := range jobs {
-		var err error
-		if !o.objects.IsLocal() {
-			err = o.create(ctx, found, job, !o.objects.IsReal())
-		}
-		if err == nil && o.checkPods {
-			err = o.tryPods(ctx, found, job)
-		}
-		if err == nil {
-			err = o.objects.PrintObj(job.Unstructured, o.Out)
-		}
-		failures = append(failures, err)
-	}
-	return errors.Join(failures...)
-}
-
-// fieldValidation returns the API server's name of --validate.
-func (o *submitting) fieldValidation() string {
-	return map[string]string{
-		"strict": metav1.FieldValidationStrict, "warn": metav1.FieldValidationWarn, "ignore": metav1.FieldValidationIgnore,
-	}[o.validation]
-}
-
-func (o *submitting) create(ctx context.Context, found *cluster.Cluster, job manifest, dryRun bool) error {
-	if err := found.Submit(ctx, job.Unstructured, o.fieldValidation(), dryRun); err != nil {
-		return fmt.Errorf("%s: %w", strings.TrimSpace(job.source), err)
-	}
-	return nil
 }

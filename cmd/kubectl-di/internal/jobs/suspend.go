@@ -5,7 +5,6 @@ package jobs
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -28,7 +27,7 @@ type suspending struct {
 // NewSuspendCommand returns kubectl di suspend.
 func NewSuspendCommand(env *cli.Env) *cobra.Command {
 	o := &suspending{Env: env, suspend: true}
-	return o.command("suspended", "no pod is left", cli.Help{
+	command := o.command("suspended", "no pod is left", cli.Help{
 		Use: "suspend JOB...", Short: "Suspend jobs: delete their pods until they are resumed",
 		Long: `Suspend jobs: their pods are deleted, and created again when the jobs are resumed.
 
@@ -40,12 +39,15 @@ checkpoints of DI-engine. A job that is suspended already stays suspended.`,
   # Suspend all jobs of a team
   kubectl di suspend -l team=rl`,
 	})
+	command.Aliases = []string{"stop"}
+	command.SuggestFor = []string{"cancel", "kill", "pause", "halt", "terminate"}
+	return command
 }
 
 // NewResumeCommand returns kubectl di resume.
 func NewResumeCommand(env *cli.Env) *cobra.Command {
 	o := &suspending{Env: env}
-	return o.command("resumed", "all replicas run", cli.Help{
+	command := o.command("resumed", "all replicas run", cli.Help{
 		Use: "resume JOB...", Short: "Resume suspended jobs",
 		Long: `Resume suspended jobs: their pods are created again.
 
@@ -56,6 +58,8 @@ A job that is not suspended stays as it is.`,
   # Resume all jobs of a team, in a dry run that the API server checks
   kubectl di resume -l team=rl --dry-run=server`,
 	})
+	command.SuggestFor = []string{"start", "continue", "unsuspend"}
+	return command
 }
 
 func (o *suspending) command(done, until string, help cli.Help) *cobra.Command {
@@ -77,7 +81,7 @@ func (o *suspending) run(ctx context.Context, found *cluster.Cluster, jobs []*v2
 	if o.objects.IsReal() && o.wait.IsOn() {
 		failures = append(failures, o.wait.Until(ctx, found, o.ErrOut, changed, o.progress))
 	}
-	return errors.Join(failures...)
+	return cli.Join(failures...)
 }
 
 // change suspends or resumes a job, unless that is a no-op.
@@ -101,7 +105,11 @@ func (o *suspending) change(ctx context.Context, found *cluster.Cluster, job *v2
 		return nil
 	}
 	job.SetGroupVersionKind(v2alpha1.GroupVersion.WithKind("DIJob"))
-	return o.objects.PrintObj(job, o.Out)
+	err := o.objects.PrintObj(job, o.Out)
+	if o.suspend && !isNoop && o.objects.IsReal() && o.objects.IsText() {
+		fmt.Fprintf(o.ErrOut, "kubectl-di: kubectl di resume %s -n %s continues it\n", job.Name, job.Namespace)
+	}
+	return err
 }
 
 // progress returns the state of a job, and whether it has been suspended or resumed.
@@ -113,14 +121,14 @@ func (o *suspending) progress(job *v2alpha1.DIJob) (subject, state string, done 
 	observed := job.Status.ObservedGeneration >= job.Generation
 	phase := job.Status.Phase
 	if o.suspend {
-		left := countPods(job)
+		left := int(countPods(job))
 		switch {
 		case observed && phase == v2alpha1.JobPending && left == 0:
-			return subject, fmt.Sprintf("%s, no pod is left", phase), true, nil
+			return subject, fmt.Sprintf("%s, %s", phase, podsLeft(left)), true, nil
 		case observed && cluster.IsFinished(job):
 			return subject, fmt.Sprintf("%s, it finished before it was suspended", phase), true, nil
 		}
-		return subject, fmt.Sprintf("%s, %d pods are left", phase, left), false, nil
+		return subject, fmt.Sprintf("%s, %s", phase, podsLeft(left)), false, nil
 	}
 	if observed && phase == v2alpha1.JobFailed {
 		return "", "", false, fmt.Errorf("%s has failed", subject)

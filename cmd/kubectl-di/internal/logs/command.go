@@ -95,7 +95,7 @@ func (o *options) run(command *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	job, err := found.JobOrWhich(command.Context(), name)
+	job, err := found.Job(command.Context(), name)
 	if err != nil {
 		return err
 	}

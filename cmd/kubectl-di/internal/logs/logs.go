@@ -38,6 +38,9 @@ func (r *run) once(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if len(pods) == 0 {
+		return r.whyNone()
+	}
 	var failures []error
 	for _, pod := range pods {
 		for _, container := range r.wanted.containers(pod) {
@@ -68,10 +71,19 @@ func (r *run) pods(ctx context.Context) ([]*corev1.Pod, error) {
 			taken = append(taken, pod)
 		}
 	}
-	if len(taken) == 0 {
-		r.notices.print("job %s/%s is in phase %s and has no pods to print the logs of", r.job.Namespace, r.job.Name, phase(r.job))
-	}
 	return taken, r.wanted.checkContainer(taken)
+}
+
+// whyNone returns why there are no pods to print the logs of.
+func (r *run) whyNone() error {
+	text := fmt.Sprintf("job %s/%s is in phase %s and has no pods to print the logs of", r.job.Namespace, r.job.Name, phase(r.job))
+	switch {
+	case !cluster.IsFinished(r.job):
+		return fmt.Errorf("%s yet: -f waits for them", text)
+	case r.job.Spec.CleanPodPolicy == v2alpha1.CleanPodPolicyAll:
+		return fmt.Errorf("%s: its spec.cleanPodPolicy All deleted them with their logs; Running keeps those that have ended, None keeps all", text)
+	}
+	return fmt.Errorf("%s: they were deleted with their logs; a collector of logs keeps them for longer", text)
 }
 
 // copy prints the existing log of a container.
@@ -146,8 +158,14 @@ type following struct {
 
 // follow prints logs until the job has finished and its pods have ended.
 func (r *run) follow(ctx context.Context) error {
-	if _, err := r.pods(ctx); err != nil {
+	pods, err := r.pods(ctx)
+	switch {
+	case err != nil:
 		return err
+	case len(pods) == 0 && cluster.IsFinished(r.job):
+		return r.whyNone()
+	case len(pods) == 0:
+		r.notices.print("job %s/%s is in phase %s and has no pods yet: waiting for them", r.job.Namespace, r.job.Name, phase(r.job))
 	}
 	ctx, stop := context.WithCancel(ctx)
 	f := &following{run: r, events: make(chan event), slots: make(chan struct{}, r.most), followers: map[types.UID][]*follower{}}

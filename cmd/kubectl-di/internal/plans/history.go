@@ -36,7 +36,7 @@ func newHistoryCommand(env *cli.Env) *cobra.Command {
 		case err != nil:
 			return err
 		case len(plans) == 0:
-			_, err := found.JobOrWhich(ctx, name)
+			_, err := found.Job(ctx, name)
 			if err == nil {
 				fmt.Fprintf(env.ErrOut, "kubectl-di: job %s/%s has no plans\n", found.Namespace, name)
 			}

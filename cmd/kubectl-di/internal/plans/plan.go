@@ -12,12 +12,10 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/api/resource"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cli"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
-	"opendilab.org/di-orchestrator/internal/quantity"
 	"opendilab.org/di-orchestrator/internal/scaling"
 )
 
@@ -122,24 +120,10 @@ func (o *planning) task(text string) (v2alpha1.TaskScale, error) {
 
 // resources returns the requests of --cpu and --memory.
 func (o *planning) resources() (requests v2alpha1.ReplicaResources, err error) {
-	if requests.CPU, err = amount("cpu", o.cpu); err == nil {
-		requests.Memory, err = amount("memory", o.memory)
+	if requests.CPU, err = cli.Quantity("cpu", o.cpu); err == nil {
+		requests.Memory, err = cli.Quantity("memory", o.memory)
 	}
 	return requests, err
-}
-
-func amount(flag, text string) (*resource.Quantity, error) {
-	if text == "" {
-		return nil, nil
-	}
-	if err := quantity.Check(text); err != nil {
-		return nil, cli.Usagef("--%s %q: %w", flag, text, err)
-	}
-	parsed, err := resource.ParseQuantity(text)
-	if err != nil || parsed.Sign() <= 0 {
-		return nil, cli.Usagef("--%s %q: want a quantity above 0, such as 2, 500m or 4Gi", flag, text)
-	}
-	return &parsed, nil
 }
 
 func (o *planning) run(ctx context.Context, name string) error {
@@ -185,7 +169,7 @@ func (o *planning) await(ctx context.Context, found *cluster.Cluster, plan *v2al
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("stopped waiting for %s, which continues: %s", subject, last)
+			return cli.Stopped(ctx, ctx.Err(), "waiting for "+subject+", which continues: "+last)
 		case <-time.After(time.Second):
 		}
 		if err := found.Get(ctx, plan.Namespace, plan.Name, plan); err != nil && ctx.Err() == nil {

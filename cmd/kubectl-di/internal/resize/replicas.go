@@ -43,7 +43,7 @@ const addExamples = `  # One more collector for job cartpole
   kubectl -n di-system port-forward service/di-server 8080 &
   kubectl di add collector cartpole --server localhost:8080`
 
-const deleteLong = `Delete collectors or learners of a running job, by asking di-server as the job's
+const deleteLong = `Delete replicas of a running job, by asking di-server as the job's
 coordinator does.
 
 The newest are deleted first, and learners of several GPUs after the others. They leave
@@ -74,12 +74,14 @@ type resizing struct {
 	cpus, gpus, memory string
 	// deletes reports whether replicas are deleted.
 	deletes bool
+	// task is the type of replicas of a command of one type.
+	task v2alpha1.TaskType
 }
 
 // NewAddCommand returns kubectl di add.
 func NewAddCommand(env *cli.Env) *cobra.Command {
 	o := &resizing{calling: calling{Env: env}}
-	command := o.command("add", cli.Help{Short: "Add collectors or learners to a running job", Long: addLong, Example: addExamples})
+	command := o.command("add", cli.Help{Use: "add collector|learner JOB", Short: "Add collectors or learners to a running job", Long: addLong, Example: addExamples})
 	const or = "; by default, and for 0, that of the template"
 	flags := command.Flags()
 	flags.StringVar(&o.cpus, "cpus", "", "CPUs of each, such as 2 or 500m"+or)
@@ -88,18 +90,24 @@ func NewAddCommand(env *cli.Env) *cobra.Command {
 	return command
 }
 
-// NewDeleteCommand returns kubectl di delete.
-func NewDeleteCommand(env *cli.Env) *cobra.Command {
-	o := &resizing{calling: calling{Env: env}, deletes: true}
-	return o.command("delete", cli.Help{Short: "Delete collectors or learners of a running job", Long: deleteLong, Example: `  # One collector less for job cartpole
-  kubectl di delete collector cartpole
-
-  # Two learners less
-  kubectl di delete learners cartpole --replicas 2`})
+// NewDeleteCommands returns kubectl di delete collector and learner.
+func NewDeleteCommands(env *cli.Env) []*cobra.Command {
+	var commands []*cobra.Command
+	for _, task := range []v2alpha1.TaskType{v2alpha1.TaskTypeCollector, v2alpha1.TaskTypeLearner} {
+		o := &resizing{calling: calling{Env: env}, deletes: true, task: task}
+		name := string(task)
+		command := o.command("delete", cli.Help{
+			Use: name + " JOB", Short: "Delete " + name + "s of a running job", Long: deleteLong,
+			Example: fmt.Sprintf("  # One %s less for job cartpole\n  kubectl di delete %s cartpole\n\n"+
+				"  # Two less\n  kubectl di delete %ss cartpole --replicas 2", name, name, name),
+		})
+		command.Aliases = []string{name + "s"}
+		commands = append(commands, command)
+	}
+	return commands
 }
 
 func (o *resizing) command(verb string, help cli.Help) *cobra.Command {
-	help.Use = verb + " collector|learner JOB"
 	command := help.Command()
 	command.Args = func(_ *cobra.Command, args []string) error {
 		_, _, err := o.arguments(args)
@@ -113,6 +121,7 @@ func (o *resizing) command(verb string, help cli.Help) *cobra.Command {
 		return o.run(command.Context(), task, name)
 	}
 	command.ValidArgsFunction = func(command *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		args = o.withTask(args)
 		switch {
 		case len(args) == 0:
 			return []string{string(v2alpha1.TaskTypeCollector), string(v2alpha1.TaskTypeLearner)}, cobra.ShellCompDirectiveNoFileComp
@@ -166,6 +175,7 @@ func (o *resizing) run(ctx context.Context, task v2alpha1.TaskType, name string)
 // arguments returns the type of replicas and the job's name.
 func (o *resizing) arguments(args []string) (v2alpha1.TaskType, string, error) {
 	const want = "want collector or learner"
+	args = o.withTask(args)
 	if len(args) == 0 {
 		return "", "", cli.Usagef("the type of replicas is missing: %s", want)
 	}
@@ -178,6 +188,14 @@ func (o *resizing) arguments(args []string) (v2alpha1.TaskType, string, error) {
 		err = cli.Usagef("%q: one job at a time", rest[0])
 	}
 	return task, job, err
+}
+
+// withTask returns the arguments with the type of replicas, which commands of one type leave out.
+func (o *resizing) withTask(args []string) []string {
+	if o.task == "" {
+		return args
+	}
+	return append([]string{string(o.task)}, args...)
 }
 
 func (o *resizing) checkResources(command *cobra.Command) error {

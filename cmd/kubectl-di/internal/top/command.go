@@ -67,7 +67,7 @@ func (o *options) run(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	job, err := found.JobOrWhich(ctx, name)
+	job, err := found.Job(ctx, name)
 	if err != nil {
 		return err
 	}

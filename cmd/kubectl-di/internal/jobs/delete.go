@@ -1,0 +1,95 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package jobs
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cli"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
+)
+
+// deleting are the flags of delete.
+type deleting struct {
+	*cli.Env
+	objects *cli.Objects
+	wait    cli.Wait
+}
+
+// NewDeleteCommand returns kubectl di delete, with commands of its own that delete replicas.
+func NewDeleteCommand(env *cli.Env, ofReplicas ...*cobra.Command) *cobra.Command {
+	o := &deleting{Env: env}
+	command := env.NewAllJobsCommand(cli.Help{
+		Use: "delete JOB...", Short: "Delete jobs, or replicas of a running job",
+		Long: `Delete jobs with all that belongs to them, as kubectl delete dijob does. If one of the
+jobs does not exist, none is deleted.
+
+"delete collector JOB" and "delete learner JOB" delete replicas of a running job. A job
+of such a name is deleted by dijob/collector.
+
+To free the capacity of a job and keep the job, use kubectl di suspend.`,
+		Example: `  # Delete job pong, and wait until its pods are gone
+  kubectl di delete pong --wait
+
+  # What would be deleted?
+  kubectl di delete -l team=rl --dry-run=client
+
+  # One collector less for job cartpole
+  kubectl di delete collector cartpole`,
+	}, o.run)
+	command.SuggestFor = []string{"cancel", "kill", "remove", "rm"}
+	o.wait.Bind(command, "no pod is left")
+	o.objects = cli.BindObjects(command, "deleted")
+	command.AddCommand(ofReplicas...)
+	return command
+}
+
+func (o *deleting) run(ctx context.Context, found *cluster.Cluster, jobs []*v2alpha1.DIJob) error {
+	var failures []error
+	var deleted []*v2alpha1.DIJob
+	for _, job := range jobs {
+		var err error
+		if !o.objects.IsLocal() {
+			err = found.Delete(ctx, job, !o.objects.IsReal())
+		}
+		if err == nil {
+			deleted = append(deleted, job)
+			job.SetGroupVersionKind(v2alpha1.GroupVersion.WithKind("DIJob"))
+			err = o.objects.PrintObj(job, o.Out)
+		}
+		failures = append(failures, err)
+	}
+	if o.objects.IsReal() && o.wait.IsOn() {
+		failures = append(failures, o.await(ctx, found, deleted))
+	}
+	return cli.Join(failures...)
+}
+
+// await waits until the pods of deleted jobs are gone.
+func (o *deleting) await(ctx context.Context, found *cluster.Cluster, jobs []*v2alpha1.DIJob) error {
+	return o.wait.Each(ctx, o.ErrOut, len(jobs), func(ctx context.Context, report *cli.Progress, i int) error {
+		subject, state := "job "+jobs[i].Namespace+"/"+jobs[i].Name, "its pods are not known"
+		err := found.FollowPods(ctx, jobs[i], report.Say, func(left int) bool {
+			state = podsLeft(left)
+			report.State(subject, state)
+			return left == 0
+		})
+		return cli.Stopped(ctx, err, "waiting for the pods of "+subject+", whose deletion continues: "+state)
+	})
+}
+
+// podsLeft says how many pods are left.
+func podsLeft(count int) string {
+	switch count {
+	case 0:
+		return "no pod is left"
+	case 1:
+		return "1 pod is left"
+	}
+	return fmt.Sprintf("%d pods are left", count)
+}

@@ -1,0 +1,175 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package jobs
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/utils/ptr"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cli"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/replicas"
+	"opendilab.org/di-orchestrator/internal/conditions"
+)
+
+// listing are the flags of list.
+type listing struct {
+	*cli.Env
+	selector string
+	phases   []string
+	stuck    bool
+	all      bool
+	output   cli.Data
+}
+
+// NewListCommand returns kubectl di list.
+func NewListCommand(env *cli.Env) *cobra.Command {
+	o := &listing{Env: env}
+	command := cli.NewCommand(cli.Help{
+		Use: "list", Short: "List jobs, all or those in a phase or stuck",
+		Long: `List jobs with the columns of kubectl get dijobs.
+
+A job is stuck if a user must act: its spec is invalid, the API server refuses its pods,
+or its pods make no progress, as with an image that cannot be pulled. A job that waits
+in a queue or for capacity is not stuck, nor is a suspended one.`,
+		Example: `  # What is stuck, in all namespaces
+  kubectl di list --stuck -A
+
+  # What runs or has failed
+  kubectl di list --phase Running,Failed
+
+  # The names of those that have failed
+  kubectl di list --phase Failed -o name`,
+	}, o.run)
+	command.Aliases = []string{"ls"}
+	command.SuggestFor = []string{"get", "jobs", "ps"}
+	flags := command.Flags()
+	flags.StringSliceVar(&o.phases, "phase", nil, "only jobs in these phases: "+strings.Join(phases, ", "))
+	flags.BoolVar(&o.stuck, "stuck", false, "only jobs that are stuck: a user must act")
+	flags.BoolVarP(&o.all, "all-namespaces", "A", false, "the jobs of all namespaces")
+	flags.StringVarP(&o.selector, "selector", "l", "", "only jobs with these labels")
+	o.output.Bind(command, "print the jobs", "name")
+	_ = command.RegisterFlagCompletionFunc("phase", cobra.FixedCompletions(phases, cobra.ShellCompDirectiveNoFileComp))
+	cli.Before(command, o.check)
+	return command
+}
+
+func (o *listing) check() error {
+	for i, phase := range o.phases {
+		at := slices.IndexFunc(phases, func(known string) bool { return strings.EqualFold(known, phase) })
+		if at < 0 {
+			return cli.Usagef("--phase %q: want one of %s", phase, strings.Join(phases, ", "))
+		}
+		o.phases[i] = phases[at]
+	}
+	if _, err := labels.Parse(o.selector); err != nil {
+		return cli.Usagef("-l %q: %w", o.selector, err)
+	}
+	if o.all && o.HasNamespace() {
+		return cli.Usagef("-A and -n exclude each other")
+	}
+	return nil
+}
+
+func (o *listing) run(ctx context.Context) error {
+	found, err := o.Connect()
+	if err != nil {
+		return err
+	}
+	namespace := found.Namespace
+	if o.all {
+		namespace = ""
+	}
+	jobs, err := found.Jobs(ctx, namespace, o.selector)
+	if err != nil {
+		return err
+	}
+	jobs = slices.DeleteFunc(jobs, func(job v2alpha1.DIJob) bool { return !o.isWanted(&job) })
+	if len(jobs) == 0 && o.output.IsText() {
+		where := "all namespaces have"
+		if namespace != "" {
+			where = "namespace " + namespace + " has"
+		}
+		fmt.Fprintf(o.ErrOut, "kubectl-di: %s no such jobs\n", where)
+		return nil
+	}
+	return o.print(jobs)
+}
+
+// isWanted reports whether a job is listed.
+func (o *listing) isWanted(job *v2alpha1.DIJob) bool {
+	phase := string(job.Status.Phase)
+	if phase == "" {
+		phase = string(v2alpha1.JobPending)
+	}
+	return (len(o.phases) == 0 || slices.Contains(o.phases, phase)) && (!o.stuck || isStuck(job))
+}
+
+// stalls are the conditions of a stuck job.
+var stalls = []string{
+	v2alpha1.ConditionInvalidSpec, v2alpha1.ConditionReplicaFailure, v2alpha1.ConditionNameConflict, v2alpha1.ConditionReplicasStalled,
+	v2alpha1.ConditionAggregatorConfigMissing, v2alpha1.ConditionDrainFailed,
+}
+
+// isStuck reports whether a user must act before a job makes progress.
+func isStuck(job *v2alpha1.DIJob) bool {
+	if cluster.IsFinished(job) || ptr.Deref(job.Spec.Suspend, false) {
+		return false
+	}
+	return slices.ContainsFunc(stalls, func(kind string) bool { return conditions.IsTrue(&job.Status, kind) })
+}
+
+func (o *listing) print(jobs []v2alpha1.DIJob) error {
+	if o.output.Form == "name" {
+		for i := range jobs {
+			fmt.Fprintf(o.Out, "dijob.%s/%s\n", v2alpha1.GroupName, jobs[i].Name)
+		}
+		return nil
+	}
+	if !o.output.IsText() {
+		return o.output.Print(o.Out, listOf(jobs))
+	}
+	rows := table{{"NAME", "PHASE", "READY", "REASON", "RESTARTS", "DURATION", "AGE"}}
+	for i := range jobs {
+		rows = append(rows, row(&jobs[i], time.Now()))
+	}
+	if o.all {
+		rows[0] = slices.Insert(rows[0], 0, "NAMESPACE")
+		for i := range jobs {
+			rows[i+1] = slices.Insert(rows[i+1], 0, jobs[i].Namespace)
+		}
+	}
+	var out bytes.Buffer
+	rows.write(&out, "")
+	_, err := o.Out.Write(out.Bytes())
+	return err
+}
+
+// listOf returns the list that kubectl get prints.
+func listOf(jobs []v2alpha1.DIJob) *v2alpha1.DIJobList {
+	list := &v2alpha1.DIJobList{Items: jobs}
+	list.SetGroupVersionKind(v2alpha1.GroupVersion.WithKind("DIJobList"))
+	for i := range jobs {
+		jobs[i].SetGroupVersionKind(v2alpha1.GroupVersion.WithKind("DIJob"))
+		jobs[i].ManagedFields = nil
+	}
+	return list
+}
+
+// row returns the columns of a job.
+func row(job *v2alpha1.DIJob, now time.Time) []string {
+	summary := ptr.Deref(job.Status.Summary, v2alpha1.StatusSummary{Restarts: job.Status.Restarts})
+	return []string{job.Name, string(job.Status.Phase), summary.Ready, summary.Reason, strconv.Itoa(int(summary.Restarts)), summary.Duration,
+		replicas.Age(now, job.CreationTimestamp.Time)}
+}

@@ -1,0 +1,116 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package jobs
+
+import (
+	"context"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cli"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/jobs/fromflags"
+)
+
+// running are the flags of run.
+type running struct {
+	creating
+	job                fromflags.Flags
+	cpu, memory        string
+	replicas, min, max int32
+}
+
+// NewRunCommand returns kubectl di run.
+func NewRunCommand(env *cli.Env) *cobra.Command {
+	o := &running{creating: creating{Env: env, validation: "strict"}}
+	command := cli.Help{
+		Use: "run NAME --image IMAGE [flags] [-- COMMAND [ARG...]]", Short: "Run a job of one task, without a manifest",
+		Long: `Run a job of one task, without a manifest: a worker-led job whose replicas all run the
+same image, and find each other through DI_RANK and DI_NODES.
+
+The command of the replicas follows "--"; without one they run that of the image. With
+--min and --max the number of replicas may change while the job runs.
+
+With --dry-run=client -o yaml the command prints the manifest, to keep and to extend.
+
+Exit codes: those of kubectl di submit.`,
+		Example: `  # Train on one GPU, and follow the job to its end
+  kubectl di run pong --image example.com/train:1 --gpus 1 --watch -- python train.py --env Pong
+
+  # Four replicas, which may become two to eight
+  kubectl di run pong --image example.com/train:1 --replicas 4 --min 2 --max 8 --cpu 2 --memory 4Gi
+
+  # Write the manifest
+  kubectl di run pong --image example.com/train:1 --dry-run=client -o yaml > pong.yaml`,
+	}.Command()
+	command.Args = func(command *cobra.Command, args []string) error {
+		return o.readArguments(command.Flags().ArgsLenAtDash(), args)
+	}
+	command.RunE = func(command *cobra.Command, _ []string) error { return o.run(command.Context()) }
+	command.ValidArgsFunction = cobra.NoFileCompletions
+	command.SuggestFor = []string{"start", "launch", "train"}
+	flags := command.Flags()
+	flags.StringVar(&o.job.Image, "image", "", "image of the replicas (required)")
+	flags.Int32Var(&o.replicas, "replicas", 1, "number of replicas; by default --min, or 1")
+	flags.Int32Var(&o.min, "min", 0, "least number of replicas of an elastic job")
+	flags.Int32Var(&o.max, "max", 0, "greatest number of replicas of an elastic job")
+	flags.Int32Var(&o.job.GPUs, "gpus", 0, "GPUs of each replica")
+	flags.StringVar(&o.cpu, "cpu", "", "CPU that each replica requests, such as 2 or 500m")
+	flags.StringVar(&o.memory, "memory", "", "memory that each replica requests, which is also its limit, such as 4Gi")
+	flags.StringArrayVar(&o.job.Env, "env", nil, "variable of the replicas, as NAME=VALUE; may be repeated")
+	flags.BoolVar(&o.job.Preemptible, "preemptible", false, "let the allocator decide about the placement and the number of replicas")
+	flags.StringVar(&o.job.Queue, "queue", "", "queue that the job waits in")
+	cli.Before(command, func() error { return o.complete(command) })
+	o.bind(command)
+	return command
+}
+
+// readArguments reads the name and the command; dash is the number of arguments before "--", -1 for
+// no such separator.
+func (o *running) readArguments(dash int, args []string) error {
+	before := args
+	if dash >= 0 {
+		before, o.job.Command = args[:dash], args[dash:]
+	}
+	switch {
+	case len(before) == 0:
+		return cli.Usagef("NAME is missing: name the job, before the command")
+	case len(before) > 1:
+		return cli.Usagef(`%q: the command follows "--": kubectl di run %s --image IMAGE -- %s`, before[1], before[0], strings.Join(before[1:], " "))
+	}
+	o.job.Name = before[0]
+	return nil
+}
+
+// complete reads the other flags.
+func (o *running) complete(command *cobra.Command) (err error) {
+	for name, flag := range map[string]struct {
+		from *int32
+		to   **int32
+	}{"replicas": {&o.replicas, &o.job.Replicas}, "min": {&o.min, &o.job.Min}, "max": {&o.max, &o.job.Max}} {
+		if command.Flags().Changed(name) {
+			*flag.to = flag.from
+		}
+	}
+	if o.job.Image == "" {
+		return cli.Usagef("--image is missing: name the image of the replicas")
+	}
+	if o.job.CPU, err = cli.Quantity("cpu", o.cpu); err != nil {
+		return err
+	}
+	o.job.Memory, err = cli.Quantity("memory", o.memory)
+	return err
+}
+
+func (o *running) run(ctx context.Context) error {
+	job, err := o.job.Job()
+	if err != nil {
+		return cli.With(cli.Usage, err)
+	}
+	if o.objects.IsLocal() && !o.HasNamespace() {
+		// A manifest to keep. It needs no cluster.
+		return o.objects.PrintObj(job, o.Out)
+	}
+	return o.create(ctx, []manifest{{job, "kubectl di run"}})
+}
