@@ -79,6 +79,14 @@ python: ## Build the wheel and the source archive of the Python library into out
 	@rm -rf $(OUT)/python
 	@DI_VERSION='$(VERSION)' $(PYTHON) python/build_backend/di_build.py $(OUT)/python
 
+NEED_NODE = @command -v npm >/dev/null || { echo "npm is not in PATH: install Node.js 20.19 or later" >&2; exit 1; }
+
+# No script of a package runs. What is built is committed, so that Go alone builds the plugin.
+.PHONY: web
+web: ## Build the page of kubectl di ui into web/dist.
+	$(NEED_NODE)
+	cd web && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error && npm run --silent build
+
 TARBALLS := $(OUT)/di-orchestrator.tar $(OUT)/cartpole.tar
 # Exit code 3 says that KUBECONFIG names another cluster, which takes images in a way of its own.
 LOAD = $(CLUSTER) load-image $(TARBALLS) || { [ $$? = 3 ] && echo "the images must be in the cluster already"; }
@@ -229,6 +237,11 @@ test-modules:
 	go test -C hack/image -vet=off -tags "$$(command -v dpkg-deb >/dev/null && echo debian)" ./...
 	$(NEED_PYTHON)
 	cd python && PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=src $(PYTHON) -m unittest discover --start-directory tests/unit
+
+.PHONY: test-web
+test-web: ## Run the unit tests of the page, after make web.
+	$(NEED_NODE)
+	cd web && npm test --silent
 
 .PHONY: test-race
 test-race: ## Run the unit tests of packages with goroutines with the race detector; needs gcc.

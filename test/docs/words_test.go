@@ -155,7 +155,7 @@ func tree(t *testing.T) []source {
 			return err
 		}
 		name, _ := filepath.Rel(root, path)
-		if entry.IsDir() && (strings.HasPrefix(entry.Name(), ".") && name != "." || entry.Name() == "out" || entry.Name() == "testdata") {
+		if entry.IsDir() && (strings.HasPrefix(entry.Name(), ".") && name != "." || entry.Name() == "out" || entry.Name() == "node_modules" || entry.Name() == "testdata") {
 			return filepath.SkipDir
 		}
 		switch {

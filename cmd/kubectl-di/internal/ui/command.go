@@ -8,10 +8,8 @@ package ui
 import (
 	"cmp"
 	"context"
-	"embed"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"net/http"
 	"os"
@@ -25,13 +23,8 @@ import (
 	"k8s.io/utils/clock"
 
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cli"
+	"opendilab.org/di-orchestrator/web"
 )
-
-//go:embed page
-var page embed.FS
-
-// files returns the files of the page.
-func files() (fs.FS, error) { return fs.Sub(page, "page") }
 
 // options are the flags of the command.
 type options struct {
@@ -76,13 +69,9 @@ func (o *options) run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("--port %d: %w", o.port, err)
 	}
-	pages, err := files()
-	if err != nil {
-		return errors.Join(err, listener.Close())
-	}
 	names := o.Names()
 	server, err := New(ctx, Options{
-		Cluster: found, OnlyNamespace: o.HasNamespace(), Files: pages, Clock: clock.RealClock{}, Version: o.version,
+		Cluster: found, OnlyNamespace: o.HasNamespace(), Files: web.Files(), Clock: clock.RealClock{}, Version: o.version,
 		ClusterName: names.Cluster, Context: names.Context, Language: language(os.Getenv), Address: listener.Addr().String(),
 	})
 	if err != nil {

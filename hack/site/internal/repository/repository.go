@@ -57,7 +57,7 @@ func Read(files fs.FS) (*Repository, error) {
 
 func isLeftOut(folder string) bool {
 	base := path.Base(folder)
-	return folder == "out" || folder == "bin" || base == "testdata" ||
+	return folder == "out" || folder == "bin" || base == "testdata" || base == "node_modules" ||
 		strings.HasPrefix(base, ".") && base != "." && base != ".github"
 }
 

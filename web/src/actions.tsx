@@ -1,0 +1,163 @@
+// What the user can do with a job. A dialog first shows what would happen.
+import { useEffect, useRef, useState } from 'preact/hooks'
+import { act, type Action, type ActionRequest, type ActionResult, type JobDetail } from './api'
+import { useApp } from './app'
+import { jobsLink } from './route'
+
+export function Actions({ detail }: { detail: JobDetail }) {
+  const { t } = useApp()
+  const [open, setOpen] = useState<Action>()
+  return (
+    <div class="actions" role="group" aria-label={t.actions}>
+      {detail.actions.map((action) => (
+        <span class="action">
+          <button
+            type="button"
+            class={action.name === 'delete' ? 'danger' : ''}
+            aria-disabled={!action.allowed}
+            aria-describedby={action.allowed ? undefined : `why-${action.name}`}
+            onClick={() => action.allowed && setOpen(action)}
+          >
+            {t.action[action.name]}
+          </button>
+          {!action.allowed && (
+            <span class="tip" role="tooltip" id={`why-${action.name}`}>
+              {t.notAllowed(action.reason ?? '')}
+            </span>
+          )}
+        </span>
+      ))}
+      {open && <ActionDialog detail={detail} action={open} close={() => setOpen(undefined)} />}
+    </div>
+  )
+}
+
+interface DialogProps {
+  detail: JobDetail
+  action: Action
+  close: () => void
+}
+
+function ActionDialog({ detail, action, close }: DialogProps) {
+  const { t } = useApp()
+  const dialog = useRef<HTMLDialogElement>(null)
+  const pods = detail.parts.filter((p) => p.pod)
+  const [request, setRequest] = useState<ActionRequest>(() => first(action, pods[0]?.name))
+  const [result, setResult] = useState<ActionResult>()
+  const [error, setError] = useState('')
+  const [busy, setBusy] = useState(true)
+  const run = (dryRun: boolean, current: () => boolean) => {
+    setBusy(true)
+    act(detail.job, action.name, { ...request, dryRun })
+      .then((done) => current() && (setResult(done), setError('')))
+      .catch((failed: Error) => current() && (setError(failed.message), setResult(undefined)))
+      .finally(() => current() && setBusy(false))
+  }
+  useEffect(() => {
+    if (!dialog.current?.open) dialog.current?.showModal()
+  }, [])
+  useEffect(() => {
+    let current = true
+    const timer = setTimeout(() => run(true, () => current), 200)
+    setBusy(true)
+    return () => {
+      current = false
+      clearTimeout(timer)
+    }
+  }, [JSON.stringify(request)])
+  const finish = () => {
+    close()
+    if (result?.done && action.name === 'delete') location.hash = jobsLink(new URLSearchParams())
+  }
+  return (
+    <dialog ref={dialog} aria-label={t.action[action.name]} onClose={finish}>
+      <h2>
+        {t.action[action.name]} {detail.job.name}
+      </h2>
+      {!result?.done && <Fields action={action} pods={pods.map((p) => p.name)} request={request} change={setRequest} />}
+      <h3>{result?.done ? t.done : t.willHappen}</h3>
+      <div aria-live="polite">
+        {busy && <p class="quiet">{t.asking}</p>}
+        {error && <p class="banner warning">{error}</p>}
+        {!busy && result && (
+          <ul>
+            {result.effects.map((effect) => (
+              <li>{effect}</li>
+            ))}
+          </ul>
+        )}
+      </div>
+      <div class="buttons">
+        <button type="button" onClick={() => dialog.current?.close()}>
+          {result?.done ? t.close : t.cancel}
+        </button>
+        {!result?.done && (
+          <button type="button" class={action.name === 'delete' ? 'danger' : 'main'} disabled={busy || !result} onClick={() => run(false, () => true)}>
+            {t.confirm}
+          </button>
+        )}
+      </div>
+    </dialog>
+  )
+}
+
+function first(action: Action, replica: string | undefined): ActionRequest {
+  const task = action.tasks?.[0]
+  if (action.name === 'resize' && task) return { dryRun: true, task: task.task, replicas: task.replicas }
+  if (action.name === 'restart' && replica) return { dryRun: true, replica }
+  return { dryRun: true }
+}
+
+interface FieldsProps {
+  action: Action
+  pods: string[]
+  request: ActionRequest
+  change: (request: ActionRequest) => void
+}
+
+function Fields({ action, pods, request, change }: FieldsProps) {
+  const { t } = useApp()
+  if (action.name === 'restart') {
+    return (
+      <label class="field">
+        {t.replica}
+        <select value={request.replica} onChange={(e) => change({ ...request, replica: e.currentTarget.value })}>
+          {pods.map((name) => (
+            <option value={name}>{name}</option>
+          ))}
+        </select>
+      </label>
+    )
+  }
+  if (action.name !== 'resize') return null
+  const tasks = action.tasks ?? []
+  const task = tasks.find((one) => one.task === request.task)
+  return (
+    <div class="filters">
+      <label class="field">
+        {t.task}
+        <select
+          value={request.task}
+          onChange={(e) => {
+            const next = tasks.find((one) => one.task === e.currentTarget.value)
+            if (next) change({ dryRun: true, task: next.task, replicas: next.replicas })
+          }}
+        >
+          {tasks.map((one) => (
+            <option value={one.task}>{one.task}</option>
+          ))}
+        </select>
+      </label>
+      <label class="field">
+        {t.desired}
+        <input
+          type="number"
+          min={task?.min}
+          max={task?.max}
+          value={request.replicas}
+          onInput={(e) => e.currentTarget.value !== '' && change({ ...request, replicas: Number(e.currentTarget.value) })}
+        />
+      </label>
+    </div>
+  )
+}

@@ -1,0 +1,60 @@
+// The API of kubectl di ui. Its types are generated from openapi.yaml.
+import type { components } from './api.gen'
+
+type Schemas = components['schemas']
+export type Session = Schemas['Session']
+export type JobPage = Schemas['JobPage']
+export type JobRow = Schemas['JobRow']
+export type JobDetail = Schemas['JobDetail']
+export type Part = Schemas['Part']
+export type Edge = Schemas['Edge']
+export type Moment = Schemas['Moment']
+export type Curve = Schemas['Curve']
+export type Action = Schemas['Action']
+export type ActionRequest = Schemas['ActionRequest']
+export type ActionResult = Schemas['ActionResult']
+export type Manifest = Schemas['Manifest']
+export type Difference = Schemas['Difference']
+export type Cluster = Schemas['Cluster']
+export type Waiting = Schemas['Waiting']
+export type Plan = Schemas['Plan']
+
+/** Refused is an answer of the server that is an error. */
+export class Refused extends Error {
+  constructor(
+    readonly status: number,
+    readonly reason: string,
+    message: string,
+  ) {
+    super(message)
+  }
+}
+
+export function jobPath(namespace: string, name: string): string {
+  return `api/v1/namespaces/${encodeURIComponent(namespace)}/jobs/${encodeURIComponent(name)}`
+}
+
+async function answer<T>(response: Response): Promise<T> {
+  if (response.ok) return (await response.json()) as T
+  const text = await response.text()
+  let error: Partial<Schemas['Error']> = {}
+  try {
+    error = JSON.parse(text) as Partial<Schemas['Error']>
+  } catch {
+    // The answer is no JSON: its text is all there is.
+  }
+  throw new Refused(response.status, error.reason ?? '', error.message ?? (text.slice(0, 500) || response.statusText))
+}
+
+export async function get<T>(path: string, signal?: AbortSignal): Promise<T> {
+  return answer<T>(await fetch(path, { signal: signal ?? null, headers: { Accept: 'application/json' } }))
+}
+
+export async function act(job: JobRow, action: Action['name'], request: ActionRequest): Promise<ActionResult> {
+  const response = await fetch(`${jobPath(job.namespace, job.name)}/actions/${action}`, {
+    method: 'POST',
+    headers: { 'Content-Type': 'application/json', 'X-DI-UI': '1' },
+    body: JSON.stringify({ uid: job.uid, ...request }),
+  })
+  return answer<ActionResult>(response)
+}

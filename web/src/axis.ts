@@ -1,0 +1,45 @@
+// The time axis that the timeline and the curves share: pure.
+import type { Curve, Moment } from './api'
+
+export interface Span {
+  from: number
+  to: number
+}
+
+/** whole returns the time from the first moment or point to the present. */
+export function whole(timeline: Moment[], curves: Curve[], now: number): Span {
+  const starts = timeline.map((m) => Date.parse(m.at))
+  for (const curve of curves) {
+    const first = curve.points[0]?.[0]
+    if (curve.x !== 'replicas' && first !== undefined) starts.push(first)
+  }
+  const from = Math.min(now - 60_000, ...starts)
+  return { from, to: now }
+}
+
+/** last returns the end of a span that lasts milliseconds; 0 for all of it. */
+export function last(span: Span, milliseconds: number): Span {
+  return milliseconds ? { from: Math.max(span.from, span.to - milliseconds), to: span.to } : span
+}
+
+/** position returns where a time is between two coordinates. */
+export function position(at: number, span: Span, left: number, right: number): number {
+  const share = (at - span.from) / (span.to - span.from || 1)
+  return left + Math.min(1, Math.max(0, share)) * (right - left)
+}
+
+/** nearest returns the index of the moment that is closest to a time of the day, as "14:05"; -1 without any. */
+export function nearest(timeline: Moment[], time: string): number {
+  const [hours, minutes] = time.split(':').map(Number)
+  if (hours === undefined || minutes === undefined || Number.isNaN(hours) || Number.isNaN(minutes)) return -1
+  const wanted = hours * 60 + minutes
+  let best = -1
+  let distance = Infinity
+  timeline.forEach((moment, i) => {
+    const date = new Date(moment.at)
+    const apart = Math.abs(date.getHours() * 60 + date.getMinutes() + date.getSeconds() / 60 - wanted)
+    // Of moments that are equally close, the latest counts.
+    if (apart <= distance) [best, distance] = [i, apart]
+  })
+  return best
+}

@@ -1,0 +1,217 @@
+// The view of the cluster: nodes, waiting jobs, decisions, plans, queues and migrations.
+import type { Cluster } from './api'
+import { useApp, useNow } from './app'
+import { Banner, Notes, Section, StateText } from './common'
+import { age, stamp } from './format'
+import { Plans } from './job'
+import { jobLink } from './route'
+import { useStream } from './stream'
+
+type Node = Cluster['nodes'][number]
+
+export function ClusterView() {
+  const { t } = useApp()
+  const stream = useStream<Cluster>('api/v1/cluster/stream', 'cluster', 'api/v1/cluster')
+  const cluster = stream.data
+  return (
+    <div class="page">
+      <h1>{t.cluster}</h1>
+      <Banner stream={stream} />
+      {!cluster && stream.state.kind === 'connecting' && <p class="empty">{t.loading}</p>}
+      {cluster && (
+        <>
+          <Notes notes={cluster.notes} />
+          <Nodes cluster={cluster} />
+          <WaitingJobs cluster={cluster} />
+          <Decisions cluster={cluster} />
+          <Section title={t.plans}>{cluster.plans.length ? <Plans plans={cluster.plans} job /> : <p class="empty">{t.noPlans}</p>}</Section>
+          <div class="columns">
+            <Queues cluster={cluster} />
+            <Takeovers cluster={cluster} />
+          </div>
+        </>
+      )}
+    </div>
+  )
+}
+
+function Nodes({ cluster }: { cluster: Cluster }) {
+  const { t } = useApp()
+  const total = new Map<string, { namespace: string; name: string; gpus: number }>()
+  for (const node of cluster.nodes) {
+    for (const share of node.jobs) {
+      const key = `${share.namespace}/${share.name}`
+      const sum = total.get(key)?.gpus ?? 0
+      total.set(key, { namespace: share.namespace, name: share.name, gpus: sum + share.gpus })
+    }
+  }
+  const holders = [...total.values()].filter((h) => h.gpus > 0).sort((a, b) => b.gpus - a.gpus)
+  return (
+    <Section title={t.nodes}>
+      <p>
+        <b>{t.gpusUsed(cluster.gpus.used, cluster.gpus.total)}</b>
+      </p>
+      {cluster.nodes.length === 0 && <p class="empty">{t.noNodes}</p>}
+      <ul class="nodes">
+        {cluster.nodes.map((node) => (
+          <NodeCard key={node.name} node={node} />
+        ))}
+      </ul>
+      {holders.length > 0 && (
+        <>
+          <h3>{t.holders}</h3>
+          <ol class="holders">
+            {holders.slice(0, 100).map((h) => (
+              <li>
+                <Holder namespace={h.namespace} name={h.name} /> <b>{h.gpus}</b>
+              </li>
+            ))}
+          </ol>
+        </>
+      )}
+    </Section>
+  )
+}
+
+function Holder({ namespace, name }: { namespace: string; name: string }) {
+  const { t } = useApp()
+  if (!name) return <span>{t.others}</span>
+  return <a href={jobLink(namespace, name)}>{`${namespace}/${name}`}</a>
+}
+
+function NodeCard({ node }: { node: Node }) {
+  const { t } = useApp()
+  const cells = Math.min(node.gpus.total, 64)
+  return (
+    <li>
+      <p class="nodename">
+        <b>{node.name}</b> {!node.ready && <StateText state={t.notReady} />} {node.ready && !node.schedulable && <span class="quiet">{t.unschedulable}</span>}
+        <span class="quiet right">{[node.cpu && `${node.cpu} CPU`, node.memory].filter(Boolean).join(', ')}</span>
+      </p>
+      {cells > 0 && (
+        <svg class="gpus" width={cells * 14} height="16" role="img" aria-label={t.gpusOf(node.name, node.gpus.used, node.gpus.total)}>
+          {Array.from({ length: cells }, (_, i) => (
+            <rect class={i < node.gpus.used ? 'used' : 'free'} x={i * 14 + 1} y="2" width="11" height="12" rx="2" />
+          ))}
+        </svg>
+      )}
+      {node.gpus.total > 0 && (
+        <span class="quiet">
+          {' '}
+          {node.gpus.used}/{node.gpus.total} {t.gpus}
+        </span>
+      )}
+      <ul class="shares">
+        {node.jobs.slice(0, 20).map((share) => (
+          <li>
+            <Holder namespace={share.namespace} name={share.name} /> <span class="quiet">{share.gpus > 0 ? `${share.gpus} ${t.gpus}` : `${share.pods} Pods`}</span>
+          </li>
+        ))}
+      </ul>
+    </li>
+  )
+}
+
+function WaitingJobs({ cluster }: { cluster: Cluster }) {
+  const { t } = useApp()
+  const now = useNow()
+  return (
+    <Section title={t.waiting}>
+      {cluster.waiting.length === 0 && <p class="empty">{t.noWaiting}</p>}
+      <ul class="waiting">
+        {cluster.waiting.map((w) => (
+          <li key={`${w.namespace}/${w.name}`}>
+            <Holder namespace={w.namespace} name={w.name} />{' '}
+            <span class="quiet">
+              {w.since && t.since(age(w.since, now))} {w.gpus ? `${w.gpus} ${t.gpus}` : ''}
+            </span>
+            <p>{w.why}</p>
+            {w.remedies.length > 0 && (
+              <p class="remedies">
+                <b>{t.remedies}:</b> {w.remedies.join(' ')}
+              </p>
+            )}
+          </li>
+        ))}
+      </ul>
+    </Section>
+  )
+}
+
+function Decisions({ cluster }: { cluster: Cluster }) {
+  const { t } = useApp()
+  const now = useNow()
+  if (cluster.rounds.length === 0) {
+    return (
+      <Section title={t.rounds}>
+        <p class="empty">{t.noRounds}</p>
+      </Section>
+    )
+  }
+  return (
+    <Section title={t.rounds}>
+      <ol class="moments" tabIndex={0} aria-label={t.rounds}>
+        {cluster.rounds.map((d) => (
+          <li>
+            {d.at ? <time dateTime={d.at}>{stamp(d.at, now)}</time> : <time />}
+            <span class="kind">{t.who[d.who]}</span>
+            <span>
+              <Holder namespace={d.namespace} name={d.name} /> {d.reason && <b>{d.reason} </b>}
+              {d.text}
+            </span>
+          </li>
+        ))}
+      </ol>
+    </Section>
+  )
+}
+
+function Queues({ cluster }: { cluster: Cluster }) {
+  const { t } = useApp()
+  return (
+    <Section title={t.queues}>
+      {cluster.queues.length === 0 && <p class="empty">{t.noQueues}</p>}
+      {cluster.queues.length > 0 && (
+        <div class="wide" role="region" tabIndex={0} aria-label={t.queues}>
+          <table class="plain">
+            <thead>
+              <tr>
+                {[t.name, t.namespace, t.jobs, t.waiting, t.gangs, t.gpus].map((title) => (
+                  <th scope="col">{title}</th>
+                ))}
+              </tr>
+            </thead>
+            <tbody>
+              {cluster.queues.map((q) => (
+                <tr>
+                  <td>{q.name || t.noQueue}</td>
+                  <td>{q.namespace}</td>
+                  <td class="num">{q.jobs}</td>
+                  <td class="num">{q.waiting}</td>
+                  <td class="num">{q.gangs}</td>
+                  <td class="num">{q.gpus}</td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
+      )}
+    </Section>
+  )
+}
+
+function Takeovers({ cluster }: { cluster: Cluster }) {
+  const { t } = useApp()
+  return (
+    <Section title={t.takeovers}>
+      {cluster.takeovers.length === 0 && <p class="empty">{t.noTakeovers}</p>}
+      <ul>
+        {cluster.takeovers.map((one) => (
+          <li>
+            <b>{t.takeoverState[one.state]}</b> {one.what}: {one.text}
+          </li>
+        ))}
+      </ul>
+    </Section>
+  )
+}

@@ -1,0 +1,57 @@
+// Numbers and times as people read them. All is pure: the present is a parameter.
+
+/** age returns a duration in its largest unit that is useful, as kubectl does. */
+export function age(from: string | undefined, now: number): string {
+  if (!from) return ''
+  const seconds = Math.max(0, Math.floor((now - Date.parse(from)) / 1000))
+  if (Number.isNaN(seconds)) return ''
+  if (seconds < 120) return `${seconds}s`
+  const minutes = Math.floor(seconds / 60)
+  if (minutes < 120) return `${minutes}m`
+  const hours = Math.floor(minutes / 60)
+  if (hours < 48) return `${hours}h`
+  return `${Math.floor(hours / 24)}d`
+}
+
+const two = (n: number) => String(n).padStart(2, '0')
+
+/** clock returns the time of the day: 14:05:09. */
+export function clock(at: number | string): string {
+  const date = new Date(at)
+  return `${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`
+}
+
+/** stamp returns the time of the day, after the date if it is another day. */
+export function stamp(at: number | string, now: number): string {
+  const date = new Date(at)
+  if (date.toDateString() === new Date(now).toDateString()) return clock(at)
+  return `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())} ${clock(at)}`
+}
+
+/** short returns a number in about four characters: 12345 becomes 12.3k. */
+export function short(value: number): string {
+  const size = Math.abs(value)
+  for (const [factor, unit] of [[1e12, 'T'], [1e9, 'G'], [1e6, 'M'], [1e3, 'k']] as const) {
+    if (size >= factor) return trim(value / factor) + unit
+  }
+  return trim(value)
+}
+
+function trim(value: number): string {
+  const size = Math.abs(value)
+  if (size === 0) return '0'
+  if (size < 0.001) return value.toExponential(1)
+  return String(Number(value.toFixed(size < 1 ? 3 : size < 10 ? 2 : size < 100 ? 1 : 0)))
+}
+
+/** nearest returns the index of the last start that is not after at; -1 if all are. Starts are sorted. */
+export function lastBefore(starts: number[], at: number): number {
+  let low = 0
+  let high = starts.length
+  while (low < high) {
+    const middle = (low + high) >> 1
+    if ((starts[middle] ?? Infinity) <= at) low = middle + 1
+    else high = middle
+  }
+  return low - 1
+}

@@ -1,0 +1,294 @@
+// The view of one job.
+import { useEffect, useRef, useState } from 'preact/hooks'
+import { jobPath, type JobDetail, type Part, type Plan } from './api'
+import { Actions } from './actions'
+import { useApp, useNow } from './app'
+import { nearest } from './axis'
+import { Charts } from './chart'
+import { Banner, Notes, Section, StateText } from './common'
+import { age, stamp } from './format'
+import { Logs } from './logs'
+import { ManifestTab } from './manifest'
+import { Picture } from './picture'
+import { jobLink, tabs, type Route } from './route'
+import { kindOf, weight } from './state'
+import { useStream } from './stream'
+
+type JobRoute = Extract<Route, { view: 'job' }>
+
+export function JobView({ route }: { route: JobRoute }) {
+  const { t } = useApp()
+  const path = jobPath(route.namespace, route.name)
+  const stream = useStream<JobDetail>(`${path}/stream`, 'job', path)
+  const detail = stream.data
+  return (
+    <div class="page">
+      <p class="crumbs">
+        <a href="#/jobs">{t.back}</a> / <a href={`#/jobs?namespace=${encodeURIComponent(route.namespace)}`}>{route.namespace}</a>
+      </p>
+      <div class="heading">
+        <h1>{route.name}</h1>
+        {detail && <Headline detail={detail} />}
+        {detail && stream.state.kind !== 'gone' && <Actions detail={detail} />}
+      </div>
+      <Banner stream={stream} />
+      <nav class="tabs" aria-label={t.sections}>
+        {tabs.map((tab) => (
+          <a href={jobLink(route.namespace, route.name, tab)} aria-current={tab === route.tab ? 'page' : undefined}>
+            {t[tab]}
+          </a>
+        ))}
+      </nav>
+      {!detail && stream.state.kind === 'connecting' && <p class="empty">{t.loading}</p>}
+      {detail && <Notes notes={detail.notes} />}
+      {detail && route.tab === 'overview' && <Overview detail={detail} />}
+      {detail && route.tab === 'timeline' && <Timeline detail={detail} />}
+      {detail && route.tab === 'logs' && <Logs key={route.query.get('replica')} detail={detail} replica={route.query.get('replica') ?? ''} />}
+      {detail && route.tab === 'manifest' && <ManifestTab namespace={route.namespace} name={route.name} />}
+    </div>
+  )
+}
+
+function Headline({ detail: { job } }: { detail: JobDetail }) {
+  const { t } = useApp()
+  const now = useNow()
+  return (
+    <p class="headline">
+      <StateText state={job.terminating ? 'Terminating' : job.phase} />
+      {job.suspended && <span>{t.suspended}</span>}
+      <span>
+        {t.ready} {job.ready}/{job.wanted}
+      </span>
+      <span>
+        {t.gpus} {job.gpus}
+      </span>
+      <span>
+        {t.restarts} {job.restarts + job.reschedules}
+      </span>
+      <span title={job.createdAt}>
+        {t.age} {age(job.createdAt, now)}
+      </span>
+      {job.queue && <span>{job.queue}</span>}
+    </p>
+  )
+}
+
+function Overview({ detail }: { detail: JobDetail }) {
+  const { t } = useApp()
+  return (
+    <>
+      <Why detail={detail} />
+      <Section title={t.parts}>
+        <Picture detail={detail} />
+        <Parts detail={detail} />
+      </Section>
+      <div class="columns">
+        <Conditions detail={detail} />
+        <Facts detail={detail} />
+      </div>
+      {detail.plans.length > 0 && (
+        <Section title={t.plans}>
+          <Plans plans={detail.plans} />
+        </Section>
+      )}
+    </>
+  )
+}
+
+/** Why answers first why a job does not run as desired. */
+function Why({ detail }: { detail: JobDetail }) {
+  const { t } = useApp()
+  const now = useNow()
+  const { job, waiting } = detail
+  if (!waiting && !job.message) return null
+  return (
+    <section class="card why" aria-label={t.reason}>
+      <h2>{waiting ? t.whyWaiting : t.reason}</h2>
+      <p>
+        {job.reason && <b>{job.reason} </b>}
+        {waiting?.why ?? job.message} {waiting?.since && <span class="quiet">{t.since(age(waiting.since, now))}</span>}
+      </p>
+      {waiting && waiting.remedies.length > 0 && (
+        <>
+          <h3>{t.remedies}</h3>
+          <ul>
+            {waiting.remedies.map((remedy) => (
+              <li>{remedy}</li>
+            ))}
+          </ul>
+        </>
+      )}
+    </section>
+  )
+}
+
+function Parts({ detail }: { detail: JobDetail }) {
+  const { t } = useApp()
+  const now = useNow()
+  const [all, setAll] = useState(false)
+  const sorted = [...detail.parts].sort((a, b) => weight(kindOf(a.state, a.ready)) - weight(kindOf(b.state, b.ready)))
+  const shown = all ? sorted : sorted.slice(0, 20)
+  return (
+    <div class="wide" role="region" tabIndex={0} aria-label={t.parts}>
+      <table class="plain">
+        <thead>
+          <tr>
+            {[t.state, t.name, t.role, t.rank, t.node, t.gpus, t.restarts, t.exitCode, t.age, t.message].map((title) => (
+              <th scope="col">{title}</th>
+            ))}
+          </tr>
+        </thead>
+        <tbody>
+          {shown.map((part) => (
+            <PartRow key={part.name} part={part} detail={detail} now={now} />
+          ))}
+        </tbody>
+      </table>
+      {!all && sorted.length > shown.length && (
+        <button type="button" onClick={() => setAll(true)}>
+          {t.showAll(sorted.length)}
+        </button>
+      )}
+    </div>
+  )
+}
+
+function PartRow({ part, detail, now }: { part: Part; detail: JobDetail; now: number }) {
+  return (
+    <tr>
+      <td>
+        <StateText state={part.state} ready={part.ready} />
+      </td>
+      <td>
+        {part.pod ? <a href={jobLink(detail.job.namespace, detail.job.name, 'logs', { replica: part.name })}>{part.name}</a> : part.name}
+      </td>
+      <td>{part.role}</td>
+      <td class="num">{part.rank}</td>
+      <td>{part.node}</td>
+      <td class="num">{part.gpus}</td>
+      <td class="num">{part.restarts || ''}</td>
+      <td class="num">{part.exitCode}</td>
+      <td class="num">{age(part.createdAt, now)}</td>
+      <td class="long">{part.message}</td>
+    </tr>
+  )
+}
+
+function Conditions({ detail }: { detail: JobDetail }) {
+  const { t } = useApp()
+  const now = useNow()
+  return (
+    <Section title={t.conditions}>
+      <ul class="conditions">
+        {detail.conditions.map((c) => (
+          <li class={c.trouble ? 'trouble' : ''}>
+            <b>{c.type}</b> <span class="quiet">{c.status}</span> {c.text} {c.since && <span class="quiet">{t.since(age(c.since, now))}</span>}
+          </li>
+        ))}
+      </ul>
+    </Section>
+  )
+}
+
+function Facts({ detail }: { detail: JobDetail }) {
+  const { t } = useApp()
+  const parts = [...new Set(detail.facts.map((f) => f.part))]
+  return (
+    <Section title={t.facts}>
+      {parts.map((part) => (
+        <>
+          <h3>{part}</h3>
+          <dl>
+            {detail.facts
+              .filter((f) => f.part === part)
+              .map((f) => (
+                <>
+                  <dt>{f.title}</dt>
+                  <dd>{f.text}</dd>
+                </>
+              ))}
+          </dl>
+        </>
+      ))}
+      {detail.profilings && (
+        <details>
+          <summary>{t.lastReport}</summary>
+          <pre tabIndex={0}>{detail.profilings}</pre>
+        </details>
+      )}
+    </Section>
+  )
+}
+
+export function Plans({ plans, job }: { plans: Plan[]; job?: boolean }) {
+  const { t } = useApp()
+  const now = useNow()
+  return (
+    <div class="wide" role="region" tabIndex={0} aria-label={t.plans}>
+      <table class="plain">
+        <thead>
+          <tr>
+            {[t.state, t.name, ...(job ? [t.job] : []), t.change, t.origin, t.message, t.age].map((title) => (
+              <th scope="col">{title}</th>
+            ))}
+          </tr>
+        </thead>
+        <tbody>
+          {plans.map((plan) => (
+            <tr key={`${plan.namespace}/${plan.name}`}>
+              <td>{plan.phase}</td>
+              <td>{plan.name}</td>
+              {job && (
+                <td>
+                  <a href={jobLink(plan.namespace, plan.job)}>{plan.job}</a>
+                </td>
+              )}
+              <td class="long">{plan.change}</td>
+              <td>{plan.origin}</td>
+              <td class="long">{[plan.reason, plan.message].filter(Boolean).join(' — ')}</td>
+              <td class="num">{age(plan.createdAt, now)}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  )
+}
+
+function Timeline({ detail }: { detail: JobDetail }) {
+  const { t } = useApp()
+  const now = useNow()
+  const list = useRef<HTMLOListElement>(null)
+  const [time, setTime] = useState('')
+  const found = time ? nearest(detail.timeline, time) : -1
+  const latest = detail.timeline.map((moment, i) => ({ moment, i })).reverse()
+  useEffect(() => {
+    list.current?.querySelector('.found')?.scrollIntoView({ block: 'center' })
+  }, [found])
+  return (
+    <>
+      <Section title={t.curves}>
+        <Charts timeline={detail.timeline} curves={detail.curves} now={now} />
+      </Section>
+      <Section title={t.events}>
+        <label class="field">
+          {t.atTime} <input type="time" value={time} onInput={(e) => setTime(e.currentTarget.value)} />
+        </label>
+        {detail.timeline.length === 0 && <p class="empty">{t.noEvents}</p>}
+        <ol class="moments" ref={list} tabIndex={0} aria-label={t.events}>
+          {latest.map(({ moment, i }) => (
+            <li class={`${i === found ? 'found' : ''} ${moment.warning ? 'trouble' : ''}`} aria-current={i === found ? 'true' : undefined}>
+              <time dateTime={moment.at}>{stamp(moment.at, now)}</time>
+              <span class="kind">{t.kinds[moment.kind]}</span>
+              <span>
+                {moment.title && <b>{moment.title} </b>}
+                {moment.text} {moment.object && <span class="quiet">{moment.object}</span>}{' '}
+                {(moment.count ?? 1) > 1 && <span class="quiet">{t.times(moment.count ?? 1)}</span>}
+              </span>
+            </li>
+          ))}
+        </ol>
+      </Section>
+    </>
+  )
+}

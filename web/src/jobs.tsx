@@ -1,0 +1,259 @@
+// The table of all jobs.
+import { useEffect, useMemo, useRef, useState } from 'preact/hooks'
+import type { JobPage, JobRow } from './api'
+import { useApp, useNow } from './app'
+import { Banner, Mark, Spark, StateText } from './common'
+import { age } from './format'
+import { jobLink, jobsLink, replace } from './route'
+import { kindOf } from './state'
+import { useStream } from './stream'
+import { ask, visible } from './window'
+
+const rowHeight = 38
+
+/** filters returns the part of the query that the server knows. */
+function filters(query: URLSearchParams): URLSearchParams {
+  const known = new URLSearchParams()
+  for (const key of ['namespace', 'phase', 'search', 'sort']) {
+    for (const value of query.getAll(key)) if (value) known.append(key, value)
+  }
+  return known
+}
+
+export function JobsView({ query }: { query: URLSearchParams }) {
+  const { t } = useApp()
+  const filter = filters(query).toString()
+  const box = useRef<HTMLDivElement>(null)
+  const [view, setView] = useState({ top: 0, height: 800 })
+  const rows = useRef(new Map<number, JobRow>())
+  const count = useRef(0)
+  const shown = visible(view.top, view.height, rowHeight, count.current)
+  const wanted = useSettled(ask(shown), 60)
+  const search = `${filter && `${filter}&`}offset=${wanted.offset}&limit=${wanted.limit}`
+  const stream = useStream<JobPage>(`api/v1/jobs/stream?${search}`, 'page', `api/v1/jobs?${search}`)
+  const page = stream.data
+  useEffect(() => {
+    rows.current.clear()
+    box.current?.scrollTo({ top: 0 })
+  }, [filter])
+  useMemo(() => {
+    if (!page) return
+    count.current = page.matching
+    page.items.forEach((row, i) => rows.current.set(page.offset + i, row))
+  }, [page])
+  useEffect(() => {
+    const element = box.current
+    if (!element) return
+    const measure = () => setView({ top: element.scrollTop, height: element.clientHeight })
+    const observer = new ResizeObserver(measure)
+    observer.observe(element)
+    element.addEventListener('scroll', measure, { passive: true })
+    return () => {
+      observer.disconnect()
+      element.removeEventListener('scroll', measure)
+    }
+  }, [])
+  const drawn = visible(view.top, view.height, rowHeight, count.current)
+  return (
+    <div class="jobs">
+      <h1 class="hidden">{t.jobs}</h1>
+      <Banner stream={stream} />
+      <Filters query={query} page={page} live={stream.state.kind === 'live'} />
+      <div class="scroll" ref={box} role="region" tabIndex={0} aria-label={t.jobs} onKeyDown={moveFocus}>
+        <Table query={query} rows={rows.current} first={drawn.first} end={drawn.end} count={count.current} />
+        {!page && stream.state.kind === 'connecting' && <p class="empty">{t.loading}</p>}
+        {page?.synced && count.current === 0 && (
+          <p class="empty">
+            {page.total === 0 ? t.noJobsAtAll : t.noJobs} {page.total > 0 && <a href="#/jobs">{t.clear}</a>}
+          </p>
+        )}
+      </div>
+    </div>
+  )
+}
+
+/** useSettled returns a value once it has not changed for a while, so that scrolling asks for few pages. */
+function useSettled<T>(value: T, milliseconds: number): T {
+  const text = JSON.stringify(value)
+  const [settled, setSettled] = useState(text)
+  useEffect(() => {
+    const timer = setTimeout(() => setSettled(text), milliseconds)
+    return () => clearTimeout(timer)
+  }, [text, milliseconds])
+  return JSON.parse(settled) as T
+}
+
+/** moveFocus moves the focus between rows by the arrow keys. */
+function moveFocus(event: KeyboardEvent) {
+  const step = { ArrowDown: 1, ArrowUp: -1 }[event.key]
+  const here = (event.target as HTMLElement).closest('tr')
+  const box = event.currentTarget as HTMLElement
+  if (!step) return
+  const next = here ? (step > 0 ? here.nextElementSibling : here.previousElementSibling) : box.querySelector('tbody tr[data-row]')
+  const link = next?.querySelector('a')
+  if (!link) return
+  event.preventDefault()
+  link.focus()
+}
+
+function Filters({ query, page, live }: { query: URLSearchParams; page: JobPage | undefined; live: boolean }) {
+  const { t } = useApp()
+  const [search, setSearch] = useState(query.get('search') ?? '')
+  const typed = useRef(search)
+  useEffect(() => {
+    const now = query.get('search') ?? ''
+    if (now !== typed.current) setSearch((typed.current = now))
+  }, [query.get('search')])
+  const type = (value: string) => {
+    setSearch((typed.current = value))
+    replace(jobsLink(query, { search: value }))
+  }
+  const chosen = query.getAll('phase')
+  const phases = Object.entries(page?.phases ?? {}).filter(([name, n]) => n > 0 || chosen.includes(name))
+  return (
+    <form class="filters" role="search" onSubmit={(e) => e.preventDefault()}>
+      <input type="search" aria-label={t.search} placeholder={t.searchHint} value={search} onInput={(e) => type(e.currentTarget.value)} maxLength={200} />
+      <select
+        aria-label={t.namespace}
+        value={query.get('namespace') ?? ''}
+        onChange={(e) => replace(jobsLink(query, { namespace: e.currentTarget.value }))}
+      >
+        <option value="">{t.allNamespaces}</option>
+        {[...new Set([...(page?.namespaces ?? []), query.get('namespace') ?? ''])].filter(Boolean).map((name) => (
+          <option value={name}>{name}</option>
+        ))}
+      </select>
+      <div class="chips" role="group" aria-label={t.phase}>
+        <button type="button" class="chip" aria-pressed={chosen.length === 0} onClick={() => replace(jobsLink(query, { phase: '' }))}>
+          {t.allPhases}
+        </button>
+        {phases.map(([name, n]) => {
+          const on = chosen.includes(name)
+          const next = on ? chosen.filter((c) => c !== name) : [...chosen, name]
+          return (
+            <button type="button" class="chip" aria-pressed={on} onClick={() => replace(jobsLink(query, { phase: next }))}>
+              <Mark kind={kindOf(name)} />
+              {t.phases[name] ?? name} <span class="count">{n}</span>
+            </button>
+          )
+        })}
+      </div>
+      <span class="total" aria-live="polite">
+        {page && t.matching(page.matching, page.total)}
+        {live && <span class="livedot"> {t.live}</span>}
+      </span>
+    </form>
+  )
+}
+
+interface TableProps {
+  query: URLSearchParams
+  rows: Map<number, JobRow>
+  first: number
+  end: number
+  count: number
+}
+
+function Table({ query, rows, first, end, count }: TableProps) {
+  const { t } = useApp()
+  const now = useNow()
+  const drawn = Array.from({ length: Math.max(0, end - first) }, (_, i) => first + i)
+  return (
+    <table class="table" aria-rowcount={count + 1}>
+      <thead>
+        <tr aria-rowindex={1}>
+          <Column query={query} by="phase" title={t.phase} class="c-phase" />
+          <Column query={query} by="name" title={t.name} class="c-name" />
+          <Column query={query} by="namespace" title={t.namespace} class="c-ns" />
+          <Column query={query} by="reason" title={t.reason} class="c-why" />
+          <Column query={query} by="ready" title={t.ready} class="c-num" />
+          <Column query={query} by="gpus" title={t.gpus} class="c-num c-gpus" />
+          <Column query={query} by="restarts" title={t.restarts} class="c-num c-restarts" />
+          <Column query={query} by="curve" title={t.curve} class="c-curve" />
+          <Column query={query} by="createdAt" title={t.age} class="c-num c-age" flip />
+        </tr>
+      </thead>
+      <tbody>
+        {first > 0 && <Spacer rows={first} />}
+        {drawn.map((i) => (
+          <Row key={i} index={i} row={rows.get(i)} now={now} />
+        ))}
+        {end < count && <Spacer rows={count - end} />}
+      </tbody>
+    </table>
+  )
+}
+
+function Spacer({ rows }: { rows: number }) {
+  return (
+    <tr class="spacer" aria-hidden="true">
+      <td colSpan={9} height={rows * rowHeight} />
+    </tr>
+  )
+}
+
+interface ColumnProps {
+  query: URLSearchParams
+  by: string
+  title: string
+  class: string
+  /** The youngest age is the latest time. */
+  flip?: boolean
+}
+
+function Column({ query, by, title, class: style, flip }: ColumnProps) {
+  const { t } = useApp()
+  const sort = query.get('sort') ?? '-createdAt'
+  const order = sort === by ? 'ascending' : sort === `-${by}` ? 'descending' : undefined
+  const next = order === 'ascending' ? `-${by}` : order === 'descending' ? by : ['ready', 'gpus', 'restarts', 'createdAt', 'curve'].includes(by) ? `-${by}` : by
+  const up = (order === 'ascending') !== Boolean(flip)
+  return (
+    <th scope="col" class={style} aria-sort={order && (up ? 'ascending' : 'descending')}>
+      <button type="button" title={t.sortBy(title)} onClick={() => replace(jobsLink(query, { sort: next }))}>
+        {title}
+        {order && <span aria-hidden="true">{up ? ' ↑' : ' ↓'}</span>}
+      </button>
+    </th>
+  )
+}
+
+function Row({ index, row, now }: { index: number; row: JobRow | undefined; now: number }) {
+  const { t } = useApp()
+  if (!row) {
+    return (
+      <tr aria-rowindex={index + 2} class="loading">
+        <td colSpan={9}>…</td>
+      </tr>
+    )
+  }
+  const roles = row.roles.map((r) => `${r.role} ${r.running}/${r.wanted}`).join(', ')
+  const state = row.suspended && row.phase === 'Pending' ? 'Suspended' : row.phase
+  return (
+    <tr aria-rowindex={index + 2} data-row={index}>
+      <td class="c-phase">{row.terminating ? <StateText state="Terminating" /> : <StateText state={state} />}</td>
+      <td class="c-name">
+        <a href={jobLink(row.namespace, row.name)} title={row.name}>
+          {row.name}
+        </a>
+      </td>
+      <td class="c-ns" title={row.namespace}>
+        {row.namespace}
+      </td>
+      <td class="c-why" title={row.message ?? row.reason}>
+        {row.reason && <b>{row.reason}</b>} {row.message}
+        {!row.reason && !row.message && row.suspended && t.suspended}
+      </td>
+      <td class="c-num" title={roles}>
+        {row.ready}/{row.wanted}
+      </td>
+      <td class="c-num c-gpus">{row.gpus || ''}</td>
+      <td class="c-num c-restarts">{row.restarts + row.reschedules || ''}</td>
+      <td class="c-curve">
+        <Spark curve={row.curve} />
+      </td>
+      <td class="c-num c-age" title={row.createdAt}>
+        {age(row.createdAt, now)}
+      </td>
+    </tr>
+  )
+}

@@ -1,0 +1,130 @@
+// The logs of a job's replicas, bounded and drawn only where they are in view.
+import { useEffect, useReducer, useRef, useState } from 'preact/hooks'
+import { jobPath, type JobDetail } from './api'
+import { useApp } from './app'
+import { Buffer, type Line } from './buffer'
+import { jobLink, replace } from './route'
+import { delay } from './stream'
+import { visible } from './window'
+
+const lineHeight = 20
+
+export function Logs({ detail, replica }: { detail: JobDetail; replica: string }) {
+  const { t } = useApp()
+  const { job } = detail
+  const [follow, setFollow] = useState(true)
+  const [search, setSearch] = useState('')
+  const query = new URLSearchParams({ follow: String(follow), tail: '1000' })
+  if (replica) query.append('replica', replica)
+  if (search) query.append('search', search)
+  const [buffer, ended] = useLines(`${jobPath(job.namespace, job.name)}/logs?${query}`)
+  return (
+    <section class="card logs" aria-label={t.logs}>
+      <form class="filters" onSubmit={(e) => e.preventDefault()}>
+        <select
+          aria-label={t.replica}
+          value={replica}
+          onChange={(e) => replace(jobLink(job.namespace, job.name, 'logs', e.currentTarget.value ? { replica: e.currentTarget.value } : {}))}
+        >
+          <option value="">{t.allReplicas}</option>
+          {detail.parts
+            .filter((p) => p.pod || p.name === replica)
+            .map((p) => (
+              <option value={p.name}>{p.name}</option>
+            ))}
+        </select>
+        <input type="search" aria-label={t.searchLogs} placeholder={t.searchLogs} maxLength={200} onChange={(e) => setSearch(e.currentTarget.value)} />
+        <label class="field">
+          <input type="checkbox" checked={follow} onChange={(e) => setFollow(e.currentTarget.checked)} /> {t.follow}
+        </label>
+      </form>
+      {buffer.dropped > 0 && <p class="note">{t.dropped(buffer.dropped)}</p>}
+      <Lines lines={buffer.lines} follow={follow} />
+      <p class="quiet" role="status">
+        {ended && (buffer.lines.length === 0 ? t.noLines : t.logEnd)}
+      </p>
+    </section>
+  )
+}
+
+/** useLines reads a stream of lines. They are shown at most once in a frame. */
+function useLines(path: string): [Buffer, boolean] {
+  const buffer = useRef(new Buffer())
+  const [, draw] = useReducer((n: number) => n + 1, 0)
+  const [ended, setEnded] = useState(false)
+  useEffect(() => {
+    let frame = 0
+    let attempt = 0
+    let timer: ReturnType<typeof setTimeout> | undefined
+    let source: EventSource
+    const show = () => {
+      frame ||= requestAnimationFrame(() => {
+        frame = 0
+        draw(0)
+      })
+    }
+    const add = (lines: Line[]) => {
+      buffer.current.add(lines)
+      show()
+    }
+    const open = () => {
+      buffer.current = new Buffer()
+      source = new EventSource(path)
+      source.addEventListener('lines', (message) => {
+        attempt = 0
+        add(JSON.parse(message.data) as Line[])
+      })
+      source.addEventListener('notice', (message) => {
+        const notice = JSON.parse(message.data) as { replica?: string; text?: string; message?: string }
+        add([{ replica: notice.replica ?? '', text: notice.text ?? notice.message ?? '', notice: true }])
+      })
+      source.addEventListener('end', () => {
+        source.close()
+        setEnded(true)
+      })
+      source.onerror = () => {
+        source.close()
+        timer = setTimeout(open, delay(attempt++))
+      }
+    }
+    setEnded(false)
+    open()
+    show()
+    return () => {
+      source.close()
+      clearTimeout(timer)
+      cancelAnimationFrame(frame)
+    }
+  }, [path])
+  return [buffer.current, ended]
+}
+
+function Lines({ lines, follow }: { lines: Line[]; follow: boolean }) {
+  const { t } = useApp()
+  const box = useRef<HTMLDivElement>(null)
+  const [top, setTop] = useState(0)
+  const stuck = useRef(true)
+  const height = box.current?.clientHeight ?? 480
+  const { first, end } = visible(top, height, lineHeight, lines.length)
+  useEffect(() => {
+    if (follow && stuck.current && box.current) box.current.scrollTop = box.current.scrollHeight
+  })
+  const scrolled = (element: HTMLElement) => {
+    stuck.current = element.scrollTop + element.clientHeight >= element.scrollHeight - 2 * lineHeight
+    setTop(element.scrollTop)
+  }
+  return (
+    <div class="lines" ref={box} role="log" aria-live="off" tabIndex={0} aria-label={t.logLines} onScroll={(e) => scrolled(e.currentTarget)}>
+      <div class="all" style={{ height: `${lines.length * lineHeight}px` }}>
+        <div class="shown" style={{ transform: `translateY(${first * lineHeight}px)` }}>
+          {lines.slice(first, end).map((line, i) => (
+            <div class={line.notice ? 'line quiet' : 'line'} key={first + i}>
+              {line.replica && <span class="from">{line.replica}</span>}
+              {line.text}
+            </div>
+          ))}
+        </div>
+      </div>
+    </div>
+  )
+}

@@ -1,0 +1,96 @@
+import { render } from 'preact'
+import { useEffect, useState } from 'preact/hooks'
+import { Refused, get, type Session } from './api'
+import { AppContext, useSetting } from './app'
+import { ClusterView } from './cluster'
+import { JobView } from './job'
+import { JobsView } from './jobs'
+import { useRoute } from './route'
+import { delay } from './stream'
+import { en } from './texts.en'
+import { zh } from './texts.zh'
+import './style.css'
+
+/** useSession asks until the server answers, and returns the error meanwhile. */
+function useSession(): [Session | undefined, Refused | undefined] {
+  const [session, setSession] = useState<Session>()
+  const [error, setError] = useState<Refused>()
+  useEffect(() => {
+    let timer: ReturnType<typeof setTimeout>
+    const ask = (attempt: number) =>
+      get<Session>('api/v1/session').then(
+        (found) => {
+          setSession(found)
+          setError(undefined)
+        },
+        (failed: Error) => {
+          setError(failed instanceof Refused ? failed : new Refused(0, '', failed.message))
+          timer = setTimeout(() => void ask(attempt + 1), delay(attempt))
+        },
+      )
+    void ask(0)
+    return () => clearTimeout(timer)
+  }, [])
+  return [session, error]
+}
+
+function Main() {
+  const route = useRoute()
+  const [session, error] = useSession()
+  const [language, setLanguage] = useSetting('language')
+  const [theme, setTheme] = useSetting('theme')
+  const lang = language || session?.language || (navigator.language.startsWith('zh') ? 'zh' : 'en')
+  const t = lang === 'zh' ? zh : en
+  useEffect(() => {
+    document.documentElement.lang = lang === 'zh' ? 'zh-CN' : 'en'
+    document.documentElement.dataset.theme = theme || 'auto'
+    document.title = route.view === 'job' ? `${route.name} · ${t.title}` : `${t[route.view]} · ${t.title}`
+  }, [lang, theme, location.hash])
+  if (error?.status === 401) return <main class="alone">{t.signIn}</main>
+  return (
+    <AppContext.Provider value={{ t, session }}>
+      <a class="skip" href="#content" onClick={toContent}>
+        {t.skip}
+      </a>
+      <header class="top">
+        <a class="brand" href="#/jobs">
+          <img src="./icon.svg" alt="" width="22" height="22" />
+          <span>{t.title}</span>
+        </a>
+        <nav aria-label={t.views}>
+          <a href="#/jobs" aria-current={route.view === 'cluster' ? undefined : 'page'}>
+            {t.jobs}
+          </a>
+          <a href="#/cluster" aria-current={route.view === 'cluster' ? 'page' : undefined}>
+            {t.cluster}
+          </a>
+        </nav>
+        <span class="who">{session && (session.user ? t.user(session.user, session.cluster) : session.cluster)}</span>
+        <select aria-label={t.language} value={lang} onChange={(e) => setLanguage(e.currentTarget.value)}>
+          <option value="en">English</option>
+          <option value="zh">中文</option>
+        </select>
+        <select aria-label={t.theme} value={theme || 'auto'} onChange={(e) => setTheme(e.currentTarget.value)}>
+          <option value="auto">{t.themeAuto}</option>
+          <option value="light">{t.themeLight}</option>
+          <option value="dark">{t.themeDark}</option>
+        </select>
+      </header>
+      <main id="content" tabIndex={-1}>
+        {route.view === 'jobs' && session?.notes.map((note) => <p class="note">{note}</p>)}
+        {route.view === 'jobs' && <JobsView query={route.query} />}
+        {route.view === 'job' && <JobView key={`${route.namespace}/${route.name}`} route={route} />}
+        {route.view === 'cluster' && <ClusterView />}
+      </main>
+    </AppContext.Provider>
+  )
+}
+
+// The link would change the route.
+function toContent(event: Event) {
+  event.preventDefault()
+  document.getElementById('content')?.focus()
+}
+
+const root = document.getElementById('app')
+if (root) render(<Main />, root)

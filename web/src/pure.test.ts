@@ -1,0 +1,139 @@
+import { describe, expect, it } from 'vitest'
+import type { Edge, Moment, Part } from './api'
+import { last, nearest, position, whole } from './axis'
+import { Buffer } from './buffer'
+import { age, short } from './format'
+import { draw } from './layout'
+import { jobLink, jobsLink, parse } from './route'
+import { kindOf } from './state'
+import { delay } from './stream'
+import { en } from './texts.en'
+import { zh } from './texts.zh'
+import { ask, visible } from './window'
+
+const part = (name: string, role: string, state = 'Running'): Part => ({ name, role, state, ready: state === 'Running', restarts: 0 })
+
+describe('the picture', () => {
+  it('draws roles from the coordinator to the collectors, whatever their order', () => {
+    const picture = draw([part('c-0', 'collector'), part('l-0', 'learner'), part('co', 'coordinator')], [])
+    expect(picture.boxes.map((b) => b.role)).toEqual(['coordinator', 'learner', 'collector'])
+    const rights = picture.boxes.map((b) => b.x + b.width)
+    expect(picture.boxes.slice(1).every((b, i) => b.x > (rights[i] ?? 0))).toBe(true)
+  })
+  it('keeps all tiles in their boxes and the picture', () => {
+    const parts = Array.from({ length: 500 }, (_, i) => part(`c-${i}`, 'collector'))
+    const picture = draw(parts, [])
+    for (const box of picture.boxes) {
+      for (const one of box.tiles) {
+        expect(one.x).toBeGreaterThan(box.x)
+        expect(one.y).toBeGreaterThan(box.y)
+        expect(one.x).toBeLessThan(box.x + box.width)
+        expect(one.y).toBeLessThan(picture.height)
+      }
+    }
+  })
+  it('draws the failed replica of a thousand', () => {
+    const parts = Array.from({ length: 1000 }, (_, i) => part(`c-${i}`, 'collector', i === 999 ? 'OOMKilled' : 'Running'))
+    const [box] = draw(parts, []).boxes
+    expect(box?.tiles[0]?.part.name).toBe('c-999')
+    expect(box?.hidden).toBe(1000 - (box?.tiles.length ?? 0))
+  })
+  it('draws one line between boxes where there are many edges', () => {
+    const parts = [part('l', 'learner'), ...Array.from({ length: 200 }, (_, i) => part(`c-${i}`, 'collector'))]
+    const edges: Edge[] = parts.slice(1).map((p) => ({ from: p.name, to: 'l', kind: 'reports' }))
+    expect(draw(parts, edges).lines).toHaveLength(1)
+  })
+  it('adds di-server where an edge leads to it, and leaves out edges to what is unknown', () => {
+    const picture = draw([part('co', 'coordinator')], [{ from: 'co', to: 'di-server', kind: 'requests' }, { from: 'co', to: 'x', kind: 'commands' }])
+    expect(picture.boxes.map((b) => b.role)).toEqual(['di-server', 'coordinator'])
+    expect(picture.lines).toHaveLength(1)
+  })
+})
+
+describe('the time axis', () => {
+  const moment = (at: string): Moment => ({ at, kind: 'event', text: '' })
+  it('begins with the first moment or point', () => {
+    const now = Date.parse('2026-01-01T12:00:00Z')
+    const early = now - 7_200_000
+    expect(whole([moment('2026-01-01T11:00:00Z')], [{ name: 'reward', points: [[early, 1]] }], now)).toEqual({ from: early, to: now })
+    expect(whole([], [{ name: 'speed', x: 'replicas', points: [[4, 1]] }], now).from).toBe(now - 60_000)
+  })
+  it('shows the last part of it', () => {
+    expect(last({ from: 0, to: 1000 }, 100)).toEqual({ from: 900, to: 1000 })
+    expect(last({ from: 0, to: 1000 }, 0)).toEqual({ from: 0, to: 1000 })
+    expect(position(500, { from: 0, to: 1000 }, 50, 150)).toBe(100)
+  })
+  it('finds what happened next to a time of the day', () => {
+    const local = (hours: number, minutes: number) => moment(new Date(2026, 0, 1, hours, minutes).toISOString())
+    const timeline = [local(13, 0), local(14, 4), local(14, 20)]
+    expect(nearest(timeline, '14:05')).toBe(1)
+    expect(nearest(timeline, '')).toBe(-1)
+    expect(nearest([], '14:05')).toBe(-1)
+  })
+})
+
+describe('long lists', () => {
+  it('draw what is in view', () => {
+    expect(visible(0, 380, 38, 5000)).toEqual({ first: 0, end: 20 })
+    expect(visible(38 * 4990, 380, 38, 5000)).toEqual({ first: 4980, end: 5000 })
+    expect(visible(38 * 4990, 380, 38, 3)).toEqual({ first: 3, end: 3 })
+  })
+  it('ask for pages that hold all of it', () => {
+    for (let first = 0; first < 4900; first += 7) {
+      const { offset, limit } = ask({ first, end: first + 60 })
+      expect(offset).toBeLessThanOrEqual(first)
+      expect(offset + limit).toBeGreaterThanOrEqual(first + 60)
+      expect(limit).toBeLessThanOrEqual(200)
+    }
+  })
+  it('keep the last lines of a log and count the others', () => {
+    const buffer = new Buffer(10)
+    for (let i = 0; i < 100; i++) buffer.add([{ replica: '', text: String(i) }])
+    expect(buffer.lines.at(-1)?.text).toBe('99')
+    expect(buffer.lines.length).toBeLessThanOrEqual(11)
+    expect(buffer.dropped + buffer.lines.length).toBe(100)
+  })
+})
+
+describe('texts', () => {
+  it('say ages as kubectl does', () => {
+    const now = Date.parse('2026-01-10T00:00:00Z')
+    expect(age('2026-01-09T23:59:00Z', now)).toBe('60s')
+    expect(age('2026-01-09T23:00:00Z', now)).toBe('60m')
+    expect(age('2026-01-09T00:00:00Z', now)).toBe('24h')
+    expect(age('2026-01-01T00:00:00Z', now)).toBe('9d')
+    expect(age(undefined, now)).toBe('')
+  })
+  it('shorten numbers', () => {
+    expect([0, 0.25, 3.14159, 42.42, 12345, 2.5e6].map(short)).toEqual(['0', '0.25', '3.14', '42.4', '12.3k', '2.5M'])
+  })
+  it('are the same in both languages', () => {
+    const keys = (o: object): string[] => Object.entries(o).flatMap(([k, v]) => (typeof v === 'object' ? keys(v).map((s) => `${k}.${s}`) : [k]))
+    expect(keys(zh)).toEqual(keys(en))
+  })
+})
+
+describe('links', () => {
+  it('lead back to where they came from', () => {
+    expect(parse(jobLink('rl', 'a/b', 'logs', { replica: 'c-0' }))).toMatchObject({ view: 'job', namespace: 'rl', name: 'a/b', tab: 'logs' })
+    expect(parse('#/cluster').view).toBe('cluster')
+    expect(parse('#/%E0%A4%A').view).toBe('jobs')
+  })
+  it('change filters and keep the others', () => {
+    expect(jobsLink(new URLSearchParams('search=a&phase=Failed'), { phase: ['Running', 'Pending'] })).toBe('#/jobs?search=a&phase=Running&phase=Pending')
+    expect(jobsLink(new URLSearchParams('search=a'), { search: '' })).toBe('#/jobs')
+  })
+})
+
+describe('states', () => {
+  it('show a word that is not known as a failure, and a replica that is not ready as starting', () => {
+    expect(kindOf('CrashLoopBackOff')).toBe('failed')
+    expect(kindOf('Running', false)).toBe('starting')
+  })
+})
+
+describe('a lost connection', () => {
+  it('is tried again at growing delays, up to 15 seconds', () => {
+    expect([0, 1, 2, 3, 9, 1000].map(delay)).toEqual([500, 1000, 2000, 4000, 15000, 15000])
+  })
+})

@@ -1,0 +1,62 @@
+// Where in the page a link leads: #/jobs?..., #/jobs/NAMESPACE/NAME/TAB?..., #/cluster.
+import { useEffect, useState } from 'preact/hooks'
+
+export const tabs = ['overview', 'timeline', 'logs', 'manifest'] as const
+export type Tab = (typeof tabs)[number]
+
+export type Route =
+  | { view: 'jobs'; query: URLSearchParams }
+  | { view: 'job'; namespace: string; name: string; tab: Tab; query: URLSearchParams }
+  | { view: 'cluster'; query: URLSearchParams }
+
+export function parse(hash: string): Route {
+  const [path = '', search = ''] = hash.replace(/^#/, '').split('?', 2)
+  const query = new URLSearchParams(search)
+  const [view, namespace, name, tab] = path.split('/').filter(Boolean).map(decode)
+  if (view === 'cluster') return { view, query }
+  if (view === 'jobs' && namespace && name) {
+    return { view: 'job', namespace, name, tab: tabs.find((t) => t === tab) ?? 'overview', query }
+  }
+  return { view: 'jobs', query }
+}
+
+function decode(text: string): string {
+  try {
+    return decodeURIComponent(text)
+  } catch {
+    return text
+  }
+}
+
+export function jobLink(namespace: string, name: string, tab: Tab = 'overview', query: Record<string, string> = {}): string {
+  const search = new URLSearchParams(query).toString()
+  const rest = tab === 'overview' ? '' : `/${tab}`
+  return `#/jobs/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}${rest}${search && `?${search}`}`
+}
+
+/** changed returns the link to the list of jobs with other filters. An empty value removes one. */
+export function jobsLink(query: URLSearchParams, change: Record<string, string | string[]> = {}): string {
+  const next = new URLSearchParams(query)
+  for (const [key, value] of Object.entries(change)) {
+    next.delete(key)
+    for (const one of [value].flat()) if (one) next.append(key, one)
+  }
+  const search = next.toString()
+  return `#/jobs${search && `?${search}`}`
+}
+
+export function useRoute(): Route {
+  const [hash, setHash] = useState(location.hash)
+  useEffect(() => {
+    const changed = () => setHash(location.hash)
+    addEventListener('hashchange', changed)
+    return () => removeEventListener('hashchange', changed)
+  }, [])
+  return parse(hash)
+}
+
+/** replace changes the link of the page without a step in its history. */
+export function replace(link: string): void {
+  history.replaceState(null, '', link)
+  dispatchEvent(new HashChangeEvent('hashchange'))
+}
