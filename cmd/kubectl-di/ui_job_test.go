@@ -55,12 +55,7 @@ func TestPageOfACoordinatorLedJobShowsItsPartsAndFollowsThem(t *testing.T) {
 	}
 	must(t, w.live.Update(t.Context(), &list))
 	wanted := until(t, b, events, "job", "JobDetail", func(detail api.JobDetail) bool { return len(detail.Parts) == 5 })
-	if part := partNamed(t, &wanted, "collector-a"); part.State != "Missing" || part.Pod != "" {
-		t.Errorf("the desired collector is %+v", part)
-	}
-	if part := partNamed(t, &wanted, "aggregator-b"); part.Unit != "aggregator-b" || part.Role != "aggregator" {
-		t.Errorf("the desired aggregator is %+v", part)
-	}
+	showsMissing(t, &wanted)
 	w.pod(t, job, "cartpole-collector-a", names.ReplicaLabels("cartpole", names.ReplicaTypeCollector, "cartpole-collector-a"))
 	w.event(t, job, corev1.EventTypeNormal, "Resized", "collectors: 0 to 1")
 	w.setStatus(t, job, func(status *v2alpha1.DIJobStatus) {
@@ -73,6 +68,30 @@ func TestPageOfACoordinatorLedJobShowsItsPartsAndFollowsThem(t *testing.T) {
 		return detail.Waiting != nil && slices.ContainsFunc(detail.Timeline, func(moment api.Moment) bool { return moment.Kind == "resize" }) &&
 			partNamed(t, &detail, "collector-a").Pod != "" && len(detail.Curves) > 0
 	})
+	explains(t, &last)
+	must(t, w.live.Delete(t.Context(), job))
+	for next := range events {
+		if next.name == "gone" {
+			return
+		}
+	}
+	t.Error("the stream does not tell that the job is gone")
+}
+
+// showsMissing checks the members that have no pods.
+func showsMissing(t *testing.T, wanted *api.JobDetail) {
+	t.Helper()
+	if part := partNamed(t, wanted, "collector-a"); part.State != "Missing" || part.Pod != "" {
+		t.Errorf("the desired collector is %+v", part)
+	}
+	if part := partNamed(t, wanted, "aggregator-b"); part.Unit != "aggregator-b" || part.Role != "aggregator" {
+		t.Errorf("the desired aggregator is %+v", part)
+	}
+}
+
+// explains checks what the page of a stalled job says.
+func explains(t *testing.T, last *api.JobDetail) {
+	t.Helper()
 	if last.Waiting.Why != "image di cannot be pulled" || len(last.Waiting.Remedies) != 1 || !last.Conditions[0].Trouble {
 		t.Errorf("why it waits: %+v, %+v", last.Waiting, last.Conditions)
 	}
@@ -82,13 +101,6 @@ func TestPageOfACoordinatorLedJobShowsItsPartsAndFollowsThem(t *testing.T) {
 	if last.Curves[0].Name != "reward" || last.Curves[0].Points[0][1] != 12.5 || last.Curves[len(last.Curves)-1].X != "replicas" {
 		t.Errorf("the curves are %+v", last.Curves)
 	}
-	must(t, w.live.Delete(t.Context(), job))
-	for next := range events {
-		if next.name == "gone" {
-			return
-		}
-	}
-	t.Error("the stream does not tell that the job is gone")
 }
 
 // acted posts an action that must succeed.
@@ -134,6 +146,20 @@ func TestActionsOfThePageTellWhatTheyDoAndDoIt(t *testing.T) {
 	if err := w.live.Get(t.Context(), client.ObjectKeyFromObject(pod), pod); !apierrors.IsNotFound(err) && pod.DeletionTimestamp == nil {
 		t.Errorf("pod %s is still there: %v", pod.Name, err)
 	}
+	if result := b.acted(t, job, "delete", `{"dryRun": false}`); !result.Done {
+		t.Errorf("deleting did %+v", result)
+	}
+	if err := w.live.Get(t.Context(), client.ObjectKeyFromObject(job), job); !apierrors.IsNotFound(err) && job.DeletionTimestamp == nil {
+		t.Errorf("the job is still there: %v", err)
+	}
+}
+
+func TestWrongActionsAreRefusedBeforeTheyReachTheAPIServer(t *testing.T) {
+	t.Parallel()
+	w := theWorld(t)
+	ns := w.namespace(t)
+	job := w.scalable(t, ns, "pong", nil)
+	b := w.browse(t, ns)
 	for body, want := range map[string]int{
 		`{}`: http.StatusBadRequest, `{"dryRun": 1}`: http.StatusBadRequest, `{"dryRun": true, "colour": 1}`: http.StatusBadRequest,
 		`{"dryRun": true, "replicas": -1}`: http.StatusBadRequest, `{"dryRun": true, "replicas": 3, "task": "x"}`: http.StatusBadRequest,
@@ -142,12 +168,6 @@ func TestActionsOfThePageTellWhatTheyDoAndDoIt(t *testing.T) {
 		if code, answer := b.post(t, jobPath(job)+"/actions/resize", body); code != want {
 			t.Errorf("%s: status %d: %s", body, code, answer)
 		}
-	}
-	if result := b.acted(t, job, "delete", `{"dryRun": false}`); !result.Done {
-		t.Errorf("deleting did %+v", result)
-	}
-	if err := w.live.Get(t.Context(), client.ObjectKeyFromObject(job), job); !apierrors.IsNotFound(err) && job.DeletionTimestamp == nil {
-		t.Errorf("the job is still there: %v", err)
 	}
 }
 
@@ -270,8 +290,9 @@ func TestLogsOfAllReplicasAreSearchedAndFollowed(t *testing.T) {
 		t.Errorf("%d lines were found", count)
 	}
 	events := b.listen(t, jobPath(job)+"/logs?follow=true&replica=collector-bbbbb&tail=1")
-	until(t, b, events, "lines", "LogLines", func(lines []api.LogLine) bool { return lines[0].Text == "reward 3" && lines[0].Replica == "collector-bbbbb" })
+	until(t, b, events, "lines", "LogLines", func(lines []api.LogLine) bool {
+		return lines[0].Text == "reward 3" && lines[0].Replica == "collector-bbbbb"
+	})
 	k.write(collector, names.Container, "late")
 	until(t, b, events, "lines", "LogLines", func(lines []api.LogLine) bool { return lines[0].Text == "late" })
 }
-

@@ -153,7 +153,7 @@ func (w *jobWorld) watched() []cluster.Watched {
 	return all
 }
 
-// reduceEvent drops the content of Events about other objects, of which a namespace may have many.
+// reduceEvent drops the content of Events about other objects: a namespace may have many.
 func (w *jobWorld) reduceEvent(object client.Object) client.Object {
 	event, is := object.(*corev1.Event)
 	if !is {

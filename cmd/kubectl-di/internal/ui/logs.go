@@ -126,7 +126,7 @@ func (*logQuery) lineOf(line logs.Line) api.LogLine {
 	return sent
 }
 
-// sendLines sends lines in batches until there are no more.
+// sendLines sends lines in batches until the last one.
 func (s *Server) sendLines(ctx context.Context, to *sender, lines <-chan api.LogLine, notices <-chan string) error {
 	to.begin()
 	beats := s.Clock.NewTicker(heartbeat)

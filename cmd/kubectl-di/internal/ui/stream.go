@@ -103,7 +103,7 @@ func (t *sender) beat() error { return t.write([]byte(": alive\n\n")) }
 func (t *sender) write(text []byte) error {
 	t.begin()
 	// Not every writer has a deadline.
-	_ = t.control.SetWriteDeadline(time.Now().Add(slowest)) //nolint:forbidigo // a deadline of the network
+	_ = t.control.SetWriteDeadline(time.Now().Add(slowest))
 	if _, err := t.out.Write(text); err != nil {
 		return err
 	}

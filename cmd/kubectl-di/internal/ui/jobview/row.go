@@ -80,7 +80,7 @@ func writtenIn(job *v2alpha1.DIJob) string {
 	var latest time.Time
 	for i := range job.ManagedFields {
 		entry := &job.ManagedFields[i]
-		if entry.Subresource != "" || entry.FieldsV1 == nil || !strings.Contains(string(entry.FieldsV1.Raw), `"f:spec"`) {
+		if entry.Subresource != "" || entry.FieldsV1 == nil || !strings.Contains(entry.FieldsV1.GetRawString(), `"f:spec"`) {
 			continue
 		}
 		if entry.Time == nil || !entry.Time.Time.Before(latest) {
