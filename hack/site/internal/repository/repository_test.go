@@ -125,7 +125,8 @@ func reach(t *testing.T, found *repository.Repository, index string, reached map
 func TestEveryDiagramIsShown(t *testing.T) {
 	t.Parallel()
 	found := theRepository(t)
-	var shown []string
+	// Catalogs of charts show the icon.
+	shown := []string{"docs/images/icon.svg"}
 	for _, page := range found.Pages {
 		for _, link := range page.Links {
 			if target, err := found.Resolve(page, link); err == nil && link.IsImage {
