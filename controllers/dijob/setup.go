@@ -86,6 +86,8 @@ type Options struct {
 	Workers int
 	// Recorder records the Events of jobs: by default the manager's.
 	Recorder events.EventRecorder
+	// MetricsNamespaces is how many namespaces metrics name: none by default.
+	MetricsNamespaces int
 	// Registerer registers the metrics: by default that of controller-runtime.
 	Registerer prometheus.Registerer
 	// Traces records a span for each reconcile; nil for none.
@@ -149,6 +151,13 @@ func Setup(ctx context.Context, mgr ctrl.Manager, options Options) error {
 	}
 	if err := options.Registerer.Register(jobmetrics.NewCounts(jobmetrics.Cached(ctx, mgr))); err != nil {
 		return fmt.Errorf("registering the metric of jobs by phase: %w", err)
+	}
+	metrics.ByNamespace, err = jobmetrics.NewByNamespace(options.Registerer, jobmetrics.NamespaceOptions{
+		Limit: options.MetricsNamespaces, GPU: options.Settings.GPUResource, Now: clock.RealClock{}.Now,
+		Jobs: jobmetrics.Cached(ctx, mgr), Pods: jobmetrics.CachedPods(ctx, mgr),
+	})
+	if err != nil {
+		return err
 	}
 	for _, object := range []client.Object{&corev1.Pod{}, &corev1.Service{}, &corev1.ConfigMap{}} {
 		if err := mgr.GetFieldIndexer().IndexField(ctx, object, controllers.OwnerIndex, controllers.OwnerName); err != nil {

@@ -99,6 +99,12 @@ func situations() map[string]map[string]situation {
 			"first pods take a minute":     {histogram("di_orchestrator_job_first_pod_ready_delay_seconds", `lifecycle="WorkerLed"`, "30", "60"), 100, false},
 			"no job is made":               {`up 1x120`, 100, false},
 		},
+		"DIOrchestratorJobsStuck": {
+			"an image is missing for an hour":       {`di_orchestrator_stalled_job_seconds{job_namespace="team-a",reason="ImagePull"} 0+60x80`, 40, true},
+			"it came after twenty minutes":          {`di_orchestrator_stalled_job_seconds{job_namespace="team-a",reason="ImagePull"} 0+60x20 stale`, 60, false},
+			"one job after the other waits briefly": {`di_orchestrator_stalled_job_seconds{job_namespace="other",reason="Unschedulable"} 0 600 0 600 0 600x3 0x60`, 60, false},
+			"no job is stalled":                     {`up 1x80`, 60, false},
+		},
 	}
 }
 

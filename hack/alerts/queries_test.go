@@ -185,7 +185,7 @@ type panel struct {
 func (p *panel) check(t *testing.T, metrics map[string]known, asked map[string]bool) {
 	t.Helper()
 	for _, target := range p.Targets {
-		query := strings.NewReplacer("$__rate_interval", "5m", "$namespace", "di-system").Replace(target.Expr)
+		query := strings.NewReplacer("$__rate_interval", "5m", "$namespace", "di-system", "$team", "team-a").Replace(target.Expr)
 		check(t, "panel "+p.Title, query, metrics)
 		for name := range metrics {
 			if strings.Contains(query, name) {
@@ -195,16 +195,29 @@ func (p *panel) check(t *testing.T, metrics map[string]known, asked map[string]b
 	}
 }
 
-func TestTheDashboardAsksForWhatThereIs(t *testing.T) {
+func TestTheDashboardsAskForWhatThereIs(t *testing.T) {
 	t.Parallel()
+	known, asked := metrics(t), map[string]bool{}
+	for _, file := range []string{"dashboard.json", "team-dashboard.json"} {
+		checkDashboard(t, file, known, asked)
+	}
+	for name := range known {
+		if strings.HasPrefix(name, "di_orchestrator_") && !asked[name] {
+			t.Errorf("no panel shows %s", name)
+		}
+	}
+}
+
+// checkDashboard checks the panels of a dashboard, and records the metrics that they ask for.
+func checkDashboard(t *testing.T, file string, known map[string]known, asked map[string]bool) {
+	t.Helper()
 	var dashboard struct {
 		SchemaVersion int
 		Panels        []panel
 	}
-	if err := json.Unmarshal(read(t, "charts", "di-orchestrator", "files", "dashboard.json"), &dashboard); err != nil {
+	if err := json.Unmarshal(read(t, "charts", "di-orchestrator", "files", file), &dashboard); err != nil {
 		t.Fatal(err)
 	}
-	known, asked := metrics(t), map[string]bool{}
 	ids := map[int]bool{}
 	for i, panel := range dashboard.Panels {
 		if ids[panel.ID] {
@@ -220,11 +233,6 @@ func TestTheDashboardAsksForWhatThereIs(t *testing.T) {
 			if a.X < b.X+b.W && b.X < a.X+a.W && a.Y < b.Y+b.H && b.Y < a.Y+a.H {
 				t.Errorf("panels %s and %s lie over each other", panel.Title, other.Title)
 			}
-		}
-	}
-	for name := range known {
-		if strings.HasPrefix(name, "di_orchestrator_") && !asked[name] {
-			t.Errorf("no panel shows %s", name)
 		}
 	}
 }

@@ -24,10 +24,15 @@ type Label struct {
 	// About documents the value of a label that has one value in each process. Documentation then
 	// omits Values.
 	About string
+	// Bound replaces values beyond a bounded number of them by Other, for a label without Values.
+	Bound func(value string) string
 }
 
 // constrained returns the Prometheus definition of the label.
 func (l *Label) constrained() prometheus.ConstrainedLabel {
+	if l.Bound != nil {
+		return prometheus.ConstrainedLabel{Name: l.Name, Constraint: l.Bound}
+	}
 	return prometheus.ConstrainedLabel{Name: l.Name, Constraint: func(value string) string {
 		if slices.Contains(l.Values, value) {
 			return value

@@ -82,9 +82,10 @@ func (o *operator) addControllers(ctx context.Context, definitions *storagemigra
 		Namespaces:        o.namespaces,
 		Kueue:             o.findKueue(),
 
-		Registerer: o.metrics,
-		Traces:     o.traces,
-		MayAct:     mayAct,
+		MetricsNamespaces: o.options.metricsNamespaces,
+		Registerer:        o.metrics,
+		Traces:            o.traces,
+		MayAct:            mayAct,
 	})
 	if err != nil {
 		return fmt.Errorf("setting up the controllers: %w", err)

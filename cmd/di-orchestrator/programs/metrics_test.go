@@ -80,6 +80,8 @@ func programs(t *testing.T, config *rest.Config) []documented {
 	var server serverOptions
 	return []documented{
 		{"Operator", registered(t, &operator.processOptions, operator.addFlags, func(watching observers) (ctrl.Manager, error) {
+			// The reference lists the metrics by namespace as well.
+			operator.metricsNamespaces = 1
 			return operator.newManager(t.Context(), rest.CopyConfig(config), logr.Discard(), watching)
 		})},
 		{"Webhooks", registered(t, &hooks.processOptions, hooks.addFlags, func(watching observers) (ctrl.Manager, error) {
@@ -126,8 +128,11 @@ const metricsIntro = `# Metrics
 All programs serve Prometheus' metrics at ` + "`/metrics`" + ` on port 8082, each pod its own. The chart scrapes them by
 ` + "`monitoring.serviceMonitor.enabled`" + `, and has [alerts](runbooks.md) and a dashboard over them.
 
-No label names a job, a namespace or a caller. The tables have all values of all labels. Any other value counts as
-` + "`other`" + `. Counters of jobs are counted once the status that says so is written, so once, also when a write had to be
+No label names a job or a caller. The tables have all values of all labels. Any other value counts as
+` + "`other`" + `. Label ` + "`job_namespace`" + ` names namespaces of jobs only with ` + "`--metrics-namespaces`" + ` (` + "`metrics.namespaces`" + ` in the chart): that many
+of them, and the others as ` + "`other`" + `. Without it there are no metrics ` + "`di_orchestrator_namespace_*`" + `.
+
+Counters of jobs are counted once the status that says so is written, so once, also when a write had to be
 repeated. Counters begin at 0 when a pod starts: ask for ` + "`rate` or `increase`" + `. Of the controllers and
 the allocator only the leader reports what happens.
 

@@ -30,6 +30,7 @@ import (
 	"opendilab.org/di-orchestrator/controllers/allocator"
 	"opendilab.org/di-orchestrator/controllers/autoscaler/promql"
 	"opendilab.org/di-orchestrator/controllers/dijob"
+	"opendilab.org/di-orchestrator/controllers/dijob/jobmetrics"
 	"opendilab.org/di-orchestrator/internal/admissionprobe"
 	"opendilab.org/di-orchestrator/internal/gang"
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
@@ -82,6 +83,8 @@ type operatorOptions struct {
 	// forceDeleteAfter is how long after its grace period a pod on a lost node is force-deleted; 0
 	// disables it.
 	forceDeleteAfter time.Duration
+	// metricsNamespaces is how many namespaces metrics name.
+	metricsNamespaces int
 	// maxMemory is the maximum memory of a replica after out-of-memory kills, and resizeTimeout how
 	// long a pod may take to be resized in place.
 	maxMemory     resource.QuantityValue
@@ -139,6 +142,8 @@ func (o *operatorOptions) addFlags(flags *pflag.FlagSet) {
 		"ConfigMap in the operator's namespace with the pod template ("+aggregatorconfig.TemplateKey+") from which the operator creates the cluster's AggregatorConfig if there is none")
 	flags.DurationVar(&o.probeInterval, "webhook-probe-interval", admissionprobe.DefaultInterval,
 		"interval of the admission probe, a dry-run create of a job; 0 disables it")
+	flags.IntVar(&o.metricsNamespaces, "metrics-namespaces", 0,
+		"how many namespaces the metrics of jobs name; those beyond count as other; 0 for no metrics by namespace")
 	flags.DurationVar(&o.forceDeleteAfter, "force-delete-after", 0,
 		"how long after its grace period a terminating pod on a lost or unready node is force-deleted; "+
 			"0 disables it. If such a node is only partitioned, two processes of one rank may run")
@@ -159,6 +164,9 @@ func (o *operatorOptions) validate() error {
 	}
 	if after := o.forceDeleteAfter; after != 0 && after < state.MinForceDeleteAfter {
 		return fmt.Errorf("--force-delete-after %s: want 0, for never, or at least %s", after, state.MinForceDeleteAfter)
+	}
+	if o.metricsNamespaces < 0 || o.metricsNamespaces > jobmetrics.MaxNamespaces {
+		return fmt.Errorf("--metrics-namespaces %d: must be from 0 to %d", o.metricsNamespaces, jobmetrics.MaxNamespaces)
 	}
 	if o.maxMemory.Sign() <= 0 {
 		return fmt.Errorf("--autoscale-max-memory %s: want more than 0", o.maxMemory.String())

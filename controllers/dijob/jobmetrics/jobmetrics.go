@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -33,6 +34,8 @@ type Metrics struct {
 	created         *prometheus.HistogramVec
 	firstReady      *prometheus.HistogramVec
 	allReady        *prometheus.HistogramVec
+	// ByNamespace counts restarts by namespace, too; nil for not.
+	ByNamespace *ByNamespace
 }
 
 func ofLifecycle() telemetry.Label {
@@ -124,6 +127,7 @@ func (m *Metrics) Observe(job *v2alpha1.DIJob, outcome *lifecycle.Outcome, now t
 	for _, restarted := range outcome.ReplicaRestarts {
 		m.replicaRestarts.WithLabelValues(string(restarted.TaskType), restarted.Reason).Inc()
 	}
+	m.ByNamespace.observeRestarts(job.Namespace, len(outcome.ReplicaRestarts))
 	for _, reason := range outcome.Adjustments {
 		m.adjustments.WithLabelValues(reason).Inc()
 	}
@@ -131,6 +135,7 @@ func (m *Metrics) Observe(job *v2alpha1.DIJob, outcome *lifecycle.Outcome, now t
 	switch {
 	case after.Phase == v2alpha1.JobRestarting && after.Restarts > before.Restarts && len(outcome.Failures) > 0:
 		m.restarts.WithLabelValues(led, outcome.Failures[0].Reason).Inc()
+		m.ByNamespace.observeRestarts(job.Namespace, 1)
 	case after.Phase == v2alpha1.JobRescheduling && after.Reschedules > before.Reschedules:
 		m.reschedules.WithLabelValues().Inc()
 	}
@@ -168,12 +173,24 @@ type Lister func() (*v2alpha1.DIJobList, error)
 func Cached(ctx context.Context, mgr ctrl.Manager) Lister {
 	return func() (*v2alpha1.DIJobList, error) {
 		list := &v2alpha1.DIJobList{}
-		select {
-		case <-mgr.Elected():
-			return list, mgr.GetClient().List(ctx, list, client.UnsafeDisableDeepCopy)
-		default:
-			return list, nil
-		}
+		return list, listCached(ctx, mgr, list)
+	}
+}
+
+// CachedPods lists the pods in the leader's cache.
+func CachedPods(ctx context.Context, mgr ctrl.Manager) func() (*corev1.PodList, error) {
+	return func() (*corev1.PodList, error) {
+		list := &corev1.PodList{}
+		return list, listCached(ctx, mgr, list)
+	}
+}
+
+func listCached(ctx context.Context, mgr ctrl.Manager, list client.ObjectList) error {
+	select {
+	case <-mgr.Elected():
+		return mgr.GetClient().List(ctx, list, client.UnsafeDisableDeepCopy)
+	default:
+		return nil
 	}
 }
 
@@ -182,11 +199,8 @@ func NewCounts(list Lister) *telemetry.Set {
 	counts := &telemetry.Set{}
 	counts.Read(telemetry.Metric{
 		Name: "di_orchestrator_jobs", Unit: "jobs",
-		Help: "Existing jobs that are not terminating, by lifecycle and phase; only the leader reports it.",
-		Labels: []telemetry.Label{ofLifecycle(), ofPhase(
-			v2alpha1.JobPending, v2alpha1.JobStarting, v2alpha1.JobRunning, v2alpha1.JobRestarting, v2alpha1.JobRescheduling,
-			v2alpha1.JobSucceeded, v2alpha1.JobFailed, v2alpha1.JobUnknown,
-		)},
+		Help:   "Existing jobs that are not terminating, by lifecycle and phase; only the leader reports it.",
+		Labels: []telemetry.Label{ofLifecycle(), ofPhase(phases()...)},
 	}, func(report func(float64, ...string)) error {
 		jobs, err := list()
 		if err != nil {
@@ -198,6 +212,14 @@ func NewCounts(list Lister) *telemetry.Set {
 		return nil
 	})
 	return counts
+}
+
+// phases returns all phases.
+func phases() []v2alpha1.Phase {
+	return []v2alpha1.Phase{
+		v2alpha1.JobPending, v2alpha1.JobStarting, v2alpha1.JobRunning, v2alpha1.JobRestarting, v2alpha1.JobRescheduling,
+		v2alpha1.JobSucceeded, v2alpha1.JobFailed, v2alpha1.JobUnknown,
+	}
 }
 
 // countPhases counts jobs by lifecycle and phase.

@@ -18,6 +18,9 @@
 - --server-url-replica=di-server.{{ .Release.Namespace }}:8080
 - --server-url-worker=http://di-server.{{ .Release.Namespace }}.{{ .Values.serviceDomain }}:8081
 {{- end }}
+{{- with .Values.metrics.namespaces }}
+- --metrics-namespaces={{ int . }}
+{{- end }}
 {{- with .Values.forceDeleteAfter }}
 - --force-delete-after={{ . }}
 {{- end }}
