@@ -104,7 +104,17 @@ func (s *Server) Handler() http.Handler {
 		return nil, &statusError{http.StatusNotFound, "NotFound", "no such path"}
 	}))
 	mux.Handle("/", s.static())
-	return s.guard.protect(mux)
+	return s.bound(s.guard.protect(mux))
+}
+
+// bound limits how long a browser may take to read an answer. A deadline outlives its request, so
+// that each request sets one; streams set one for each event.
+func (s *Server) bound(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// Not every writer has a deadline.
+		_ = http.NewResponseController(w).SetWriteDeadline(s.Clock.Now().Add(patience + slowest))
+		next.ServeHTTP(w, r)
+	})
 }
 
 // static serves the files of the page. The page itself decides about paths without a file.

@@ -1,0 +1,131 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	testingclock "k8s.io/utils/clock/testing"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
+)
+
+// shown returns a store with a clock.
+func shown() (*Store, *testingclock.FakeClock) {
+	clk := testingclock.NewFakeClock(time.Unix(1_700_000_000, 0))
+	return New(clk), clk
+}
+
+// job returns a job in a phase that reports a reward.
+func job(name string, phase v2alpha1.Phase, reward float64) *v2alpha1.DIJob {
+	job := &v2alpha1.DIJob{ObjectMeta: metav1.ObjectMeta{Namespace: "rl", Name: name, UID: types.UID(name)}}
+	job.Spec.Tasks = []v2alpha1.Task{{Type: v2alpha1.TaskTypeLearner}}
+	job.Spec.Tasks[0].Template.Raw = []byte(`{"spec":{"containers":[{"resources":{"limits":{"nvidia.com/gpu":2}}}]}}`)
+	job.Status.Phase = phase
+	job.Status.Profilings = &v2alpha1.RawObject{JSON: apiextensionsv1.JSON{Raw: fmt.Appendf(nil, `{"reward": %g}`, reward)}}
+	return job
+}
+
+func (s *Store) put(job *v2alpha1.DIJob) { s.Apply(cluster.Change{Object: Reduce(job)}) }
+
+func query(t *testing.T, text string) *Query {
+	t.Helper()
+	values, err := url.ParseQuery(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parsed, err := ParseQuery(values)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return parsed
+}
+
+func TestPagesAreSortedByTheLastReportedReward(t *testing.T) {
+	t.Parallel()
+	s, _ := shown()
+	for i, reward := range []float64{3, 1, 2} {
+		s.put(job(fmt.Sprint("job-", i), v2alpha1.JobRunning, reward))
+	}
+	page := s.Page(query(t, "sort=-curve&limit=2"))
+	if len(page.Items) != 2 || page.Items[0].Name != "job-0" || page.Items[1].Name != "job-2" || page.Items[0].GPUs != 2 {
+		t.Errorf("the page is %+v", page.Items)
+	}
+}
+
+func TestStoreRemembersPhasesAndAFewPointsOfALongCurve(t *testing.T) {
+	t.Parallel()
+	s, clk := shown()
+	for i := range 1000 {
+		s.put(job("pong", v2alpha1.JobRunning, float64(i)))
+		clk.Step(time.Second)
+	}
+	s.put(job("pong", v2alpha1.JobFailed, 1000))
+	past := s.Past(types.NamespacedName{Namespace: "rl", Name: "pong"})
+	points := past.Best.Points
+	if len(points) > 64 || points[0][1] != 0 || points[len(points)-1][1] != 1000 {
+		t.Errorf("the curve has %d points: %v", len(points), points)
+	}
+	if len(past.Moments) != 1 || past.Moments[0].Title != "Failed" {
+		t.Errorf("the moments are %+v", past.Moments)
+	}
+}
+
+func TestJobOfTheSameNameHasNoPastOfTheOther(t *testing.T) {
+	t.Parallel()
+	s, _ := shown()
+	s.put(job("pong", v2alpha1.JobRunning, 1))
+	other := job("pong", v2alpha1.JobPending, 2)
+	other.UID = "other"
+	s.put(other)
+	past := s.Past(types.NamespacedName{Namespace: "rl", Name: "pong"})
+	if len(past.Moments) != 0 || len(past.Best.Points) != 1 {
+		t.Errorf("the past is %+v", past)
+	}
+}
+
+func TestStoreKeepsNoTemplates(t *testing.T) {
+	t.Parallel()
+	s, _ := shown()
+	s.put(job("pong", v2alpha1.JobRunning, 1))
+	if kept := s.Entries()[0]; len(kept.Job.Spec.Tasks[0].Template.Raw) > 0 || kept.Row.GPUs != 2 {
+		t.Errorf("the entry is %+v", kept)
+	}
+}
+
+func TestChangedChannelClosesAtAChange(t *testing.T) {
+	t.Parallel()
+	s, _ := shown()
+	changed := s.Changed()
+	s.put(job("pong", v2alpha1.JobRunning, 1))
+	select {
+	case <-changed:
+	default:
+		t.Error("the channel is open")
+	}
+}
+
+func TestWrongQueryNamesTheParameterAndWhatWouldBeRight(t *testing.T) {
+	t.Parallel()
+	for given, want := range map[string]string{
+		"limit=0": "from 1 to 200", "offset=x": "from 0 to 1000000", "sort=x": "want one of createdAt", "namespace=" + strings.Repeat("x", 64): "at most 63",
+		strings.Repeat("phase=x&", 21): "phase is given 21 times",
+	} {
+		values, err := url.ParseQuery(given)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ParseQuery(values); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %s", given, err, want)
+		}
+	}
+}
