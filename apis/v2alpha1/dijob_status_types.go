@@ -133,7 +133,8 @@ type DIJobStatus struct {
 
 // StatusSummary is what tables show of a status beside the phase.
 type StatusSummary struct {
-	// ready is how many of the desired replicas are ready, such as 3/5.
+	// ready is how many of the desired replicas are ready, such as 3/5; empty for a
+	// finished job.
 	// +kubebuilder:validation:MaxLength=63
 	// +optional
 	Ready string `json:"ready,omitempty"`

@@ -22,11 +22,11 @@ func summarize(job *v2alpha1.DIJob, status *v2alpha1.DIJobStatus, now time.Time)
 	if status.Phase == "" || isFinished && state.IsFinished(&job.Status) {
 		return job.Status.Summary
 	}
-	summary := &v2alpha1.StatusSummary{
+	summary := &v2alpha1.StatusSummary{Reason: reasonOf(job, status), Restarts: status.Restarts}
+	if !isFinished {
+		// A finished job desires no replicas: those that are ready at its end are soon gone.
 		// A resize keeps excess replicas for a while.
-		Ready:    fmt.Sprintf("%d/%d", min(status.ReadyReplicas, status.Replicas), status.Replicas),
-		Reason:   reasonOf(job, status),
-		Restarts: status.Restarts,
+		summary.Ready = fmt.Sprintf("%d/%d", min(status.ReadyReplicas, status.Replicas), status.Replicas)
 	}
 	if isFinished && status.CompletionTimestamp != nil {
 		summary.Duration = duration.HumanDuration(max(0, status.CompletionTimestamp.Sub(state.ActiveSince(job, now))))

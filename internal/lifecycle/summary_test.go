@@ -85,7 +85,9 @@ func TestATableSaysHowLongAFinishedJobWasActive(t *testing.T) {
 	resumed := v2alpha1.DIJobCondition{Type: v2alpha1.ConditionSuspended, Status: corev1.ConditionFalse, LastTransitionTime: ptr.To(metav1.NewTime(noon.Add(-90 * time.Minute)))}
 	finished := v2alpha1.DIJobCondition{Type: string(v2alpha1.JobSucceeded), Status: corev1.ConditionTrue}
 	status := v2alpha1.DIJobStatus{Phase: v2alpha1.JobSucceeded, CompletionTimestamp: ptr.To(metav1.NewTime(noon)), Conditions: []v2alpha1.DIJobCondition{finished}}
-	expect.Equal(t, "duration", "5h", summarize(job, &status, noon).Duration)
+	// Those of its replicas that are still ready will soon be gone.
+	status.ReadyReplicas, status.Replicas = 4, 5
+	expect.Equal(t, "summary", v2alpha1.StatusSummary{Duration: "5h"}, *summarize(job, &status, noon))
 	job.Status.Conditions = []v2alpha1.DIJobCondition{resumed}
 	expect.Equal(t, "duration since it was resumed", "90m", summarize(job, &status, noon).Duration)
 

@@ -55,8 +55,10 @@ type walk struct {
 	here *strings.Replacer
 	// plugin is the folder of the plugin; one is built if it is empty.
 	plugin string
-	// most limits the steps; 0 is no limit.
-	most int
+	// skip is the number of first steps to leave out. most limits the steps; 0 is no limit.
+	skip, most int
+	// kubeconfig is the user's; that of the suite if it is empty.
+	kubeconfig string
 }
 
 // follow executes the steps of a walk and returns their number.
@@ -73,9 +75,13 @@ func follow(ctx context.Context, w walk) int {
 	if plugin == "" {
 		plugin = buildPlugin(ctx)
 	}
-	steps := 0
+	steps, left := 0, w.skip
 	for _, block := range blocks {
 		if block.Run != w.name || w.most > 0 && steps == w.most {
+			continue
+		}
+		if left > 0 {
+			left--
 			continue
 		}
 		steps++
@@ -84,6 +90,9 @@ func follow(ctx context.Context, w walk) int {
 		step := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", script)
 		step.Dir, step.Stdout, step.Stderr = folder, GinkgoWriter, GinkgoWriter
 		step.Env = append(os.Environ(), "PATH="+plugin+string(os.PathListSeparator)+os.Getenv("PATH"))
+		if w.kubeconfig != "" {
+			step.Env = append(step.Env, "KUBECONFIG="+w.kubeconfig)
+		}
 		Expect(step.Run()).To(Succeed(), "%s:%d", block.Page, block.Line)
 	}
 	return steps

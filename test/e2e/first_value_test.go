@@ -14,6 +14,8 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"opendilab.org/di-orchestrator/internal/testkit"
 )
@@ -54,10 +56,16 @@ var _ = Describe("The files of a release", Ordered, Serial, Label("release"), fu
 		Expect(run.Install(ctx)).To(Succeed())
 	}, NodeTimeout(2*patience))
 
-	It("lead from helm install to a job that has trained within a minute", func(ctx SpecContext) {
+	unpackPlugin := func(ctx SpecContext) string {
+		GinkgoHelper()
 		plugin := GinkgoT().TempDir()
 		unpack := exec.CommandContext(ctx, "tar", "-xzf", file("kubectl-di_"+firstRelease+"_linux_amd64.tar.gz"), "-C", plugin)
 		Expect(unpack.Run()).To(Succeed())
+		return plugin
+	}
+
+	It("lead from helm install to a job that has trained within a minute", func(ctx SpecContext) {
+		plugin := unpackPlugin(ctx)
 		// The first steps are the installation and the sample.
 		began := time.Now()
 		Expect(follow(ctx, walk{page: "docs/quickstart.md", name: "quickstart", here: here, plugin: plugin, most: 2})).To(Equal(2))
@@ -65,6 +73,30 @@ var _ = Describe("The files of a release", Ordered, Serial, Label("release"), fu
 		AddReportEntry("from helm install to a trained job", took.Round(time.Second).String())
 		Expect(took).To(BeNumerically("<", firstValue))
 	}, SpecTimeout(2*patience))
+
+	It("let a user with role edit of one namespace follow the quickstart from the sample onward", func(ctx SpecContext) {
+		const namespace, user = "quickstart-tenant", "quickstart-user"
+		plugin := unpackPlugin(ctx)
+		// An administrator installs, makes the namespace and binds the user's role.
+		Expect(follow(ctx, walk{page: "docs/quickstart.md", name: "quickstart", here: here, plugin: plugin, most: 1})).To(Equal(1))
+		kubectlOutput(ctx, "create", "namespace", namespace)
+		DeferCleanup(func(ctx SpecContext) {
+			kubectlOutput(ctx, "delete", "namespace", namespace, "--ignore-not-found", waiting())
+		})
+		kubectlOutput(ctx, "create", "rolebinding", "edit", "--clusterrole=edit", "--user="+user, "--namespace="+namespace)
+		// Kubernetes adds the rules of the installation to role edit.
+		kubectlUntilDone(ctx, "auth", "can-i", "create", "dijobs.diengine.opendilab.org", "--as="+user, "--namespace="+namespace)
+		_, err := callKubectl(ctx, "auth", "can-i", "list", "pods", "--as="+user, "--namespace=di-system")
+		Expect(err).To(HaveOccurred(), "the user has a right in the namespace of the installation")
+
+		tenant := walk{
+			page: "docs/quickstart.md", name: "quickstart", here: here, plugin: plugin, skip: 1,
+			kubeconfig: kubeconfigOf(user, namespace),
+		}
+		Expect(follow(ctx, tenant)).To(BeNumerically(">", 5))
+		left := kubectlOutput(ctx, "get", "dijobs", "--namespace="+namespace, "--output=name")
+		Expect(left).To(BeEmpty())
+	}, SpecTimeout(6*patience))
 
 	It("install by kubectl apply of one file", func(ctx SpecContext) {
 		DeferCleanup(func(ctx SpecContext) {
@@ -79,3 +111,21 @@ var _ = Describe("The files of a release", Ordered, Serial, Label("release"), fu
 		kubectlOutput(ctx, "wait", "dijob/cartpole-workers", "--for=jsonpath={.status.phase}=Succeeded", "--timeout="+patience.String())
 	}, SpecTimeout(2*patience))
 })
+
+// kubeconfigOf writes a kubeconfig that impersonates a user in a namespace.
+func kubeconfigOf(user, namespace string) string {
+	GinkgoHelper()
+	loaded, err := clientcmd.NewDefaultClientConfigLoadingRules().Load()
+	Expect(err).NotTo(HaveOccurred())
+	Expect(clientcmdapi.MinifyConfig(loaded)).To(Succeed())
+	Expect(clientcmdapi.FlattenConfig(loaded)).To(Succeed())
+	for _, one := range loaded.Contexts {
+		one.Namespace = namespace
+	}
+	for _, one := range loaded.AuthInfos {
+		one.Impersonate = user
+	}
+	path := filepath.Join(GinkgoT().TempDir(), "kubeconfig")
+	Expect(clientcmd.WriteToFile(*loaded, path)).To(Succeed())
+	return path
+}
