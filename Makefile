@@ -243,6 +243,11 @@ test-web: ## Run the unit tests of the page, after make web.
 	$(NEED_NODE)
 	cd web && npm test --silent
 
+.PHONY: e2e-web
+e2e-web: ## Use the page in Chromium with a real API server, after make web; PICTURES=FOLDER keeps pictures of it.
+	$(NEED_NODE)
+	$(ASSETS) $(TEST) -tags web -count=1 -v -timeout 20m -run InABrowser ./cmd/kubectl-di $(WEB_FLAGS)
+
 .PHONY: test-race
 test-race: ## Run the unit tests of packages with goroutines with the race detector; needs gcc.
 	$(RACE) -timeout 15m $(QUICK) $$(hack/packages race)

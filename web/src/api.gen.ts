@@ -408,6 +408,21 @@ export interface components {
             /** @description The exit code of the last end of its main container. */
             exitCode?: number;
         };
+        LogLine: {
+            /** @description The name of a Part. */
+            replica: string;
+            /**
+             * Format: date-time
+             * @description When the replica wrote the line.
+             */
+            time?: string;
+            /** @description The line; of a long one a piece of at most lineLength bytes. */
+            text: string;
+        };
+        LogLines: components["schemas"]["LogLine"][];
+        LogNotice: {
+            text: string;
+        };
         Edge: {
             /** @description The name of a part or di-server. */
             from: string;

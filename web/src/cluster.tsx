@@ -172,7 +172,7 @@ function Queues({ cluster }: { cluster: Cluster }) {
     <Section title={t.queues}>
       {cluster.queues.length === 0 && <p class="empty">{t.noQueues}</p>}
       {cluster.queues.length > 0 && (
-        <div class="wide" role="region" tabIndex={0} aria-label={t.queues}>
+        <div class="wide" role="group" tabIndex={0} aria-label={t.queues}>
           <table class="plain">
             <thead>
               <tr>

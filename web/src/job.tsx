@@ -129,7 +129,7 @@ function Parts({ detail }: { detail: JobDetail }) {
   const sorted = [...detail.parts].sort((a, b) => weight(kindOf(a.state, a.ready)) - weight(kindOf(b.state, b.ready)))
   const shown = all ? sorted : sorted.slice(0, 20)
   return (
-    <div class="wide" role="region" tabIndex={0} aria-label={t.parts}>
+    <div class="wide" role="group" tabIndex={0} aria-label={t.parts}>
       <table class="plain">
         <thead>
           <tr>
@@ -224,7 +224,7 @@ export function Plans({ plans, job }: { plans: Plan[]; job?: boolean }) {
   const { t } = useApp()
   const now = useNow()
   return (
-    <div class="wide" role="region" tabIndex={0} aria-label={t.plans}>
+    <div class="wide" role="group" tabIndex={0} aria-label={t.plans}>
       <table class="plain">
         <thead>
           <tr>

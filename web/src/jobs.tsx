@@ -187,7 +187,7 @@ function Table({ query, rows, first, end, count }: TableProps) {
 function Spacer({ rows }: { rows: number }) {
   return (
     <tr class="spacer" aria-hidden="true">
-      <td colSpan={9} height={rows * rowHeight} />
+      <td colSpan={9} style={{ height: `${rows * rowHeight}px` }} />
     </tr>
   )
 }

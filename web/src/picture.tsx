@@ -12,7 +12,7 @@ export function Picture({ detail }: { detail: JobDetail }) {
   const kinds = [...new Set(picture.lines.map((l) => l.kind))]
   return (
     <figure class="picture">
-      <div class="wide" role="region" tabIndex={0} aria-label={t.picture}>
+      <div class="wide" role="group" tabIndex={0} aria-label={t.picture}>
         <svg width={picture.width} height={picture.height} viewBox={`0 0 ${picture.width} ${picture.height}`}>
           {picture.lines.map((line) => (
             <path class={`edge e-${line.kind}`} d={line.path} />
