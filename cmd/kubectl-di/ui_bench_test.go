@@ -105,7 +105,9 @@ func (w *world) measurePage(b *testing.B, binary string, job *v2alpha1.DIJob) {
 	address := strings.TrimSpace(printed)
 	_ = open(address).Body.Close()
 	base, _, _ := strings.Cut(address, "/?")
-	stream := bufio.NewReader(open(base + "/api/v1/jobs/stream?sort=name&limit=100&offset=4900").Body)
+	streaming := open(base + "/api/v1/jobs/stream?sort=name&limit=100&offset=4900")
+	defer streaming.Body.Close() //nolint:errcheck // it was read
+	stream := bufio.NewReader(streaming.Body)
 	nextPage(b, stream, func(page *api.JobPage) bool { return page.Synced && page.Total == benchJobs })
 	first := time.Since(begun)
 	job.Status.Phase, job.Status.Restarts = v2alpha1.JobRunning, job.Status.Restarts+1
