@@ -43,6 +43,8 @@ const (
 	// PathValidateScale is for the scale subresource of jobs.
 	PathValidateScale     = "/validate-dijob-scale"
 	PathValidateScalePlan = "/validate-scaleplan"
+	// PathCheckPods is for dry runs of both versions.
+	PathCheckPods = "/check-dijob-pods"
 )
 
 const (
@@ -52,7 +54,7 @@ const (
 )
 
 // newHandler returns the handler of all paths.
-func newHandler(log logr.Logger, metrics *hookMetrics, bounds validation.Bounds, fields podFields, jobs client.Reader) (http.Handler, error) {
+func newHandler(log logr.Logger, metrics *hookMetrics, bounds validation.Bounds, fields podFields, jobs client.Reader, checks *podChecks) (http.Handler, error) {
 	schema, err := crdschema.New()
 	if err != nil {
 		return nil, fmt.Errorf("admission webhooks: %w", err)
@@ -77,6 +79,12 @@ func newHandler(log logr.Logger, metrics *hookMetrics, bounds validation.Bounds,
 		}
 		mux.Handle(path, admitted.handler(handler))
 	}
+	// Its reviews take no room of others.
+	handler, err := admissionHandler(log, PathCheckPods, metrics.counted(PathCheckPods, checks.check))
+	if err != nil {
+		return nil, err
+	}
+	mux.Handle(PathCheckPods, newIntake(metrics.Refused).handler(handler))
 	return mux, nil
 }
 

@@ -75,8 +75,8 @@ var _ = Describe("A warning", func() {
 		listener, warnings := listening()
 		misspelt := job("v1alpha1", namespace, "j", `
 spec:
-  coordinator: {template: {spec: {containers: [{name: di-container}]}}}
-  collector: {template: {spec: {containers: [{name: di-container, imagee: a}]}}}
+  coordinator: {template: {spec: {containers: [{name: di-container, image: a}]}}}
+  collector: {template: {spec: {containers: [{name: di-container, image: a, imagee: a}]}}}
 `)
 		const want = `unknown field "spec.collector.template.spec.containers[0].imagee"`
 		Expect(listener.Create(ctx, misspelt.DeepCopy(), client.DryRunAll)).To(Succeed())

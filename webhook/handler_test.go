@@ -111,7 +111,7 @@ func quietHandler(tb testing.TB) http.Handler {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	handler, err := newHandler(logr.Discard(), metrics, validation.Bounds{}, nil, nil)
+	handler, err := newHandler(logr.Discard(), metrics, validation.Bounds{}, nil, nil, nil)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -46,7 +46,7 @@ func TestConversionsAreCounted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	handler, err := newHandler(logr.Discard(), metrics, validation.Bounds{}, nil, nil)
+	handler, err := newHandler(logr.Discard(), metrics, validation.Bounds{}, nil, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +87,7 @@ func TestQuestionsOfAdmissionAreCounted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	handler, err := newHandler(logr.Discard(), metrics, validation.Bounds{}, nil, nil)
+	handler, err := newHandler(logr.Discard(), metrics, validation.Bounds{}, nil, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,8 +5,9 @@ package webhook
 
 // The rights of the webhooks: store their certificate authority, publish it with their endpoint,
 // complete the definitions of an earlier release, and record Events. They read the job that a ScalePlan or a
-// request to dijobs/scale names.
+// request to dijobs/scale names. They create pods in dry run only, which a ValidatingAdmissionPolicy enforces.
 //
+// +kubebuilder:rbac:groups="",resources=pods,verbs=create
 // +kubebuilder:rbac:groups=diengine.opendilab.org,resources=dijobs,verbs=get
 // +kubebuilder:rbac:groups="",namespace=di-system,resources=secrets,verbs=create
 // +kubebuilder:rbac:groups="",namespace=di-system,resources=secrets,resourceNames=di-orchestrator-webhook-ca,verbs=get;update;watch

@@ -38,6 +38,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/drain"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/netlimit"
+	"opendilab.org/di-orchestrator/internal/podcheck"
 	"opendilab.org/di-orchestrator/internal/podschema"
 	"opendilab.org/di-orchestrator/internal/tracing"
 	"opendilab.org/di-orchestrator/internal/validation"
@@ -223,7 +224,12 @@ func New(options Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("webhooks: %w", err)
 	}
-	handler, err := newHandler(options.Log, metrics, validation.Bounds{MaxPods: options.MaxPods, Domain: options.ServiceDomain}, pods.Current, api)
+	checker, err := podcheck.NewChecker(options.Config)
+	if err != nil {
+		return nil, fmt.Errorf("webhooks: %w", err)
+	}
+	bounds := validation.Bounds{MaxPods: options.MaxPods, Domain: options.ServiceDomain}
+	handler, err := newHandler(options.Log, metrics, bounds, pods.Current, api, newPodChecks(checker.Check))
 	if err != nil {
 		return nil, err
 	}
@@ -277,6 +283,7 @@ func publication(endpoint certs.Endpoint) certs.Publication {
 			"validate-v1alpha1" + suffix: PathValidateV1, "validate-v2alpha1" + suffix: PathValidateV2,
 			"validate-aggregatorconfigs" + suffix: PathValidateAggregatorConfig,
 			"validate-dijobs-scale" + suffix:      PathValidateScale, "validate-scaleplans" + suffix: PathValidateScalePlan,
+			"check-dijob-pods" + suffix: PathCheckPods,
 		},
 		Endpoint: endpoint,
 	}

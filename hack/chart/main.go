@@ -39,6 +39,7 @@ func run(args []string) error {
 		"mutating.yaml": "webhook/mutating.yaml", "validating.yaml": "webhook/validating.yaml",
 		"policy.yaml": "policy/policy.yaml", "policy-binding.yaml": "policy/binding.yaml",
 		"server-policy.yaml": "policy/server.yaml", "server-policy-binding.yaml": "policy/server-binding.yaml",
+		"webhook-policy.yaml": "policy/webhook.yaml", "webhook-policy-binding.yaml": "policy/webhook-binding.yaml",
 		"users-rbac.yaml":        "rbac/users/roles.yaml",
 		"submitters-policy.yaml": "policy/submitters/policy.yaml", "submitters-policy-binding.yaml": "policy/submitters/binding.yaml",
 	} {

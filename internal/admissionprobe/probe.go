@@ -16,6 +16,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v1alpha1"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/names"
 )
 
 // Probe dry-run-creates a job in v1alpha1, which passes the API server's defaulting, validation and
@@ -53,7 +54,7 @@ func probe(ctx context.Context, api client.Client, namespace, version string, sp
 	job.SetGroupVersionKind(schema.GroupVersionKind{Group: v2alpha1.GroupName, Version: version, Kind: "DIJob"})
 	job.SetNamespace(namespace)
 	job.SetGenerateName("probe-")
-	if err := api.Create(ctx, job, client.DryRunAll); err != nil {
+	if err := api.Create(ctx, job, client.DryRunAll, client.FieldOwner(names.NoPodCheck)); err != nil {
 		return fmt.Errorf("a job that is created at %s without being stored: %w", version, err)
 	}
 	return nil

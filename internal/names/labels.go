@@ -87,6 +87,9 @@ const ControllerName = "di-operator"
 // AutoscalerName is the field manager of the autoscaler, the only writer of counts that a ratio rule sets.
 const AutoscalerName = "di-autoscaler"
 
+// NoPodCheck is the field manager of clients whose dry runs need no check of pods: they make their own, or want none.
+const NoPodCheck = "di-no-pod-check"
+
 // ServerName is di-server's field manager.
 const ServerName = "di-server"
 

@@ -16,6 +16,7 @@ import (
 	"opendilab.org/di-orchestrator/conversion"
 	"opendilab.org/di-orchestrator/internal/lifecycle/ranks"
 	"opendilab.org/di-orchestrator/internal/lifecycle/sizing"
+	"opendilab.org/di-orchestrator/internal/limits"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/validation"
 	"opendilab.org/di-orchestrator/internal/workload"
@@ -101,8 +102,14 @@ func Pods(job Job, aggregators *v2alpha1.AggregatorConfig) ([]Pod, error) {
 
 // workers returns a function that builds the first pod of a worker-led job's task.
 func workers(builder *workload.Builder, job *v2alpha1.DIJob) func(int) (*corev1.Pod, error) {
+	wanted := sizing.Wanted(job)
+	if wanted.Total > limits.PodsPerJob {
+		return func(int) (*corev1.Pod, error) {
+			return nil, fmt.Errorf("the job has more than %d pods", limits.PodsPerJob)
+		}
+	}
 	indexes := make([][]int32, len(job.Spec.Tasks))
-	for i, count := range sizing.Wanted(job).ByTask {
+	for i, count := range wanted.ByTask {
 		// The template of a task without replicas is checked, too.
 		indexes[i] = ranks.Indexes("", max(count, 1))
 	}

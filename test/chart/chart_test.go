@@ -404,9 +404,9 @@ func TestThePolicyIsLeftOutWhereTheAPIHasNone(t *testing.T) {
 		}
 		return found
 	}
-	none := []string{"crds.protect=false", "policies.server=false"}
-	if with, without := count(), count(none...); with != 4 || without != 0 {
-		t.Errorf("got %d objects with the policies, want two and their bindings, and %d without, want none", with, without)
+	none := []string{"crds.protect=false", "policies.server=false", "policies.webhook=false"}
+	if with, without := count(), count(none...); with != 6 || without != 0 {
+		t.Errorf("got %d objects with the policies, want three and their bindings, and %d without, want none", with, without)
 	}
 	if submitters := count(append(none, "policies.submitters=true")...); submitters != 2 {
 		t.Errorf("got %d objects of the policy about who may submit jobs, want it and its binding", submitters)

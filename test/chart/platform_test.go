@@ -230,8 +230,8 @@ func TestOnlyNamedNamespacesAreReached(t *testing.T) {
 		}
 	}
 	// Those of the installation's namespace are the roles of three programs and of the takeover.
-	if roles["team-a"] != 2 || roles["di-system"] != 4 || len(roles) != 2 {
-		t.Errorf("got roles %v, want two in the other namespace", roles)
+	if roles["team-a"] != 3 || roles["di-system"] != 4 || len(roles) != 2 {
+		t.Errorf("got roles %v, want three in the other namespace", roles)
 	}
 	for _, component := range []string{"operator", "server"} {
 		if args := argsOf(t, objects, "di-orchestrator-"+component); !slices.Contains(args, "--watch-namespaces=team-a,di-system") {

@@ -23,6 +23,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/cert"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -158,6 +159,9 @@ func (p *plane) play(ctx context.Context, objects []*unstructured.Unstructured) 
 	s.overwriteWebhooks(ctx)
 	server := s.startServer(ctx)
 
+	By("trying a job")
+	s.tryJob(ctx)
+
 	By("running jobs")
 	s.adopt(ctx)
 	s.trainWithCoordinator(ctx)
@@ -189,6 +193,29 @@ func (p *plane) play(ctx context.Context, objects []*unstructured.Unstructured) 
 	p.run(ctx, objects, "retire-crds")
 	p.run(ctx, objects, "retire-crds")
 }
+
+// tryJob creates a job in dry run, until the answer is about its pods.
+func (s *story) tryJob(ctx context.Context) {
+	GinkgoHelper()
+	warned := &warnings{}
+	config := rest.CopyConfig(s.environment.Config)
+	config.WarningHandler = warned
+	api, err := client.New(config, client.Options{})
+	Expect(err).NotTo(HaveOccurred())
+	job := &unstructured.Unstructured{}
+	Expect(yaml.Unmarshal([]byte(`{apiVersion: diengine.opendilab.org/v2alpha1, kind: DIJob, metadata: {name: tried, namespace: `+jobs+`}, spec: {tasks: [
+		{type: learner, template: {spec: {containers: [{name: a, image: di, volumeMounts: [{name: none, mountPath: /a}]}]}}}]}}`), &job.Object)).To(Succeed())
+	Eventually(func(g Gomega) {
+		g.Expect(api.Create(ctx, job.DeepCopy(), client.DryRunAll)).To(Succeed())
+		g.Expect(warned.texts).To(ContainElement(ContainSubstring("volumeMounts[0].name: Not found")))
+	}).Should(Succeed())
+}
+
+// warnings collects the API server's warnings.
+type warnings struct{ texts []string }
+
+// HandleWarningHeader implements rest.WarningHandler.
+func (w *warnings) HandleWarningHeader(_ int, _, text string) { w.texts = append(w.texts, text) }
 
 // migrate migrates objects to v1alpha1 and back to v2alpha1, including owner references.
 func (s *story) migrate(ctx context.Context) {

@@ -13,10 +13,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cli"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
+	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/queueing"
 )
 
@@ -123,7 +125,11 @@ func (o *creating) fieldValidation() string {
 }
 
 func (o *creating) try(ctx context.Context, found *cluster.Cluster, job manifest, dryRun bool) error {
-	if err := found.Submit(ctx, job.Unstructured, o.fieldValidation(), dryRun); err != nil {
+	var more []client.CreateOption
+	if o.checkPods {
+		more = append(more, client.FieldOwner(names.NoPodCheck))
+	}
+	if err := found.Submit(ctx, job.Unstructured, o.fieldValidation(), dryRun, more...); err != nil {
 		return fmt.Errorf("%s: %w", strings.TrimSpace(job.source), err)
 	}
 	return nil
