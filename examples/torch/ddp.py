@@ -145,6 +145,8 @@ def main() -> None:
             if who_am_i().is_first and (reported is None or started - reported > REPORT_SECONDS or len(trainer.curve) == flags.iterations):
                 reported = started
                 tell(trainer, seconds, flags.iterations)
+    if trainer.rank == 0:
+        print("curve=" + ",".join(f"{reward:.4f}" for reward in trainer.curve), flush=True)
     dist.destroy_process_group()
 
 
