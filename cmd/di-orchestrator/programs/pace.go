@@ -45,7 +45,7 @@ func (o *processOptions) setPace(ctx context.Context, config *rest.Config) error
 }
 
 // hasPriorityAndFairness reports whether the API server names the flow of a request in its answer, as it
-// does with API Priority and Fairness. An answer that refuses the request has it, too.
+// does with API Priority and Fairness. Every authenticated client may read the version.
 func hasPriorityAndFairness(ctx context.Context, config *rest.Config) (_ bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, paceTimeout)
 	defer cancel()
@@ -57,7 +57,7 @@ func hasPriorityAndFairness(ctx context.Context, config *rest.Config) (_ bool, e
 	if err != nil {
 		return false, fmt.Errorf("address of the API server: %w", err)
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address.JoinPath("livez", "ping").String(), http.NoBody)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address.JoinPath("version").String(), http.NoBody)
 	if err != nil {
 		return false, fmt.Errorf("address of the API server: %w", err)
 	}
