@@ -6,6 +6,7 @@ package webhook_test
 import (
 	"context"
 	"path/filepath"
+	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -57,11 +58,11 @@ var _ = Describe("A dry run of a job", func() {
 	It("checks a bounded number of tasks, and says so", func(ctx SpecContext) {
 		namespace := newNamespace(ctx)
 		listener, heard := listening()
-		tasks := ""
+		var tasks strings.Builder
 		for _, name := range []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"} {
-			tasks += `{type: none, name: ` + name + `, template: {spec: {containers: [{name: a, image: di}]}}},`
+			tasks.WriteString(`{type: none, name: ` + name + `, template: {spec: {containers: [{name: a, image: di}]}}},`)
 		}
-		Expect(listener.Create(ctx, job("v2alpha1", namespace, "many", "spec: {tasks: ["+tasks+"]}"), client.DryRunAll)).To(Succeed())
+		Expect(listener.Create(ctx, job("v2alpha1", namespace, "many", "spec: {tasks: ["+tasks.String()+"]}"), client.DryRunAll)).To(Succeed())
 		Expect(heard.take()).To(ConsistOf("the pods of 2 more tasks are not checked"))
 	})
 

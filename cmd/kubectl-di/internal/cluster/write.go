@@ -21,7 +21,7 @@ import (
 // Submit creates a job of either version as written, and updates it from the response. Validation
 // is Strict, Warn or Ignore for unknown fields. A dry run stores nothing.
 func (c *Cluster) Submit(ctx context.Context, job *unstructured.Unstructured, validation string, dryRun bool, more ...client.CreateOption) error {
-	options := append(more, client.FieldValidation(validation))
+	options := append([]client.CreateOption{client.FieldValidation(validation)}, more...)
 	if dryRun {
 		options = append(options, client.DryRunAll)
 	}
