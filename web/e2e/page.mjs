@@ -87,7 +87,7 @@ await step('a dialog shows what would happen, and nothing happens', async () => 
 })
 
 const views = [
-  ['#/jobs', /jobs$|of .* jobs/],
+  ['#/jobs', /[0-9] jobs/],
   [`#/jobs/${namespace}/breakout`, 'Conditions'],
   [`#/jobs/${namespace}/breakout/timeline`, 'What happened'],
   [`#/jobs/${namespace}/breakout/logs`, 'Follow'],
