@@ -16,7 +16,7 @@ var dist embed.FS
 func Files() fs.FS {
 	files, err := fs.Sub(dist, "dist")
 	if err != nil {
-		panic(err) // The name of the folder is a constant.
+		panic(err) //nolint:forbidigo // the name of the folder is a constant
 	}
 	return files
 }

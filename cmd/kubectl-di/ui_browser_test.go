@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strconv"
 	"testing"
 
 	"golang.org/x/sync/errgroup"
@@ -45,7 +46,7 @@ func TestPageIsUsableInABrowser(t *testing.T) {
 	must(t, create.Wait())
 	w.grant(t, ns, user("viewer"), rule(v2alpha1.GroupName, "dijobs", "get"), rule(v2alpha1.GroupName, "dijobs", "list"), rule(v2alpha1.GroupName, "dijobs", "watch"))
 	command := exec.CommandContext(t.Context(), "node", "e2e/page.mjs",
-		w.printedURL(t, ns, "-n", ns).String(), w.printedURL(t, ns, "-n", ns, "--as", "viewer").String(), ns, fmt.Sprint(*manyJobs+2))
+		w.printedURL(t, ns, "-n", ns).String(), w.printedURL(t, ns, "-n", ns, "--as", "viewer").String(), ns, strconv.Itoa(*manyJobs+2))
 	command.Dir, command.Stdout, command.Stderr = "../../web", os.Stdout, os.Stderr
 	must(t, command.Run())
 }

@@ -121,8 +121,8 @@ await step('the whole page is smaller than 200 kB', async () => {
 })
 await step('the job fits a phone', async () => {
   await page.setViewportSize({ width: 390, height: 800 })
-  for (const hash of ['#/jobs', `#/jobs/${namespace}/breakout`, '#/cluster']) {
-    await go(page, hash, /作业|集群/)
+  for (const [hash, seen] of [['#/jobs', /共 .* 个作业/], [`#/jobs/${namespace}/breakout`, '状况'], ['#/cluster', '节点及其 GPU 占用']]) {
+    await go(page, hash, seen)
     assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), `${hash} is wider than the screen`)
   }
   await picture(page, 'web-phone')
