@@ -76,12 +76,13 @@ func noCommand(root *cobra.Command, args []string) error {
 	case len(suggested) == 1:
 		text += ": did you mean " + suggested[0] + "?"
 	case len(suggested) > 1:
-		text += ": did you mean one of these?"
+		var lines strings.Builder
 		for _, command := range root.Commands() {
 			if slices.Contains(suggested, command.Name()) {
-				text += fmt.Sprintf("\n  %-10s %s", command.Name(), command.Short)
+				fmt.Fprintf(&lines, "\n  %-10s %s", command.Name(), command.Short)
 			}
 		}
+		text += ": did you mean one of these?" + lines.String()
 	}
 	return cli.Usagef("%s\nsee %s --help", text, root.CommandPath())
 }

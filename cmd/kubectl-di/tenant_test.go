@@ -99,11 +99,12 @@ func TestATenantsPlanChangesTheMembersOfACoordinatorLedJob(t *testing.T) {
 func (w *world) as(t *testing.T, namespace, name string, args ...string) {
 	t.Helper()
 	const task = "  - type: TYPE\n    template:\n      spec:\n        serviceAccountName: trainer\n        containers:\n        - name: di-container\n          image: di\n"
-	text := "apiVersion: diengine.opendilab.org/v2alpha1\nkind: DIJob\nmetadata:\n  name: cartpole\nspec:\n  lifecycle: CoordinatorLed\n  tasks:\n"
+	var text strings.Builder
+	text.WriteString("apiVersion: diengine.opendilab.org/v2alpha1\nkind: DIJob\nmetadata:\n  name: cartpole\nspec:\n  lifecycle: CoordinatorLed\n  tasks:\n")
 	for _, role := range []v2alpha1.TaskType{v2alpha1.TaskTypeCoordinator, v2alpha1.TaskTypeCollector, v2alpha1.TaskTypeLearner} {
-		text += strings.ReplaceAll(task, "TYPE", string(role))
+		text.WriteString(strings.ReplaceAll(task, "TYPE", string(role)))
 	}
-	if got := w.fed(t, namespace, text, append(args, "--as", name)...); got.code != 0 {
+	if got := w.fed(t, namespace, text.String(), append(args, "--as", name)...); got.code != 0 {
 		t.Fatalf("%v: got %+v", args, got)
 	}
 }
