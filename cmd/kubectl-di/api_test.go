@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
@@ -48,6 +49,10 @@ func TestTheAPIServerAcceptsWhatIsConverted(t *testing.T) {
 		if err := client.IgnoreAlreadyExists(c.Create(t.Context(), namespace)); err != nil {
 			t.Fatal(err)
 		}
+	}
+	// The dry run tries pods, too, and jobs name this class.
+	if err := c.Create(t.Context(), &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "batch"}}); err != nil {
+		t.Fatal(err)
 	}
 	for _, file := range []string{
 		"v1alpha1.yaml", "worker-led.yaml", "tfjob.yaml", "tfjob-workers.yaml", "tfjob-all-workers.yaml",
