@@ -10,9 +10,12 @@ as many replicas as it then has, by the same curve.
 from __future__ import annotations
 
 import argparse
+import os
 import random
+import sys
 import time
-from typing import Any, Dict, List, Optional
+import traceback
+from typing import Any, Callable, Dict, List, NoReturn, Optional
 
 import torch
 import torch.distributed as dist
@@ -147,7 +150,6 @@ def main() -> None:
                 tell(trainer, seconds, flags.iterations)
     if trainer.rank == 0:
         print("curve=" + ",".join(f"{reward:.4f}" for reward in trainer.curve), flush=True)
-    dist.destroy_process_group()
 
 
 def tell(trainer: Trainer, seconds: float, iterations: int) -> None:
@@ -161,5 +163,23 @@ def tell(trainer: Trainer, seconds: float, iterations: int) -> None:
     )
 
 
+def run(program: Callable[[], None]) -> NoReturn:
+    """Run a program, and end the process with its exit code at once.
+
+    gloo closes its connections when Python ends, and may then wait forever for a peer that has ended already.
+    """
+    code = 0
+    try:
+        program()
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else 1
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
 if __name__ == "__main__":
-    main()
+    run(main)
