@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
@@ -75,20 +76,7 @@ func TestTheTarballHoldsWhatWasAskedFor(t *testing.T) {
 	if !slices.Equal(config.Config.Entrypoint, []string{"/bin/program"}) {
 		t.Errorf("entrypoint %q, want /bin/program", config.Config.Entrypoint)
 	}
-	layers, err := img.Layers()
-	if err != nil {
-		t.Fatal(err)
-	}
-	content, err := layers[0].Uncompressed()
-	if err != nil {
-		t.Fatal(err)
-	}
-	modes := readModes(t, content)
-	for name, want := range map[string]int64{"bin/program": 0o755, "tmp/": 0o1777, "etc/passwd": 0o644} {
-		if modes[name] != want {
-			t.Errorf("mode of %s is %o, want %o", name, modes[name], want)
-		}
-	}
+	expectModes(t, img, map[string]int64{"bin/program": 0o755, "tmp/": 0o1777, "etc/passwd": 0o644})
 }
 
 func TestAFolderIsPackedWithItsLinks(t *testing.T) {
@@ -116,6 +104,11 @@ func TestAFolderIsPackedWithItsLinks(t *testing.T) {
 	if !slices.Contains(config.Config.Env, "A=b") {
 		t.Errorf("variables are %q, want A=b among them", config.Config.Env)
 	}
+	expectModes(t, img, map[string]int64{"usr/lib/": 0o755, "usr/lib/a.so.1": 0o644, "usr/lib/a.so": 0o777, "bin/program": 0o755})
+}
+
+func expectModes(t *testing.T, img v1.Image, want map[string]int64) {
+	t.Helper()
 	layers, err := img.Layers()
 	if err != nil {
 		t.Fatal(err)
@@ -125,9 +118,9 @@ func TestAFolderIsPackedWithItsLinks(t *testing.T) {
 		t.Fatal(err)
 	}
 	modes := readModes(t, content)
-	for name, want := range map[string]int64{"usr/lib/": 0o755, "usr/lib/a.so.1": 0o644, "usr/lib/a.so": 0o777, "bin/program": 0o755} {
-		if modes[name] != want {
-			t.Errorf("mode of %s is %o, want %o", name, modes[name], want)
+	for name, mode := range want {
+		if modes[name] != mode {
+			t.Errorf("mode of %s is %o, want %o", name, modes[name], mode)
 		}
 	}
 }

@@ -58,24 +58,26 @@ func add(w *tar.Writer, e *entry) error {
 	return w.WriteHeader(header)
 }
 
-func addFile(w *tar.Writer, header *tar.Header, e *entry) (err error) {
-	var content io.Reader = strings.NewReader(e.text)
-	header.Size = int64(len(e.text))
-	if e.source != "" {
-		file, err := os.Open(e.source)
-		if err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, file.Close()) }()
-		info, err := file.Stat()
-		if err != nil {
-			return err
-		}
-		content, header.Size = file, info.Size()
+func addFile(w *tar.Writer, header *tar.Header, e *entry) error {
+	if e.source == "" {
+		return addContent(w, header, strings.NewReader(e.text), int64(len(e.text)))
 	}
+	file, err := os.Open(e.source)
+	if err != nil {
+		return err
+	}
+	info, err := file.Stat()
+	if err == nil {
+		err = addContent(w, header, file, info.Size())
+	}
+	return errors.Join(err, file.Close())
+}
+
+func addContent(w *tar.Writer, header *tar.Header, content io.Reader, size int64) error {
+	header.Size = size
 	if err := w.WriteHeader(header); err != nil {
 		return err
 	}
-	_, err = io.Copy(w, content)
+	_, err := io.Copy(w, content)
 	return err
 }
