@@ -299,31 +299,36 @@ readme-test: ## Do what the README says in a fresh clone of what is committed, w
 	go test -tags readme -count=1 -timeout 3h -v -run Readme ./test/readme
 
 OBJECTS ?= 1000000
+BENCH = KUBEBUILDER_ASSETS="$$(hack/assets)" go run ./hack/bench
 
 .PHONY: bench-conversion
 bench-conversion: ## Measure conversion, each figure beside a reference; OBJECTS random objects each way.
 	go test ./conversion -run ComesBackFrom -count=1 -timeout 4h -conversion.objects=$(OBJECTS)
-	KUBEBUILDER_ASSETS="$$(hack/assets)" go run ./hack/bench conversion $(FLAGS)
+	$(BENCH) conversion $(FLAGS)
 
 .PHONY: bench-server
 bench-server: ## Measure di-server under polling coordinators, each figure beside a reference; FLAGS as of bench server -h.
-	KUBEBUILDER_ASSETS="$$(hack/assets)" go run ./hack/bench server $(FLAGS)
+	$(BENCH) server $(FLAGS)
 
 .PHONY: bench-controller
 bench-controller: ## Measure what the operator makes of worker-led jobs, each figure beside a reference; FLAGS as of bench controller -h.
-	KUBEBUILDER_ASSETS="$$(hack/assets)" go run ./hack/bench controller $(FLAGS)
+	$(BENCH) controller $(FLAGS)
 
 .PHONY: bench-gangs
 bench-gangs: ## Measure gangs on the real kube-scheduler beside the same jobs without; FLAGS as of bench gang -h.
-	KUBEBUILDER_ASSETS="$$(hack/assets)" go run ./hack/bench gang $(FLAGS)
+	$(BENCH) gang $(FLAGS)
 
 .PHONY: bench-allocator
 bench-allocator: ## Measure the allocator's policy on TRACES, a directory as of docs/simulator.md, each figure beside its goal; QUICK=1 for fewer workloads.
 	GOMAXPROCS=1 go run ./cmd/di-sim -goals -traces "$(or $(TRACES),$(error TRACES is empty: must be a directory of traces, docs/simulator.md))" $(if $(QUICK),-quick) $(FLAGS)
 
+.PHONY: bench-growth
+bench-growth: ## Measure 100, 1,000 and 10,000 jobs of 5 pods on fake nodes, and what finished jobs cost; FLAGS as of bench growth -h.
+	$(BENCH) growth $(FLAGS)
+
 .PHONY: bench-upgrade
 bench-upgrade: ## Measure what is noticed of an upgrade, each figure beside a reference; OBJECTS stored jobs, FLAGS as of bench upgrade -h.
-	KUBEBUILDER_ASSETS="$$(hack/assets)" go run ./hack/bench upgrade $(if $(filter command line,$(origin OBJECTS)),-objects $(OBJECTS)) $(FLAGS)
+	$(BENCH) upgrade $(if $(filter command line,$(origin OBJECTS)),-objects $(OBJECTS)) $(FLAGS)
 
 # The tests skipped look at imports and at the generator, not at the mapping.
 .PHONY: mutation

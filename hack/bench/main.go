@@ -20,6 +20,7 @@ import (
 	"opendilab.org/di-orchestrator/hack/bench/internal/controller"
 	"opendilab.org/di-orchestrator/hack/bench/internal/conversion"
 	"opendilab.org/di-orchestrator/hack/bench/internal/gang"
+	"opendilab.org/di-orchestrator/hack/bench/internal/growth"
 	"opendilab.org/di-orchestrator/hack/bench/internal/harness"
 	"opendilab.org/di-orchestrator/hack/bench/internal/server"
 	"opendilab.org/di-orchestrator/hack/bench/internal/upgrade"
@@ -39,7 +40,7 @@ func main() {
 
 func run(ctx context.Context, arguments []string) error {
 	var names []string
-	for _, create := range []func() *harness.Scenario{controller.New, conversion.New, gang.New, server.New, upgrade.New} {
+	for _, create := range []func() *harness.Scenario{controller.New, conversion.New, gang.New, growth.New, server.New, upgrade.New} {
 		scenario := create()
 		if len(arguments) > 0 && arguments[0] == scenario.Name {
 			return scenario.Run(ctx, arguments[1:])

@@ -6,6 +6,7 @@
 package harness
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"flag"
@@ -17,6 +18,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"opendilab.org/di-orchestrator/hack/bench/internal/results"
 	"opendilab.org/di-orchestrator/internal/testkit/figures"
 	"opendilab.org/di-orchestrator/internal/testkit/program"
 )
@@ -29,10 +31,16 @@ type Bench struct {
 	Folder string
 	// Binary is the path of the di-orchestrator to measure.
 	Binary string
+	// Data are the figures of the section that runs, as its result has them. A section may set it.
+	Data any
 
-	only  string
-	check bool
-	role  string
+	only    string
+	check   bool
+	role    string
+	results string
+	// scenario and arguments are those of the command line.
+	scenario  string
+	arguments []string
 }
 
 // Scenario is a group of sections with flags of its own.
@@ -40,7 +48,7 @@ type Scenario struct {
 	Name string
 	// Bench is set before a section runs.
 	Bench *Bench
-	// Flags registers flags in addition to -only, -check and -binary; may be nil.
+	// Flags registers flags in addition to -only, -check, -binary and -results; may be nil.
 	Flags func(*flag.FlagSet)
 	// Prepare runs before the first section; may be nil.
 	Prepare func(ctx context.Context) error
@@ -61,6 +69,7 @@ type Section struct {
 func (s *Scenario) Run(ctx context.Context, arguments []string) error {
 	b := s.Bench
 	b.Out, b.Progress = os.Stdout, os.Stderr
+	b.scenario, b.arguments = s.Name, arguments
 	names := make([]string, 0, len(s.Sections))
 	for _, section := range s.Sections {
 		names = append(names, section.Name)
@@ -69,6 +78,7 @@ func (s *Scenario) Run(ctx context.Context, arguments []string) error {
 	flags.StringVar(&b.only, "only", "", "comma-separated names of the sections to run ("+strings.Join(names, ", ")+"); all when empty")
 	flags.BoolVar(&b.check, "check", false, "fail when a section misses a limit")
 	flags.StringVar(&b.Binary, "binary", "", "the di-orchestrator to measure; built from this checkout when empty")
+	flags.StringVar(&b.results, "results", "", "folder for a file of each section: what it prints and its figures, with the command, the machine, the date and the commit; none when empty")
 	flags.StringVar(&b.role, "role", "", "run as a further process of the scenario")
 	if s.Flags != nil {
 		s.Flags(flags)
@@ -114,19 +124,47 @@ func (s *Scenario) runSections(ctx context.Context) error {
 
 func (b *Bench) runSection(ctx context.Context, section Section) error {
 	fmt.Fprintf(b.Out, "\n## %s\n\n", section.Name)
-	busy, err := program.BusyProcessors(ctx)
+	var report bytes.Buffer
+	printed := b.Out
+	b.Out, b.Data = io.MultiWriter(printed, &report), nil
+	defer func() { b.Out = printed }()
+	missed, err := b.measure(ctx, section)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(b.Out, "Before it, others kept %s busy.\n\n", busy)
-	missed, failed := section.Run(ctx)
-	for _, limit := range missed {
-		fmt.Fprintf(b.Out, "MISSED: %s\n", limit)
-		if b.check {
-			failed = errors.Join(failed, fmt.Errorf("missed: %s", limit))
+	if b.results != "" {
+		if err := b.record(ctx, section.Name, report.String()); err != nil {
+			return err
 		}
 	}
-	return failed
+	if b.check && len(missed) > 0 {
+		return fmt.Errorf("missed: %s", strings.Join(missed, "; "))
+	}
+	return nil
+}
+
+// measure runs a section and prints the limits that it misses.
+func (b *Bench) measure(ctx context.Context, section Section) (figures.Limits, error) {
+	busy, err := program.BusyProcessors(ctx)
+	if err != nil {
+		return nil, err
+	}
+	fmt.Fprintf(b.Out, "Before it, others kept %s busy.\n\n", busy)
+	missed, err := section.Run(ctx)
+	for _, limit := range missed {
+		fmt.Fprintf(b.Out, "MISSED: %s\n", limit)
+	}
+	return missed, err
+}
+
+// record writes the result of a section.
+func (b *Bench) record(ctx context.Context, section, report string) error {
+	command := strings.Join(append([]string{"go run ./hack/bench", b.scenario}, b.arguments...), " ")
+	result, err := results.New(ctx, b.scenario+"-"+section, command, report, b.Data)
+	if err != nil {
+		return err
+	}
+	return result.Write(b.results)
 }
 
 // wantedOf returns the sections with the given names, in the order of sections.

@@ -4,6 +4,7 @@
 package harness
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -20,6 +21,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/ptr"
+	ctrlcache "sigs.k8s.io/controller-runtime/pkg/cache"
 
 	"opendilab.org/di-orchestrator/internal/names"
 )
@@ -48,6 +50,8 @@ type Kubelet struct {
 	Config *rest.Config
 	// BoundOnly ignores pods that are not bound to a node.
 	BoundOnly bool
+	// Nodes are the nodes to which it binds pods in turn that nothing else binds; may be empty.
+	Nodes []string
 	// Work is how long a pod runs before it succeeds; 0 keeps it running.
 	Work time.Duration
 	// Seen is called for each event of a pod, one at a time.
@@ -58,8 +62,8 @@ type Kubelet struct {
 	queue  workqueue.TypedDelayingInterface[types.NamespacedName]
 	cancel context.CancelFunc
 	ended  sync.WaitGroup
-	// given is the number of given addresses.
-	given atomic.Uint32
+	// given is the number of given addresses, bound the number of pods bound to Nodes.
+	given, bound atomic.Uint32
 
 	mutex sync.Mutex
 	// The mutex guards all fields below: when pods finish, and the first error of a write.
@@ -79,6 +83,9 @@ func (k *Kubelet) Start(ctx context.Context) error {
 	k.queue = workqueue.NewTypedDelayingQueue[types.NamespacedName]()
 	listWatch := cache.NewListWatchFromClient(k.api.CoreV1().RESTClient(), "pods", metav1.NamespaceAll, fields.Everything())
 	informer := cache.NewSharedIndexInformer(listWatch, &corev1.Pod{}, 0, cache.Indexers{})
+	if err := informer.SetTransform(ctrlcache.TransformStripManagedFields()); err != nil {
+		return fmt.Errorf("starting the kubelet: %w", err)
+	}
 	k.pods = informer.GetIndexer()
 	watching, cancel := context.WithCancel(ctx)
 	k.cancel = cancel
@@ -182,6 +189,15 @@ func (k *Kubelet) address() string {
 	return fmt.Sprintf("127.%d.%d.%d", 1+given>>16, given>>8&0xff, given&0xff)
 }
 
+// place returns the node that the allocator has chosen for a pod. With Nodes, every pod has one.
+func (k *Kubelet) place(pod *corev1.Pod) string {
+	placed := pod.Annotations[names.AnnotationNode]
+	if placed != "" || len(k.Nodes) == 0 {
+		return placed
+	}
+	return cmp.Or(pod.Spec.NodeName, k.Nodes[int(k.bound.Add(1))%len(k.Nodes)])
+}
+
 // write writes the next phase of a pod. It ignores a pod that no longer exists.
 func (k *Kubelet) write(ctx context.Context, key types.NamespacedName) error {
 	object, exists, err := k.pods.GetByKey(key.String())
@@ -194,7 +210,7 @@ func (k *Kubelet) write(ctx context.Context, key types.NamespacedName) error {
 		_, err := api.Patch(ctx, key.Name, types.StrategicMergePatchType, fmt.Appendf(nil, status, pod.UID, address), metav1.PatchOptions{}, "status")
 		return err
 	}
-	placed := pod.Annotations[names.AnnotationNode]
+	placed := k.place(pod)
 	switch {
 	case pod.DeletionTimestamp != nil:
 		err = api.Delete(ctx, key.Name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0), Preconditions: &metav1.Preconditions{UID: &pod.UID}})

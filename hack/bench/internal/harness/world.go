@@ -36,6 +36,9 @@ const (
 	ServerMemoryLimit   = "GOMEMLIMIT=230MiB"
 )
 
+// garbage is the garbage collector's target in a deployment. The environment of a build may have another.
+const garbage = "GOGC=100"
+
 // Patience is the timeout of every step.
 const Patience = 20 * time.Minute
 
@@ -105,7 +108,7 @@ func (w *World) start(ctx context.Context, user, name, memoryLimit string, flags
 		return nil, err
 	}
 	return program.Start(ctx, &program.Command{
-		Binary: w.Binary, Name: name, Folder: w.Folder, Environment: []string{kubeconfig, memoryLimit}, Flags: flags,
+		Binary: w.Binary, Name: name, Folder: w.Folder, Environment: []string{kubeconfig, memoryLimit, garbage}, Flags: flags,
 	})
 }
 
