@@ -79,7 +79,7 @@ func Pods(job Job, aggregators *v2alpha1.AggregatorConfig) ([]Pod, error) {
 		if err != nil {
 			return nil, fmt.Errorf("task %s: %w", names.TaskName(task), err)
 		}
-		pod, err := newPod(builder, built, origin{job: job, at: fmt.Sprintf("spec.tasks[%d].template", i), template: task.Template.Raw})
+		pod, err := newPod(builder, built, job, fmt.Sprintf("spec.tasks[%d].template", i), task.Template)
 		if err != nil {
 			return nil, err
 		}
@@ -93,10 +93,9 @@ func Pods(job Job, aggregators *v2alpha1.AggregatorConfig) ([]Pod, error) {
 	if err != nil {
 		return nil, err
 	}
-	pod, err := newPod(builder, built, origin{
-		job: job, at: "spec.aggregator.template", template: aggregators.Spec.Aggregator.Template.Raw, isAggregator: true,
-	})
+	pod, err := newPod(builder, built, job, "spec.aggregator.template", aggregators.Spec.Aggregator.Template)
 	pod.Task = fmt.Sprintf("aggregator (AggregatorConfig %s/%s)", aggregators.Namespace, aggregators.Name)
+	pod.origin.isAggregator = true
 	return append(pods, pod), err
 }
 
@@ -137,7 +136,11 @@ func members(builder *workload.Builder, job *v2alpha1.DIJob) func(int) (*corev1.
 
 // newPod completes a built pod. It keeps the owner, because policies may exempt the pods of jobs, but
 // not its blockOwnerDeletion: some clusters allow that only to who may change the job's finalizers.
-func newPod(builder *workload.Builder, built *corev1.Pod, from origin) (Pod, error) {
+func newPod(builder *workload.Builder, built *corev1.Pod, job Job, at string, template v2alpha1.RawObject) (Pod, error) {
+	from, err := newOrigin(job, at, template)
+	if err != nil {
+		return Pod{}, err
+	}
 	for i := range built.OwnerReferences {
 		built.OwnerReferences[i].BlockOwnerDeletion = nil
 	}

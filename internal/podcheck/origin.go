@@ -11,14 +11,31 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/workload"
 )
 
 // origin is where a pod comes from: a template of a job, or of an AggregatorConfig.
 type origin struct {
-	job          Job
-	at           string
-	template     []byte
+	job      Job
+	at       string
+	template *corev1.PodTemplateSpec
+	// fields is the template as it is written.
+	fields       map[string]any
 	isAggregator bool
+}
+
+func newOrigin(job Job, at string, written v2alpha1.RawObject) (origin, error) {
+	from := origin{job: job, at: at}
+	var err error
+	if from.template, err = workload.Template(at, written); err != nil {
+		return origin{}, err
+	}
+	if err := json.Unmarshal(written.Raw, &from.fields); err != nil {
+		return origin{}, fmt.Errorf("%s: %w", at, err)
+	}
+	return from, nil
 }
 
 var (
@@ -61,23 +78,15 @@ func number(digits string) int {
 	return parsed
 }
 
-// decoded returns the template's pod.
-func (o *origin) decoded() corev1.PodTemplateSpec {
-	var template corev1.PodTemplateSpec
-	// The template has been decoded before, so there is no error.
-	_ = json.Unmarshal(o.template, &template)
-	return template
-}
-
 // ownVolumes counts the volumes of the template; those of the job follow in the pod.
 func (p *Pod) ownVolumes() int {
-	return len(p.origin.decoded().Spec.Volumes)
+	return len(p.origin.template.Spec.Volumes)
 }
 
 // ownEnv returns the position of a pod's variable in the template, "" for the operator's variables.
 // The operator's come first. The template's follow in their order, without those that it overrides.
 func (p *Pod) ownEnv(list string, container, variable int, below string) string {
-	spec := p.origin.decoded().Spec
+	spec := p.origin.template.Spec
 	written, built := spec.Containers, p.built.Spec.Containers
 	if list == "initContainers" {
 		written, built = spec.InitContainers, p.built.Spec.InitContainers
@@ -101,8 +110,7 @@ func (p *Pod) ownEnv(list string, container, variable int, below string) string 
 // written returns a path up to the first item of a list that the template does not have, because the
 // operator adds items.
 func (p *Pod) written(field string) string {
-	var value any
-	_ = json.Unmarshal(p.origin.template, &value)
+	var value any = p.origin.fields
 	var kept []string
 	for _, part := range strings.Split(field, ".") {
 		found := listItem.FindStringSubmatch(part)
