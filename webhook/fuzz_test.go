@@ -27,6 +27,7 @@ func FuzzAdmissionReview(f *testing.F) {
 		f.Add(reviewOf(f, job, ""))
 		f.Add(reviewOf(f, job, job))
 		f.Add(reviewOfStatus(f, job, job))
+		f.Add(dryRun(f, job))
 	}
 	f.Add([]byte(`{"request":{"uid":"u","object":` + listOf(`[`, 100) + `}}`))
 	f.Add([]byte(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":null}`))

@@ -4,6 +4,7 @@
 package webhook
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"opendilab.org/di-orchestrator/internal/podcheck"
 	"opendilab.org/di-orchestrator/internal/validation"
 )
 
@@ -107,11 +109,17 @@ func TestWhatIsOfAnotherKindIsRefused(t *testing.T) {
 // quietHandler returns the handler of all paths, without metrics and log.
 func quietHandler(tb testing.TB) http.Handler {
 	tb.Helper()
+	return handlerThat(tb, func(context.Context, *podcheck.Pod, string) (podcheck.Findings, error) { return podcheck.Findings{}, nil })
+}
+
+// handlerThat returns a quiet handler that tries pods by a function.
+func handlerThat(tb testing.TB, try func(context.Context, *podcheck.Pod, string) (podcheck.Findings, error)) http.Handler {
+	tb.Helper()
 	metrics, err := newHookMetrics(nil, logr.Discard())
 	if err != nil {
 		tb.Fatal(err)
 	}
-	handler, err := newHandler(logr.Discard(), metrics, validation.Bounds{}, nil, nil, nil)
+	handler, err := newHandler(logr.Discard(), metrics, validation.Bounds{}, nil, nil, newPodChecks(try))
 	if err != nil {
 		tb.Fatal(err)
 	}
