@@ -18,6 +18,7 @@ import (
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/replicas"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/api"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/gate"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/jobview"
 )
 
@@ -38,7 +39,7 @@ func (s *Server) act(r *http.Request) (any, error) {
 	do, isKnown := actions()[name]
 	switch {
 	case !isKnown:
-		return nil, badRequest(errors.New("the action must be suspend, resume, resize, restart or delete"))
+		return nil, gate.BadRequest(errors.New("the action must be suspend, resume, resize, restart or delete"))
 	case request.UID != "" && request.UID != string(job.UID):
 		return nil, conflict(fmt.Errorf("job %s/%s is another one now: it was deleted and created again", job.Namespace, job.Name))
 	case name != "delete":
@@ -54,7 +55,7 @@ func (s *Server) act(r *http.Request) (any, error) {
 }
 
 func conflict(err error) error {
-	return &statusError{http.StatusConflict, "Conflict", err.Error()}
+	return gate.Refuse(http.StatusConflict, "Conflict", err.Error())
 }
 
 // readAction reads the body of a request.
@@ -63,13 +64,13 @@ func readAction(r *http.Request) (*api.ActionRequest, error) {
 	decoder := json.NewDecoder(r.Body)
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(request); err != nil {
-		return nil, badRequest(fmt.Errorf("the body is wrong: %w", err))
+		return nil, gate.BadRequest(fmt.Errorf("the body is wrong: %w", err))
 	}
 	switch {
 	case request.DryRun == nil:
-		return nil, badRequest(errors.New("dryRun is missing: want true or false"))
+		return nil, gate.BadRequest(errors.New("dryRun is missing: want true or false"))
 	case request.Replicas != nil && (*request.Replicas < 0 || *request.Replicas > mostResized):
-		return nil, badRequest(fmt.Errorf("replicas is %d: want a number from 0 to %d", *request.Replicas, mostResized))
+		return nil, gate.BadRequest(fmt.Errorf("replicas is %d: want a number from 0 to %d", *request.Replicas, mostResized))
 	}
 	return request, nil
 }
@@ -98,7 +99,7 @@ func remove(ctx context.Context, found *cluster.Cluster, job *v2alpha1.DIJob, re
 // resize scales a worker-led job, and asks by a ScalePlan for another size of a coordinator-led one.
 func resize(ctx context.Context, found *cluster.Cluster, job *v2alpha1.DIJob, request *api.ActionRequest) ([]string, error) {
 	if request.Replicas == nil {
-		return nil, badRequest(errors.New("replicas is missing: want the desired number"))
+		return nil, gate.BadRequest(errors.New("replicas is missing: want the desired number"))
 	}
 	var task *api.Resizable
 	tasks := jobview.Resizables(job)
@@ -109,7 +110,7 @@ func resize(ctx context.Context, found *cluster.Cluster, job *v2alpha1.DIJob, re
 	}
 	switch {
 	case task == nil:
-		return nil, badRequest(fmt.Errorf("task %q: cannot be resized; see the action's tasks", request.Task))
+		return nil, gate.BadRequest(fmt.Errorf("task %q: cannot be resized; see the action's tasks", request.Task))
 	case job.Spec.Preemptible:
 		return nil, conflict(errors.New("the allocator decides about the size of a preemptible job"))
 	}
@@ -137,7 +138,7 @@ func restart(ctx context.Context, found *cluster.Cluster, job *v2alpha1.DIJob, r
 		}
 	}
 	if pod == nil || request.Replica == "" {
-		return nil, badRequest(fmt.Errorf("replica %q: want the name of a part that has a pod", request.Replica[:min(len(request.Replica), 253)]))
+		return nil, gate.BadRequest(fmt.Errorf("replica %q: want the name of a part that has a pod", request.Replica[:min(len(request.Replica), 253)]))
 	}
 	effects := jobview.RestartEffects(job, pod)
 	if job.Spec.Lifecycle == v2alpha1.LifecycleCoordinatorLed {
@@ -155,7 +156,7 @@ func plan(ctx context.Context, found *cluster.Cluster, job *v2alpha1.DIJob, dryR
 	made.Spec.Job, made.Spec.Origin = job.Name, v2alpha1.PlanManual
 	err := found.CreatePlan(ctx, made, dryRun)
 	if err != nil && ctx.Err() == nil && !errors.As(err, ptr.To(apierrors.APIStatus(nil))) {
-		return &statusError{http.StatusUnprocessableEntity, "Invalid", err.Error()}
+		return gate.Refuse(http.StatusUnprocessableEntity, "Invalid", err.Error())
 	}
 	return err
 }

@@ -20,6 +20,7 @@ import (
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/installation"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/api"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/gate"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/jobview"
 )
 
@@ -37,7 +38,7 @@ func (s *Server) getCluster(r *http.Request) (any, error) {
 		return errShown
 	}, silent)
 	if !errors.Is(err, errShown) {
-		return nil, &statusError{http.StatusGatewayTimeout, "Timeout", "the API server does not answer in time"}
+		return nil, gate.Refuse(http.StatusGatewayTimeout, "Timeout", "the API server does not answer in time")
 	}
 	return page, nil
 }
@@ -71,14 +72,14 @@ type clusterWorld struct {
 func (s *Server) newClusterWorld(ctx context.Context) *clusterWorld {
 	return &clusterWorld{
 		server: s, nodes: map[types.UID]*corev1.Node{}, pods: map[types.UID]*jobview.PodUse{}, plans: map[types.UID]*v2alpha1.ScalePlan{},
-		takeovers: s.takeovers(ctx), notes: slices.Clone(s.notes),
+		takeovers: s.takeovers(ctx), notes: slices.Clone(s.Notes),
 	}
 }
 
 func (w *clusterWorld) watched() []cluster.Watched {
 	return []cluster.Watched{
-		cluster.WatchNodes().Reduced(reduceNode), cluster.WatchAllPods(w.server.namespace).Reduced(reducePod),
-		cluster.WatchPlans(w.server.namespace),
+		cluster.WatchNodes().Reduced(reduceNode), cluster.WatchAllPods(w.server.Namespace).Reduced(reducePod),
+		cluster.WatchPlans(w.server.Namespace),
 	}
 }
 
@@ -124,8 +125,8 @@ func (w *clusterWorld) stopped(watch int, err error) {
 	where := ""
 	if watch > 0 {
 		where = " of all namespaces"
-		if w.server.namespace != "" {
-			where = " of namespace " + w.server.namespace
+		if w.server.Namespace != "" {
+			where = " of namespace " + w.server.Namespace
 		}
 	}
 	w.notes = append(w.notes, fmt.Sprintf("You may not list the %s%s, so they are left out.", what, where))

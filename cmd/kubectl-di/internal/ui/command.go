@@ -1,8 +1,9 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ui serves a web page of jobs on this computer, with the rights of its user. openapi.yaml
-// describes its API. The cluster gets no object and its user no right by it.
+// Package ui serves a web page of jobs with the rights of those who look at it: on their computer
+// with their kubeconfig, or in the cluster with the token that each of them brings. openapi.yaml
+// describes its API. No one gains a right by it.
 package ui
 
 import (
@@ -11,27 +12,31 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"runtime"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/utils/clock"
 
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cli"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/gate"
 	"opendilab.org/di-orchestrator/web"
 )
 
 // options are the flags of the command.
 type options struct {
 	*cli.Env
-	version string
-	port    uint16
-	open    bool
+	version   string
+	port      uint16
+	open      bool
+	inCluster bool
+	hosts     []string
+	certFile  string
+	keyFile   string
 }
 
 // NewCommand returns kubectl di ui.
@@ -47,16 +52,46 @@ shows the jobs of all namespaces, or with -n those of one. If you may not list t
 all namespaces, it shows those of the kubeconfig's namespace.
 
 Only this computer can connect. The printed URL can be opened once: it has a token, for
-which the browser gets a cookie.`,
+which the browser gets a cookie.
+
+With --in-cluster the page is served to the network, and has no rights: each caller brings
+a bearer token of the API server, in the Authorization header of a proxy or in a form. The
+kubeconfig then names the API server, and has no credentials.`,
 		Example: `  # The page in the browser
   kubectl di ui --open
 
   # The jobs of one namespace, always on the same port
-  kubectl di ui -n rl --port 8765`,
+  kubectl di ui -n rl --port 8765
+
+  # In a pod, behind a proxy that serves https://jobs.example.com
+  kubectl di ui --in-cluster --kubeconfig /etc/di/kubeconfig --port 8080 --host jobs.example.com`,
 	}, o.run)
 	command.Flags().Uint16Var(&o.port, "port", 0, "port to listen on; 0 for any that is free")
 	command.Flags().BoolVar(&o.open, "open", false, "open the page in the browser")
+	command.Flags().BoolVar(&o.inCluster, "in-cluster", false, "serve the network, with the token of each caller and without rights")
+	command.Flags().StringArrayVar(&o.hosts, "host", nil, "host that browsers know the page by, as name or name:port; with --in-cluster (repeatable)")
+	command.Flags().StringVar(&o.certFile, "tls-cert-file", "", "certificate; with --in-cluster. Without one, a proxy must serve TLS")
+	command.Flags().StringVar(&o.keyFile, "tls-key-file", "", "key of the certificate")
+	cli.Before(command, o.check)
 	return command
+}
+
+// check checks the flags.
+func (o *options) check() error {
+	switch {
+	case !o.inCluster && (len(o.hosts) > 0 || o.certFile != "" || o.keyFile != ""):
+		return cli.Usagef("--host and --tls-cert-file are for --in-cluster")
+	case o.inCluster && o.open:
+		return cli.Usagef("--open and --in-cluster exclude each other")
+	case (o.certFile == "") != (o.keyFile == ""):
+		return cli.Usagef("--tls-cert-file and --tls-key-file must be given together")
+	case !o.inCluster:
+		return nil
+	}
+	if _, err := gate.OfHosts(o.hosts, o.certFile != ""); err != nil {
+		return cli.Usagef("--host: %w", err)
+	}
+	return nil
 }
 
 // run serves until the context ends.
@@ -65,48 +100,72 @@ func (o *options) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(int(o.port))))
-	if err != nil {
-		return fmt.Errorf("--port %d: %w", o.port, err)
+	if o.inCluster {
+		return o.runInCluster(ctx, found)
 	}
-	names := o.Names()
-	server, err := New(ctx, Options{
-		Cluster: found, OnlyNamespace: o.HasNamespace(), Files: web.Files(), Clock: clock.RealClock{}, Version: o.version,
-		ClusterName: names.Cluster, Context: names.Context, Language: language(os.Getenv), Address: listener.Addr().String(),
-	})
+	listener, err := o.listen(ctx, "127.0.0.1")
+	if err != nil {
+		return err
+	}
+	once, err := gate.NewOnce(listener.Addr().String())
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
-	fmt.Fprintf(o.Out, "%s\n", server.URL())
+	server, err := o.newServer(ctx, found)
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	fmt.Fprintf(o.Out, "%s\n", once.URL())
 	fmt.Fprintln(o.ErrOut, "kubectl-di: open this URL in a browser on this computer; it works once. Interrupt to end.")
 	if o.open {
-		if err := browse(ctx, server.URL()); err != nil {
+		if err := browse(ctx, once.URL()); err != nil {
 			fmt.Fprintf(o.ErrOut, "kubectl-di: --open: %v\n", err)
 		}
 	}
-	return serve(ctx, listener, server)
+	return serve(ctx, listener, once.Protect(server), server.Run)
 }
 
-// serve serves until the context ends, and ends all requests.
-func serve(ctx context.Context, listener net.Listener, server *Server) error {
-	serving := &http.Server{
-		Handler: server.Handler(), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute,
-		MaxHeaderBytes: 64 << 10, BaseContext: func(net.Listener) context.Context { return ctx },
+func (o *options) listen(ctx context.Context, address string) (net.Listener, error) {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(address, strconv.Itoa(int(o.port))))
+	if err != nil {
+		return nil, fmt.Errorf("--port %d: %w", o.port, err)
 	}
-	watching := make(chan error, 1)
-	go func() { watching <- server.Run(ctx) }()
-	stop := context.AfterFunc(ctx, func() { _ = serving.Close() })
-	defer stop()
-	err := serving.Serve(listener)
-	if ctx.Err() != nil {
-		err = nil // The user has ended the command.
+	return listener, nil
+}
+
+// newServer returns the server of the kubeconfig's user. It asks the API server which jobs the user
+// may see.
+func (o *options) newServer(ctx context.Context, found *cluster.Cluster) (*Server, error) {
+	names := o.Names()
+	options := Options{
+		Cluster: found, Files: web.Files(), Clock: clock.RealClock{}, Version: o.version,
+		ClusterName: names.Cluster, Context: names.Context, Language: language(os.Getenv),
 	}
-	return errors.Join(err, <-watching)
+	if o.HasNamespace() {
+		options.Namespace = found.Namespace
+		return New(options), nil
+	}
+	all, err := found.May(ctx, jobsAttributes("list", ""))
+	if err != nil {
+		return nil, err
+	}
+	if !all {
+		options.Namespace = found.Namespace
+		options.Notes = []string{
+			"You may not list the jobs of all namespaces, so only those of namespace " + found.Namespace + " are shown.",
+		}
+	}
+	return New(options), nil
 }
 
 // language returns the language of an environment.
 func language(getenv func(string) string) string {
-	if strings.HasPrefix(cmp.Or(getenv("LC_ALL"), getenv("LC_MESSAGES"), getenv("LANG")), "zh") {
+	return languageOf(cmp.Or(getenv("LC_ALL"), getenv("LC_MESSAGES"), getenv("LANG")))
+}
+
+// languageOf returns the language of a locale, or of a browser.
+func languageOf(tag string) string {
+	if strings.HasPrefix(tag, "zh") {
 		return "zh"
 	}
 	return "en"

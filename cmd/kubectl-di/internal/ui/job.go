@@ -24,6 +24,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/api"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/gate"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/jobview"
 )
 
@@ -41,10 +42,10 @@ var errShown = errors.New("shown")
 func (s *Server) readJob(r *http.Request) (*cluster.Cluster, *v2alpha1.DIJob, error) {
 	namespace, name := r.PathValue("namespace"), r.PathValue("name")
 	if len(validation.IsDNS1123Label(namespace)) > 0 || len(validation.IsDNS1123Subdomain(name)) > 0 {
-		return nil, nil, badRequest(errors.New("the path names no job: want namespaces/NAMESPACE/jobs/NAME"))
+		return nil, nil, gate.BadRequest(errors.New("the path names no job: want namespaces/NAMESPACE/jobs/NAME"))
 	}
-	if s.namespace != "" && namespace != s.namespace {
-		return nil, nil, &statusError{http.StatusForbidden, "Forbidden", "only the jobs of namespace " + s.namespace + " are shown"}
+	if s.Namespace != "" && namespace != s.Namespace {
+		return nil, nil, gate.Refuse(http.StatusForbidden, "Forbidden", "only the jobs of namespace "+s.Namespace+" are shown")
 	}
 	found := s.Cluster.In(namespace)
 	job, err := found.Job(r.Context(), name)
@@ -69,7 +70,7 @@ func (s *Server) getJob(r *http.Request) (any, error) {
 	case w.failed != nil:
 		return nil, w.failed
 	case !errors.Is(err, errShown):
-		return nil, &statusError{http.StatusGatewayTimeout, "Timeout", "the API server does not answer in time"}
+		return nil, gate.Refuse(http.StatusGatewayTimeout, "Timeout", "the API server does not answer in time")
 	}
 	return detail, nil
 }

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"time"
 
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/gate"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/store"
 )
 
@@ -17,7 +18,7 @@ const pagePause = 250 * time.Millisecond
 func (s *Server) listJobs(r *http.Request) (any, error) {
 	query, err := store.ParseQuery(r.URL.Query())
 	if err != nil {
-		return nil, badRequest(err)
+		return nil, gate.BadRequest(err)
 	}
 	if err := s.jobs.Broken(); err != nil && s.jobs.Page(query).Total == 0 {
 		return nil, err
@@ -29,7 +30,7 @@ func (s *Server) listJobs(r *http.Request) (any, error) {
 func (s *Server) streamJobs(ctx context.Context, r *http.Request, to *sender) error {
 	query, err := store.ParseQuery(r.URL.Query())
 	if err != nil {
-		return badRequest(err)
+		return gate.BadRequest(err)
 	}
 	beats := s.Clock.NewTicker(heartbeat)
 	defer beats.Stop()

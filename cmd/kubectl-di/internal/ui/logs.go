@@ -17,6 +17,7 @@ import (
 
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/logs"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/api"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/gate"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/store"
 )
 
@@ -64,7 +65,7 @@ func parseLogQuery(values url.Values) (*logQuery, error) {
 func (s *Server) streamLogs(ctx context.Context, r *http.Request, to *sender) error {
 	query, err := parseLogQuery(r.URL.Query())
 	if err != nil {
-		return badRequest(err)
+		return gate.BadRequest(err)
 	}
 	found, job, err := s.readJob(r)
 	if err != nil {
@@ -89,7 +90,7 @@ func (s *Server) streamLogs(ctx context.Context, r *http.Request, to *sender) er
 	}
 	var tooMany *logs.TooManyError
 	if err := <-ended; errors.As(err, &tooMany) {
-		return badRequest(fmt.Errorf("%d replicas would be followed: choose at most %d", tooMany.Open, tooMany.Most))
+		return gate.BadRequest(fmt.Errorf("%d replicas would be followed: choose at most %d", tooMany.Open, tooMany.Most))
 	} else if err != nil {
 		return err
 	}

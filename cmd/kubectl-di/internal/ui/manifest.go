@@ -15,13 +15,14 @@ import (
 	"opendilab.org/di-orchestrator/apis/v1alpha1"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/api"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/gate"
 )
 
 // manifest returns a job as YAML, as the API server converts it.
 func (s *Server) manifest(r *http.Request) (any, error) {
 	version := cmp.Or(r.URL.Query().Get("version"), v2alpha1.Version)
 	if version != v1alpha1.Version && version != v2alpha1.Version {
-		return nil, badRequest(fmt.Errorf("version %q: want %s or %s", version[:min(len(version), 20)], v1alpha1.Version, v2alpha1.Version))
+		return nil, gate.BadRequest(fmt.Errorf("version %q: want %s or %s", version[:min(len(version), 20)], v1alpha1.Version, v2alpha1.Version))
 	}
 	text, err := s.yaml(r, version)
 	if err != nil {

@@ -4,9 +4,9 @@
 package ui
 
 import (
+	"cmp"
 	"context"
 	"net/http"
-	"slices"
 	"sync"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -20,15 +20,15 @@ import (
 // left out.
 func (s *Server) session(r *http.Request) (any, error) {
 	session := api.Session{
-		Cluster: s.ClusterName, Context: s.Context, Server: s.Cluster.Config().Host, Version: s.Version, Language: s.Language,
-		Namespace: s.Cluster.Namespace, AllNamespaces: s.namespace == "", Notes: slices.Clone(s.notes),
+		Cluster: s.ClusterName, Context: s.Context, Server: s.Cluster.Config().Host, Version: s.Version, Language: cmp.Or(s.Language, languageOf(r.Header.Get("Accept-Language"))),
+		Namespace: s.Cluster.Namespace, AllNamespaces: s.Namespace == "", Notes: append([]string{}, s.Notes...), CanSignOut: s.CanSignOut,
 		Limits: map[string]int{"pageSize": store.MostRows, "streams": mostStreams, "lineLength": longestLine},
 	}
 	var asking sync.WaitGroup
 	asking.Go(func() { session.User, _ = s.Cluster.User(r.Context()) })
 	asking.Go(func() { session.ClusterVersion, _ = s.Cluster.Version() })
 	session.Permissions = s.permissions(r.Context(), map[string]authorizationv1.ResourceAttributes{
-		"listJobs":    jobsAttributes("list", s.namespace),
+		"listJobs":    jobsAttributes("list", s.Namespace),
 		"changeJobs":  jobsAttributes("patch", s.Cluster.Namespace),
 		"deleteJobs":  jobsAttributes("delete", s.Cluster.Namespace),
 		"createPlans": {Group: v2alpha1.GroupName, Resource: "scaleplans", Verb: "create", Namespace: s.Cluster.Namespace},

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/gate"
 )
 
 const (
@@ -36,7 +37,7 @@ func (s *Server) stream(handle func(ctx context.Context, r *http.Request, to *se
 		case s.streams <- struct{}{}:
 			defer func() { <-s.streams }()
 		default:
-			fail(w, &statusError{http.StatusTooManyRequests, "TooManyRequests", fmt.Sprintf("%d streams are open: close a page", mostStreams)})
+			gate.Fail(w, gate.Refuse(http.StatusTooManyRequests, "TooManyRequests", fmt.Sprintf("%d streams are open: close a page", mostStreams)))
 			return
 		}
 		ctx, stop := context.WithCancel(r.Context())
@@ -50,7 +51,7 @@ func (s *Server) stream(handle func(ctx context.Context, r *http.Request, to *se
 		case to.isBegun():
 			_ = to.fail(err)
 		default:
-			fail(w, err)
+			gate.Fail(w, err)
 		}
 	}
 }
@@ -93,7 +94,7 @@ func (t *sender) append(name string, value any) error {
 
 // fail sends an error.
 func (t *sender) fail(err error) error {
-	_, body := describe(err)
+	_, body := gate.Describe(err)
 	return t.send("failed", body)
 }
 

@@ -27,6 +27,7 @@ type Session struct {
 	Notes          []string        `json:"notes"`
 	Permissions    map[string]bool `json:"permissions"`
 	Limits         map[string]int  `json:"limits"`
+	CanSignOut     bool            `json:"canSignOut,omitempty"`
 }
 
 // JobPage is a window of the jobs.
