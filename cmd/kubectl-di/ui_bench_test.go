@@ -8,7 +8,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
+	"flag"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/cookiejar"
 	"os"
@@ -31,24 +34,45 @@ import (
 // benchJobs is how many jobs the page of the benchmark has.
 const benchJobs = 5000
 
+// changing is how long BenchmarkPageOfChangingJobs changes jobs.
+var changing = flag.Duration("ui.changing", time.Minute, "how long the benchmark of changing jobs changes them")
+
+// changesPerSecond is how many jobs that benchmark changes in a second.
+const changesPerSecond = 50
+
 // BenchmarkPageOf5000Jobs measures kubectl di ui as a program, with jobs on a real API server: how
 // long the first page and a pushed change take, and the memory of the program.
 func BenchmarkPageOf5000Jobs(b *testing.B) {
+	w, binary, jobs := benchWorld(b)
+	begun := time.Now()
+	mustBench(b, w.live.List(b.Context(), &v2alpha1.DIJobList{}, client.InNamespace(jobs[0].Namespace)))
+	b.Logf("a plain list of the jobs takes %s", time.Since(begun))
+	for b.Loop() {
+		w.measurePage(b, binary, jobs[benchJobs-1])
+	}
+}
+
+// BenchmarkPageOfChangingJobs measures the memory of kubectl di ui before and after many changes,
+// each with a report, while a page is open.
+func BenchmarkPageOfChangingJobs(b *testing.B) {
+	w, binary, jobs := benchWorld(b)
+	for b.Loop() {
+		w.measureChanges(b, binary, jobs)
+	}
+}
+
+// benchWorld returns a cluster with jobs, and the program.
+func benchWorld(b *testing.B) (w *world, binary string, jobs []*v2alpha1.DIJob) {
+	b.Helper()
 	needed.Store(true)
 	w, err := started()
 	mustBench(b, err)
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "bench-"}}
 	mustBench(b, w.live.Create(b.Context(), ns))
-	last := w.benchJobs(b, ns.Name)
-	bin := b.TempDir()
-	binary, err := program.BuildCommand(b.Context(), bin, "kubectl-di")
+	jobs = w.benchJobs(b, ns.Name)
+	binary, err = program.BuildCommand(b.Context(), b.TempDir(), "kubectl-di")
 	mustBench(b, err)
-	begun := time.Now()
-	mustBench(b, w.live.List(b.Context(), &v2alpha1.DIJobList{}, client.InNamespace(ns.Name)))
-	b.Logf("a plain list of the jobs takes %s", time.Since(begun))
-	for b.Loop() {
-		w.measurePage(b, binary, last)
-	}
+	return w, binary, jobs
 }
 
 func mustBench(b *testing.B, err error) {
@@ -58,8 +82,8 @@ func mustBench(b *testing.B, err error) {
 	}
 }
 
-// benchJobs creates jobs with templates of usual size, and returns the last one.
-func (w *world) benchJobs(b *testing.B, namespace string) *v2alpha1.DIJob {
+// benchJobs creates jobs with templates of usual size.
+func (w *world) benchJobs(b *testing.B, namespace string) []*v2alpha1.DIJob {
 	b.Helper()
 	template := fmt.Sprintf(`{"spec":{"containers":[{"name":"di-container","image":"di","env":[{"name":"TEXT","value":%q}],`+
 		`"resources":{"limits":{"nvidia.com/gpu":"2"}}}]}}`, strings.Repeat("x", 2000))
@@ -77,7 +101,57 @@ func (w *world) benchJobs(b *testing.B, namespace string) *v2alpha1.DIJob {
 		creating.Go(func() error { return w.live.Create(b.Context(), job) })
 	}
 	mustBench(b, creating.Wait())
-	return jobs[benchJobs-1]
+	return jobs
+}
+
+// benchPage is a running program, and its page in a browser.
+type benchPage struct {
+	*http.Client
+	base    string
+	process int
+	stream  *bufio.Reader
+}
+
+// openPage starts the program until the context ends, and opens its page with the last jobs.
+func (w *world) openPage(ctx context.Context, b *testing.B, binary, namespace string) *benchPage {
+	b.Helper()
+	command := exec.CommandContext(ctx, binary, "ui", "--kubeconfig", w.kubeconfig, "-n", namespace)
+	out, err := command.StdoutPipe()
+	mustBench(b, err)
+	mustBench(b, command.Start())
+	printed, err := bufio.NewReader(out).ReadString('\n')
+	mustBench(b, err)
+	jar, err := cookiejar.New(nil)
+	mustBench(b, err)
+	address := strings.TrimSpace(printed)
+	base, _, _ := strings.Cut(address, "/?")
+	p := &benchPage{Client: &http.Client{Jar: jar}, base: base, process: command.Process.Pid}
+	p.read(ctx, b, address)
+	streaming := p.ask(ctx, b, base+"/api/v1/jobs/stream?sort=name&limit=100&offset=4900")
+	b.Cleanup(func() { _ = streaming.Body.Close() })
+	p.stream = bufio.NewReader(streaming.Body)
+	nextPage(b, p.stream, func(page *api.JobPage) bool { return page.Synced && page.Total == benchJobs })
+	return p
+}
+
+func (p *benchPage) ask(ctx context.Context, b *testing.B, address string) *http.Response {
+	b.Helper()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
+	mustBench(b, err)
+	response, err := p.Do(request)
+	mustBench(b, err)
+	if response.StatusCode != http.StatusOK {
+		b.Fatalf("%s: %s", address, response.Status)
+	}
+	return response
+}
+
+// read reads a whole answer.
+func (p *benchPage) read(ctx context.Context, b *testing.B, address string) {
+	b.Helper()
+	response := p.ask(ctx, b, address)
+	_, err := io.Copy(io.Discard, response.Body)
+	mustBench(b, errors.Join(err, response.Body.Close()))
 }
 
 // measurePage starts the program, and measures it.
@@ -85,45 +159,69 @@ func (w *world) measurePage(b *testing.B, binary string, job *v2alpha1.DIJob) {
 	b.Helper()
 	ctx, stop := context.WithCancel(b.Context())
 	defer stop()
-	command := exec.CommandContext(ctx, binary, "ui", "--kubeconfig", w.kubeconfig, "-n", job.Namespace)
-	out, err := command.StdoutPipe()
-	mustBench(b, err)
 	begun := time.Now()
-	mustBench(b, command.Start())
-	printed, err := bufio.NewReader(out).ReadString('\n')
-	mustBench(b, err)
-	jar, err := cookiejar.New(nil)
-	mustBench(b, err)
-	browsing := &http.Client{Jar: jar}
-	open := func(address string) *http.Response {
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
-		mustBench(b, err)
-		response, err := browsing.Do(request)
-		mustBench(b, err)
-		return response
-	}
-	address := strings.TrimSpace(printed)
-	_ = open(address).Body.Close()
-	base, _, _ := strings.Cut(address, "/?")
-	streaming := open(base + "/api/v1/jobs/stream?sort=name&limit=100&offset=4900")
-	defer streaming.Body.Close() //nolint:errcheck // it was read
-	stream := bufio.NewReader(streaming.Body)
-	nextPage(b, stream, func(page *api.JobPage) bool { return page.Synced && page.Total == benchJobs })
+	p := w.openPage(ctx, b, binary, job.Namespace)
 	first := time.Since(begun)
 	job.Status.Phase, job.Status.Restarts = v2alpha1.JobRunning, job.Status.Restarts+1
 	changed := time.Now()
 	mustBench(b, w.live.Status().Update(ctx, job))
-	nextPage(b, stream, func(page *api.JobPage) bool { return page.Items[99].Restarts == job.Status.Restarts })
+	nextPage(b, p.stream, func(page *api.JobPage) bool { return page.Items[99].Restarts == job.Status.Restarts })
 	b.ReportMetric(float64(first.Milliseconds()), "first-page-ms")
 	b.ReportMetric(float64(time.Since(changed).Milliseconds()), "push-ms")
 	asked := time.Now()
 	for range 20 {
-		_ = open(base + "/api/v1/jobs?sort=-gpus&search=job&limit=200").Body.Close()
+		p.read(ctx, b, p.base+"/api/v1/jobs?sort=-gpus&search=job&limit=200")
 	}
 	b.ReportMetric(float64(time.Since(asked).Milliseconds())/20, "page-ms")
 	for name, unit := range map[string]string{"VmRSS": "rss-MiB", "VmHWM": "peak-rss-MiB"} {
-		b.ReportMetric(memoryOf(b, command.Process.Pid, name), unit)
+		b.ReportMetric(memoryOf(b, p.process, name), unit)
 	}
+}
+
+// measureChanges changes jobs in turn for a time, and reports how the memory grew.
+func (w *world) measureChanges(b *testing.B, binary string, jobs []*v2alpha1.DIJob) {
+	b.Helper()
+	ctx, stop := context.WithCancel(b.Context())
+	defer stop()
+	p := w.openPage(ctx, b, binary, jobs[0].Namespace)
+	b.ReportMetric(memoryOf(b, p.process, "VmRSS"), "start-rss-MiB")
+	pages := make(chan int64, 1)
+	last := jobs[benchJobs-1]
+	go func() {
+		count := int64(0)
+		nextPage(b, p.stream, func(page *api.JobPage) bool { count++; return page.Items[99].Phase == string(v2alpha1.JobFailed) })
+		pages <- count
+	}()
+	changes := w.change(ctx, b, jobs)
+	last.Status.Phase = v2alpha1.JobFailed
+	ended := time.Now()
+	mustBench(b, w.live.Status().Update(ctx, last))
+	b.ReportMetric(float64(<-pages), "pages")
+	b.ReportMetric(float64(time.Since(ended).Milliseconds()), "push-ms")
+	b.ReportMetric(float64(changes)/changing.Seconds(), "changes/s")
+	b.ReportMetric(memoryOf(b, p.process, "VmRSS"), "end-rss-MiB")
+	b.ReportMetric(memoryOf(b, p.process, "VmHWM"), "peak-rss-MiB")
+}
+
+// change changes jobs in turn at a steady pace, and returns how often.
+func (w *world) change(ctx context.Context, b *testing.B, jobs []*v2alpha1.DIJob) int {
+	b.Helper()
+	pace := time.NewTicker(time.Second / changesPerSecond)
+	defer pace.Stop()
+	var writing errgroup.Group
+	writing.SetLimit(16)
+	count := 0
+	for begun := time.Now(); time.Since(begun) < *changing; count++ {
+		job, round := jobs[count%len(jobs)], count/len(jobs)
+		job.Status.Phase = []v2alpha1.Phase{v2alpha1.JobRunning, v2alpha1.JobRestarting}[round%2]
+		job.Status.Restarts = int32(round) //nolint:gosec // it is small
+		job.Status.Profilings = &v2alpha1.RawObject{}
+		job.Status.Profilings.Raw = fmt.Appendf(nil, `{"reward": %d, "fps": %d, "loss": %d}`, count, count%7, count%11)
+		writing.Go(func() error { return w.live.Status().Update(ctx, job) })
+		<-pace.C
+	}
+	mustBench(b, writing.Wait())
+	return count
 }
 
 // nextPage reads a stream until a page is as wanted.
