@@ -13,7 +13,7 @@ ARG TARGETOS TARGETARCH
 ARG VERSION=dev
 ARG LDFLAGS="-s -w -X main.version=${VERSION}"
 RUN CGO_ENABLED=0 GOOS=${TARGETOS} GOARCH=${TARGETARCH} \
-    go build -trimpath -buildvcs=false -ldflags "${LDFLAGS}" -o /out/ ./cmd/di-orchestrator ./test/workload/cartpole
+    go build -trimpath -buildvcs=false -ldflags "${LDFLAGS}" -o /out/ ./cmd/di-orchestrator ./cmd/kubectl-di ./test/workload/cartpole
 
 FROM scratch AS base
 COPY --from=build /root-of-image/ /
@@ -34,6 +34,12 @@ LABEL org.opencontainers.image.title=cartpole \
       org.opencontainers.image.description="Example of a training program for DI Orchestrator"
 COPY --from=build /out/cartpole /cartpole
 ENTRYPOINT ["/cartpole"]
+
+FROM base AS kubectl-di
+LABEL org.opencontainers.image.title=kubectl-di \
+      org.opencontainers.image.description="Plugin of kubectl for DI Orchestrator"
+COPY --from=build /out/kubectl-di /kubectl-di
+ENTRYPOINT ["/kubectl-di"]
 
 FROM base AS di-orchestrator
 LABEL org.opencontainers.image.title=di-orchestrator \

@@ -52,6 +52,7 @@ build: ## Build the binaries into out/bin.
 .PHONY: images
 images: build ## Build the image tarballs into out/, without a container engine.
 	$(IMAGE) --name di-orchestrator:$(TAG) --out $(OUT)/di-orchestrator.tar --entrypoint /di-orchestrator --file $(OUT)/bin/di-orchestrator=/di-orchestrator
+	$(IMAGE) --name kubectl-di:$(TAG) --out $(OUT)/kubectl-di.tar --entrypoint /kubectl-di --file $(OUT)/bin/kubectl-di=/kubectl-di
 	$(IMAGE) --name cartpole:$(TAG) --out $(OUT)/cartpole.tar --entrypoint /cartpole --file $(OUT)/bin/cartpole=/cartpole
 
 # Debian's PyTorch and what it links, without what only its tests, documentation and screens need.

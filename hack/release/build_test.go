@@ -54,7 +54,7 @@ func buildFor(t *testing.T, platforms ...platform) string {
 		source: source,
 		programs: []program{
 			{name: operatorImage, folder: folder, title: "Operator", image: true},
-			{name: "kubectl-di", folder: folder, title: "Plugin", archive: true},
+			{name: "kubectl-di", folder: folder, title: "Plugin", image: true, archive: true},
 		},
 		platforms: platforms,
 		progress:  t.Output(),
@@ -105,7 +105,7 @@ func checkSums(t *testing.T, out string) {
 		t.Errorf("checksums are missing or wrong of %v", differ)
 	}
 	for _, name := range []string{
-		"di-orchestrator_v9.8.7_image.oci.tar", "di_orchestrator-9.8.7-py3-none-any.whl", "di_orchestrator-9.8.7.tar.gz",
+		"di-orchestrator_v9.8.7_image.oci.tar", "kubectl-di_v9.8.7_image.oci.tar", "di_orchestrator-9.8.7-py3-none-any.whl", "di_orchestrator-9.8.7.tar.gz",
 	} {
 		if _, ok := sums[name]; !ok {
 			t.Errorf("there is no %s among %v", name, sums)

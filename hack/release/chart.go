@@ -16,8 +16,12 @@ import (
 
 const chartFolder = "charts/di-orchestrator"
 
-// operatorImage is the image of the operator and of di-server in the manifests of the checkout.
-const operatorImage = "di-orchestrator"
+const (
+	// operatorImage is the image of the operator and of di-server in the manifests of the checkout.
+	operatorImage = "di-orchestrator"
+	// pageImage is that of the web page.
+	pageImage = "kubectl-di"
+)
 
 // packageChart packages, with Helm, a copy of the chart whose default image is the release's.
 func (r *release) packageChart(ctx context.Context) error {
@@ -46,7 +50,7 @@ func (r *release) copyChart(ctx context.Context, folder string) error {
 			return err
 		}
 		inside := strings.TrimPrefix(name, chartFolder+"/")
-		if content, err = withRepository(inside, content, r.registry+"/"+operatorImage); err != nil {
+		if content, err = withRegistry(inside, content, r.registry); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 		path := filepath.Join(folder, inside)
@@ -60,19 +64,19 @@ func (r *release) copyChart(ctx context.Context, folder string) error {
 	return nil
 }
 
-// withRepository returns a file of the chart with another default of image.repository. All other
+// withRegistry returns a file of the chart whose default images are those of a registry. All other
 // text, including comments, remains unchanged.
-func withRepository(file string, content []byte, repository string) ([]byte, error) {
-	begins := map[string]string{
-		"values.yaml": "\n  repository: ",
-		"README.md":   "\n| image.repository | string | `\"",
+func withRegistry(file string, content []byte, registry string) ([]byte, error) {
+	begins := map[string][]string{
+		"values.yaml": {"\n  repository: " + operatorImage, "\n    repository: " + pageImage},
+		"README.md":   {"\n| image.repository | string | `\"" + operatorImage, "\n| web.image.repository | string | `\"" + pageImage},
 	}[file]
-	if begins == "" {
-		return content, nil
+	for _, old := range begins {
+		if count := bytes.Count(content, []byte(old)); count != 1 {
+			return nil, fmt.Errorf("%d lines begin with %q, want one", count, old)
+		}
+		name := strings.LastIndexAny(old, " \"") + 1
+		content = bytes.Replace(content, []byte(old), []byte(old[:name]+registry+"/"+old[name:]), 1)
 	}
-	old, changed := []byte(begins+operatorImage), []byte(begins+repository)
-	if count := bytes.Count(content, old); count != 1 {
-		return nil, fmt.Errorf("%d lines begin with %q, want one", count, begins+operatorImage)
-	}
-	return bytes.Replace(content, old, changed, 1), nil
+	return content, nil
 }

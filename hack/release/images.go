@@ -30,7 +30,7 @@ func (r *release) packImage(program program, all []binary) error {
 	facts := annotations(program, r.source)
 	var specs []bundle.Spec
 	for _, binary := range all {
-		if binary.program == program {
+		if binary.program == program && binary.platform.os == "linux" {
 			specs = append(specs, r.imageSpec(binary, facts))
 		}
 	}

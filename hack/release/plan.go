@@ -52,7 +52,7 @@ func programs() []program {
 	return []program{
 		{name: "di-orchestrator", folder: "cmd/di-orchestrator", title: "Operator and server of DI Orchestrator", image: true},
 		{name: "cartpole", folder: "test/workload/cartpole", title: "Example of a training program for DI Orchestrator", image: true},
-		{name: "kubectl-di", folder: "cmd/kubectl-di", title: "Plugin of kubectl for DI Orchestrator", archive: true},
+		{name: "kubectl-di", folder: "cmd/kubectl-di", title: "Plugin of kubectl for DI Orchestrator", image: true, archive: true},
 	}
 }
 

@@ -29,6 +29,7 @@ func everything() []string {
 		"monitoring.dashboard.enabled=true", "aggregatorConfig.template.spec.containers[0].name=di-container",
 		"webhook.url=https://10.0.0.1:9443", "webhook.hostNetwork=true", "image.tag=v1", "certManager.enabled=true",
 		"tracing.endpoint=http://10.0.0.1:4317", "tracing.samplingRatio=0.5",
+		"web.enabled=true", "web.hosts={jobs.example.com}", "web.tls.secretName=page",
 	}
 }
 
@@ -136,6 +137,8 @@ func TestAWrongValueIsRefusedByItsName(t *testing.T) {
 		"server.limits.writeBytesPerMinute=0":  "writeBytesPerMinute",
 		"server.limits.profilingBytes=2000000": "profilingBytes",
 		"server.limits.profilingBytes=64Ki":    "profilingBytes",
+		"web.enabled=true":                     "hosts",
+		"web.hosts={https://jobs}":             "hosts",
 	} {
 		t.Run(value, func(t *testing.T) {
 			t.Parallel()
@@ -316,7 +319,7 @@ func TestAMemoryLimitLeavesRoomBesideTheHeap(t *testing.T) {
 func TestEveryPodIsRestricted(t *testing.T) {
 	t.Parallel()
 	pods := 0
-	for _, object := range render(t, "di-system", "image.tag=v1") {
+	for _, object := range render(t, "di-system", "image.tag=v1", "web.enabled=true", "web.hosts={jobs.example.com}") {
 		spec, found, err := unstructured.NestedMap(object.Object, "spec", "template", "spec")
 		if err != nil || !found {
 			continue
@@ -338,8 +341,8 @@ func TestEveryPodIsRestricted(t *testing.T) {
 			t.Errorf("%s: got security context %v", identify(object), spec["securityContext"])
 		}
 	}
-	if pods != 6 {
-		t.Errorf("got %d pod templates, want those of 3 Deployments and 3 hooks", pods)
+	if pods != 7 {
+		t.Errorf("got %d pod templates, want those of 4 Deployments and 3 hooks", pods)
 	}
 }
 

@@ -29,17 +29,28 @@ app.kubernetes.io/component: server
 control-plane: di-server
 {{- end }}
 
-{{/* The image. As in Docker, the part before the first slash is a registry if it has a dot or a port. */}}
+{{/* The same of the web page. */}}
+{{- define "di-orchestrator.web.selector" -}}
+app.kubernetes.io/name: di-orchestrator
+app.kubernetes.io/component: web
+{{- end }}
+
+{{/* The image of the programs. */}}
 {{- define "di-orchestrator.image" -}}
-{{- $image := .Values.image -}}
+{{ include "di-orchestrator.imageOf" (dict "root" . "image" .Values.image) }}
+{{- end }}
+
+{{/* An image. As in Docker, the part before the first slash is a registry if it has a dot or a port. */}}
+{{- define "di-orchestrator.imageOf" -}}
+{{- $image := .image -}}
 {{- $repository := $image.repository -}}
-{{- with .Values.global.imageRegistry | default $image.registry -}}
+{{- with .root.Values.global.imageRegistry | default .root.Values.image.registry -}}
 {{- $repository = regexReplaceAll "^(localhost|[^/]*[.:][^/]*)/" $repository "" | printf "%s/%s" . -}}
 {{- end -}}
 {{- if $image.digest -}}
 {{ printf "%s@%s" $repository $image.digest }}
 {{- else -}}
-{{ printf "%s:%s" $repository (default .Chart.AppVersion $image.tag) }}
+{{ printf "%s:%s" $repository (default .root.Chart.AppVersion $image.tag) }}
 {{- end -}}
 {{- end }}
 
