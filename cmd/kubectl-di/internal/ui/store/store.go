@@ -67,8 +67,15 @@ func (s *Store) Apply(change cluster.Change) {
 	s.changed = make(chan struct{})
 }
 
-// Stopped records why the watch has ended.
-func (s *Store) Stopped(err error) { s.Apply(cluster.Change{Broken: err}) }
+// Stopped records why the watch has ended. A user whose right was denied sees no jobs any longer.
+func (s *Store) Stopped(err error) {
+	if cluster.IsDenied(err) {
+		s.mutex.Lock()
+		clear(s.items)
+		s.mutex.Unlock()
+	}
+	s.Apply(cluster.Change{Broken: err})
+}
 
 func (s *Store) keep(entry *Entry, gone bool) {
 	key := types.NamespacedName{Namespace: entry.Namespace, Name: entry.Name}

@@ -4,6 +4,7 @@
 package store
 
 import (
+	"errors"
 	"fmt"
 	"net/url"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	testingclock "k8s.io/utils/clock/testing"
@@ -111,6 +113,20 @@ func TestChangedChannelClosesAtAChange(t *testing.T) {
 	case <-changed:
 	default:
 		t.Error("the channel is open")
+	}
+}
+
+func TestUserWhoseRightIsDeniedSeesNoJobs(t *testing.T) {
+	t.Parallel()
+	s, _ := shown()
+	s.put(job("pong", v2alpha1.JobRunning, 1))
+	s.Stopped(errors.New("the network is down"))
+	if page := s.Page(query(t, "")); page.Total != 1 {
+		t.Errorf("without a connection the page is %+v", page)
+	}
+	s.Stopped(apierrors.NewForbidden(v2alpha1.GroupVersion.WithResource("dijobs").GroupResource(), "", nil))
+	if page := s.Page(query(t, "")); page.Total != 0 || s.Broken() == nil {
+		t.Errorf("without the right the page is %+v", page)
 	}
 }
 
