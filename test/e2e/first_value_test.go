@@ -72,7 +72,7 @@ var _ = Describe("The files of a release", Ordered, Serial, Label("release"), fu
 		took := time.Since(began)
 		AddReportEntry("from helm install to a trained job", took.Round(time.Second).String())
 		Expect(took).To(BeNumerically("<", firstValue))
-	}, SpecTimeout(2*patience))
+	}, NodeTimeout(2*patience)) // A limit of the spec would count the build of the release.
 
 	It("let a user with role edit of one namespace follow the quickstart from the sample onward", func(ctx SpecContext) {
 		const namespace, user = "quickstart-tenant", "quickstart-user"
