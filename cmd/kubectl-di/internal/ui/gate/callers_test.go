@@ -95,7 +95,7 @@ func (c *callers) signedIn(names ...string) {
 // request sends a request, and returns when it is served.
 func (c *callers) request(name string) {
 	go func() {
-		_ = c.serve(name, httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", http.NoBody))
+		_ = c.serve(name, httptest.NewRecorder(), httptest.NewRequestWithContext(c.t.Context(), http.MethodGet, "/", http.NoBody))
 	}()
 	<-c.made[name].begun
 }
@@ -104,7 +104,7 @@ func TestIdleCallerMakesRoomForAnotherAndABusyOneDoesNot(t *testing.T) {
 	t.Parallel()
 	inTable(t, func(c *callers) {
 		c.signedIn("ada")
-		time.Sleep(time.Second)
+		<-time.After(time.Second)
 		c.signedIn("bob", "eve")
 		if !c.made["ada"].hasEnded() || c.made["bob"].hasEnded() {
 			t.Error("the caller who is idle longest is still served, or the other is not")
@@ -140,11 +140,11 @@ func TestCallerEndsWhenIdleAndNotBefore(t *testing.T) {
 	inTable(t, func(c *callers) {
 		c.signedIn("ada", "bob")
 		c.request("bob")
-		time.Sleep(idleTime - checkPause)
+		<-time.After(idleTime - checkPause)
 		if c.made["ada"].hasEnded() {
 			t.Error("the caller ended early")
 		}
-		time.Sleep(2 * checkPause)
+		<-time.After(2 * checkPause)
 		if !c.made["ada"].hasEnded() || c.has("ada") || c.made["bob"].hasEnded() {
 			t.Error("the idle caller is served, or the busy one is not")
 		}
@@ -159,7 +159,7 @@ func TestRequestsOfARefusedCallerEnd(t *testing.T) {
 		served := make(chan struct{})
 		go func() {
 			defer close(served)
-			_ = c.serve("ada", httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", http.NoBody))
+			_ = c.serve("ada", httptest.NewRecorder(), httptest.NewRequestWithContext(c.t.Context(), http.MethodGet, "/", http.NoBody))
 		}()
 		<-served
 		if !c.made["ada"].hasEnded() || !errors.Is(c.serve("ada", nil, nil), errNoCaller) {
