@@ -7,9 +7,10 @@ import { en, type Texts } from './texts.en'
 export interface App {
   t: Texts
   session: Session | undefined
+  theme: 'light' | 'dark'
 }
 
-export const AppContext = createContext<App>({ t: en, session: undefined })
+export const AppContext = createContext<App>({ t: en, session: undefined, theme: 'light' })
 
 export function useApp(): App {
   return useContext(AppContext)

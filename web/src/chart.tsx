@@ -6,8 +6,8 @@ import type { Curve, Moment } from './api'
 import { useApp } from './app'
 import { last as lastOf, position, whole, type Span } from './axis'
 import { clock, short } from './format'
+import { Shape } from './mark'
 import { kindOf, type Kind } from './state'
-import { Shape } from './common'
 
 const left = 56
 const right = 12
@@ -108,7 +108,7 @@ interface ChartProps {
 }
 
 function Chart({ curve, span, width, timeline }: ChartProps) {
-  const { t } = useApp()
+  const { t, theme } = useApp()
   const box = useRef<HTMLDivElement>(null)
   const plot = useRef<uPlot>()
   const moments = useRef(timeline)
@@ -118,7 +118,6 @@ function Chart({ curve, span, width, timeline }: ChartProps) {
   const divisor = span ? 1000 : 1
   const points = span ? curve.points : [...curve.points].sort((a, b) => (a[0] ?? 0) - (b[0] ?? 0))
   const data: uPlot.AlignedData = [points.map((p) => (p[0] ?? 0) / divisor), points.map((p) => p[1] ?? 0)]
-  const theme = document.documentElement.dataset.theme
   useEffect(() => {
     const element = box.current
     if (!element) return

@@ -1,10 +1,12 @@
 // The view of the cluster: nodes, waiting jobs, decisions, plans, queues and migrations.
 import type { Cluster } from './api'
 import { useApp, useNow } from './app'
-import { Banner, Notes, Section, StateText } from './common'
+import { Banner } from './banner'
 import { age, stamp } from './format'
-import { Plans } from './job'
+import { StateText } from './mark'
+import { Plans } from './plans'
 import { jobLink } from './route'
+import { Notes, Section } from './section'
 import { useStream } from './stream'
 
 type Node = Cluster['nodes'][number]

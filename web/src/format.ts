@@ -43,15 +43,3 @@ function trim(value: number): string {
   if (size < 0.001) return value.toExponential(1)
   return String(Number(value.toFixed(size < 1 ? 3 : size < 10 ? 2 : size < 100 ? 1 : 0)))
 }
-
-/** nearest returns the index of the last start that is not after at; -1 if all are. Starts are sorted. */
-export function lastBefore(starts: number[], at: number): number {
-  let low = 0
-  let high = starts.length
-  while (low < high) {
-    const middle = (low + high) >> 1
-    if ((starts[middle] ?? Infinity) <= at) low = middle + 1
-    else high = middle
-  }
-  return low - 1
-}

@@ -1,18 +1,20 @@
 // The view of one job.
-import { useEffect, useRef, useState } from 'preact/hooks'
-import { jobPath, type JobDetail, type Part, type Plan } from './api'
+import { useState } from 'preact/hooks'
 import { Actions } from './actions'
+import { jobPath, type JobDetail, type Part } from './api'
 import { useApp, useNow } from './app'
-import { nearest } from './axis'
-import { Charts } from './chart'
-import { Banner, Notes, Section, StateText } from './common'
-import { age, stamp } from './format'
+import { Banner } from './banner'
+import { age } from './format'
 import { Logs } from './logs'
 import { ManifestTab } from './manifest'
+import { StateText } from './mark'
 import { Picture } from './picture'
+import { Plans } from './plans'
 import { jobLink, tabs, type Route } from './route'
+import { Notes, Section } from './section'
 import { kindOf, weight } from './state'
 import { useStream } from './stream'
+import { Timeline } from './timeline'
 
 type JobRoute = Extract<Route, { view: 'job' }>
 
@@ -217,78 +219,5 @@ function Facts({ detail }: { detail: JobDetail }) {
         </details>
       )}
     </Section>
-  )
-}
-
-export function Plans({ plans, job }: { plans: Plan[]; job?: boolean }) {
-  const { t } = useApp()
-  const now = useNow()
-  return (
-    <div class="wide" role="group" tabIndex={0} aria-label={t.plans}>
-      <table class="plain">
-        <thead>
-          <tr>
-            {[t.state, t.name, ...(job ? [t.job] : []), t.change, t.origin, t.message, t.age].map((title) => (
-              <th scope="col">{title}</th>
-            ))}
-          </tr>
-        </thead>
-        <tbody>
-          {plans.map((plan) => (
-            <tr key={`${plan.namespace}/${plan.name}`}>
-              <td>{plan.phase}</td>
-              <td>{plan.name}</td>
-              {job && (
-                <td>
-                  <a href={jobLink(plan.namespace, plan.job)}>{plan.job}</a>
-                </td>
-              )}
-              <td class="long">{plan.change}</td>
-              <td>{plan.origin}</td>
-              <td class="long">{[plan.reason, plan.message].filter(Boolean).join(' — ')}</td>
-              <td class="num">{age(plan.createdAt, now)}</td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </div>
-  )
-}
-
-function Timeline({ detail }: { detail: JobDetail }) {
-  const { t } = useApp()
-  const now = useNow()
-  const list = useRef<HTMLOListElement>(null)
-  const [time, setTime] = useState('')
-  const found = time ? nearest(detail.timeline, time) : -1
-  const latest = detail.timeline.map((moment, i) => ({ moment, i })).reverse()
-  useEffect(() => {
-    list.current?.querySelector('.found')?.scrollIntoView({ block: 'center' })
-  }, [found])
-  return (
-    <>
-      <Section title={t.curves}>
-        <Charts timeline={detail.timeline} curves={detail.curves} now={now} />
-      </Section>
-      <Section title={t.events}>
-        <label class="field">
-          {t.atTime} <input type="time" value={time} onInput={(e) => setTime(e.currentTarget.value)} />
-        </label>
-        {detail.timeline.length === 0 && <p class="empty">{t.noEvents}</p>}
-        <ol class="moments" ref={list} tabIndex={0} aria-label={t.events}>
-          {latest.map(({ moment, i }) => (
-            <li class={`${i === found ? 'found' : ''} ${moment.warning ? 'trouble' : ''}`} aria-current={i === found ? 'true' : undefined}>
-              <time dateTime={moment.at}>{stamp(moment.at, now)}</time>
-              <span class="kind">{t.kinds[moment.kind]}</span>
-              <span>
-                {moment.title && <b>{moment.title} </b>}
-                {moment.text} {moment.object && <span class="quiet">{moment.object}</span>}{' '}
-                {(moment.count ?? 1) > 1 && <span class="quiet">{t.times(moment.count ?? 1)}</span>}
-              </span>
-            </li>
-          ))}
-        </ol>
-      </Section>
-    </>
   )
 }

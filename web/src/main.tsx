@@ -1,5 +1,5 @@
 import { render } from 'preact'
-import { useEffect, useState } from 'preact/hooks'
+import { useEffect, useLayoutEffect, useState } from 'preact/hooks'
 import { Refused, get, type Session } from './api'
 import { AppContext, useSetting } from './app'
 import { ClusterView } from './cluster'
@@ -34,21 +34,39 @@ function useSession(): [Session | undefined, Refused | undefined] {
   return [session, error]
 }
 
+const prefersDark = matchMedia('(prefers-color-scheme: dark)')
+
+/** useDark reports whether the system prefers dark colours. */
+function useDark(): boolean {
+  const [dark, setDark] = useState(prefersDark.matches)
+  useEffect(() => {
+    const changed = () => setDark(prefersDark.matches)
+    prefersDark.addEventListener('change', changed)
+    return () => prefersDark.removeEventListener('change', changed)
+  }, [])
+  return dark
+}
+
 function Main() {
   const route = useRoute()
   const [session, error] = useSession()
   const [language, setLanguage] = useSetting('language')
-  const [theme, setTheme] = useSetting('theme')
+  const [chosen, setTheme] = useSetting('theme')
+  const dark = useDark()
+  const theme = chosen === 'light' || chosen === 'dark' ? chosen : dark ? 'dark' : 'light'
   const lang = language || session?.language || (navigator.language.startsWith('zh') ? 'zh' : 'en')
   const t = lang === 'zh' ? zh : en
+  // Before the effects of the views, which read the colours.
+  useLayoutEffect(() => {
+    document.documentElement.dataset.theme = theme
+  }, [theme])
   useEffect(() => {
     document.documentElement.lang = lang === 'zh' ? 'zh-CN' : 'en'
-    document.documentElement.dataset.theme = theme || 'auto'
     document.title = route.view === 'job' ? `${route.name} · ${t.title}` : `${t[route.view]} · ${t.title}`
-  }, [lang, theme, location.hash])
+  }, [lang, location.hash])
   if (error?.status === 401) return <main class="alone">{t.signIn}</main>
   return (
-    <AppContext.Provider value={{ t, session }}>
+    <AppContext.Provider value={{ t, session, theme }}>
       <a class="skip" href="#content" onClick={toContent}>
         {t.skip}
       </a>
@@ -70,7 +88,7 @@ function Main() {
           <option value="en">English</option>
           <option value="zh">中文</option>
         </select>
-        <select aria-label={t.theme} value={theme || 'auto'} onChange={(e) => setTheme(e.currentTarget.value)}>
+        <select aria-label={t.theme} value={chosen || 'auto'} onChange={(e) => setTheme(e.currentTarget.value)}>
           <option value="auto">{t.themeAuto}</option>
           <option value="light">{t.themeLight}</option>
           <option value="dark">{t.themeDark}</option>

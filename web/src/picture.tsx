@@ -1,8 +1,8 @@
 // The picture of a job's parts.
 import type { JobDetail } from './api'
 import { useApp } from './app'
-import { Shape } from './common'
 import { draw, tile, type Box, type Tile } from './layout'
+import { Shape } from './mark'
 import { jobLink } from './route'
 import { kindOf } from './state'
 

@@ -34,7 +34,7 @@ export function jobLink(namespace: string, name: string, tab: Tab = 'overview', 
   return `#/jobs/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}${rest}${search && `?${search}`}`
 }
 
-/** changed returns the link to the list of jobs with other filters. An empty value removes one. */
+/** jobsLink returns the link to the list of jobs with other filters. An empty value removes one. */
 export function jobsLink(query: URLSearchParams, change: Record<string, string | string[]> = {}): string {
   const next = new URLSearchParams(query)
   for (const [key, value] of Object.entries(change)) {

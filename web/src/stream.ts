@@ -53,7 +53,7 @@ export function useStream<T>(path: string, event: string, plain: string): Stream
       source?.close()
       try {
         await get(plain, abort.signal)
-        again({ kind: 'lost', message: '' })
+        if (!abort.signal.aborted) again({ kind: 'lost', message: '' })
       } catch (error) {
         if (abort.signal.aborted) return
         if (error instanceof Refused && stays(error.status)) again({ kind: 'refused', status: error.status, message: error.message })

@@ -1,0 +1,40 @@
+// The table of scale plans.
+import type { Plan } from './api'
+import { useApp, useNow } from './app'
+import { age } from './format'
+import { jobLink } from './route'
+
+export function Plans({ plans, job }: { plans: Plan[]; job?: boolean }) {
+  const { t } = useApp()
+  const now = useNow()
+  return (
+    <div class="wide" role="group" tabIndex={0} aria-label={t.plans}>
+      <table class="plain">
+        <thead>
+          <tr>
+            {[t.state, t.name, ...(job ? [t.job] : []), t.change, t.origin, t.message, t.age].map((title) => (
+              <th scope="col">{title}</th>
+            ))}
+          </tr>
+        </thead>
+        <tbody>
+          {plans.map((plan) => (
+            <tr key={`${plan.namespace}/${plan.name}`}>
+              <td>{plan.phase}</td>
+              <td>{plan.name}</td>
+              {job && (
+                <td>
+                  <a href={jobLink(plan.namespace, plan.job)}>{plan.job}</a>
+                </td>
+              )}
+              <td class="long">{plan.change}</td>
+              <td>{plan.origin}</td>
+              <td class="long">{[plan.reason, plan.message].filter(Boolean).join(' — ')}</td>
+              <td class="num">{age(plan.createdAt, now)}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  )
+}

@@ -1,0 +1,15 @@
+// The cards that a view consists of, and the notes above them.
+import type { ComponentChildren } from 'preact'
+
+export function Notes({ notes }: { notes: string[] }) {
+  return notes.map((note) => <p class="note">{note}</p>)
+}
+
+export function Section({ title, children }: { title: string; children: ComponentChildren }) {
+  return (
+    <section class="card" aria-label={title}>
+      <h2>{title}</h2>
+      {children}
+    </section>
+  )
+}

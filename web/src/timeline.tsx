@@ -1,0 +1,46 @@
+// What happened to a job, and when: its curves and a list.
+import { useEffect, useRef, useState } from 'preact/hooks'
+import type { JobDetail } from './api'
+import { useApp, useNow } from './app'
+import { nearest } from './axis'
+import { Charts } from './chart'
+import { stamp } from './format'
+import { Section } from './section'
+
+export function Timeline({ detail }: { detail: JobDetail }) {
+  const { t } = useApp()
+  const now = useNow()
+  const list = useRef<HTMLOListElement>(null)
+  const [time, setTime] = useState('')
+  const found = time ? nearest(detail.timeline, time) : -1
+  const latest = detail.timeline.map((moment, i) => ({ moment, i })).reverse()
+  useEffect(() => {
+    list.current?.querySelector('.found')?.scrollIntoView({ block: 'center' })
+  }, [found])
+  return (
+    <>
+      <Section title={t.curves}>
+        <Charts timeline={detail.timeline} curves={detail.curves} now={now} />
+      </Section>
+      <Section title={t.events}>
+        <label class="field">
+          {t.atTime} <input type="time" value={time} onInput={(e) => setTime(e.currentTarget.value)} />
+        </label>
+        {detail.timeline.length === 0 && <p class="empty">{t.noEvents}</p>}
+        <ol class="moments" ref={list} tabIndex={0} aria-label={t.events}>
+          {latest.map(({ moment, i }) => (
+            <li class={`${i === found ? 'found' : ''} ${moment.warning ? 'trouble' : ''}`} aria-current={i === found ? 'true' : undefined}>
+              <time dateTime={moment.at}>{stamp(moment.at, now)}</time>
+              <span class="kind">{t.kinds[moment.kind]}</span>
+              <span>
+                {moment.title && <b>{moment.title} </b>}
+                {moment.text} {moment.object && <span class="quiet">{moment.object}</span>}{' '}
+                {(moment.count ?? 1) > 1 && <span class="quiet">{t.times(moment.count ?? 1)}</span>}
+              </span>
+            </li>
+          ))}
+        </ol>
+      </Section>
+    </>
+  )
+}
