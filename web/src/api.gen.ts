@@ -278,6 +278,11 @@ export interface components {
             limits: {
                 [key: string]: number;
             };
+            /**
+             * @description Whether the caller signed in. A form that the page posts to /logout, without fields,
+             *     then ends the session.
+             */
+            canSignOut?: boolean;
         };
         JobPage: {
             /** @description All jobs that the caller may see. */
