@@ -109,7 +109,9 @@ func TestWhatIsOfAnotherKindIsRefused(t *testing.T) {
 // quietHandler returns the handler of all paths, without metrics and log.
 func quietHandler(tb testing.TB) http.Handler {
 	tb.Helper()
-	return handlerThat(tb, func(context.Context, *podcheck.Pod, string) (podcheck.Findings, error) { return podcheck.Findings{}, nil })
+	return handlerThat(tb, func(context.Context, *podcheck.Pod, string) (podcheck.Findings, error) {
+		return podcheck.Findings{}, nil
+	})
 }
 
 // handlerThat returns a quiet handler that tries pods by a function.

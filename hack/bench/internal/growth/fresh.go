@@ -21,7 +21,10 @@ import (
 
 // timeNew submits new jobs one after the other, adds a replica to each, and deletes them all.
 func (w *world) timeNew(ctx context.Context, row *results.Rung) error {
-	w.askers.take()
+	// The answers that came before are not of these jobs.
+	if _, err := w.askers.take(); err != nil {
+		return err
+	}
 	var firsts, resizes []time.Duration
 	for i := range w.bench.fresh {
 		first, err := w.timeFirst(ctx, i)
@@ -34,7 +37,10 @@ func (w *world) timeNew(ctx context.Context, row *results.Rung) error {
 		}
 		firsts, resizes = append(firsts, first), append(resizes, resized)
 	}
-	posts, _ := w.askers.take()
+	posts, err := w.askers.take()
+	if err != nil {
+		return err
+	}
 	row.FirstPod, row.Resize, row.Post = timesOf(firsts), timesOf(resizes), timesOf(posts)
 	return w.clearNew(ctx)
 }
