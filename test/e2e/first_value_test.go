@@ -52,6 +52,8 @@ var _ = Describe("The files of a release", Ordered, Serial, Label("release"), fu
 	}, NodeTimeout(patience))
 	AfterAll(func(ctx SpecContext) {
 		removeAll(ctx)
+		// Helm does not take over what kubectl made.
+		kubectlOutput(ctx, "delete", "--filename="+file("di-orchestrator.yaml"), "--ignore-not-found", waiting())
 		makeSystemNamespace(ctx)
 		Expect(run.Install(ctx)).To(Succeed())
 	}, NodeTimeout(2*patience))
@@ -99,9 +101,6 @@ var _ = Describe("The files of a release", Ordered, Serial, Label("release"), fu
 	}, SpecTimeout(6*patience))
 
 	It("install by kubectl apply of one file", func(ctx SpecContext) {
-		DeferCleanup(func(ctx SpecContext) {
-			kubectlOutput(ctx, "delete", "--filename="+file("di-orchestrator.yaml"), "--ignore-not-found", waiting())
-		})
 		kubectlOutput(ctx, "apply", "--server-side", "--force-conflicts", "--filename="+file("di-orchestrator.yaml"))
 		expectServing(ctx, "ghcr.io/opendilab/di-orchestrator:"+firstRelease, firstRelease)
 		sample, err := os.ReadFile(file("cartpole.yaml"))
