@@ -301,6 +301,19 @@ readme-test: ## Do what the README says in a fresh clone of what is committed, w
 
 OBJECTS ?= 1000000
 BENCH = KUBEBUILDER_ASSETS="$$(hack/assets)" go run ./hack/bench
+RESULTS := docs/benchmarks/results
+
+.PHONY: bench
+bench: ## Measure what docs/benchmarks.md shows, for an hour on an idle machine, and write it; FLAGS as of bench growth -h.
+	$(BENCH) growth -results $(RESULTS) $(FLAGS)
+	$(BENCH) controller -only memory,size,profile -results $(RESULTS)
+	$(BENCH) server -results $(RESULTS)
+	$(BENCH) conversion -results $(RESULTS)
+	$(MAKE) --no-print-directory bench-docs
+
+.PHONY: bench-docs
+bench-docs: ## Write docs/benchmarks.md and its plots from the raw results in docs/benchmarks/results.
+	go run ./hack/bench report
 
 .PHONY: bench-conversion
 bench-conversion: ## Measure conversion, each figure beside a reference; OBJECTS random objects each way.

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command bench measures di-orchestrator. Each figure has a reference that the same run measures:
-// bench SCENARIO [flags].
+// bench SCENARIO [flags]. bench report writes docs/benchmarks.md from what was measured.
 package main
 
 import (
@@ -22,6 +22,7 @@ import (
 	"opendilab.org/di-orchestrator/hack/bench/internal/gang"
 	"opendilab.org/di-orchestrator/hack/bench/internal/growth"
 	"opendilab.org/di-orchestrator/hack/bench/internal/harness"
+	"opendilab.org/di-orchestrator/hack/bench/internal/report"
 	"opendilab.org/di-orchestrator/hack/bench/internal/server"
 	"opendilab.org/di-orchestrator/hack/bench/internal/upgrade"
 )
@@ -39,7 +40,10 @@ func main() {
 }
 
 func run(ctx context.Context, arguments []string) error {
-	var names []string
+	if len(arguments) > 0 && arguments[0] == report.Name {
+		return report.Run(arguments[1:])
+	}
+	names := []string{report.Name}
 	for _, create := range []func() *harness.Scenario{controller.New, conversion.New, gang.New, growth.New, server.New, upgrade.New} {
 		scenario := create()
 		if len(arguments) > 0 && arguments[0] == scenario.Name {
