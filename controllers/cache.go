@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -35,6 +36,15 @@ func CacheOptions() cache.Options {
 		},
 	}
 }
+
+// AddCache adds a cache that starts with that of the manager. Otherwise only the leader would start it, but
+// other operators reconcile the jobs of their shards.
+func AddCache(mgr ctrl.Manager, added cache.Cache) error { return mgr.Add(withManager{Cache: added}) }
+
+type withManager struct{ cache.Cache }
+
+// GetCache makes a manager treat it like its own.
+func (c withManager) GetCache() cache.Cache { return c.Cache }
 
 // trimForeign shrinks an object. It drops most fields of a foreign object.
 func trimForeign(in any) (any, error) {

@@ -65,8 +65,7 @@ func (o *Optimizing) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, err
 	}
 	if job == nil || optimizerOf(job) == nil || isIdle(job) || job.Spec.Lifecycle == v2alpha1.LifecycleCoordinatorLed {
-		o.samples.forget(request.NamespacedName)
-		o.written.Forget(request.NamespacedName)
+		o.forget(request.NamespacedName)
 		return ctrl.Result{}, nil
 	}
 	job = assume.Latest(&o.written, job)
@@ -78,6 +77,12 @@ func (o *Optimizing) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		err = nil // the job has changed: the next reconcile decides again
 	}
 	return ctrl.Result{RequeueAfter: interval}, err
+}
+
+// forget drops what the process knows of a job.
+func (o *Optimizing) forget(job types.NamespacedName) {
+	o.samples.forget(job)
+	o.written.Forget(job)
 }
 
 func (o *Optimizing) optimize(ctx context.Context, job *v2alpha1.DIJob) error {

@@ -13,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -62,8 +63,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, err
 	}
 	if job == nil {
-		r.memories.forget(request.NamespacedName)
-		r.written.Forget(request.NamespacedName)
+		r.forget(request.NamespacedName)
 		return ctrl.Result{}, nil
 	}
 	job = assume.Latest(&r.written, job)
@@ -84,6 +84,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{RequeueAfter: time.Second}, nil
 	}
 	return ctrl.Result{RequeueAfter: r.untilNext(of)}, client.IgnoreNotFound(err)
+}
+
+// forget drops what the process knows of a job.
+func (r *Reconciler) forget(job types.NamespacedName) {
+	r.memories.forget(job)
+	r.written.Forget(job)
 }
 
 func (r *Reconciler) untilNext(of *memory) time.Duration {

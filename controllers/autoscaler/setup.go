@@ -24,6 +24,7 @@ import (
 	"opendilab.org/di-orchestrator/autoscale/optimizer"
 	"opendilab.org/di-orchestrator/autoscale/optimizer/local"
 	"opendilab.org/di-orchestrator/controllers"
+	"opendilab.org/di-orchestrator/controllers/sharding"
 	"opendilab.org/di-orchestrator/internal/limits"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/tracing"
@@ -51,6 +52,8 @@ type Options struct {
 	Now func() time.Time
 	// MayAct is closed when no other operator acts. Nil if there is no other operator.
 	MayAct <-chan struct{}
+	// Shards are those whose jobs are scaled; nil for all jobs, by the leader.
+	Shards *sharding.Held
 }
 
 // Querier answers a query of PromQL that has one value.
@@ -101,8 +104,9 @@ func Setup(mgr ctrl.Manager, options Options) error {
 	err = ctrl.NewControllerManagedBy(mgr).
 		Named("autoscaler").
 		For(&v2alpha1.DIJob{}, builder.WithPredicates(controllers.ChangesOf(matters))).
-		WithOptions(controller.Options{MaxConcurrentReconciles: defaultWorkers}).
-		Complete(controllers.GateUntil(options.MayAct, tracing.Reconciler(r, options.Traces, spanOfJob)))
+		WatchesRawSource(options.Shards.Source(sharding.Jobs(mgr.GetClient()))).
+		WithOptions(controller.Options{MaxConcurrentReconciles: defaultWorkers, NeedLeaderElection: options.Shards.NeedLeaderElection()}).
+		Complete(controllers.GateUntil(options.MayAct, options.Shards.Reconciler(tracing.Reconciler(r, options.Traces, spanOfJob), r.forget)))
 	if err != nil {
 		return fmt.Errorf("adding the autoscaler: %w", err)
 	}
@@ -110,8 +114,9 @@ func Setup(mgr ctrl.Manager, options Options) error {
 	err = ctrl.NewControllerManagedBy(mgr).
 		Named("optimizer").
 		For(&v2alpha1.DIJob{}, builder.WithPredicates(controllers.ChangesOf(mattersToOptimizer))).
-		WithOptions(controller.Options{MaxConcurrentReconciles: defaultWorkers}).
-		Complete(controllers.GateUntil(options.MayAct, tracing.Reconciler(optimizing, options.Traces, spanOfPlan)))
+		WatchesRawSource(options.Shards.Source(sharding.Jobs(mgr.GetClient()))).
+		WithOptions(controller.Options{MaxConcurrentReconciles: defaultWorkers, NeedLeaderElection: options.Shards.NeedLeaderElection()}).
+		Complete(controllers.GateUntil(options.MayAct, options.Shards.Reconciler(tracing.Reconciler(optimizing, options.Traces, spanOfPlan), optimizing.forget)))
 	if err != nil {
 		return fmt.Errorf("adding the optimizer: %w", err)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -25,8 +26,7 @@ import (
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	job, err := controllers.Find(ctx, r.client, request.NamespacedName, &v2alpha1.DIJob{})
 	if err == nil && (job == nil || state.IsLeftAlone(job)) {
-		r.states.forget(request.NamespacedName)
-		r.assumed.forget(request.NamespacedName)
+		r.forget(request.NamespacedName)
 		return ctrl.Result{}, nil
 	}
 	if err != nil {
@@ -65,6 +65,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, err
 	}
 	return ctrl.Result{RequeueAfter: outcome.RequeueAfter}, nil
+}
+
+// forget drops what the process knows of a job.
+func (r *Reconciler) forget(job types.NamespacedName) {
+	r.states.forget(job)
+	r.assumed.forget(job)
 }
 
 // summarize returns the results of acting on a decision.

@@ -29,6 +29,7 @@ import (
 	"opendilab.org/di-orchestrator/controllers"
 	"opendilab.org/di-orchestrator/controllers/dijob/discover"
 	"opendilab.org/di-orchestrator/controllers/dijob/jobmetrics"
+	"opendilab.org/di-orchestrator/controllers/sharding"
 	"opendilab.org/di-orchestrator/internal/gang"
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 	"opendilab.org/di-orchestrator/internal/names"
@@ -97,6 +98,8 @@ type Options struct {
 	MayAct <-chan struct{}
 	// JobVersion returns the version of jobs in owner references: v2alpha1 by default.
 	JobVersion func(context.Context) (string, error)
+	// Shards are those whose jobs are reconciled; nil for all jobs, by the leader.
+	Shards *sharding.Held
 }
 
 func (o Options) defaults() Options {
@@ -149,12 +152,12 @@ func Setup(ctx context.Context, mgr ctrl.Manager, options Options) error {
 	if err != nil {
 		return err
 	}
-	if err := options.Registerer.Register(jobmetrics.NewCounts(jobmetrics.Cached(ctx, mgr))); err != nil {
+	if err := options.Registerer.Register(jobmetrics.NewCounts(jobmetrics.Cached(ctx, mgr, options.Shards))); err != nil {
 		return fmt.Errorf("registering the metric of jobs by phase: %w", err)
 	}
 	metrics.ByNamespace, err = jobmetrics.NewByNamespace(options.Registerer, jobmetrics.NamespaceOptions{
 		Limit: options.MetricsNamespaces, GPU: options.Settings.GPUResource, Now: clock.RealClock{}.Now,
-		Jobs: jobmetrics.Cached(ctx, mgr), Pods: jobmetrics.CachedPods(ctx, mgr),
+		Jobs: jobmetrics.Cached(ctx, mgr, options.Shards), Pods: jobmetrics.CachedPods(ctx, mgr, options.Shards),
 	})
 	if err != nil {
 		return err
@@ -196,10 +199,12 @@ func Setup(ctx context.Context, mgr ctrl.Manager, options Options) error {
 		Watches(&v2alpha1.Membership{}, reconciler.ownedBy(mgr)).
 		Watches(&v2alpha1.ScalePlan{}, handler.EnqueueRequestsFromMapFunc(jobOfPlan), builder.WithPredicates(planChanges())).
 		Watches(&v2alpha1.AggregatorConfig{}, handler.EnqueueRequestsFromMapFunc(reconciler.jobsOfConfig)).
+		WatchesRawSource(options.Shards.Source(sharding.Jobs(mgr.GetClient()))).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: options.Workers, RateLimiter: reconciler.retries(), NewQueue: reconciler.newQueue(mgr.GetLogger()),
+			NeedLeaderElection: options.Shards.NeedLeaderElection(),
 		}).
-		Build(controllers.GateUntil(options.MayAct, tracing.Reconciler(reconciler, options.Traces, reconcileSpan)))
+		Build(controllers.GateUntil(options.MayAct, options.Shards.Reconciler(tracing.Reconciler(reconciler, options.Traces, reconcileSpan), reconciler.forget)))
 	if err != nil {
 		return fmt.Errorf("adding the DIJob controller: %w", err)
 	}

@@ -20,6 +20,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -28,6 +29,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/controllers"
+	"opendilab.org/di-orchestrator/controllers/sharding"
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 	"opendilab.org/di-orchestrator/internal/limits"
 	"opendilab.org/di-orchestrator/internal/names"
@@ -62,6 +64,8 @@ type Options struct {
 	// MayAct is closed when no other operator acts. Until then the controller writes nothing. Nil if there
 	// is no other operator.
 	MayAct <-chan struct{}
+	// Shards are those whose jobs are reviewed; nil for all jobs, by the leader.
+	Shards *sharding.Held
 }
 
 // Reconciler reviews the ScalePlans of jobs.
@@ -108,7 +112,9 @@ func Setup(ctx context.Context, mgr ctrl.Manager, options Options) error {
 		Named("scaleplan").
 		Watches(&v2alpha1.ScalePlan{}, handler.EnqueueRequestsFromMapFunc(jobOf)).
 		Watches(&v2alpha1.DIJob{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(jobChanges())).
-		Complete(controllers.GateUntil(options.MayAct, tracing.Reconciler(reconciler, options.Traces, reconcileSpan)))
+		WatchesRawSource(options.Shards.Source(reconciler.jobs)).
+		WithOptions(controller.Options{NeedLeaderElection: options.Shards.NeedLeaderElection()}).
+		Complete(controllers.GateUntil(options.MayAct, options.Shards.Reconciler(tracing.Reconciler(reconciler, options.Traces, reconcileSpan), nil)))
 	if err != nil {
 		return fmt.Errorf("adding the controller of ScalePlans: %w", err)
 	}
@@ -122,6 +128,21 @@ func jobOf(_ context.Context, object client.Object) []reconcile.Request {
 		requests = append(requests, reconcile.Request{NamespacedName: types.NamespacedName{Namespace: object.GetNamespace(), Name: name}})
 	}
 	return requests
+}
+
+// jobs returns the jobs that plans name.
+func (r *Reconciler) jobs(ctx context.Context) ([]types.NamespacedName, error) {
+	var list v2alpha1.ScalePlanList
+	if err := r.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing ScalePlans: %w", err)
+	}
+	var jobs []types.NamespacedName
+	for i := range list.Items {
+		for _, request := range jobOf(ctx, &list.Items[i]) {
+			jobs = append(jobs, request.NamespacedName)
+		}
+	}
+	return jobs, nil
 }
 
 // jobChanges passes the changes of jobs that a review depends on.

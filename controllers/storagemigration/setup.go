@@ -23,6 +23,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v1alpha1"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/controllers"
 	"opendilab.org/di-orchestrator/internal/upgrade/crds"
 )
 
@@ -51,7 +52,7 @@ func WatchDefinitions(mgr ctrl.Manager) (*Definitions, error) {
 		if err != nil {
 			return nil, fmt.Errorf("making the cache of customresourcedefinition %s: %w", name, err)
 		}
-		if err := mgr.Add(made); err != nil {
+		if err := controllers.AddCache(mgr, made); err != nil {
 			return nil, fmt.Errorf("adding the cache of customresourcedefinition %s: %w", name, err)
 		}
 		d.caches[name] = made

@@ -122,6 +122,8 @@ func TestAWrongValueIsRefusedByItsName(t *testing.T) {
 	t.Parallel()
 	for value, want := range map[string]string{
 		"operator.replica=3":                   "replica",
+		"operator.shards=0":                    "shards",
+		"operator.shards=17":                   "shards",
 		"server.identity=none":                 "identity",
 		"allocator.cycle=soon":                 "cycle",
 		"forceDeleteAfter=soon":                "forceDeleteAfter",
@@ -175,6 +177,38 @@ func TestWhatOneJobMayAskForIsAValue(t *testing.T) {
 		if slices.ContainsFunc(byDefault, func(arg string) bool { return strings.HasPrefix(arg, name+"=") }) {
 			t.Errorf("by default di-server is run with %q, want its own default of %s", byDefault, name)
 		}
+	}
+}
+
+func TestOneValueDividesJobsAmongAsManyOperators(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name     string
+		values   []string
+		replicas int64
+		flag     string
+	}{
+		{name: "one shard is the default", replicas: 2},
+		{name: "four shards", values: []string{"operator.shards=4"}, replicas: 4, flag: "--shards=4"},
+		{name: "two shards and a spare operator", values: []string{"operator.shards=2", "operator.replicas=3"}, replicas: 3, flag: "--shards=2"},
+		{name: "no operator", values: []string{"operator.shards=2", "operator.replicas=0"}, flag: "--shards=2"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			objects := render(t, "di-system", tc.values...)
+			flag := slices.DeleteFunc(argsOf(t, objects, "di-orchestrator-operator"), func(arg string) bool { return !strings.HasPrefix(arg, "--shards") })
+			if got := strings.Join(flag, " "); got != tc.flag {
+				t.Errorf("the operator has flag %q, want %q", got, tc.flag)
+			}
+			for _, object := range objects {
+				if object.GetKind() != "Deployment" || object.GetName() != "di-orchestrator-operator" {
+					continue
+				}
+				if replicas, _, err := unstructured.NestedInt64(object.Object, "spec", "replicas"); err != nil || replicas != tc.replicas {
+					t.Errorf("there are %d operators, want %d: %v", replicas, tc.replicas, err)
+				}
+			}
+		})
 	}
 }
 

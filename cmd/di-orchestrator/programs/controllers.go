@@ -23,6 +23,7 @@ import (
 	"opendilab.org/di-orchestrator/controllers/dijob"
 	"opendilab.org/di-orchestrator/controllers/dijob/discover"
 	"opendilab.org/di-orchestrator/controllers/scaleplan"
+	"opendilab.org/di-orchestrator/controllers/sharding"
 	"opendilab.org/di-orchestrator/controllers/storagemigration"
 	"opendilab.org/di-orchestrator/internal/admissionprobe"
 	"opendilab.org/di-orchestrator/internal/certs"
@@ -32,7 +33,7 @@ import (
 )
 
 // operator adds the controllers and runnables to a manager. Only the leader runs them, except for
-// the admission probe.
+// the admission probe and, if jobs have shards, the controllers of single jobs.
 type operator struct {
 	observers
 	options  *operatorOptions
@@ -40,6 +41,10 @@ type operator struct {
 	recorder events.EventRecorder
 	// namespaces are those whose jobs are run.
 	namespaces scope.Namespaces
+	// leases are those of the elections of operators; nil if there is only one operator. election is that of
+	// shards; nil if the leader runs all jobs.
+	leases   *sharding.Leases
+	election *sharding.Election
 }
 
 // add adds everything. The context ends with the process.
@@ -55,7 +60,11 @@ func (o *operator) add(ctx context.Context) error {
 	if err := o.addMigration(definitions, earlier.Done()); err != nil {
 		return err
 	}
-	if err := o.addControllers(ctx, definitions, earlier.MayAct()); err != nil {
+	mayAct, err := o.addLeader(earlier.MayAct())
+	if err != nil {
+		return err
+	}
+	if err := o.addControllers(ctx, definitions, mayAct); err != nil {
 		return err
 	}
 	if err := o.addIssuer(); err != nil {
@@ -64,8 +73,57 @@ func (o *operator) add(ctx context.Context) error {
 	return o.addProber()
 }
 
-// addControllers adds the controllers of jobs, which start once no earlier release runs.
+// addLeader adds the declaration of the number of shards. It returns the channel that is closed when no other
+// operator acts as a leader.
+func (o *operator) addLeader(takenOver <-chan struct{}) (mayAct <-chan struct{}, err error) {
+	if o.leases == nil {
+		return takenOver, nil
+	}
+	leader := sharding.NewLeader(o.leases, o.options.shards, takenOver, clock.RealClock{}, o.mgr.GetLogger().WithName("leader"))
+	if err := o.mgr.Add(leader); err != nil {
+		return nil, fmt.Errorf("adding the declaration of shards: %w", err)
+	}
+	return leader.MayAct(), nil
+}
+
+// addControllers adds the controllers, which start once no other operator runs. Those of single jobs run in
+// every operator if jobs have shards.
 func (o *operator) addControllers(ctx context.Context, definitions *storagemigration.Definitions, mayAct <-chan struct{}) error {
+	if err := o.addJobControllers(ctx, definitions, mayAct); err != nil {
+		return err
+	}
+	if o.options.allocator {
+		if err := allocator.Setup(o.mgr, allocator.Options{
+			Policy: o.options.policy, PolicyName: o.options.policyName, Cycle: o.options.allocatorCycle, MaxPods: o.options.maxPods, Recorder: o.recorder, Registerer: o.metrics, Traces: o.traces, MayAct: mayAct,
+			Groups: types.NamespacedName{Namespace: o.options.namespace, Name: names.AllocationGroups},
+		}); err != nil {
+			return fmt.Errorf("setting up the allocator: %w", err)
+		}
+	}
+	if o.options.defaultConfig == "" {
+		return nil
+	}
+	err := o.mgr.Add(&aggregatorconfig.Default{
+		Client:   o.mgr.GetClient(),
+		Reader:   o.mgr.GetAPIReader(),
+		Template: types.NamespacedName{Namespace: o.options.namespace, Name: o.options.defaultConfig},
+		Config:   o.options.aggregatorConfig.NamespacedName,
+		MayAct:   mayAct,
+		Log:      o.mgr.GetLogger().WithName("aggregatorconfig"),
+	})
+	if err != nil {
+		return fmt.Errorf("adding the default AggregatorConfig: %w", err)
+	}
+	return nil
+}
+
+// addJobControllers adds the controllers that act on one job at a time.
+func (o *operator) addJobControllers(ctx context.Context, definitions *storagemigration.Definitions, mayAct <-chan struct{}) error {
+	var held *sharding.Held
+	if o.election != nil {
+		// A shard is held only while the leader lets operators act.
+		held, mayAct = o.election.Held(), nil
+	}
 	err := dijob.Setup(ctx, o.mgr, dijob.Options{
 		JobVersion:       definitions.JobVersion,
 		Recorder:         o.recorder,
@@ -86,50 +144,29 @@ func (o *operator) addControllers(ctx context.Context, definitions *storagemigra
 		Registerer:        o.metrics,
 		Traces:            o.traces,
 		MayAct:            mayAct,
+		Shards:            held,
 	})
 	if err != nil {
 		return fmt.Errorf("setting up the controllers: %w", err)
 	}
 	err = scaleplan.Setup(ctx, o.mgr, scaleplan.Options{
-		MaxPods: o.options.maxPods, JobVersion: definitions.JobVersion, Recorder: o.recorder, Registerer: o.metrics, Traces: o.traces, MayAct: mayAct,
+		MaxPods: o.options.maxPods, JobVersion: definitions.JobVersion, Recorder: o.recorder, Registerer: o.metrics, Traces: o.traces,
+		MayAct: mayAct, Shards: held,
 	})
 	if err != nil {
 		return fmt.Errorf("setting up the controller of ScalePlans: %w", err)
 	}
-	if o.options.allocator {
-		if err := allocator.Setup(o.mgr, allocator.Options{
-			Policy: o.options.policy, PolicyName: o.options.policyName, Cycle: o.options.allocatorCycle, MaxPods: o.options.maxPods, Recorder: o.recorder, Registerer: o.metrics, Traces: o.traces, MayAct: mayAct,
-			Groups: types.NamespacedName{Namespace: o.options.namespace, Name: names.AllocationGroups},
-		}); err != nil {
-			return fmt.Errorf("setting up the allocator: %w", err)
-		}
-	}
-	if err := o.addAutoscaler(mayAct); err != nil {
-		return err
-	}
-	if o.options.defaultConfig == "" {
-		return nil
-	}
-	err = o.mgr.Add(&aggregatorconfig.Default{
-		Client:   o.mgr.GetClient(),
-		Reader:   o.mgr.GetAPIReader(),
-		Template: types.NamespacedName{Namespace: o.options.namespace, Name: o.options.defaultConfig},
-		Config:   o.options.aggregatorConfig.NamespacedName,
-		MayAct:   mayAct,
-		Log:      o.mgr.GetLogger().WithName("aggregatorconfig"),
-	})
-	if err != nil {
-		return fmt.Errorf("adding the default AggregatorConfig: %w", err)
-	}
-	return nil
+	return o.addAutoscaler(held, mayAct)
 }
 
 // addAutoscaler adds the autoscaler of jobs.
-func (o *operator) addAutoscaler(mayAct <-chan struct{}) error {
+func (o *operator) addAutoscaler(held *sharding.Held, mayAct <-chan struct{}) error {
 	if !o.options.autoscaler {
 		return nil
 	}
-	options := autoscaler.Options{Remote: o.options.remote, MaxPods: o.options.maxPods, Recorder: o.recorder, Registerer: o.metrics, Traces: o.traces, MayAct: mayAct}
+	options := autoscaler.Options{
+		Remote: o.options.remote, MaxPods: o.options.maxPods, Recorder: o.recorder, Registerer: o.metrics, Traces: o.traces, MayAct: mayAct, Shards: held,
+	}
 	if o.options.prometheus != nil {
 		options.Prometheus = o.options.prometheus
 	}

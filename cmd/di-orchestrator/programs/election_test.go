@@ -65,7 +65,7 @@ func newElections(t *testing.T) *elections {
 	}
 	quick := rest.CopyConfig(environment.Config)
 	quick.QPS, quick.WarningHandler = -1, rest.NoWarnings{}
-	if e.api, err = client.New(quick, client.Options{Scheme: scheme}); err != nil {
+	if e.api, err = client.NewWithWatch(quick, client.Options{Scheme: scheme}); err != nil {
 		t.Fatal(err)
 	}
 	return e

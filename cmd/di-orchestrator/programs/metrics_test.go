@@ -134,7 +134,7 @@ of them, and the others as ` + "`other`" + `. Without it there are no metrics ` 
 
 Counters of jobs are counted once the status that says so is written, so once, also when a write had to be
 repeated. Counters begin at 0 when a pod starts: ask for ` + "`rate` or `increase`" + `. Of the controllers and
-the allocator only the leader reports what happens.
+the allocator only the leader reports what happens. With [shards](shards.md) each operator reports its own jobs.
 
 This page is written from what the programs register: ` + "`go test ./cmd/di-orchestrator/programs -run Metrics -update`" + `.
 `

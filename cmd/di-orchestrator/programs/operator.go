@@ -15,7 +15,9 @@ import (
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 
@@ -31,9 +33,11 @@ import (
 	"opendilab.org/di-orchestrator/controllers/autoscaler/promql"
 	"opendilab.org/di-orchestrator/controllers/dijob"
 	"opendilab.org/di-orchestrator/controllers/dijob/jobmetrics"
+	"opendilab.org/di-orchestrator/controllers/sharding"
 	"opendilab.org/di-orchestrator/internal/admissionprobe"
 	"opendilab.org/di-orchestrator/internal/gang"
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
+	"opendilab.org/di-orchestrator/internal/shards"
 	"opendilab.org/di-orchestrator/internal/upgrade/takeover"
 	"opendilab.org/di-orchestrator/internal/workload"
 )
@@ -64,8 +68,10 @@ type operatorOptions struct {
 	jobOptions
 	installationOptions
 	leaderElect bool
-	workers     int
-	settings    workload.Settings
+	// shards is the number of shards of jobs.
+	shards   int
+	workers  int
+	settings workload.Settings
 	// autoscaler runs the ratio rules of jobs, and prometheusURL is where they may read measurements.
 	autoscaler    bool
 	prometheusURL string
@@ -111,6 +117,7 @@ func (o *operatorOptions) addFlags(flags *pflag.FlagSet) {
 	o.migration.addFlags(flags)
 	defaults := workload.Settings{}.Defaults()
 	flags.BoolVar(&o.leaderElect, "leader-elect", false, "elect a leader: only it runs controllers")
+	flags.IntVar(&o.shards, "shards", 1, "number of shards of jobs, which the operators divide among themselves; with 1, the leader runs all jobs")
 	o.takeoverSettle = takeover.DefaultSettle
 	bindSettle(flags, &o.takeoverSettle)
 	flags.IntVar(&o.workers, "workers", dijob.DefaultWorkers, "number of jobs that are reconciled concurrently")
@@ -167,6 +174,12 @@ func (o *operatorOptions) validate() error {
 	}
 	if o.metricsNamespaces < 0 || o.metricsNamespaces > jobmetrics.MaxNamespaces {
 		return fmt.Errorf("--metrics-namespaces %d: must be from 0 to %d", o.metricsNamespaces, jobmetrics.MaxNamespaces)
+	}
+	if o.shards < 1 || o.shards > shards.Max {
+		return fmt.Errorf("--shards %d: must be from 1 to %d", o.shards, shards.Max)
+	}
+	if o.shards > 1 && !o.leaderElect {
+		return fmt.Errorf("--shards %d: needs --leader-elect", o.shards)
 	}
 	if o.maxMemory.Sign() <= 0 {
 		return fmt.Errorf("--autoscale-max-memory %s: want more than 0", o.maxMemory.String())
@@ -255,13 +268,10 @@ func (o *operatorOptions) newManager(ctx context.Context, config *rest.Config, l
 	}
 	settings.Cache = namespaces.Cache(controllers.CacheOptions())
 	settings.NewClient = namespaces.NewClient()
-	settings.LeaderElection = o.leaderElect
-	settings.LeaderElectionID = leaderElectionID
-	settings.LeaderElectionNamespace = o.namespace
-	settings.LeaderElectionReleaseOnCancel = true
-	settings.LeaseDuration = ptr.To(leaseDuration)
-	settings.RenewDeadline = ptr.To(renewDeadline)
-	settings.RetryPeriod = ptr.To(retryPeriod)
+	leases, err := o.elect(config, &settings)
+	if err != nil {
+		return nil, err
+	}
 	mgr, err := ctrl.NewManager(config, settings)
 	if err != nil {
 		return nil, fmt.Errorf("making the manager: %w", err)
@@ -274,11 +284,45 @@ func (o *operatorOptions) newManager(ctx context.Context, config *rest.Config, l
 		log.Info("Watches only some namespaces; on nodes that pods of others share, the allocator counts more free capacity than there is",
 			"namespaces", namespaces.Names(), "allocator", o.allocator)
 	}
-	made := &operator{options: o, mgr: mgr, observers: watching, recorder: recorder, namespaces: namespaces}
+	made := &operator{options: o, mgr: mgr, observers: watching, recorder: recorder, namespaces: namespaces, leases: leases}
+	if o.shards > 1 {
+		made.election = sharding.NewElection(leases, o.shards, clock.RealClock{}, log.WithName("shards"))
+	}
 	if err := made.add(ctx); err != nil {
 		return nil, err
 	}
-	return mgr, addProbes(mgr, made.ready)
+	if err := addProbes(mgr, made.ready); err != nil || made.election == nil {
+		return mgr, err
+	}
+	return &shardedManager{Manager: mgr, election: made.election}, nil
+}
+
+// elect makes the manager elect a leader, and returns the Leases; nil if there is no election.
+func (o *operatorOptions) elect(config *rest.Config, settings *ctrl.Options) (*sharding.Leases, error) {
+	if !o.leaderElect {
+		return nil, nil
+	}
+	// One request that hangs must not lose a Lease.
+	leases, err := sharding.NewLeases(config, types.NamespacedName{Namespace: o.namespace, Name: leaderElectionID}, renewDeadline/2)
+	if err != nil {
+		return nil, fmt.Errorf("making the election of a leader: %w", err)
+	}
+	settings.LeaderElection, settings.LeaderElectionResourceLockInterface = true, leases.Lock()
+	settings.LeaderElectionID, settings.LeaderElectionNamespace = leaderElectionID, o.namespace
+	settings.LeaderElectionReleaseOnCancel = true
+	settings.LeaseDuration, settings.RenewDeadline, settings.RetryPeriod = ptr.To(leaseDuration), ptr.To(renewDeadline), ptr.To(retryPeriod)
+	return leases, nil
+}
+
+// shardedManager is a manager whose controllers of jobs run in every operator, each for its shards.
+type shardedManager struct {
+	ctrl.Manager
+	election *sharding.Election
+}
+
+// Start implements manager.Manager.
+func (m *shardedManager) Start(ctx context.Context) error {
+	return m.election.Run(ctx, m.GetCache().WaitForCacheSync, m.Manager.Start)
 }
 
 // complete derives the settings that depend on several flags.

@@ -189,7 +189,7 @@ func NewGangs(mgr ctrl.Manager, setting gang.Setting, schedulerName string, name
 	if err != nil {
 		return nil, nil, fmt.Errorf("creating the cache of PodGroups: %w", err)
 	}
-	if err := mgr.Add(groups); err != nil {
+	if err := controllers.AddCache(mgr, groups); err != nil {
 		return nil, nil, fmt.Errorf("adding the cache of PodGroups: %w", err)
 	}
 	gangs := &Gangs{Setting: setting, SchedulerName: schedulerName, Serves: ServesKind(api), Groups: groups, Now: clock.RealClock{}.Now}

@@ -12,10 +12,13 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/controllers"
+	"opendilab.org/di-orchestrator/controllers/sharding"
 	"opendilab.org/di-orchestrator/internal/lifecycle"
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 	"opendilab.org/di-orchestrator/internal/telemetry"
@@ -169,23 +172,44 @@ func lifecycleOf(job *v2alpha1.DIJob) string {
 // Lister lists the jobs in the cache.
 type Lister func() (*v2alpha1.DIJobList, error)
 
-// Cached lists the jobs in the leader's cache. A standby has no cache of jobs, and a list would start one.
-func Cached(ctx context.Context, mgr ctrl.Manager) Lister {
+// Cached lists the jobs of held shards in the cache. Without shards, these are all jobs in the leader's
+// cache: a standby has no cache of jobs, and a list would start one.
+func Cached(ctx context.Context, mgr ctrl.Manager, held *sharding.Held) Lister {
 	return func() (*v2alpha1.DIJobList, error) {
 		list := &v2alpha1.DIJobList{}
-		return list, listCached(ctx, mgr, list)
+		err := listCached(ctx, mgr, held, list)
+		list.Items = keep(list.Items, func(job *v2alpha1.DIJob) bool { return held.Has(client.ObjectKeyFromObject(job)) })
+		return list, err
 	}
 }
 
-// CachedPods lists the pods in the leader's cache.
-func CachedPods(ctx context.Context, mgr ctrl.Manager) func() (*corev1.PodList, error) {
+// CachedPods lists the pods of these jobs.
+func CachedPods(ctx context.Context, mgr ctrl.Manager, held *sharding.Held) func() (*corev1.PodList, error) {
 	return func() (*corev1.PodList, error) {
 		list := &corev1.PodList{}
-		return list, listCached(ctx, mgr, list)
+		err := listCached(ctx, mgr, held, list)
+		list.Items = keep(list.Items, func(pod *corev1.Pod) bool {
+			owner := controllers.OwnerName(pod)
+			return len(owner) > 0 && held.Has(types.NamespacedName{Namespace: pod.Namespace, Name: owner[0]})
+		})
+		return list, err
 	}
 }
 
-func listCached(ctx context.Context, mgr ctrl.Manager, list client.ObjectList) error {
+func keep[T any](items []T, wanted func(*T) bool) []T {
+	kept := items[:0]
+	for i := range items {
+		if wanted(&items[i]) {
+			kept = append(kept, items[i])
+		}
+	}
+	return kept
+}
+
+func listCached(ctx context.Context, mgr ctrl.Manager, held *sharding.Held, list client.ObjectList) error {
+	if held != nil {
+		return mgr.GetClient().List(ctx, list, client.UnsafeDisableDeepCopy)
+	}
 	select {
 	case <-mgr.Elected():
 		return mgr.GetClient().List(ctx, list, client.UnsafeDisableDeepCopy)

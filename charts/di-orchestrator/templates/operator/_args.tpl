@@ -4,6 +4,9 @@
 - --leader-elect
 {{- include "di-orchestrator.jobArgs" . }}
 {{- include "di-orchestrator.installationArgs" . }}
+{{- if ne (int $operator.shards) 1 }}
+- --shards={{ int $operator.shards }}
+{{- end }}
 {{- with $operator.workers }}
 - --workers={{ . }}
 {{- end }}

@@ -1,0 +1,259 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package programs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/shards"
+)
+
+// maxTakeover is the maximum time until the jobs of a killed operator continue.
+const maxTakeover = 20 * time.Second
+
+// sharded are a cluster with operators that divide jobs.
+type sharded struct {
+	*elections
+	count int
+	made  *created
+}
+
+// created counts the pods that were ever created, by job and name.
+type created struct {
+	mutex sync.Mutex
+	pods  map[string]map[string]int
+}
+
+func newSharded(t *testing.T, count int) *sharded {
+	t.Helper()
+	s := &sharded{elections: newElections(t), count: count, made: &created{pods: map[string]map[string]int{}}}
+	startWebhooks(t, s.kubeconfig)
+	api, isWatching := s.api.(client.WithWatch)
+	if !isWatching {
+		t.Fatal("the client cannot watch")
+	}
+	events, err := api.Watch(t.Context(), &corev1.PodList{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(events.Stop)
+	go s.made.follow(events)
+	return s
+}
+
+func (c *created) follow(events watch.Interface) {
+	for event := range events.ResultChan() {
+		pod, isPod := event.Object.(*corev1.Pod)
+		if !isPod || event.Type != watch.Added {
+			continue
+		}
+		c.mutex.Lock()
+		of := pod.Namespace + "/" + pod.Labels[names.LabelJob]
+		if c.pods[of] == nil {
+			c.pods[of] = map[string]int{}
+		}
+		c.pods[of][pod.Name]++
+		c.mutex.Unlock()
+	}
+}
+
+// of returns how often each pod of a job was created.
+func (c *created) of(job string) map[string]int {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	return maps.Clone(c.pods["default/"+job])
+}
+
+// operator starts an operator with some shards.
+func (s *sharded) operator(t *testing.T, count int) *process {
+	t.Helper()
+	return start(t, s.kubeconfig, nil, "operator", "--leader-elect", fmt.Sprintf("--shards=%d", count), "--metrics-address=0",
+		"--probe-address=0", "--webhook-probe-interval=0")
+}
+
+// holders returns the holders of shards; empty for free ones.
+func (s *sharded) holders(ctx context.Context, count int) ([]string, error) {
+	holders := make([]string, count)
+	for shard := range holders {
+		lease := &coordinationv1.Lease{}
+		key := client.ObjectKey{Namespace: names.SystemNamespace, Name: shards.LeaseName(leaderElectionID, shard, count)}
+		if err := s.api.Get(ctx, key, lease); client.IgnoreNotFound(err) != nil {
+			return nil, err
+		}
+		holders[shard] = ptr.Deref(lease.Spec.HolderIdentity, "")
+	}
+	return holders, nil
+}
+
+// spread waits until a number of operators hold as many shards each.
+func (s *sharded) spread(t *testing.T, operators int) {
+	t.Helper()
+	began := time.Now()
+	defer func() { t.Logf("spread took %s", time.Since(began)) }()
+	await(t, fmt.Sprintf("%d operators share the shards", operators), func(ctx context.Context) error {
+		holders, err := s.holders(ctx, s.count)
+		if err != nil {
+			return err
+		}
+		has := map[string]int{}
+		for _, holder := range holders {
+			has[holder]++
+		}
+		for holder, number := range has {
+			if holder == "" || len(has) != operators || number > (s.count+operators-1)/operators {
+				return fmt.Errorf("they are held by %v", holders)
+			}
+		}
+		return nil
+	})
+}
+
+// submit creates jobs of two pods, until each shard has one at least, and returns their names.
+func (s *sharded) submit(t *testing.T, prefix string) []string {
+	t.Helper()
+	var jobs []string
+	has := map[int]bool{}
+	for i := 0; len(has) < s.count || i < 3*s.count; i++ {
+		name := fmt.Sprintf("%s-%d", prefix, i)
+		has[shards.Of(types.NamespacedName{Namespace: "default", Name: name}, s.count)] = true
+		jobs = append(jobs, name)
+		await(t, "job "+name+" is admitted", func(ctx context.Context) error { return s.api.Create(ctx, pairJob(name)) })
+	}
+	return jobs
+}
+
+func pairJob(name string) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "diengine.opendilab.org/v2alpha1", "kind": "DIJob",
+		"metadata": map[string]any{"namespace": "default", "name": name},
+		"spec": map[string]any{"tasks": []any{map[string]any{
+			"type": "none", "name": "worker", "replicas": int64(2), "template": podTemplate()["template"],
+		}}},
+	}}
+}
+
+// haveRun waits until each of the jobs has both pods.
+func (s *sharded) haveRun(t *testing.T, jobs []string) {
+	t.Helper()
+	await(t, "all jobs have their pods", func(context.Context) error {
+		for _, job := range jobs {
+			if has := s.made.of(job); len(has) < 2 {
+				return fmt.Errorf("job %s has pods %v", job, has)
+			}
+		}
+		return nil
+	})
+}
+
+// check fails if a pod was created twice, or one that the job does not have.
+func (s *sharded) check(t *testing.T, jobs []string) {
+	t.Helper()
+	for _, job := range jobs {
+		has := s.made.of(job)
+		for pod, times := range has {
+			if times != 1 || len(has) != 2 {
+				t.Errorf("job %s: pod %s was created %d times; all: %v", job, pod, times, has)
+			}
+		}
+	}
+}
+
+func (p *process) kill(t *testing.T) {
+	t.Helper()
+	if err := p.command.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.command.Wait(); err == nil {
+		t.Error("a killed process ended well")
+	}
+}
+
+func TestJobsOfAKilledOperatorGoOnInAnotherAndNoneIsRunTwice(t *testing.T) {
+	t.Parallel()
+	for _, count := range []int{2, 4} {
+		t.Run(fmt.Sprintf("%d shards", count), func(t *testing.T) {
+			t.Parallel()
+			s := newSharded(t, count)
+			var operators []*process
+			for range count {
+				operators = append(operators, s.operator(t, count))
+			}
+			s.spread(t, count)
+			jobs := s.submit(t, "before")
+			s.haveRun(t, jobs)
+
+			operators[0].kill(t)
+			killed := time.Now()
+			// These are submitted while no operator has the shard of the killed operator.
+			orphans := s.submit(t, "meanwhile")
+			s.haveRun(t, orphans)
+			if took := time.Since(killed); took > maxTakeover {
+				t.Errorf("the jobs of the killed operator continue after %s, want %s at most", took, maxTakeover)
+			} else {
+				t.Logf("the jobs of the killed operator continue after %s", took)
+			}
+
+			// The replacement is given a shard, although none is free.
+			operators[0] = s.operator(t, count)
+			s.spread(t, count)
+			last := s.submit(t, "after")
+			s.haveRun(t, last)
+			for _, operator := range operators {
+				operator.stop(t)
+			}
+			s.check(t, append(append(jobs, orphans...), last...))
+			if holders, err := s.holders(t.Context(), count); err != nil || strings.Join(holders, "") != "" {
+				t.Errorf("operators that stopped hold shards: %v, %v", holders, err)
+			}
+		})
+	}
+}
+
+func TestOperatorsOfAnotherNumberOfShardsNeverActSideBySide(t *testing.T) {
+	t.Parallel()
+	s := newSharded(t, 2)
+	old := []*process{s.operator(t, 2), s.operator(t, 2)}
+	s.spread(t, 2)
+	jobs := s.submit(t, "old")
+	s.haveRun(t, jobs)
+
+	// One operator leads with another number. Those of the earlier one release their shards, and do not act.
+	next := s.operator(t, 1)
+	next.logs(t, "Starting the operator")
+	for _, operator := range old {
+		operator.stop(t)
+	}
+	one := s.submit(t, "one")
+	s.haveRun(t, one)
+	again := s.operator(t, 2)
+	again.logs(t, "Starting the operator")
+	next.stop(t)
+	await(t, "one operator holds both shards", func(ctx context.Context) error {
+		holders, err := s.holders(ctx, 2)
+		if err == nil && (holders[0] == "" || holders[0] != holders[1]) {
+			err = errors.New(strings.Join(holders, " "))
+		}
+		return err
+	})
+	two := s.submit(t, "two")
+	s.haveRun(t, two)
+	again.stop(t)
+	s.check(t, append(append(jobs, one...), two...))
+}

@@ -1,0 +1,103 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package sharding
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/utils/ptr"
+
+	"opendilab.org/di-orchestrator/controllers"
+	"opendilab.org/di-orchestrator/internal/shards"
+)
+
+const (
+	// labelLease marks the leader's Lease and those of shards, with the leader's name.
+	labelLease = "diengine/lease"
+	// annotationCharter is the declaration of the leader, and annotationAsk the request of an operator.
+	annotationCharter = "diengine/shards"
+	annotationAsk     = "diengine/asked-by"
+	// maxLeases is how many Leases there may be: the leader's, and those of every number of shards.
+	maxLeases = 1 + shards.Max*(shards.Max+1)/2
+)
+
+// Leases are the Leases of one installation.
+type Leases struct {
+	api      coordinationclient.LeasesGetter
+	key      types.NamespacedName
+	identity string
+}
+
+// NewLeases returns the Leases of the leader with a name, and of its shards. A request may take a time.
+func NewLeases(config *rest.Config, leader types.NamespacedName, timeout time.Duration) (*Leases, error) {
+	host, err := os.Hostname()
+	if err != nil {
+		return nil, fmt.Errorf("finding the name of this host: %w", err)
+	}
+	config = rest.AddUserAgent(config, "leader-election")
+	config.Timeout = timeout
+	api, err := coordinationclient.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("making the client of Leases: %w", err)
+	}
+	return &Leases{api: api, key: leader, identity: host + "_" + string(uuid.NewUUID())}, nil
+}
+
+// Lock returns the lock of the leader.
+func (l *Leases) Lock() resourcelock.Interface { return l.lock(l.key.Name) }
+
+func (l *Leases) lock(name string) resourcelock.Interface {
+	return &resourcelock.LeaseLock{
+		LeaseMeta: metav1.ObjectMeta{Namespace: l.key.Namespace, Name: name}, Client: l.api,
+		LockConfig: resourcelock.ResourceLockConfig{Identity: l.identity}, Labels: map[string]string{labelLease: l.key.Name},
+	}
+}
+
+// list reads all Leases at one time.
+func (l *Leases) list(ctx context.Context) ([]shards.Lease, error) {
+	found, err := l.api.Leases(l.key.Namespace).List(ctx, metav1.ListOptions{LabelSelector: labelLease + "=" + l.key.Name, Limit: maxLeases})
+	if err != nil {
+		return nil, fmt.Errorf("listing Leases: %w", err)
+	}
+	if found.Continue != "" {
+		return nil, fmt.Errorf("there are more than %d Leases with label %s", maxLeases, labelLease)
+	}
+	all := make([]shards.Lease, len(found.Items))
+	for i := range found.Items {
+		all[i] = leaseOf(&found.Items[i])
+	}
+	return all, nil
+}
+
+func leaseOf(lease *coordinationv1.Lease) shards.Lease {
+	return shards.Lease{
+		Name: lease.Name, Holder: ptr.Deref(lease.Spec.HolderIdentity, ""),
+		Renewed:  ptr.Deref(lease.Spec.RenewTime, metav1.MicroTime{}).Time,
+		Duration: time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, 0)) * time.Second,
+		Charter:  lease.Annotations[annotationCharter], Ask: lease.Annotations[annotationAsk],
+	}
+}
+
+// annotate sets an annotation of a Lease.
+func (l *Leases) annotate(ctx context.Context, name, annotation, value string) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{annotation: value}}})
+	if err != nil {
+		return fmt.Errorf("making the patch of Lease %s: %w", name, err)
+	}
+	if _, err := l.api.Leases(l.key.Namespace).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: string(controllers.FieldOwner)}); err != nil {
+		return fmt.Errorf("setting annotation %s of Lease %s: %w", annotation, name, err)
+	}
+	return nil
+}
