@@ -59,10 +59,11 @@ images: build ## Build the image tarballs into out/, without a container engine.
 # The links of BLAS and LAPACK are made by scripts of packages, which do not run.
 MULTIARCH = /usr/lib/$(shell uname -m)-linux-gnu
 DIST := usr/lib/python3/dist-packages
+# PyTorch 1.13 has no default of torchrun's options redirects and tee on Python 3.11: these redirect nothing.
 TORCH := --debian python3-torch,python3-numpy \
 	--leave-out 'usr/share,usr/lib/*/dri,usr/lib/*/mfx,usr/lib/*/gconv,usr/lib/*/libLLVM-*,usr/lib/libtorch-test' \
 	--leave-out '$(DIST)/torch/test,$(DIST)/torch/bin/*Test,$(DIST)/torch/bin/test_*,$(DIST)/hypothesis,$(DIST)/sympy' \
-	--env LD_LIBRARY_PATH=$(MULTIARCH)/blas:$(MULTIARCH)/lapack
+	--env LD_LIBRARY_PATH=$(MULTIARCH)/blas:$(MULTIARCH)/lapack --env PET_REDIRECTS=9:1 --env PET_TEE=9:1
 
 # It is in no other target, because it downloads 260 MB.
 .PHONY: image-torch

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import threading
@@ -14,6 +15,9 @@ from typing import Callable, Iterator, Optional, Sequence
 
 #: The exit code of a replica of a preemptible job that saved its state.
 GRACEFUL_EXIT = 143
+
+# The variable with the process id of run(), for the processes of its command.
+_RUNNER = "DI_RUNNER_PID"
 
 
 class Preempted(SystemExit):
@@ -67,34 +71,42 @@ def preemption(save: Callable[[], object], *, agree: Optional[Callable[[bool], b
         try:
             yield stop
         except Preempted:
-            save()
+            _save(save)
             raise
         if stop.requested and agree is None:
-            save()
+            _save(save)
             raise Preempted
     finally:
         signal.signal(signal.SIGTERM, earlier)
+
+
+def _save(save: Callable[[], object]) -> None:
+    """Save, and stop a launcher such as torchrun, which would wait five minutes for the launchers of other pods."""
+    save()
+    if _RUNNER in os.environ:
+        os.kill(int(os.environ[_RUNNER]), signal.SIGTERM)
 
 
 def run(command: Sequence[str]) -> int:
     """Run a command, such as torchrun, that does not exit with 143 itself. Returns the exit code for the container.
 
     SIGTERM is passed on. If the command then ends with an error, the code is 143; its processes must have saved by then.
+    preemption() in one of its processes sends the signal too, because with `agree` another pod may be the one that is deleted.
     `python3 -m di_orchestrator COMMAND` does this.
     """
     process: Optional["subprocess.Popen[bytes]"] = None
     is_requested = False
 
     def forward(_signal: int, _frame: Optional[FrameType]) -> None:
-        """Pass the signal on."""
+        """Pass the first signal on. A second one would interrupt what torchrun does after the first."""
         nonlocal is_requested
-        is_requested = True
-        if process is not None:
+        if process is not None and not is_requested:
             process.send_signal(signal.SIGTERM)
+        is_requested = True
 
     earlier = signal.signal(signal.SIGTERM, forward)
     try:
-        process = subprocess.Popen(list(command))
+        process = subprocess.Popen(list(command), env={**os.environ, _RUNNER: str(os.getpid())})
         if is_requested:
             process.send_signal(signal.SIGTERM)
         code = process.wait()

@@ -116,6 +116,24 @@ class Commands(unittest.TestCase):
     def test_a_command_that_a_signal_ends_exits_gracefully(self) -> None:
         self.assertEqual(self.run_command("import signal; print('ready', flush=True); signal.pause()", is_stopped=True), 143)
 
+    def test_a_command_whose_process_was_preempted_exits_gracefully(self) -> None:
+        worker = """
+            import di_orchestrator as di
+            with di.preemption(lambda: None, agree=lambda requested: True) as stop:
+                stop.check()
+        """
+        launcher = f"import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c', {textwrap.dedent(worker)!r}]) == 143)"
+        self.assertEqual(self.run_command(launcher, is_stopped=False), 143)
+
+    def test_a_command_whose_process_could_not_save_has_failed(self) -> None:
+        worker = """
+            import di_orchestrator as di
+            with di.preemption(lambda: 1 / 0, agree=lambda requested: True) as stop:
+                stop.check()
+        """
+        launcher = f"import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c', {textwrap.dedent(worker)!r}]))"
+        self.assertEqual(self.run_command(launcher, is_stopped=False), 1)
+
     def test_the_code_of_a_command_is_kept(self) -> None:
         self.assertEqual(self.run_command("print('ready'); raise SystemExit(7)", is_stopped=False), 7)
         self.assertEqual(self.run_command("print('ready')", is_stopped=False), 0)
