@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"net/http"
 	"runtime/debug"
+	"slices"
 	"strings"
 
 	"github.com/go-logr/logr"
@@ -28,6 +29,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v1alpha1"
 	"opendilab.org/di-orchestrator/conversion"
 	"opendilab.org/di-orchestrator/internal/crdschema"
+	"opendilab.org/di-orchestrator/internal/scope"
 	"opendilab.org/di-orchestrator/internal/validation"
 )
 
@@ -53,23 +55,32 @@ const (
 	kindScalePlan        = "ScalePlan"
 )
 
+// hooks is what the webhooks decide by.
+type hooks struct {
+	bounds     validation.Bounds
+	fields     podFields
+	jobs       client.Reader
+	checks     *podChecks
+	namespaces scope.Namespaces
+}
+
 // newHandler returns the handler of all paths.
-func newHandler(log logr.Logger, metrics *hookMetrics, bounds validation.Bounds, fields podFields, jobs client.Reader, checks *podChecks) (http.Handler, error) {
+func newHandler(log logr.Logger, metrics *hookMetrics, by hooks) (http.Handler, error) {
 	schema, err := crdschema.New()
 	if err != nil {
 		return nil, fmt.Errorf("admission webhooks: %w", err)
 	}
-	rules := validation.NewRules(schema, bounds)
-	resizes := &scaling{jobs: jobs, maxPods: bounds.MaxPods}
+	rules := validation.NewRules(schema, by.bounds)
+	resizes := &scaling{jobs: by.jobs, maxPods: by.bounds.MaxPods}
 	mux, admitted := http.NewServeMux(), newIntake(metrics.Refused)
 	mux.Handle(PathConvert, metrics.timed(conversion.NewHandler(conversion.Options{Observer: metrics, MaxReviewBytes: reviewBytes(debug.SetMemoryLimit(-1))})))
 	for path, handle := range map[string]admission.HandlerFunc{
 		PathMutateV1:   mutating(validation.DefaultV1),
 		PathMutateV2:   mutating(validation.DefaultV2),
-		PathValidateV1: validating(fields, rules.ValidateV1),
-		PathValidateV2: validating(fields, rules.ValidateV2),
+		PathValidateV1: by.validating(rules.ValidateV1),
+		PathValidateV2: by.validating(rules.ValidateV2),
 
-		PathValidateAggregatorConfig: validateAggregatorConfig(fields),
+		PathValidateAggregatorConfig: validateAggregatorConfig(by.fields),
 		PathValidateScale:            resizes.validateScale,
 		PathValidateScalePlan:        resizes.validatePlan,
 	} {
@@ -80,7 +91,7 @@ func newHandler(log logr.Logger, metrics *hookMetrics, bounds validation.Bounds,
 		mux.Handle(path, admitted.handler(handler))
 	}
 	// Its reviews take no room of others.
-	handler, err := admissionHandler(log, PathCheckPods, metrics.counted(PathCheckPods, checks.check))
+	handler, err := admissionHandler(log, PathCheckPods, metrics.counted(PathCheckPods, by.checks.check))
 	if err != nil {
 		return nil, err
 	}
@@ -139,16 +150,17 @@ func mutating(defaults func(*validation.Request) (validation.Patch, error)) admi
 }
 
 // validating answers with the errors of the validation function, and with warnings.
-func validating(fields podFields, validate func(*validation.Request) field.ErrorList) admission.HandlerFunc {
+func (h hooks) validating(validate func(*validation.Request) field.ErrorList) admission.HandlerFunc {
 	return answering(func(ctx context.Context, request *admission.Request, read *validation.Request) admission.Response {
 		errs := validate(read)
 		if read.HasLeft() {
 			return admission.Response{}
 		}
-		refused, unknown := fields.check(ctx, request, func(known validation.PodFields) field.ErrorList {
+		refused, unknown := h.fields.check(ctx, request, func(known validation.PodFields) field.ErrorList {
 			return validation.UnknownFields(read, known)
 		})
-		return answer(kindDIJob, request.Name, append(errs, refused...), bounded(append(unknown, validation.Warnings(read)...)))
+		warnings := slices.Concat(h.warnNamespace(request), unknown, validation.Warnings(read))
+		return answer(kindDIJob, request.Name, append(errs, refused...), bounded(warnings))
 	})
 }
 

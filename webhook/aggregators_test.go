@@ -51,7 +51,7 @@ var _ = Describe("An AggregatorConfig", func() {
 	}
 
 	It("is warned about for what aggregators will not have, once", func(ctx SpecContext) {
-		listener, warnings := listening()
+		listener, warnings := listening(api.Config)
 		config := aggregators("v1alpha1", newNamespace(ctx), `{containers: [{name: a, imagee: b, env: [{name: AGGREGATOR_PORT}], ports: [{name: di-port, containerPort: 80}]}]}`)
 		Expect(listener.Create(ctx, config)).To(Succeed())
 		const at = "spec.aggregator.template.spec.containers[0]."

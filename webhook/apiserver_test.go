@@ -17,13 +17,16 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"opendilab.org/di-orchestrator/internal/scope"
 	"opendilab.org/di-orchestrator/internal/testkit"
 	"opendilab.org/di-orchestrator/webhook"
 )
@@ -51,10 +54,10 @@ func (h *heard) take() []string {
 }
 
 // listening returns a client and its collected warnings.
-func listening() (client.Client, *heard) {
+func listening(of *rest.Config) (client.Client, *heard) {
 	GinkgoHelper()
 	warnings := &heard{}
-	config := rest.CopyConfig(api.Config)
+	config := rest.CopyConfig(of)
 	config.WarningHandler = warnings
 	listener, err := client.New(config, client.Options{})
 	Expect(err).NotTo(HaveOccurred())
@@ -72,7 +75,7 @@ func jsonPatch(body string) client.Patch {
 var _ = Describe("A warning", func() {
 	It("reaches who writes a job, also in a dry run, by the paths of the version", func(ctx SpecContext) {
 		namespace := newNamespace(ctx)
-		listener, warnings := listening()
+		listener, warnings := listening(api.Config)
 		misspelt := job("v1alpha1", namespace, "j", `
 spec:
   coordinator: {template: {spec: {containers: [{name: di-container, image: a}]}}}
@@ -99,6 +102,28 @@ spec:
 		Expect(warnings.take()).To(BeEmpty())
 	})
 
+	It("reaches who creates a job that no operator runs, and nobody else", func(ctx SpecContext) {
+		alone := newCluster(ctx)
+		watched, err := scope.New([]string{"team-a"}, types.NamespacedName{})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(alone.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team-a"}})).To(Succeed())
+		server := alone.serve(ctx, webhook.Options{Namespaces: watched})
+		Expect(server.WaitPublished(ctx)).To(Succeed())
+		listener, warnings := listening(alone.environment.Config)
+		spec := `spec: {tasks: [{type: learner, template: {spec: {containers: [{name: a, image: b}]}}}]}`
+		unseen := job("v2alpha1", "default", "j", spec)
+		Eventually(func(g Gomega) []string {
+			warnings.take()
+			g.Expect(listener.Create(ctx, unseen.DeepCopy(), client.DryRunAll)).To(Succeed())
+			return warnings.take()
+		}).WithContext(ctx).Should(ConsistOf(And(ContainSubstring("nothing runs this one"), ContainSubstring("default"))))
+		Expect(listener.Create(ctx, unseen)).To(Succeed())
+		warnings.take()
+		Expect(listener.Patch(ctx, unseen, mergePatch(`{"spec":{"backoffLimit":1}}`))).To(Succeed())
+		Expect(listener.Create(ctx, job("v2alpha1", "team-a", "j", spec))).To(Succeed())
+		Expect(warnings.take()).To(BeEmpty())
+	})
+
 	It("about a name that is written twice is the API server's, which decides what counts", func(ctx SpecContext) {
 		body := `{"apiVersion":"diengine.opendilab.org/v2alpha1","kind":"DIJob","metadata":{"name":"twice"},"spec":{"tasks":[
   {"type":"learner","template":{"spec":{"containers":[{"name":"a","image":"b","image":"c"}]}}}]}}`
@@ -122,7 +147,7 @@ spec:
 
 	It("names the newer fields that a client built for v1.1.3 drops", func(ctx SpecContext) {
 		namespace := newNamespace(ctx)
-		listener, warnings := listening()
+		listener, warnings := listening(api.Config)
 		written := job("v2alpha1", namespace, "j", v2Job)
 		Expect(unstructured.SetNestedField(written.Object, int64(60), "spec", "ttlSecondsAfterFinished")).To(Succeed())
 		Expect(c.Create(ctx, written)).To(Succeed())

@@ -71,7 +71,7 @@ func TestWhoseWordItIsThatAFieldIsUnknown(t *testing.T) {
 				request.Operation, request.OldObject.Raw = admissionv1.Update, jobOfPod(t, tc.old)
 			}
 			request.Options.Raw = []byte(`{"kind":"CreateOptions","apiVersion":"meta.k8s.io/v1","fieldValidation":"` + tc.validation + `"}`)
-			response := validating(tc.fields, validation.NewRules(nil, validation.Bounds{}).ValidateV2)(t.Context(), request)
+			response := hooks{fields: tc.fields}.validating(validation.NewRules(nil, validation.Bounds{}).ValidateV2)(t.Context(), request)
 			var errs []string
 			if response.Result != nil && response.Result.Details != nil {
 				for _, cause := range response.Result.Details.Causes {

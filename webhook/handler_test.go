@@ -77,7 +77,7 @@ func TestAValidJobOfManyTasksIsAnswered(t *testing.T) {
 func TestAPanicEndsOneRequestAndNotTheServer(t *testing.T) {
 	t.Parallel()
 	var none map[string]bool
-	handler, err := admissionHandler(logr.Discard(), "/panic", validating(nil, func(*validation.Request) field.ErrorList {
+	handler, err := admissionHandler(logr.Discard(), "/panic", hooks{}.validating(func(*validation.Request) field.ErrorList {
 		none["a"] = true
 		return nil
 	}))
@@ -121,7 +121,7 @@ func handlerThat(tb testing.TB, try func(context.Context, *podcheck.Pod, string)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	handler, err := newHandler(logr.Discard(), metrics, validation.Bounds{}, nil, nil, newPodChecks(try))
+	handler, err := newHandler(logr.Discard(), metrics, hooks{checks: newPodChecks(try)})
 	if err != nil {
 		tb.Fatal(err)
 	}

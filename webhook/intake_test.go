@@ -85,7 +85,7 @@ func TestARefusalIsAReviewOfTheVersionThatIsAsked(t *testing.T) {
 // The largest object that fits into etcd is answered even if it consists of the shortest variables.
 func TestTheLargestReviewOfVariablesIsAnswered(t *testing.T) {
 	t.Parallel()
-	handler, err := admissionHandler(logr.Discard(), PathValidateV2, validating(nil, validation.NewRules(nil, validation.Bounds{}).ValidateV2))
+	handler, err := admissionHandler(logr.Discard(), PathValidateV2, hooks{}.validating(validation.NewRules(nil, validation.Bounds{}).ValidateV2))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +125,7 @@ func TestNothingIsDoneForACallerWhoHasGone(t *testing.T) {
 	ctx, leave := context.WithCancel(t.Context())
 	rules := func(*validation.Request) field.ErrorList { leave(); return nil }
 	unknown := func(context.Context) *podschema.Schema { t.Error("fields are checked for nobody"); return nil }
-	if response := validating(unknown, rules)(ctx, request); response.Allowed || response.Result.Code != http.StatusServiceUnavailable {
+	if response := (hooks{fields: unknown}).validating(rules)(ctx, request); response.Allowed || response.Result.Code != http.StatusServiceUnavailable {
 		t.Errorf("got %+v", response)
 	}
 	defaults := func(*validation.Request) (validation.Patch, error) {
@@ -143,7 +143,7 @@ func TestReviewsThatAreNotAnsweredAreCountedByReason(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	handler, err := newHandler(logr.Discard(), metrics, validation.Bounds{}, nil, nil, nil)
+	handler, err := newHandler(logr.Discard(), metrics, hooks{})
 	if err != nil {
 		t.Fatal(err)
 	}

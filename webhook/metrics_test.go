@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"opendilab.org/di-orchestrator/conversion"
-	"opendilab.org/di-orchestrator/internal/validation"
 )
 
 // convertThrough sends a body to the conversion endpoint of all the webhooks.
@@ -46,7 +45,7 @@ func TestConversionsAreCounted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	handler, err := newHandler(logr.Discard(), metrics, validation.Bounds{}, nil, nil, nil)
+	handler, err := newHandler(logr.Discard(), metrics, hooks{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +86,7 @@ func TestQuestionsOfAdmissionAreCounted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	handler, err := newHandler(logr.Discard(), metrics, validation.Bounds{}, nil, nil, nil)
+	handler, err := newHandler(logr.Discard(), metrics, hooks{})
 	if err != nil {
 		t.Fatal(err)
 	}

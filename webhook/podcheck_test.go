@@ -35,7 +35,7 @@ var _ = Describe("A dry run of a job", func() {
 
 	It("warns of what its pods would be refused for, by the fields of its version, and creates nothing", func(ctx SpecContext) {
 		namespace := newNamespace(ctx)
-		listener, heard := listening()
+		listener, heard := listening(api.Config)
 		for version, at := range map[string]string{"v1alpha1": "spec.coordinator", "v2alpha1": "spec.tasks[0]"} {
 			// The API server learns of webhooks by watches.
 			Eventually(func(g Gomega) {
@@ -57,7 +57,7 @@ var _ = Describe("A dry run of a job", func() {
 
 	It("checks a bounded number of tasks, and says so", func(ctx SpecContext) {
 		namespace := newNamespace(ctx)
-		listener, heard := listening()
+		listener, heard := listening(api.Config)
 		var tasks strings.Builder
 		for _, name := range []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"} {
 			tasks.WriteString(`{type: none, name: ` + name + `, template: {spec: {containers: [{name: a, image: di}]}}},`)

@@ -40,6 +40,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/netlimit"
 	"opendilab.org/di-orchestrator/internal/podcheck"
 	"opendilab.org/di-orchestrator/internal/podschema"
+	"opendilab.org/di-orchestrator/internal/scope"
 	"opendilab.org/di-orchestrator/internal/tracing"
 	"opendilab.org/di-orchestrator/internal/validation"
 )
@@ -125,6 +126,8 @@ type Options struct {
 	// ServiceDomain is the domain of the cluster's services. It affects the length of addresses.
 	// The default is svc.cluster.local.
 	ServiceDomain string
+	// Namespaces are those whose jobs the operator runs. A job elsewhere is created with a warning.
+	Namespaces scope.Namespaces
 	// BindAddress is the address to listen on, :9443 by default. A Listener takes precedence.
 	BindAddress string
 	Listener    net.Listener
@@ -229,7 +232,9 @@ func New(options Options) (*Server, error) {
 		return nil, fmt.Errorf("webhooks: %w", err)
 	}
 	bounds := validation.Bounds{MaxPods: options.MaxPods, Domain: options.ServiceDomain}
-	handler, err := newHandler(options.Log, metrics, bounds, pods.Current, api, newPodChecks(checker.Check))
+	handler, err := newHandler(options.Log, metrics, hooks{
+		bounds: bounds, fields: pods.Current, jobs: api, checks: newPodChecks(checker.Check), namespaces: options.Namespaces,
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -44,7 +44,7 @@ var _ = Describe("An unknown field of a template", func() {
 	It("is warned about where the writer says nothing, and not mentioned where it is to be ignored", func(ctx SpecContext) {
 		namespace := newNamespace(ctx)
 		for path, object := range misspelt(namespace) {
-			listener, heard := listening()
+			listener, heard := listening(api.Config)
 			Expect(listener.Create(ctx, object.DeepCopy(), ignore, client.DryRunAll)).To(Succeed())
 			Expect(heard.take()).NotTo(ContainElement(ContainSubstring("unknown field")), path)
 			Expect(listener.Create(ctx, object)).To(Succeed())

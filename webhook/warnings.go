@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"strings"
 
+	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
@@ -34,6 +35,15 @@ func bounded(warnings []string) []string {
 		}
 	}
 	return warnings
+}
+
+// warnNamespace warns that no operator runs the job of a request.
+func (h hooks) warnNamespace(request *admission.Request) []string {
+	if request.Operation != admissionv1.Create || h.namespaces.Has(request.Namespace) {
+		return nil
+	}
+	return []string{fmt.Sprintf("metadata.namespace: %s is none of the namespaces whose jobs this installation runs (--watch-namespaces): nothing runs this one",
+		request.Namespace)}
 }
 
 // podFields returns the schema of the API server's pods; nil if the API server does not publish it.

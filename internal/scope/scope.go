@@ -55,6 +55,11 @@ func New(watched []string, config types.NamespacedName) (Namespaces, error) {
 // IsAll reports whether all namespaces are seen.
 func (n Namespaces) IsAll() bool { return len(n.watched) == 0 }
 
+// Has reports whether the jobs of a namespace are seen.
+func (n Namespaces) Has(namespace string) bool {
+	return n.IsAll() || slices.Contains(n.watched, namespace)
+}
+
 // Names returns the namespaces; none for all.
 func (n Namespaces) Names() []string { return slices.Clone(n.watched) }
 
@@ -100,7 +105,7 @@ func (n Namespaces) Watches(resource string) int {
 
 // sees reports whether an object or list of a namespace is seen. Objects without a namespace are.
 func (n Namespaces) sees(namespace string, object any) bool {
-	if n.IsAll() || namespace == "" || slices.Contains(n.watched, namespace) {
+	if namespace == "" || n.Has(namespace) {
 		return true
 	}
 	switch object.(type) {

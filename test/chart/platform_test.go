@@ -233,7 +233,7 @@ func TestOnlyNamedNamespacesAreReached(t *testing.T) {
 	if roles["team-a"] != 3 || roles["di-system"] != 4 || len(roles) != 2 {
 		t.Errorf("got roles %v, want three in the other namespace", roles)
 	}
-	for _, component := range []string{"operator", "server"} {
+	for _, component := range []string{"operator", "server", "webhook"} {
 		if args := argsOf(t, objects, "di-orchestrator-"+component); !slices.Contains(args, "--watch-namespaces=team-a,di-system") {
 			t.Errorf("%s is run with %q", component, args)
 		}

@@ -101,6 +101,11 @@ app.kubernetes.io/component: web
 {{- if ne .Values.gpuResource "nvidia.com/gpu" }}
 - --gpu-resource={{ .Values.gpuResource }}
 {{- end }}
+{{- include "di-orchestrator.watchArgs" . }}
+{{- end }}
+
+{{/* The flags on which the operator, di-server and the webhooks agree. */}}
+{{- define "di-orchestrator.watchArgs" -}}
 {{- with .Values.watchNamespaces }}
 - --watch-namespaces={{ join "," . }}
 {{- end }}

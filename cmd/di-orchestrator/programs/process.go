@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -60,20 +61,32 @@ type processOptions struct {
 type jobOptions struct {
 	aggregatorConfig configName
 	gpuResource      string
-	watchNamespaces  []string
+	watchOptions
 }
 
 func (o *jobOptions) addFlags(flags *pflag.FlagSet) {
 	o.aggregatorConfig = defaultAggregatorConfig()
 	flags.Var(&o.aggregatorConfig, "aggregator-config", "namespace/name of the cluster's AggregatorConfig")
 	flags.StringVar(&o.gpuResource, "gpu-resource", string(names.DefaultGPU), "resource name of GPUs in requests")
-	flags.StringSliceVar(&o.watchNamespaces, "watch-namespaces", nil,
-		"namespaces whose jobs this installation runs; the programs watch no pods and jobs of others; empty for all")
+	o.watchOptions.addFlags(flags)
 }
 
 // scope returns the namespaces of the jobs.
 func (o *jobOptions) scope() (scope.Namespaces, error) {
-	namespaces, err := scope.New(o.watchNamespaces, o.aggregatorConfig.NamespacedName)
+	return o.watchOptions.scope(o.aggregatorConfig.NamespacedName)
+}
+
+// watchOptions are the options that must be equal for the operator, di-server and the webhooks.
+type watchOptions struct{ watchNamespaces []string }
+
+func (o *watchOptions) addFlags(flags *pflag.FlagSet) {
+	flags.StringSliceVar(&o.watchNamespaces, "watch-namespaces", nil,
+		"namespaces whose jobs this installation runs; the programs watch no pods and jobs of others, and the webhooks warn of jobs there; empty for all")
+}
+
+// scope returns the namespaces of the jobs, and of the cluster's AggregatorConfig if a program needs it.
+func (o *watchOptions) scope(config types.NamespacedName) (scope.Namespaces, error) {
+	namespaces, err := scope.New(o.watchNamespaces, config)
 	if err != nil {
 		return scope.Namespaces{}, fmt.Errorf("--watch-namespaces: %w", err)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -21,6 +22,7 @@ import (
 type webhookOptions struct {
 	processOptions
 	installationOptions
+	watchOptions
 	address string
 	service string
 	url     string
@@ -30,6 +32,7 @@ type webhookOptions struct {
 func (o *webhookOptions) addFlags(flags *pflag.FlagSet) {
 	o.processOptions.addFlags(flags)
 	o.installationOptions.addFlags(flags)
+	o.watchOptions.addFlags(flags)
 	flags.StringVar(&o.address, "webhook-address", webhook.DefaultBindAddress, "address to serve webhooks on")
 	flags.StringVar(&o.service, "webhook-service", webhook.DefaultService, "Service through which the API server calls the webhooks")
 	flags.StringVar(&o.url, "webhook-url", "",
@@ -88,6 +91,10 @@ func (o *webhookOptions) newManager(ctx context.Context, config *rest.Config, lo
 	if err != nil {
 		return nil, err
 	}
+	namespaces, err := o.scope(types.NamespacedName{})
+	if err != nil {
+		return nil, err
+	}
 	hooks, err := webhook.New(webhook.Options{
 		Recorder:    recorder,
 		Config:      config,
@@ -104,6 +111,7 @@ func (o *webhookOptions) newManager(ctx context.Context, config *rest.Config, lo
 		CertificateSecret: o.secret,
 		MaxPods:           o.maxPods,
 		ServiceDomain:     o.serviceDomain,
+		Namespaces:        namespaces,
 	})
 	if err != nil {
 		return nil, err

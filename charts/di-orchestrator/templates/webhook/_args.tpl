@@ -2,6 +2,7 @@
 {{- define "di-orchestrator.webhookArgs" -}}
 {{- $webhook := .Values.webhook -}}
 {{- include "di-orchestrator.installationArgs" . }}
+{{- include "di-orchestrator.watchArgs" . }}
 {{- if ne ($webhook.port | int) 9443 }}
 - --webhook-address=:{{ $webhook.port }}
 {{- end }}
