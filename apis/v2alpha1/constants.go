@@ -157,6 +157,8 @@ const (
 	ReasonWaitingInQueue = "WaitingInQueue"
 	// ReasonNotManagedByKueue means that Kueue has not gated the pods that name its queue.
 	ReasonNotManagedByKueue = "NotManagedByKueue"
+	// ReasonNoKueue means that the job names a queue in a cluster without Kueue.
+	ReasonNoKueue = "NoKueue"
 )
 
 // ReasonError is the kubelet's reason for a container that exited with a code other than 0.

@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -32,6 +33,7 @@ import (
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cli"
 	"opendilab.org/di-orchestrator/controllers"
 	"opendilab.org/di-orchestrator/controllers/dijob"
+	"opendilab.org/di-orchestrator/controllers/dijob/discover"
 	"opendilab.org/di-orchestrator/internal/testkit"
 	"opendilab.org/di-orchestrator/test/webhooks"
 )
@@ -109,7 +111,9 @@ func startOperated(t *testing.T) *world {
 	})
 	must(t, err)
 	running, stop := context.WithCancel(context.WithoutCancel(t.Context()))
-	must(t, dijob.Setup(running, mgr, dijob.Options{Registerer: prometheus.NewRegistry()}))
+	must(t, dijob.Setup(running, mgr, dijob.Options{
+		Registerer: prometheus.NewRegistry(), Kueue: discover.NewKueue(mgr.GetRESTMapper(), clock.RealClock{}).IsServed,
+	}))
 	stopped := make(chan error, 1)
 	go func() { stopped <- mgr.Start(running) }()
 	t.Cleanup(func() {

@@ -35,10 +35,11 @@ func (r *Reconciler) observe(ctx context.Context, job *v2alpha1.DIJob) (lifecycl
 	if observed.Settings.JobVersion, err = r.options.JobVersion(ctx); err != nil {
 		return observed, err
 	}
-	if queueing.ForJob(job).Queue != "" {
+	if r.options.Kueue != nil && queueing.ForJob(job).Queue != "" {
 		if observed.Kueue, err = r.options.Kueue(ctx); err != nil {
 			return observed, err
 		}
+		observed.NoKueue = !observed.Kueue
 	}
 	assumed := r.assumed.owned.List(client.ObjectKeyFromObject(job))
 	owned := []client.ListOption{

@@ -74,7 +74,7 @@ type Options struct {
 	// an external allocator.
 	NoAllocator bool
 	// Kueue reports whether the queues that jobs name are Kueue's. It is called for jobs that name a
-	// queue. By default it returns false.
+	// queue. If it is nil, the operator ignores queues.
 	Kueue func(context.Context) (bool, error)
 	// Gangs selects the scheduler of gangs: gang.Auto by default.
 	Gangs gang.Setting
@@ -114,9 +114,6 @@ func (o Options) defaults() Options {
 	}
 	if o.JobVersion == nil {
 		o.JobVersion = func(context.Context) (string, error) { return v2alpha1.Version, nil }
-	}
-	if o.Kueue == nil {
-		o.Kueue = func(context.Context) (bool, error) { return false, nil }
 	}
 	return o
 }

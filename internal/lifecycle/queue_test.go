@@ -76,6 +76,25 @@ func runQueued(t *testing.T) *world {
 	return w
 }
 
+func TestAJobWhoseQueueNobodyManagesRunsAndReportsIt(t *testing.T) {
+	w := newQueuedWorld(t)
+	w.kueue = nil
+	w.settle()
+	if conditions.Find(&w.job.Status, v2alpha1.ConditionAdmitted) != nil {
+		t.Error("an operator that ignores queues reports one")
+	}
+	w.looksForKueue = true
+	w.settle()
+	w.expectAdmitted(corev1.ConditionFalse, v2alpha1.ReasonNoKueue)
+	w.run(w.podNames()...)
+	w.settle()
+	w.expectPhase(v2alpha1.JobRunning)
+	w.expectAdmitted(corev1.ConditionFalse, v2alpha1.ReasonNoKueue)
+	w.looksForKueue = false
+	w.settle()
+	w.expectAdmitted(corev1.ConditionFalse, "")
+}
+
 func TestAQueuedJobWaitsUntilKueueAdmitsItAsAWhole(t *testing.T) {
 	w := newQueuedWorld(t)
 	w.kueue.isOpen = false

@@ -26,6 +26,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/lifecycle/workerled"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/podstate"
+	"opendilab.org/di-orchestrator/internal/queueing"
 	"opendilab.org/di-orchestrator/internal/workload"
 )
 
@@ -68,6 +69,8 @@ type world struct {
 	refusesResize bool
 	// kueue simulates Kueue; nil if it is not installed.
 	kueue *kueue
+	// looksForKueue is set if the operator knows that Kueue is not installed.
+	looksForKueue bool
 	// cache is the operator's cache; nil if the operator observes every write at once.
 	cache *cache
 	// fate returns the outcome of the next write; nil if all succeed.
@@ -139,6 +142,7 @@ func (w *world) observe() Observed {
 	observed := Observed{
 		Job: known.job.DeepCopy(), AggregatorConfig: w.config, Now: w.now, Confirmed: true, Drain: state.DefaultDrain, Kueue: w.kueue != nil, Gangs: w.gangs,
 		Rightsizing: w.rightsizing,
+		NoKueue:     w.looksForKueue && w.kueue == nil && queueing.ForJob(known.job).Queue != "",
 	}
 	if known.group != nil {
 		observed.PodGroups = []*unstructured.Unstructured{known.group.DeepCopy()}

@@ -67,6 +67,8 @@ type Observed struct {
 	NoAllocator bool
 	// Kueue is set if the queues that jobs name are Kueue's.
 	Kueue bool
+	// NoKueue is set if the job names a queue, and Kueue is not installed.
+	NoKueue bool
 	// Gangs are the available gang schedulers.
 	Gangs Gangs
 	// PodGroups are the PodGroups whose controller is the job: one, or none.

@@ -18,7 +18,16 @@ import (
 func (p *Plan) ReportQueue() {
 	const condition = v2alpha1.ConditionAdmitted
 	switch {
-	case !p.in.Kueue || IsFinished(p.Status()):
+	case IsFinished(p.Status()):
+		return
+	case p.in.NoKueue && !p.in.isVolcanosQueue() && !IsSuspended(p.in.Job):
+		queue := queueing.ForJob(p.in.Job).Queue
+		p.warnQueue(v2alpha1.ReasonNoKueue, fmt.Sprintf("the job names queue %s, and Kueue is not installed, so its pods run without admission", queue))
+		return
+	case !p.in.Kueue:
+		if found := conditions.Find(p.Status(), condition); found != nil && found.Reason == v2alpha1.ReasonNoKueue {
+			conditions.Clear(p.Status(), condition, p.in.Now)
+		}
 		return
 	case IsSuspended(p.in.Job):
 		conditions.Clear(p.Status(), condition, p.in.Now)
@@ -44,7 +53,8 @@ func (p *Plan) ReportQueue() {
 	case queued == 0:
 		// Between two attempts the job has no pods for a moment.
 	case managed == 0:
-		p.reportUnmanaged(queue)
+		p.warnQueue(v2alpha1.ReasonNotManagedByKueue, fmt.Sprintf("Kueue does not manage the pods for queue %s, so they run without admission: "+
+			"its integration \"pod\" is off, or does not cover namespace %s", queue, p.in.Job.Namespace))
 	case waiting == queued:
 		conditions.Set(p.Status(), condition, corev1.ConditionFalse, v2alpha1.ReasonWaitingInQueue,
 			fmt.Sprintf("the job waits in queue %s for Kueue to admit it", queue), p.in.Now)
@@ -57,10 +67,9 @@ func (p *Plan) ReportQueue() {
 	}
 }
 
-func (p *Plan) reportUnmanaged(queue string) {
-	message := fmt.Sprintf("Kueue does not manage the pods for queue %s, so they run without admission: "+
-		"its integration \"pod\" is off, or does not cover namespace %s", queue, p.in.Job.Namespace)
-	if conditions.Set(p.Status(), v2alpha1.ConditionAdmitted, corev1.ConditionFalse, v2alpha1.ReasonNotManagedByKueue, message, p.in.Now) {
-		p.Event(corev1.EventTypeWarning, v2alpha1.ReasonNotManagedByKueue, message)
+// warnQueue reports that the job runs without admission.
+func (p *Plan) warnQueue(reason, message string) {
+	if conditions.Set(p.Status(), v2alpha1.ConditionAdmitted, corev1.ConditionFalse, reason, message, p.in.Now) {
+		p.Event(corev1.EventTypeWarning, reason, message)
 	}
 }

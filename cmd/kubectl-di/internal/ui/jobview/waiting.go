@@ -83,6 +83,8 @@ func remedies(job *v2alpha1.DIJob, row *api.JobRow, condition *v2alpha1.DIJobCon
 		return []string{fmt.Sprintf("Quota of queue %s becomes free when other jobs of it end, or an administrator raises it.", queue(job))}
 	case v2alpha1.ReasonNotManagedByKueue:
 		return []string{"An administrator enables Kueue's integration of pods for this namespace."}
+	case v2alpha1.ReasonNoKueue:
+		return []string{"An administrator installs Kueue, or the job drops its queue."}
 	case v2alpha1.ReasonNoGangScheduler:
 		return []string{"An administrator installs a gang scheduler, or the job drops spec.scheduling.gang."}
 	case v2alpha1.ReasonQuotaExceeded:
