@@ -6,6 +6,7 @@ package shards
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -144,7 +145,7 @@ func TestAnOperatorGivesUpAShardForOneWithFewer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			count := len(tc.holders)
-			all := change(held(fmt.Sprint(count), tc.holders...), LeaseName(leader, 1, count), func(l *Lease) { l.Ask = tc.ask })
+			all := change(held(strconv.Itoa(count), tc.holders...), LeaseName(leader, 1, count), func(l *Lease) { l.Ask = tc.ask })
 			d := Operator{Identity: me, Leader: leader, Count: count}.Decide(all, Sightings{}.Live(all, at(0)), at(0))
 			if !slices.Equal(d.GiveUp, tc.want) {
 				t.Errorf("it gives up %v, want %v", d.GiveUp, tc.want)

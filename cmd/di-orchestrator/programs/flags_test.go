@@ -38,6 +38,14 @@ func TestWrongFlagsAreRefusedBeforeAnythingStarts(t *testing.T) {
 			[]string{"operator", "--webhook-probe-interval", "-1s"},
 			[]string{"--webhook-probe-interval", "-1s", "want 0"},
 		},
+		"more shards than there may be": {
+			[]string{"operator", "--leader-elect", "--shards", "17"},
+			[]string{"--shards 17", "must be from 1 to 16"},
+		},
+		"shards without an election": {
+			[]string{"operator", "--shards", "2"},
+			[]string{"--shards 2", "needs --leader-elect"},
+		},
 		"pods that are deleted by force too soon": {
 			[]string{"operator", "--force-delete-after", "10s"},
 			[]string{"--force-delete-after 10s", "want 0, for never, or at least 1m0s"},

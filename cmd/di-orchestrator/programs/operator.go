@@ -164,8 +164,8 @@ func (o *operatorOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.settings.ServerURLWorker, "server-url-worker", defaults.ServerURLWorker, "URL of di-server in the environment of worker-led pods")
 }
 
-// validate reports flags that are invalid or contradict each other.
-func (o *operatorOptions) validate() error {
+// validateNumbers reports numbers and durations that are out of range.
+func (o *operatorOptions) validateNumbers() error {
 	if o.probeInterval < 0 {
 		return fmt.Errorf("--webhook-probe-interval %s: want 0, for no probes, or more", o.probeInterval)
 	}
@@ -187,7 +187,12 @@ func (o *operatorOptions) validate() error {
 	if o.resizeTimeout <= 0 {
 		return fmt.Errorf("--pod-resize-timeout %s: want more than 0", o.resizeTimeout)
 	}
-	if err := errors.Join(o.installationOptions.validate(), o.tracing.validate(), o.migration.validate()); err != nil {
+	return nil
+}
+
+// validate reports flags that are invalid or contradict each other.
+func (o *operatorOptions) validate() error {
+	if err := errors.Join(o.validateNumbers(), o.installationOptions.validate(), o.tracing.validate(), o.migration.validate()); err != nil {
 		return err
 	}
 	if !slices.Contains([]string{queueingAuto, queueingNone, queueingKueue}, o.queueing) {

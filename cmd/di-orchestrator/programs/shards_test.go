@@ -105,8 +105,6 @@ func (s *sharded) holders(ctx context.Context, count int) ([]string, error) {
 // spread waits until a number of operators hold as many shards each.
 func (s *sharded) spread(t *testing.T, operators int) {
 	t.Helper()
-	began := time.Now()
-	defer func() { t.Logf("spread took %s", time.Since(began)) }()
 	await(t, fmt.Sprintf("%d operators share the shards", operators), func(ctx context.Context) error {
 		holders, err := s.holders(ctx, s.count)
 		if err != nil {
@@ -162,7 +160,7 @@ func (s *sharded) haveRun(t *testing.T, jobs []string) {
 	})
 }
 
-// check fails if a pod was created twice, or one that the job does not have.
+// check fails if a pod was created twice, or one that the job does not have, and if a creation was reported twice.
 func (s *sharded) check(t *testing.T, jobs []string) {
 	t.Helper()
 	for _, job := range jobs {
@@ -172,6 +170,28 @@ func (s *sharded) check(t *testing.T, jobs []string) {
 				t.Errorf("job %s: pod %s was created %d times; all: %v", job, pod, times, has)
 			}
 		}
+	}
+	s.checkEvents(t)
+}
+
+// checkEvents fails if operators recorded the same Event.
+func (s *sharded) checkEvents(t *testing.T) {
+	t.Helper()
+	var list corev1.EventList
+	if err := s.api.List(t.Context(), &list, client.InNamespace("default")); err != nil {
+		t.Fatal(err)
+	}
+	recorded := map[string]bool{}
+	for i := range list.Items {
+		event := &list.Items[i]
+		text := fmt.Sprint(event.InvolvedObject.Name, " ", event.Reason, " ", event.Message)
+		if recorded[text] {
+			t.Errorf("two operators recorded Event %q", text)
+		}
+		recorded[text] = event.InvolvedObject.Kind == "DIJob"
+	}
+	if len(recorded) == 0 {
+		t.Error("the operators recorded no Event")
 	}
 }
 
