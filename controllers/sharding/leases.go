@@ -11,12 +11,16 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/client-go/kubernetes/scheme"
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/controllers"
@@ -36,12 +40,13 @@ const (
 // Leases are the Leases of one installation.
 type Leases struct {
 	api      coordinationclient.LeasesGetter
+	events   resourcelock.EventRecorder
 	key      types.NamespacedName
 	identity string
 }
 
 // NewLeases returns the Leases of the leader with a name, and of its shards. A request may take a time.
-func NewLeases(config *rest.Config, leader types.NamespacedName, timeout time.Duration) (*Leases, error) {
+func NewLeases(ctx context.Context, config *rest.Config, leader types.NamespacedName, timeout time.Duration) (*Leases, error) {
 	host, err := os.Hostname()
 	if err != nil {
 		return nil, fmt.Errorf("finding the name of this host: %w", err)
@@ -52,7 +57,14 @@ func NewLeases(config *rest.Config, leader types.NamespacedName, timeout time.Du
 	if err != nil {
 		return nil, fmt.Errorf("making the client of Leases: %w", err)
 	}
-	return &Leases{api: api, key: leader, identity: host + "_" + string(uuid.NewUUID())}, nil
+	core, err := coreclient.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("making the client of Events of Leases: %w", err)
+	}
+	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
+	broadcaster.StartRecordingToSink(&coreclient.EventSinkImpl{Interface: core.Events(leader.Namespace)})
+	recorder := broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "di-orchestrator"})
+	return &Leases{api: api, events: recorder, key: leader, identity: host + "_" + string(uuid.NewUUID())}, nil
 }
 
 // Lock returns the lock of the leader.
@@ -61,7 +73,7 @@ func (l *Leases) Lock() resourcelock.Interface { return l.lock(l.key.Name) }
 func (l *Leases) lock(name string) resourcelock.Interface {
 	return &resourcelock.LeaseLock{
 		LeaseMeta: metav1.ObjectMeta{Namespace: l.key.Namespace, Name: name}, Client: l.api,
-		LockConfig: resourcelock.ResourceLockConfig{Identity: l.identity}, Labels: map[string]string{labelLease: l.key.Name},
+		LockConfig: resourcelock.ResourceLockConfig{Identity: l.identity, EventRecorder: l.events}, Labels: map[string]string{labelLease: l.key.Name},
 	}
 }
 

@@ -273,7 +273,7 @@ func (o *operatorOptions) newManager(ctx context.Context, config *rest.Config, l
 	}
 	settings.Cache = namespaces.Cache(controllers.CacheOptions())
 	settings.NewClient = namespaces.NewClient()
-	leases, err := o.elect(config, &settings)
+	leases, err := o.elect(ctx, config, &settings)
 	if err != nil {
 		return nil, err
 	}
@@ -303,12 +303,12 @@ func (o *operatorOptions) newManager(ctx context.Context, config *rest.Config, l
 }
 
 // elect makes the manager elect a leader, and returns the Leases; nil if there is no election.
-func (o *operatorOptions) elect(config *rest.Config, settings *ctrl.Options) (*sharding.Leases, error) {
+func (o *operatorOptions) elect(ctx context.Context, config *rest.Config, settings *ctrl.Options) (*sharding.Leases, error) {
 	if !o.leaderElect {
 		return nil, nil
 	}
 	// One request that hangs must not lose a Lease.
-	leases, err := sharding.NewLeases(config, types.NamespacedName{Namespace: o.namespace, Name: leaderElectionID}, renewDeadline/2)
+	leases, err := sharding.NewLeases(ctx, config, types.NamespacedName{Namespace: o.namespace, Name: leaderElectionID}, renewDeadline/2)
 	if err != nil {
 		return nil, fmt.Errorf("making the election of a leader: %w", err)
 	}
