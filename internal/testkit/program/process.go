@@ -315,7 +315,11 @@ func (p *Process) HasEnded() bool {
 
 // Usage returns the processor time and memory that the process has used.
 func (p *Process) Usage() (Usage, error) {
-	folder := filepath.Join("/proc", strconv.Itoa(p.command.Process.Pid))
+	return usageOf(p.command.Process.Pid)
+}
+
+func usageOf(process int) (Usage, error) {
+	folder := filepath.Join("/proc", strconv.Itoa(process))
 	stat, err := os.ReadFile(filepath.Join(folder, "stat"))
 	if err != nil {
 		return Usage{}, fmt.Errorf("usage: %w", err)
@@ -339,6 +343,58 @@ func (p *Process) Usage() (Usage, error) {
 		Resident:  statusBytes(string(status), "VmRSS:"),
 		PeakBytes: statusBytes(string(status), "VmHWM:"),
 	}, nil
+}
+
+// Self is the name of this program in the result of Tree.
+const Self = "this program"
+
+// Tree returns the usage of this program and of the processes that it started, by name: the command of
+// di-orchestrator, or the file name of other programs.
+func Tree() (map[string]Usage, error) {
+	own, err := usageOf(os.Getpid())
+	if err != nil {
+		return nil, err
+	}
+	tree := map[string]Usage{Self: own}
+	lists, err := filepath.Glob("/proc/self/task/*/children")
+	if err != nil {
+		return nil, fmt.Errorf("listing processes: %w", err)
+	}
+	for _, list := range lists {
+		children, err := os.ReadFile(filepath.Clean(list))
+		if errors.Is(err, os.ErrNotExist) {
+			// The thread has ended, and its children are listed at another.
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("listing processes: %w", err)
+		}
+		for _, child := range strings.Fields(string(children)) {
+			if err := addUsage(tree, child); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return tree, nil
+}
+
+// addUsage adds the usage of a process under its name.
+func addUsage(tree map[string]Usage, child string) error {
+	process, err := strconv.Atoi(child)
+	if err != nil {
+		return fmt.Errorf("listing processes: %w", err)
+	}
+	line, err := os.ReadFile(filepath.Join("/proc", child, "cmdline"))
+	if err != nil {
+		return fmt.Errorf("listing processes: %w", err)
+	}
+	name, rest, _ := strings.Cut(string(line), "\x00")
+	name = filepath.Base(name)
+	if command, _, _ := strings.Cut(rest, "\x00"); command != "" && !strings.HasPrefix(command, "-") {
+		name = command
+	}
+	tree[name], err = usageOf(process)
+	return err
 }
 
 // ResetPeak resets the peak of the process's memory to its current use.

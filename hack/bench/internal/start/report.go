@@ -5,23 +5,13 @@ package start
 
 import (
 	"cmp"
-	"context"
-	"encoding/csv"
-	"errors"
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"text/tabwriter"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"opendilab.org/di-orchestrator/hack/bench/internal/harness"
-	"opendilab.org/di-orchestrator/internal/testkit/controlplane"
-	"opendilab.org/di-orchestrator/internal/testkit/program"
 )
 
 func created(r *round) time.Duration { return r.created }
@@ -67,6 +57,16 @@ func (o *Options) print(b *harness.Bench, plain, ours []*round) error {
 	if err := table.Flush(); err != nil {
 		return err
 	}
+	fmt.Fprintln(b.Out, "\nProcessor time until all pods run, in seconds:")
+	table = b.Table(0)
+	fmt.Fprintln(table, "program\tplain client\toperator")
+	for _, name := range slices.Sorted(maps.Keys(ours[0].processor)) {
+		of := func(r *round) time.Duration { return r.processor[name] }
+		fmt.Fprintf(table, "%s\t%.2f\t%.2f\n", name, timeOf(plain, of), timeOf(ours, of))
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
 	fmt.Fprintln(b.Out, "\nRequests for a pod in the last round, Leases apart:")
 	table = b.Table(0)
 	fmt.Fprintln(table, "who\trequest\tplain client\toperator")
@@ -79,40 +79,4 @@ func (o *Options) print(b *harness.Bench, plain, ours []*round) error {
 		}
 	}
 	return table.Flush()
-}
-
-// profile plays one more round of the operator. It writes the processor profiles of the operator and of
-// the API server for go tool pprof, and each request with its time to requests.csv.
-func (w *world) profile(ctx context.Context, folder string) error {
-	if err := os.MkdirAll(folder, 0o750); err != nil {
-		return fmt.Errorf("profiles: %w", err)
-	}
-	group, reading := errgroup.WithContext(ctx)
-	group.Go(func() error {
-		raw, err := program.Read(reading, "http://"+w.pprof+"/debug/pprof/profile?seconds=10")
-		return errors.Join(err, os.WriteFile(filepath.Join(folder, "operator.pprof"), raw, 0o600))
-	})
-	played, err := w.play(ctx, "operator, with profiles", w.submitJobs)
-	if err = errors.Join(err, group.Wait()); err != nil {
-		return err
-	}
-	return w.writeRequests(filepath.Join(folder, "requests.csv"), played)
-}
-
-// writeRequests writes the requests since a round began: seconds, user and request.
-func (w *world) writeRequests(path string, of *round) (err error) {
-	file, err := os.Create(filepath.Clean(path))
-	if err != nil {
-		return fmt.Errorf("requests: %w", err)
-	}
-	defer harness.Close(&err, file.Close)
-	out := csv.NewWriter(file)
-	defer out.Flush()
-	if err := out.Write([]string{"seconds", "user", "request", "code"}); err != nil {
-		return fmt.Errorf("requests: %w", err)
-	}
-	return w.Events(of.mark, func(event *controlplane.Event) error {
-		after := strconv.FormatFloat(event.Received.Sub(of.began).Seconds(), 'f', 3, 64)
-		return out.Write([]string{after, event.User.Username, event.What(), strconv.Itoa(event.ResponseStatus.Code)})
-	})
 }

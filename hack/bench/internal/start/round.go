@@ -16,6 +16,7 @@ import (
 
 	"opendilab.org/di-orchestrator/hack/bench/internal/harness"
 	"opendilab.org/di-orchestrator/internal/testkit/controlplane"
+	"opendilab.org/di-orchestrator/internal/testkit/program"
 )
 
 // watched counts the pods of a round as the kubelets' watch has them.
@@ -67,8 +68,10 @@ func (s *watched) get() (running int, created, runSince time.Time) {
 type round struct {
 	created, running time.Duration
 	asked            map[string]controlplane.Requests
-	began            time.Time
-	mark             controlplane.Mark
+	// processor is the processor time of each program.
+	processor map[string]time.Duration
+	began     time.Time
+	mark      controlplane.Mark
 }
 
 // play starts the pods of a round, waits until all run and the programs are idle, and deletes them.
@@ -77,8 +80,12 @@ func (w *world) play(ctx context.Context, name string, start func(context.Contex
 	if err != nil {
 		return nil, err
 	}
+	before, err := program.Tree()
+	if err != nil {
+		return nil, err
+	}
 	w.Say("%s: starting %d pods", name, w.jobs*w.pods)
-	done := &round{began: time.Now(), mark: mark}
+	done := &round{began: time.Now(), mark: mark, processor: map[string]time.Duration{}}
 	if err := start(ctx); err != nil {
 		return nil, err
 	}
@@ -87,6 +94,13 @@ func (w *world) play(ctx context.Context, name string, start func(context.Contex
 	}
 	_, created, running := w.watched.get()
 	done.created, done.running = created.Sub(done.began), running.Sub(done.began)
+	after, err := program.Tree()
+	if err != nil {
+		return nil, err
+	}
+	for name, usage := range after {
+		done.processor[name] = usage.Processor - before[name].Processor
+	}
 	w.Say("%s: created after %.1f s, running after %.1f s", name, done.created.Seconds(), done.running.Seconds())
 	if _, err := w.WaitQuiet(ctx, restTime); err != nil {
 		return nil, err

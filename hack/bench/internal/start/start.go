@@ -14,7 +14,6 @@ import (
 
 	"opendilab.org/di-orchestrator/hack/bench/internal/harness"
 	"opendilab.org/di-orchestrator/internal/testkit/figures"
-	"opendilab.org/di-orchestrator/internal/testkit/program"
 )
 
 const (
@@ -36,7 +35,7 @@ func (o *Options) Add(flags *flag.FlagSet) {
 	flags.IntVar(&o.pods, "profile-pods", 8, "profile: pods of each job")
 	flags.IntVar(&o.nodes, "profile-nodes", 20, "profile: nodes")
 	flags.IntVar(&o.rounds, "profile-rounds", 5, "profile: rounds of each client; the table has medians")
-	flags.StringVar(&o.folder, "profile-folder", "", "profile: folder for processor profiles of one more round, and its requests as CSV; none when empty")
+	flags.StringVar(&o.folder, "profile-folder", "", "profile: folder for processor profiles of one more round, and its requests as CSV and SVG; none when empty")
 }
 
 // Section returns the section.
@@ -49,11 +48,7 @@ func (o *Options) run(ctx context.Context, b *harness.Bench) (missed figures.Lim
 	if o.jobs < 1 || o.pods < 1 || o.nodes < 1 || o.rounds < 1 {
 		return nil, errors.New("-profile-jobs, -profile-pods, -profile-nodes and -profile-rounds have to be more than 0")
 	}
-	scheduler, err := program.BuildCluster(ctx, "kube-scheduler")
-	if err != nil {
-		return nil, err
-	}
-	w, err := o.newWorld(ctx, b, scheduler)
+	w, err := o.newWorld(ctx, b)
 	if w != nil {
 		defer harness.Close(&err, w.stop)
 	}
@@ -86,7 +81,7 @@ func (o *Options) run(ctx context.Context, b *harness.Bench) (missed figures.Lim
 	if o.folder == "" {
 		return missed, nil
 	}
-	return missed, w.profile(ctx, filepath.Clean(o.folder))
+	return missed, w.trace(ctx, filepath.Clean(o.folder))
 }
 
 func require(missed *figures.Limits, what string, plain, ours float64) {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -23,6 +24,7 @@ const (
 	namespace = "bench-start"
 	// These are the users, besides the operator and the webhooks, whose requests are counted.
 	userScheduler = "bench-scheduler"
+	userManager   = "bench-controller-manager"
 	userKubelet   = "bench-kubelet"
 	userClient    = "bench-client"
 	// restTime is the time without requests after which the programs are idle.
@@ -40,14 +42,14 @@ type world struct {
 	// template are the pods of one job, as the operator creates them.
 	template []corev1.Pod
 	programs []*program.Process
-	// pprof is the address of the operator's profiles.
-	pprof string
+	// pprof are the addresses of profiles.
+	pprof struct{ operator, webhooks, scheduler string }
 }
 
 // newWorld starts a world. The caller stops it, also after an error.
-func (o *Options) newWorld(ctx context.Context, b *harness.Bench, scheduler string) (*world, error) {
+func (o *Options) newWorld(ctx context.Context, b *harness.Bench) (*world, error) {
 	plane, err := b.NewWorld(&controlplane.Options{
-		Users: []string{harness.UserOperator, harness.UserWebhooks, userScheduler, userKubelet, userClient},
+		Users: []string{harness.UserOperator, harness.UserWebhooks, userScheduler, userManager, userKubelet, userClient},
 	})
 	if err != nil {
 		return nil, err
@@ -67,11 +69,12 @@ func (o *Options) newWorld(ctx context.Context, b *harness.Bench, scheduler stri
 			return w, err
 		}
 	}
-	return w, w.startPrograms(ctx, scheduler)
+	return w, w.startPrograms(ctx)
 }
 
-// startPrograms starts the kubelets, the scheduler, the webhooks and the operator with their defaults.
-func (w *world) startPrograms(ctx context.Context, scheduler string) (err error) {
+// startPrograms starts the kubelets, the programs of Kubernetes, and the webhooks and the operator with their
+// defaults.
+func (w *world) startPrograms(ctx context.Context) (err error) {
 	if w.client, err = w.ClientOf(userClient, -1, 0); err != nil {
 		return err
 	}
@@ -84,9 +87,17 @@ func (w *world) startPrograms(ctx context.Context, scheduler string) (err error)
 		return err
 	}
 	starts := []func() (*program.Process, error){
-		func() (*program.Process, error) { return w.StartForeign(ctx, scheduler, userScheduler) },
-		func() (*program.Process, error) { return w.StartWebhooks(ctx, "") },
-		func() (*program.Process, error) { return w.startOperator(ctx) },
+		func() (*program.Process, error) { return w.startScheduler(ctx) },
+		func() (*program.Process, error) { return w.startManager(ctx) },
+		func() (*program.Process, error) {
+			return w.StartWebhooks(ctx, "", "--pprof-address", w.pprof.webhooks)
+		},
+		func() (*program.Process, error) {
+			return w.StartOperator(ctx, "--pprof-address", w.pprof.operator)
+		},
+	}
+	if w.pprof.operator, w.pprof.webhooks, err = program.FreeAddresses(ctx); err != nil {
+		return err
 	}
 	for _, start := range starts {
 		started, err := start()
@@ -98,12 +109,38 @@ func (w *world) startPrograms(ctx context.Context, scheduler string) (err error)
 	return nil
 }
 
-func (w *world) startOperator(ctx context.Context) (_ *program.Process, err error) {
-	metrics := ""
-	if w.pprof, metrics, err = program.FreeAddresses(ctx); err != nil {
+// unlimited are the flags without which the programs of Kubernetes, with 50 and 20 requests a second, would be
+// what is measured.
+func unlimited() []string {
+	return []string{"--kube-api-qps=5000", "--kube-api-burst=10000"}
+}
+
+// startScheduler starts the scheduler. Everyone on this machine may read its profiles.
+func (w *world) startScheduler(ctx context.Context) (_ *program.Process, err error) {
+	binary, err := program.BuildCluster(ctx, "kube-scheduler")
+	if err != nil {
 		return nil, err
 	}
-	return w.StartOperator(ctx, "--pprof-address", w.pprof, "--metrics-address", metrics)
+	if w.pprof.scheduler, _, err = program.FreeAddresses(ctx); err != nil {
+		return nil, err
+	}
+	host, port, err := net.SplitHostPort(w.pprof.scheduler)
+	if err != nil {
+		return nil, fmt.Errorf("address of the scheduler: %w", err)
+	}
+	flags := []string{"--bind-address=" + host, "--secure-port=" + port, "--authorization-always-allow-paths=/debug/pprof/*"}
+	return w.StartForeign(ctx, binary, userScheduler, append(flags, unlimited()...)...)
+}
+
+// startManager starts the controllers of Kubernetes, without those that would miss the kubelets and the
+// keys of tokens.
+func (w *world) startManager(ctx context.Context) (*program.Process, error) {
+	binary, err := program.BuildCluster(ctx, "kube-controller-manager")
+	if err != nil {
+		return nil, err
+	}
+	flags := []string{"--controllers=*,-node-lifecycle-controller,-taint-eviction-controller,-serviceaccount-token-controller"}
+	return w.StartForeign(ctx, binary, userManager, append(flags, unlimited()...)...)
 }
 
 // stop stops everything.
