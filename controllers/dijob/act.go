@@ -127,8 +127,8 @@ func (r *Reconciler) act(ctx context.Context, observed *lifecycle.Observed, deci
 	if configMaps.hasFailed() {
 		return done
 	}
-	done = append(done, r.inParallel(ctx, toObjects(decision.CreateServices), create)...)
-	return append(done, r.inParallel(ctx, toObjects(decision.CreatePods), create)...)
+	// Pods need no Service before they exist: its name resolves only once they have an address.
+	return append(done, r.inParallel(ctx, slices.Concat(toObjects(decision.CreateServices), toObjects(decision.CreatePods)), create)...)
 }
 
 // createUntilRefused returns a function that creates objects. After a failure it skips further objects of
