@@ -16,11 +16,12 @@ import (
 
 	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/podstate"
 )
 
 // CacheOptions returns the options of a manager's cache. The cache watches all pods, because no selector
 // matches both generations of jobs, and because the allocator accounts for the pods of other owners. Of
-// foreign pods it keeps only the resources that they occupy. It watches only the ConfigMaps of worker-led
+// foreign pods it keeps only the resources that they occupy, and of pods of jobs what podstate.Trim leaves. It watches only the ConfigMaps of worker-led
 // jobs, because a cluster may have many long ConfigMaps.
 func CacheOptions() cache.Options {
 	return cache.Options{
@@ -71,13 +72,14 @@ func trimForeign(in any) (any, error) {
 	return object, nil
 }
 
-// Shrink drops fields of an object that the operator does not read. It shares long values with the other
-// pods of the job.
+// Shrink drops the managed fields of an object, and what no decision reads of a job's pod. It shares long
+// values with the other pods of the job.
 func Shrink(object client.Object) {
 	if object.GetManagedFields() != nil {
 		object.SetManagedFields(nil)
 	}
 	if pod, isPod := object.(*corev1.Pod); isPod && len(OwnerUID(pod)) > 0 {
+		podstate.Trim(pod)
 		shareVariables(pod)
 	}
 }

@@ -32,7 +32,7 @@ func podOwnedBy(apiVersion, kind string) *corev1.Pod {
 	}
 }
 
-func TestOnlyPodsOfJobsAreKeptWhole(t *testing.T) {
+func TestForeignPodsAreKeptForTheirResourcesOnly(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		apiVersion, kind string

@@ -148,7 +148,10 @@ func (w *world) observe() Observed {
 		observed.PodGroups = []*unstructured.Unstructured{known.group.DeepCopy()}
 	}
 	for _, name := range slices.Sorted(maps.Keys(known.pods)) {
-		observed.Pods = append(observed.Pods, known.pods[name].DeepCopy())
+		pod := known.pods[name].DeepCopy()
+		// The caches of the operator hold pods like this.
+		podstate.Trim(pod)
+		observed.Pods = append(observed.Pods, pod)
 	}
 	for _, name := range slices.Sorted(maps.Keys(known.services)) {
 		observed.Services = append(observed.Services, known.services[name].DeepCopy())

@@ -1,0 +1,43 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package podstate
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"opendilab.org/di-orchestrator/internal/names"
+)
+
+// That decisions do not need more is tested with all of them, in package lifecycle.
+func TestATrimmedPodKeepsWhatDecisionsRead(t *testing.T) {
+	t.Parallel()
+	resources := corev1.ResourceRequirements{Limits: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2")}}
+	nodes := corev1.Volume{Name: names.NodesVolume, VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{}}}
+	ports := []corev1.ContainerPort{{Name: names.Port, ContainerPort: 1}}
+	told := corev1.EnvVar{Name: names.EnvDINodes, Value: "a,b"}
+	pod := &corev1.Pod{Spec: corev1.PodSpec{
+		NodeName: "node", SchedulerName: "volcano", Subdomain: "j", RestartPolicy: corev1.RestartPolicyNever,
+		Volumes:     []corev1.Volume{{Name: "token"}, nodes},
+		Tolerations: []corev1.Toleration{{Key: "gpu"}},
+		Containers: []corev1.Container{{
+			Name: "a", Image: "i", Command: []string{"train"}, Resources: resources, Ports: ports,
+			Env: []corev1.EnvVar{{Name: "WANDB_KEY", Value: "x"}, told}, VolumeMounts: []corev1.VolumeMount{{Name: "token"}},
+		}},
+	}}
+	want := &corev1.Pod{Spec: corev1.PodSpec{
+		NodeName: "node", SchedulerName: "volcano", Subdomain: "j", RestartPolicy: corev1.RestartPolicyNever,
+		Volumes:    []corev1.Volume{nodes},
+		Containers: []corev1.Container{{Name: "a", Image: "i", Resources: resources, Ports: ports, Env: []corev1.EnvVar{told}}},
+	}}
+	for range 2 {
+		Trim(pod)
+		if diff := cmp.Diff(want, pod); diff != "" {
+			t.Errorf("pod (-want +got):\n%s", diff)
+		}
+	}
+}
