@@ -20,14 +20,8 @@ func (p *Plan) ReportQueue() {
 	switch {
 	case IsFinished(p.Status()):
 		return
-	case p.in.NoKueue && !p.in.isVolcanosQueue() && !IsSuspended(p.in.Job):
-		queue := queueing.ForJob(p.in.Job).Queue
-		p.warnQueue(v2alpha1.ReasonNoKueue, fmt.Sprintf("the job names queue %s, and Kueue is not installed, so its pods run without admission", queue))
-		return
 	case !p.in.Kueue:
-		if found := conditions.Find(p.Status(), condition); found != nil && found.Reason == v2alpha1.ReasonNoKueue {
-			conditions.Clear(p.Status(), condition, p.in.Now)
-		}
+		p.reportNoKueue()
 		return
 	case IsSuspended(p.in.Job):
 		conditions.Clear(p.Status(), condition, p.in.Now)
@@ -64,6 +58,18 @@ func (p *Plan) ReportQueue() {
 			message += fmt.Sprintf("; %d of its %d pods wait there", waiting, queued)
 		}
 		conditions.Set(p.Status(), condition, corev1.ConditionTrue, v2alpha1.ConditionAdmitted, message, p.in.Now)
+	}
+}
+
+// reportNoKueue reports that a job names a queue in a cluster without Kueue.
+func (p *Plan) reportNoKueue() {
+	if p.in.NoKueue && !p.in.isVolcanosQueue() && !IsSuspended(p.in.Job) {
+		queue := queueing.ForJob(p.in.Job).Queue
+		p.warnQueue(v2alpha1.ReasonNoKueue, fmt.Sprintf("the job names queue %s, and Kueue is not installed, so its pods run without admission", queue))
+		return
+	}
+	if found := conditions.Find(p.Status(), v2alpha1.ConditionAdmitted); found != nil && found.Reason == v2alpha1.ReasonNoKueue {
+		conditions.Clear(p.Status(), v2alpha1.ConditionAdmitted, p.in.Now)
 	}
 }
 

@@ -82,7 +82,7 @@ func writeProfile(ctx context.Context, from *http.Client, address, path string) 
 	if err != nil {
 		return fmt.Errorf("profile: %w", err)
 	}
-	defer harness.Close(&err, response.Body.Close)
+	defer func() { err = errors.Join(err, response.Body.Close()) }()
 	if response.StatusCode != http.StatusOK {
 		return fmt.Errorf("profile of %s: %s", url, response.Status)
 	}
