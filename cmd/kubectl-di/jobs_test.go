@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -219,10 +220,15 @@ func (w *world) operated(t *testing.T, namespace, name string, change func(*v2al
 
 func (w *world) event(t *testing.T, job *v2alpha1.DIJob, kind, reason, message string) {
 	t.Helper()
+	w.eventAt(t, job, kind, reason, message, time.Now())
+}
+
+func (w *world) eventAt(t *testing.T, job *v2alpha1.DIJob, kind, reason, message string, at time.Time) {
+	t.Helper()
 	must(t, w.live.Create(t.Context(), &corev1.Event{
 		ObjectMeta:     metav1.ObjectMeta{Namespace: job.Namespace, GenerateName: job.Name + "-"},
 		InvolvedObject: corev1.ObjectReference{APIVersion: v2alpha1.GroupVersion.String(), Kind: "DIJob", Namespace: job.Namespace, Name: job.Name, UID: job.UID},
-		Type:           kind, Reason: reason, Message: message, LastTimestamp: metav1.Now(), Source: corev1.EventSource{Component: names.ControllerName},
+		Type:           kind, Reason: reason, Message: message, LastTimestamp: metav1.NewTime(at), Source: corev1.EventSource{Component: names.ControllerName},
 	}))
 }
 

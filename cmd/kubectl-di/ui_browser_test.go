@@ -12,17 +12,39 @@ import (
 	"os/exec"
 	"strconv"
 	"testing"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/names"
 )
 
 var manyJobs = flag.Int("web.jobs", 5000, "how many jobs the page shows")
 
-// TestPageIsUsableInABrowser opens the page in Chromium. web/e2e/page.mjs has what it does there.
+// inABrowser runs a script of web/e2e, which uses the page in Chromium.
+func inABrowser(t *testing.T, script string, args ...string) {
+	t.Helper()
+	command := exec.CommandContext(t.Context(), "node", append([]string{"e2e/" + script}, args...)...)
+	command.Dir, command.Stdout, command.Stderr = "../../web", os.Stdout, os.Stderr
+	must(t, command.Run())
+}
+
+// viewer grants a user to see the jobs of a namespace, and nothing else.
+func (w *world) viewer(t *testing.T, namespace string) string {
+	t.Helper()
+	const name = "viewer"
+	w.grant(t, namespace, user(name), rule(v2alpha1.GroupName, "dijobs", "get"), rule(v2alpha1.GroupName, "dijobs", "list"),
+		rule(v2alpha1.GroupName, "dijobs", "watch"))
+	return name
+}
+
 func TestPageIsUsableInABrowser(t *testing.T) {
 	w := theWorld(t)
 	ns := w.namespace(t)
@@ -44,9 +66,109 @@ func TestPageIsUsableInABrowser(t *testing.T) {
 		})
 	}
 	must(t, create.Wait())
-	w.grant(t, ns, user("viewer"), rule(v2alpha1.GroupName, "dijobs", "get"), rule(v2alpha1.GroupName, "dijobs", "list"), rule(v2alpha1.GroupName, "dijobs", "watch"))
-	command := exec.CommandContext(t.Context(), "node", "e2e/page.mjs",
-		w.printedURL(t, ns, "-n", ns).String(), w.printedURL(t, ns, "-n", ns, "--as", "viewer").String(), ns, strconv.Itoa(*manyJobs+2))
-	command.Dir, command.Stdout, command.Stderr = "../../web", os.Stdout, os.Stderr
-	must(t, command.Run())
+	inABrowser(t, "page.mjs", w.printedURL(t, ns, "-n", ns).String(), w.printedURL(t, ns, "-n", ns, "--as", w.viewer(t, ns)).String(),
+		ns, strconv.Itoa(*manyJobs+2))
+}
+
+func TestNewcomersQuestionsAreAnsweredInABrowser(t *testing.T) {
+	w := theWorld(t)
+	ns := w.namespace(t)
+	w.failing(t, ns, "breakout")
+	w.grown(t, ns, "pong")
+	w.waits(t, ns, "waiting")
+	inABrowser(t, "questions.mjs", w.printedURL(t, ns, "-n", ns).String(), ns)
+}
+
+// waits creates a job that the allocator cannot place.
+func (w *world) waits(t *testing.T, namespace, name string) {
+	t.Helper()
+	job := w.workers(t, namespace, name, v2alpha1.Task{Type: v2alpha1.TaskTypeLearner})
+	job.Spec.Tasks[0].Replicas, job.Spec.Tasks[0].Template = ptr.To[int32](2), gpuTemplate(2)
+	must(t, w.live.Update(t.Context(), job))
+	w.setStatus(t, job, func(status *v2alpha1.DIJobStatus) {
+		status.Phase, status.Replicas, status.Summary = v2alpha1.JobPending, 2, &v2alpha1.StatusSummary{Reason: v2alpha1.ReasonInsufficientCapacity}
+		status.Conditions = []v2alpha1.DIJobCondition{condition(v2alpha1.ConditionAllocated, corev1.ConditionFalse,
+			v2alpha1.ReasonInsufficientCapacity, "the job needs 4 GPUs, and 2 of 8 are free", time.Minute)}
+	})
+}
+
+// failing creates a job whose collectors fail again and again, each for its own reason.
+func (w *world) failing(t *testing.T, namespace, name string) {
+	t.Helper()
+	job := w.workers(t, namespace, name, v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
+	for i := range int32(3) {
+		pod := names.WorkerPod(name, "collector", i)
+		if i > 0 {
+			w.pod(t, job, pod, names.WorkerLabels(name, v2alpha1.TaskTypeCollector, "collector", pod))
+		}
+	}
+	last := names.WorkerPod(name, "collector", 2)
+	w.setStatus(t, job, func(status *v2alpha1.DIJobStatus) {
+		status.Phase, status.Replicas, status.ReadyReplicas, status.Restarts = v2alpha1.JobRunning, 3, 2, 5
+		status.ReplicaRestarts = map[string]int32{names.WorkerPod(name, "collector", 1): 3, last: 2}
+		status.Conditions = []v2alpha1.DIJobCondition{condition(string(v2alpha1.JobRunning), corev1.ConditionTrue, "", "", 36*time.Hour)}
+		status.LastFailure = &v2alpha1.LastFailure{
+			Pod: last, ExitCode: ptr.To[int32](1), Reason: "Error", Message: "ValueError: the shapes (4,) and (5,) differ", Time: ptr.To(metav1.Now()),
+		}
+	})
+	yesterday := time.Now().AddDate(0, 0, -1)
+	for minute, index := range map[int]int32{2: 2, 5: 1, 9: 1} {
+		at := time.Date(yesterday.Year(), yesterday.Month(), yesterday.Day(), 14, minute, 0, 0, time.Local)
+		pod := names.WorkerPod(name, "collector", index)
+		w.eventAt(t, job, corev1.EventTypeWarning, v2alpha1.ReasonReplicaRestarting, fmt.Sprintf("replica collector-%d restarts: pod %s failed with exit code 137", index, pod), at)
+	}
+}
+
+// grown creates a running job that was resized, and reports its throughput with each size.
+func (w *world) grown(t *testing.T, namespace, name string) {
+	t.Helper()
+	job := w.workers(t, namespace, name, v2alpha1.Task{Type: v2alpha1.TaskTypeLearner})
+	for i := range int32(3) {
+		pod := names.WorkerPod(name, "learner", 10+i)
+		must(t, w.live.Create(t.Context(), &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: namespace, Name: pod, Labels: names.WorkerLabels(name, v2alpha1.TaskTypeLearner, "learner", pod),
+				OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(job, v2alpha1.GroupVersion.WithKind("DIJob"))},
+			},
+			Spec: corev1.PodSpec{NodeName: "node", Containers: []corev1.Container{{
+				Name: names.Container, Image: "di", Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{names.DefaultGPU: resource.MustParse("2")}},
+			}}},
+		}))
+	}
+	w.event(t, job, corev1.EventTypeNormal, v2alpha1.ReasonResized, "task learner changes from 2 to 4 replicas")
+	w.setStatus(t, job, func(status *v2alpha1.DIJobStatus) {
+		status.Phase, status.Replicas, status.ReadyReplicas = v2alpha1.JobRunning, 4, 4
+		status.Profilings = &v2alpha1.RawObject{JSON: apiextensionsv1.JSON{Raw: []byte(
+			`{"reward": 120, "throughput": [{"replicas": 2, "per_second": 40}, {"replicas": 4, "per_second": 70}]}`)}}
+	})
+}
+
+func TestJobsAreChangedInABrowser(t *testing.T) {
+	w := theWorld(t)
+	ns := w.namespace(t)
+	w.operate(t, ns)
+	job := w.job(t, ns, "pong", v2alpha1.LifecycleWorkerLed, v2alpha1.Task{Type: v2alpha1.TaskTypeCollector, Replicas: ptr.To[int32](3)})
+	job.Spec.Elastic = &v2alpha1.Elastic{Task: "collector", Replicas: ptr.To[int32](3), MaxReplicas: ptr.To[int32](6)}
+	must(t, w.live.Update(t.Context(), job))
+	restarted := &corev1.Pod{}
+	key := client.ObjectKey{Namespace: ns, Name: names.WorkerPod("pong", "collector", 1)}
+	eventually(t, "the operator creates the pods", func() bool { return w.live.Get(t.Context(), key, restarted) == nil })
+	inABrowser(t, "actions.mjs", w.printedURL(t, ns, "-n", ns).String(), w.printedURL(t, ns, "-n", ns, "--as", w.viewer(t, ns)).String(), ns)
+	must(t, w.live.Get(t.Context(), client.ObjectKeyFromObject(job), job))
+	if replicas := *job.Spec.Elastic.Replicas; replicas != 4 || ptr.Deref(job.Spec.Suspend, false) {
+		t.Errorf("the job has %d replicas desired, and suspend %v", replicas, job.Spec.Suspend)
+	}
+	pod := &corev1.Pod{}
+	if err := w.live.Get(t.Context(), key, pod); client.IgnoreNotFound(err) != nil || pod.UID == restarted.UID {
+		t.Errorf("pod %s was not replaced: %v", key, err)
+	}
+}
+
+func condition(kind string, status corev1.ConditionStatus, reason, message string, age time.Duration) v2alpha1.DIJobCondition {
+	return v2alpha1.DIJobCondition{Type: kind, Status: status, Reason: reason, Message: message, LastTransitionTime: ptr.To(metav1.NewTime(time.Now().Add(-age)))}
+}
+
+func gpuTemplate(gpus int) v2alpha1.RawObject {
+	return v2alpha1.RawObject{JSON: apiextensionsv1.JSON{Raw: fmt.Appendf(nil,
+		`{"spec":{"containers":[{"name":"di-container","image":"di","resources":{"limits":{"nvidia.com/gpu":"%d"}}}]}}`, gpus)}}
 }

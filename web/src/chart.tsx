@@ -6,6 +6,7 @@ import type { Curve, Moment } from './api'
 import { useApp } from './app'
 import { last as lastOf, position, whole, type Span } from './axis'
 import { clock, short } from './format'
+import { growth } from './growth'
 import { Shape } from './mark'
 import { kindOf, type Kind } from './state'
 
@@ -52,6 +53,11 @@ export function Charts({ timeline, curves, now }: { timeline: Moment[]; curves: 
           </button>
         ))}
       </div>
+      {growth(curves, timeline).map((one) => (
+        <p key={one.name}>
+          {one.replicas ? t.growth(one.name, short(one.times), one.replicas[0], one.replicas[1]) : t.growthSince(one.name, short(one.times), clock(one.at ?? 0))}
+        </p>
+      ))}
       {width > 0 && <Lane timeline={timeline} span={span} width={width} />}
       {curves.length === 0 && <p class="empty">{t.noCurves}</p>}
       {width > 0 && byTime.map((curve) => <Chart key={curve.name} curve={curve} span={span} width={width} timeline={timeline} />)}

@@ -1,4 +1,5 @@
 // The view of the cluster: nodes, waiting jobs, decisions, plans, queues and migrations.
+import { useState } from 'preact/hooks'
 import type { Cluster } from './api'
 import { useApp, useNow } from './app'
 import { Banner } from './banner'
@@ -6,10 +7,21 @@ import { age, stamp } from './format'
 import { StateText } from './mark'
 import { Plans } from './plans'
 import { jobLink } from './route'
+import { useScroll } from './scroll'
 import { Notes, Section } from './section'
 import { useStream } from './stream'
+import { visible } from './window'
 
 type Node = Cluster['nodes'][number]
+
+// What is drawn of a large cluster. A click shows all nodes.
+const fewNodes = 24
+const mostHolders = 100
+const mostCells = 64
+
+// As in style.css.
+const cellWidth = 14
+const waitingHeight = 78
 
 export function ClusterView() {
   const { t } = useApp()
@@ -39,6 +51,7 @@ export function ClusterView() {
 
 function Nodes({ cluster }: { cluster: Cluster }) {
   const { t } = useApp()
+  const [all, setAll] = useState(false)
   const total = new Map<string, { namespace: string; name: string; gpus: number }>()
   for (const node of cluster.nodes) {
     for (const share of node.jobs) {
@@ -48,28 +61,34 @@ function Nodes({ cluster }: { cluster: Cluster }) {
     }
   }
   const holders = [...total.values()].filter((h) => h.gpus > 0).sort((a, b) => b.gpus - a.gpus)
+  const drawn = all ? cluster.nodes : cluster.nodes.slice(0, fewNodes)
   return (
     <Section title={t.nodes}>
       <p>
         <b>{t.gpusUsed(cluster.gpus.used, cluster.gpus.total)}</b>
       </p>
-      {cluster.nodes.length === 0 && <p class="empty">{t.noNodes}</p>}
-      <ul class="nodes">
-        {cluster.nodes.map((node) => (
-          <NodeCard key={node.name} node={node} />
-        ))}
-      </ul>
       {holders.length > 0 && (
         <>
           <h3>{t.holders}</h3>
           <ol class="holders">
-            {holders.slice(0, 100).map((h) => (
-              <li>
+            {holders.slice(0, mostHolders).map((h) => (
+              <li key={`${h.namespace}/${h.name}`}>
                 <Holder namespace={h.namespace} name={h.name} /> <b>{h.gpus}</b>
               </li>
             ))}
           </ol>
         </>
+      )}
+      {cluster.nodes.length === 0 && <p class="empty">{t.noNodes}</p>}
+      <ul class="nodes">
+        {drawn.map((node) => (
+          <NodeCard key={node.name} node={node} />
+        ))}
+      </ul>
+      {drawn.length < cluster.nodes.length && (
+        <button type="button" onClick={() => setAll(true)}>
+          {t.showAll(cluster.nodes.length)}
+        </button>
       )}
     </Section>
   )
@@ -83,19 +102,17 @@ function Holder({ namespace, name }: { namespace: string; name: string }) {
 
 function NodeCard({ node }: { node: Node }) {
   const { t } = useApp()
-  const cells = Math.min(node.gpus.total, 64)
+  const cells = (count: number) => ({ width: `${Math.min(count, mostCells) * cellWidth}px` })
   return (
     <li>
       <p class="nodename">
         <b>{node.name}</b> {!node.ready && <StateText state={t.notReady} />} {node.ready && !node.schedulable && <span class="quiet">{t.unschedulable}</span>}
         <span class="quiet right">{[node.cpu && `${node.cpu} CPU`, node.memory].filter(Boolean).join(', ')}</span>
       </p>
-      {cells > 0 && (
-        <svg class="gpus" width={cells * 14} height="16" role="img" aria-label={t.gpusOf(node.name, node.gpus.used, node.gpus.total)}>
-          {Array.from({ length: cells }, (_, i) => (
-            <rect class={i < node.gpus.used ? 'used' : 'free'} x={i * 14 + 1} y="2" width="11" height="12" rx="2" />
-          ))}
-        </svg>
+      {node.gpus.total > 0 && (
+        <span class="gpus free" style={cells(node.gpus.total)} role="img" aria-label={t.gpusOf(node.name, node.gpus.used, node.gpus.total)}>
+          <span class="gpus used" style={cells(node.gpus.used)} />
+        </span>
       )}
       {node.gpus.total > 0 && (
         <span class="quiet">
@@ -114,28 +131,32 @@ function NodeCard({ node }: { node: Node }) {
   )
 }
 
-function WaitingJobs({ cluster }: { cluster: Cluster }) {
+function WaitingJobs({ cluster: { waiting } }: { cluster: Cluster }) {
   const { t } = useApp()
   const now = useNow()
+  const [box, view] = useScroll<HTMLDivElement>()
+  const { first, end } = visible(view.top, view.height, waitingHeight, waiting.length)
   return (
     <Section title={t.waiting}>
-      {cluster.waiting.length === 0 && <p class="empty">{t.noWaiting}</p>}
-      <ul class="waiting">
-        {cluster.waiting.map((w) => (
-          <li key={`${w.namespace}/${w.name}`}>
-            <Holder namespace={w.namespace} name={w.name} />{' '}
-            <span class="quiet">
-              {w.since && t.since(age(w.since, now))} {w.gpus ? `${w.gpus} ${t.gpus}` : ''}
-            </span>
-            <p>{w.why}</p>
-            {w.remedies.length > 0 && (
-              <p class="remedies">
-                <b>{t.remedies}:</b> {w.remedies.join(' ')}
+      {waiting.length === 0 && <p class="empty">{t.noWaiting}</p>}
+      <div class="waiting" ref={box} role="group" tabIndex={0} aria-label={t.waiting}>
+        <ul style={{ paddingTop: `${first * waitingHeight}px`, height: `${waiting.length * waitingHeight}px` }}>
+          {waiting.slice(first, end).map((w, i) => (
+            <li key={`${w.namespace}/${w.name}`} aria-setsize={waiting.length} aria-posinset={first + i + 1}>
+              <p>
+                <Holder namespace={w.namespace} name={w.name} />{' '}
+                <span class="quiet">
+                  {w.since && t.since(age(w.since, now))} {w.gpus ? `${w.gpus} ${t.gpus}` : ''}
+                </span>
               </p>
-            )}
-          </li>
-        ))}
-      </ul>
+              <p title={w.why}>{w.why}</p>
+              <p class="quiet" title={w.remedies.join(' ')}>
+                {w.remedies.length > 0 && `${t.remedies}: ${w.remedies.join(' ')}`}
+              </p>
+            </li>
+          ))}
+        </ul>
+      </div>
     </Section>
   )
 }

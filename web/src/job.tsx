@@ -80,6 +80,7 @@ function Overview({ detail }: { detail: JobDetail }) {
   return (
     <>
       <Why detail={detail} />
+      <LastFailure detail={detail} />
       <Section title={t.parts}>
         <Picture detail={detail} />
         <Parts detail={detail} />
@@ -120,6 +121,25 @@ function Why({ detail }: { detail: JobDetail }) {
           </ul>
         </>
       )}
+    </section>
+  )
+}
+
+/** LastFailure says which replica failed last, and links to its log. */
+function LastFailure({ detail }: { detail: JobDetail }) {
+  const { t } = useApp()
+  const now = useNow()
+  const failure = detail.timeline.findLast((m) => m.kind === 'failure')
+  if (!failure) return null
+  const part = detail.parts.find((p) => p.pod && p.name === failure.object)
+  return (
+    <section class="card why" aria-label={t.lastFailure}>
+      <h2>{t.lastFailure}</h2>
+      <p>
+        {failure.title && <b>{failure.title} </b>}
+        {failure.text} <span class="quiet">{t.ago(age(failure.at, now))}</span>
+        {part && <> <a href={jobLink(detail.job.namespace, detail.job.name, 'logs', { replica: part.name })}>{t.readLog(part.name)}</a></>}
+      </p>
     </section>
   )
 }

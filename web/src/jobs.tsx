@@ -6,6 +6,7 @@ import { Banner } from './banner'
 import { age } from './format'
 import { Mark, StateText } from './mark'
 import { jobLink, jobsLink, replace } from './route'
+import { useScroll } from './scroll'
 import { Spark } from './spark'
 import { kindOf } from './state'
 import { useStream } from './stream'
@@ -25,8 +26,7 @@ function filters(query: URLSearchParams): URLSearchParams {
 export function JobsView({ query }: { query: URLSearchParams }) {
   const { t } = useApp()
   const filter = filters(query).toString()
-  const box = useRef<HTMLDivElement>(null)
-  const [view, setView] = useState({ top: 0, height: 800 })
+  const [box, view] = useScroll<HTMLDivElement>()
   const rows = useRef(new Map<number, JobRow>())
   const count = useRef(0)
   const shown = visible(view.top, view.height, rowHeight, count.current)
@@ -43,18 +43,6 @@ export function JobsView({ query }: { query: URLSearchParams }) {
     count.current = page.matching
     page.items.forEach((row, i) => rows.current.set(page.offset + i, row))
   }, [page])
-  useEffect(() => {
-    const element = box.current
-    if (!element) return
-    const measure = () => setView({ top: element.scrollTop, height: element.clientHeight })
-    const observer = new ResizeObserver(measure)
-    observer.observe(element)
-    element.addEventListener('scroll', measure, { passive: true })
-    return () => {
-      observer.disconnect()
-      element.removeEventListener('scroll', measure)
-    }
-  }, [])
   const drawn = visible(view.top, view.height, rowHeight, count.current)
   return (
     <div class="jobs">

@@ -4,6 +4,7 @@ import { jobPath, type JobDetail } from './api'
 import { useApp } from './app'
 import { Buffer, type Line } from './buffer'
 import { jobLink, replace } from './route'
+import { useScroll } from './scroll'
 import { delay } from './stream'
 import { visible } from './window'
 
@@ -101,17 +102,14 @@ function useLines(path: string): [Buffer, boolean] {
 
 function Lines({ lines, follow }: { lines: Line[]; follow: boolean }) {
   const { t } = useApp()
-  const box = useRef<HTMLDivElement>(null)
-  const [top, setTop] = useState(0)
+  const [box, view] = useScroll<HTMLDivElement>()
   const stuck = useRef(true)
-  const height = box.current?.clientHeight ?? 480
-  const { first, end } = visible(top, height, lineHeight, lines.length)
+  const { first, end } = visible(view.top, view.height, lineHeight, lines.length)
   useEffect(() => {
     if (follow && stuck.current && box.current) box.current.scrollTop = box.current.scrollHeight
   })
   const scrolled = (element: HTMLElement) => {
     stuck.current = element.scrollTop + element.clientHeight >= element.scrollHeight - 2 * lineHeight
-    setTop(element.scrollTop)
   }
   return (
     <div class="lines" ref={box} role="log" aria-live="off" tabIndex={0} aria-label={t.logLines} onScroll={(e) => scrolled(e.currentTarget)}>

@@ -131,15 +131,18 @@ func Counts(pods v2alpha1.TaskStatus) string {
 
 // LastSeen returns when an Event was last observed, and how often.
 func LastSeen(event *corev1.Event) (time.Time, int32) {
-	at, count := event.CreationTimestamp.Time, max(1, event.Count)
-	times := []time.Time{event.EventTime.Time, event.LastTimestamp.Time}
-	if event.Series != nil {
-		times, count = append(times, event.Series.LastObservedTime.Time), event.Series.Count
+	at, count := event.LastTimestamp.Time, max(1, event.Count)
+	if event.EventTime.After(at) {
+		at = event.EventTime.Time
 	}
-	for _, other := range times {
-		if other.After(at) {
-			at = other
+	if series := event.Series; series != nil {
+		count = series.Count
+		if series.LastObservedTime.After(at) {
+			at = series.LastObservedTime.Time
 		}
+	}
+	if at.IsZero() {
+		at = event.CreationTimestamp.Time
 	}
 	return at, count
 }

@@ -140,7 +140,7 @@ func (h *History) Curves() []api.Curve {
 	}
 	slices.SortStableFunc(all, func(a, b api.Curve) int { return cmp.Compare(place(a.Kind), place(b.Kind)) })
 	if points := byReplicas(h.report); len(points) > 0 {
-		all = append(all, api.Curve{Name: "throughput by replicas", Kind: kindThroughput, Unit: "1/s", X: "replicas", Points: points})
+		all = append(all, api.Curve{Name: "throughput", Kind: kindThroughput, Unit: "1/s", X: "replicas", Points: points})
 	}
 	return all
 }

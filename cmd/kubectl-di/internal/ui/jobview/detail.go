@@ -99,7 +99,11 @@ func timeline(o *Observed) []api.Moment {
 		}
 	}
 	if last := job.Status.LastFailure; last != nil && last.Time != nil {
-		text := strings.TrimSuffix(fmt.Sprintf("Pod %s failed: %s", last.Pod, cmp.Or(last.Message, last.Reason)), ": ")
+		code := ""
+		if last.ExitCode != nil {
+			code = fmt.Sprintf(" with exit code %d", *last.ExitCode)
+		}
+		text := strings.TrimSuffix(fmt.Sprintf("Pod %s failed%s: %s", last.Pod, code, cmp.Or(last.Message, last.Reason)), ": ")
 		all = append(all, api.Moment{
 			At: last.Time.UTC(), Kind: "failure", Title: last.Reason, Text: short(text), Object: replicas.Name(job.Name, last.Pod), Warning: true,
 		})

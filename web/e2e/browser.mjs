@@ -1,0 +1,74 @@
+// Chromium for the scripts beside this one: steps that are counted, pictures, and axe.
+import assert from 'node:assert/strict'
+import { mkdirSync, readFileSync } from 'node:fs'
+import { createRequire } from 'node:module'
+import { chromium } from 'playwright-core'
+
+const pictures = process.env.PICTURES
+const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8')
+const args = ['--no-sandbox', '--disable-gpu', '--disable-background-networking', '--disable-component-update', '--disable-sync', '--enable-precise-memory-info']
+const browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium', args })
+const failures = []
+
+/** step does a part of a script, and continues after a failure. */
+export async function step(name, run) {
+  const began = Date.now()
+  try {
+    const note = await run()
+    console.log(`ok: ${name} (${note ? `${note}, ` : ''}${Date.now() - began} ms)`)
+  } catch (error) {
+    failures.push(name)
+    console.log(`FAILED: ${name}: ${error.stack}`)
+    for (const context of browser.contexts()) {
+      for (const page of context.pages()) await picture(page, `failed-${failures.length}-${name.toLowerCase().replace(/\W+/g, '-')}`)
+    }
+  }
+}
+
+/** open returns a page of a context of its own. */
+export async function open(url, options = {}) {
+  const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...options })
+  const page = await context.newPage()
+  page.setDefaultTimeout(20_000)
+  page.on('console', (message) => /Content Security Policy/.test(message.text()) && failures.push(message.text()))
+  page.on('pageerror', (error) => failures.push(String(error)))
+  await page.goto(url)
+  return page
+}
+
+/** go opens a view, and waits until a text is seen. */
+export async function go(page, hash, seen) {
+  await page.evaluate((h) => (location.hash = h), hash)
+  await page.getByText(seen).first().waitFor()
+}
+
+export async function isAccessible(page) {
+  // The page's policy allows no script but its own; this evaluates as a debugger does.
+  await page.evaluate(axe)
+  const { violations } = await page.evaluate(() => window.axe.run())
+  assert.deepEqual(violations.map((v) => `${v.id}: ${v.nodes.map((n) => n.html).slice(0, 3).join(' ')}`), [])
+}
+
+/** isInView waits until an element is on the screen without scrolling. */
+export async function isInView(locator) {
+  await locator.waitFor()
+  const box = await locator.boundingBox()
+  const { width, height } = locator.page().viewportSize()
+  const text = await locator.innerText()
+  assert.ok(box && box.y >= 0 && box.y + box.height <= height && box.x >= 0 && box.x + box.width <= width, `"${text}" is at ${JSON.stringify(box)}`)
+}
+
+/** picture keeps what the page shows, if pictures are wanted. */
+export async function picture(page, name) {
+  if (!pictures) return
+  mkdirSync(pictures, { recursive: true })
+  await page.screenshot({ path: `${pictures}/${name}.png` })
+}
+
+/** end closes the browser. The script fails if a step did. */
+export async function end() {
+  await browser.close()
+  if (failures.length === 0) return
+  console.error(`failed: ${failures.join('; ')}`)
+  process.exitCode = 1
+}

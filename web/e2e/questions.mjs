@@ -1,0 +1,61 @@
+// Answers a newcomer's questions, each in three clicks from the first view: questions.mjs URL NAMESPACE
+import assert from 'node:assert/strict'
+import { end, isInView, open, picture, step } from './browser.mjs'
+
+const [address, namespace] = process.argv.slice(2)
+const page = await open(address)
+const most = 3
+
+/** question counts the clicks until the answer is on the screen. */
+async function question(text, answer) {
+  await step(text, async () => {
+    await page.goto('about:blank')
+    await page.goto(`${new URL(address).origin}/`)
+    let clicks = 0
+    const click = async (locator) => {
+      clicks++
+      await locator.click()
+    }
+    await answer(click)
+    assert.ok(clicks <= most, `the answer takes ${clicks} clicks`)
+    await picture(page, `web-${text.toLowerCase().replace(/\W+/g, '-')}`)
+    return `${clicks} clicks`
+  })
+}
+const job = (name) => page.getByRole('link', { name, exact: true })
+const tab = (name) => page.getByRole('link', { name, exact: true })
+
+await question('Why does this job not run', async (click) => {
+  await click(job('waiting'))
+  const why = page.getByRole('region', { name: 'Why' })
+  await isInView(why.getByText('needs 4 GPUs, and 2 of 8 are free'))
+  await isInView(why.getByText('4 GPUs become free when other jobs end or shrink'))
+})
+await question('Which collector failed last and why', async (click) => {
+  await click(job('breakout'))
+  const failure = page.getByRole('region', { name: 'Last failure' })
+  await isInView(failure.getByText('collector-2'))
+  await isInView(failure.getByText('exit code 1'))
+  await isInView(failure.getByText('ValueError: the shapes (4,) and (5,) differ'))
+  await click(failure.getByRole('link'))
+  await page.waitForURL(/logs\?replica=collector-2/)
+})
+await question('Did growing help', async (click) => {
+  await click(job('pong'))
+  await click(tab('Timeline'))
+  await isInView(page.getByText('throughput: 1.75 times as much with 4 replicas as with 2'))
+})
+await question('Who holds the GPUs', async (click) => {
+  await click(tab('Cluster'))
+  const holders = page.getByRole('region', { name: 'Nodes' })
+  await isInView(holders.getByText('6 of 8 GPUs are used'))
+  await isInView(holders.getByRole('listitem').filter({ hasText: `${namespace}/pong` }).last())
+})
+await question('What did the operator do at 14:05', async (click) => {
+  await click(job('breakout'))
+  await click(tab('Timeline'))
+  await click(page.getByLabel('Go to time'))
+  await page.getByLabel('Go to time').fill('14:05')
+  await isInView(page.locator('[aria-current=true]').getByText('replica collector-1 restarts'))
+})
+await end()
