@@ -5,11 +5,9 @@
 package store
 
 import (
-	"fmt"
 	"slices"
 	"strconv"
 	"sync"
-	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
@@ -18,9 +16,6 @@ import (
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/api"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/jobview"
 )
-
-// mostMoments bounds what is remembered of a job's past.
-const mostMoments = 64
 
 // Store is the jobs that a watch delivers.
 type Store struct {
@@ -39,7 +34,7 @@ type Store struct {
 type item struct {
 	*Entry
 	history jobview.History
-	moments []api.Moment
+	moments []moment
 }
 
 // New returns an empty store.
@@ -94,27 +89,6 @@ func (s *Store) keep(entry *Entry, gone bool) {
 	known.history.Record(entry.Job, s.clock.Now())
 }
 
-// remember records what changed between two states of a job.
-func (i *item) remember(next *Entry, now time.Time) {
-	before, after := &i.Row, &next.Row
-	add := func(kind, title, text string) {
-		i.moments = append(i.moments, api.Moment{At: now.UTC(), Kind: kind, Title: title, Text: text})
-	}
-	if before.Phase != after.Phase {
-		add("phase", after.Phase, fmt.Sprintf("The phase changed from %s to %s.", before.Phase, after.Phase))
-	}
-	if after.Restarts > before.Restarts {
-		add("restart", "Restarted", fmt.Sprintf("The job restarted after a failure; restarts: %d.", after.Restarts))
-	}
-	if after.Reschedules > before.Reschedules {
-		add("reschedule", "Rescheduled", fmt.Sprintf("The job restarted for another placement, size or queue; reschedules: %d.", after.Reschedules))
-	}
-	if before.Wanted != after.Wanted {
-		add("resize", "Resized", fmt.Sprintf("The desired replicas changed from %d to %d.", before.Wanted, after.Wanted))
-	}
-	i.moments = i.moments[max(0, len(i.moments)-mostMoments):]
-}
-
 // Changed returns a channel that is closed at the next change.
 func (s *Store) Changed() <-chan struct{} {
 	s.mutex.Lock()
@@ -148,7 +122,7 @@ func (s *Store) Past(key types.NamespacedName) Past {
 		return Past{}
 	}
 	return Past{
-		Version: known.Row.Version, Moments: slices.Clone(known.moments), Curves: known.history.Curves(), Best: known.history.Best(),
+		Version: known.Row.Version, Moments: known.past(), Curves: known.history.Curves(), Best: known.history.Best(),
 		Report: known.history.Report(),
 	}
 }
