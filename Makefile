@@ -245,10 +245,16 @@ test-web: ## Run the unit tests of the page, after make web.
 	$(NEED_NODE)
 	cd web && npm test --silent
 
+WEB = export CHROMIUM="$$(hack/browser)" && $(ASSETS) $(TEST) -tags web -count=1 -v -timeout 20m
+
 .PHONY: e2e-web
-e2e-web: ## Use the page in Chromium with a real API server, after make web; PICTURES=FOLDER keeps pictures of it.
-	$(NEED_NODE)
-	$(ASSETS) $(TEST) -tags web -count=1 -v -timeout 20m -run InABrowser ./cmd/kubectl-di $(WEB_FLAGS)
+e2e-web: web cluster-up images-load helm ## Use the page in Chromium, with 5,000 jobs and with CartPole on the local cluster; PICTURES=FOLDER keeps pictures.
+	$(WEB) -run InABrowser ./cmd/kubectl-di
+	export CHROMIUM="$$(hack/browser)" && $(E2E) -timeout 40m -ginkgo.label-filter=web
+
+.PHONY: e2e-web-short
+e2e-web-short: web ## Use the page in Chromium, with a real API server and 500 jobs.
+	$(WEB) -run InABrowser ./cmd/kubectl-di -args -web.jobs=500
 
 .PHONY: test-race
 test-race: ## Run the unit tests of packages with goroutines with the race detector; needs gcc.
@@ -283,8 +289,8 @@ test-hostile: ## Attack the programs for a minute in each way that test/hostile 
 
 # Left out of e2e-short: what exchanges the installation again and again, and what
 # cuts the power of a node and waits until it counts as lost, what trains for long, and
-# what needs the image of PyTorch.
-E2E_LONG := chart upgrade power goodput autoscale release torch
+# what needs the image of PyTorch or Chromium.
+E2E_LONG := chart upgrade power goodput autoscale release torch web
 E2E = eval "$$($(CLUSTER) env)" && PATH="$(OUT)/bin:$$PATH" go test -tags e2e -count=1 -v ./test/e2e/...
 
 .PHONY: e2e

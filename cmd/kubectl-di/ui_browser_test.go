@@ -8,9 +8,13 @@ package main
 import (
 	"flag"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -19,11 +23,13 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/testkit/proxy"
 )
 
 var manyJobs = flag.Int("web.jobs", 5000, "how many jobs the page shows")
@@ -162,6 +168,40 @@ func TestJobsAreChangedInABrowser(t *testing.T) {
 	if err := w.live.Get(t.Context(), key, pod); client.IgnoreNotFound(err) != nil || pod.UID == restarted.UID {
 		t.Errorf("pod %s was not replaced: %v", key, err)
 	}
+}
+
+// TestPageFollowsAnAPIServerThatIsLostInABrowser closes the address of the API server while the page is open.
+func TestPageFollowsAnAPIServerThatIsLostInABrowser(t *testing.T) {
+	w := theWorld(t)
+	ns := w.namespace(t)
+	job := w.workers(t, ns, "pong", v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
+	w.setStatus(t, job, func(status *v2alpha1.DIJobStatus) { status.Phase = v2alpha1.JobStarting })
+	config, err := clientcmd.LoadFromFile(w.kubeconfig)
+	must(t, err)
+	cluster := config.Clusters[config.Contexts[config.CurrentContext].Cluster]
+	server := strings.TrimPrefix(cluster.Server, "https://")
+	path, err := proxy.New(t.Context(), "127.0.0.1:0", server)
+	must(t, err)
+	address := path.Address()
+	cluster.Server = "https://" + address
+	through := filepath.Join(t.TempDir(), "kubeconfig")
+	must(t, clientcmd.WriteToFile(*config, through))
+	control := httptest.NewServer(http.HandlerFunc(func(answer http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/cut":
+			err = path.Close()
+		case "/change":
+			job.Status.Phase = v2alpha1.JobRunning
+			err = w.live.Status().Update(r.Context(), job)
+		case "/mend":
+			path, err = proxy.New(t.Context(), address, server)
+		}
+		if err != nil {
+			http.Error(answer, err.Error(), http.StatusInternalServerError)
+		}
+	}))
+	t.Cleanup(func() { control.Close(); must(t, path.Close()) })
+	inABrowser(t, "lost.mjs", w.printedURL(t, ns, "-n", ns, "--kubeconfig", through).String(), control.URL, ns)
 }
 
 func condition(kind string, status corev1.ConditionStatus, reason, message string, age time.Duration) v2alpha1.DIJobCondition {

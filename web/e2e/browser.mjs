@@ -19,9 +19,8 @@ export async function step(name, run) {
   } catch (error) {
     failures.push(name)
     console.log(`FAILED: ${name}: ${error.stack}`)
-    for (const context of browser.contexts()) {
-      for (const page of context.pages()) await picture(page, `failed-${failures.length}-${name.toLowerCase().replace(/\W+/g, '-')}`)
-    }
+    const pages = browser.contexts().flatMap((context) => context.pages())
+    for (const [i, page] of pages.entries()) await picture(page, `failed-${name.toLowerCase().replace(/\W+/g, '-')}-${i}`)
   }
 }
 

@@ -64,7 +64,13 @@ function Main() {
     document.documentElement.lang = lang === 'zh' ? 'zh-CN' : 'en'
     document.title = route.view === 'job' ? `${route.name} · ${t.title}` : `${t[route.view]} · ${t.title}`
   }, [lang, location.hash])
-  if (error?.status === 401) return <main class="alone">{t.signIn}</main>
+  if (error?.status === 401) {
+    return (
+      <main class="alone">
+        {t.signIn} <a href="./">{t.again}</a>
+      </main>
+    )
+  }
   return (
     <AppContext.Provider value={{ t, session, theme }}>
       <a class="skip" href="#content" onClick={toContent}>
@@ -93,6 +99,11 @@ function Main() {
           <option value="light">{t.themeLight}</option>
           <option value="dark">{t.themeDark}</option>
         </select>
+        {session?.canSignOut && (
+          <form method="post" action="./logout">
+            <button>{t.signOut}</button>
+          </form>
+        )}
       </header>
       <main id="content" tabIndex={-1}>
         {route.view === 'jobs' && session?.notes.map((note) => <p class="note">{note}</p>)}

@@ -1,0 +1,34 @@
+// Loses the API server and regains it, in two views: lost.mjs URL CONTROL-URL NAMESPACE
+import assert from 'node:assert/strict'
+import { end, open, picture, step } from './browser.mjs'
+
+const [address, control, namespace] = process.argv.slice(2)
+const table = await open(address)
+const job = await table.context().newPage()
+await job.goto(`${new URL(address).origin}/#/jobs/${namespace}/pong`)
+const lost = (page) => page.getByText(/Connection lost, showing state of/)
+
+/** request asks the test for a change of the cluster. */
+async function request(what) {
+  assert.ok((await fetch(`${control}/${what}`)).ok, what)
+}
+
+await step('both views show the job', async () => {
+  await table.getByRole('row').filter({ hasText: 'pong' }).getByText('Starting').waitFor()
+  await job.locator('.headline').getByText('Starting').waitFor()
+})
+await step('both views say that the API server is lost, and keep what they know', async () => {
+  await request('cut')
+  await request('change')
+  for (const page of [table, job]) await lost(page).waitFor()
+  await table.getByRole('row').filter({ hasText: 'pong' }).getByText('Starting').waitFor()
+  await job.locator('.headline').getByText('Starting').waitFor()
+  await picture(job, 'web-lost')
+})
+await step('both views continue when it is back, with what changed meanwhile', async () => {
+  await request('mend')
+  await table.getByRole('row').filter({ hasText: 'pong' }).getByText('Running').waitFor()
+  await job.locator('.headline').getByText('Running').waitFor()
+  for (const page of [table, job]) await lost(page).waitFor({ state: 'detached' })
+})
+await end()
