@@ -193,7 +193,7 @@ func TestPageFollowsAnAPIServerThatIsLostInABrowser(t *testing.T) {
 		case "/change":
 			job.Status.Phase = v2alpha1.JobRunning
 			err = w.live.Status().Update(r.Context(), job)
-		case "/mend":
+		case "/restore":
 			path, err = proxy.New(t.Context(), address, server)
 		}
 		if err != nil {

@@ -12,11 +12,13 @@ import (
 	"net/http"
 	"net/http/cookiejar"
 	"net/url"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/getkin/kin-openapi/openapi3"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/api"
@@ -241,6 +243,26 @@ func TestSessionNamesTheUserAndWhatHeMayDo(t *testing.T) {
 		session.Permissions["changeJobs"] || session.Permissions["listNodes"] {
 		t.Errorf("the session is %+v", session)
 	}
+}
+
+func TestPageOfAUserOfOneNamespaceShowsItAndSaysSo(t *testing.T) {
+	t.Parallel()
+	w := theWorld(t)
+	ns := w.namespace(t)
+	w.workers(t, ns, "pong", v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
+	w.grant(t, ns, user("erin"), rule(v2alpha1.GroupName, "dijobs", "list"), rule(v2alpha1.GroupName, "dijobs", "watch"))
+	config, err := clientcmd.LoadFromFile(w.kubeconfig)
+	must(t, err)
+	config.Contexts[config.CurrentContext].Namespace = ns
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	must(t, clientcmd.WriteToFile(*config, kubeconfig))
+	b := w.browse(t, "", "--kubeconfig", kubeconfig, "--as", "erin")
+	var session api.Session
+	b.get(t, "/api/v1/session", "Session", &session)
+	if session.AllNamespaces || session.Namespace != ns || len(session.Notes) != 1 || !strings.Contains(session.Notes[0], "only those of namespace "+ns) {
+		t.Errorf("the session is %+v", session)
+	}
+	until(t, b, b.listen(t, "/api/v1/jobs/stream"), "page", "JobPage", func(page api.JobPage) bool { return page.Synced && page.Total == 1 })
 }
 
 func TestOnlyTheOpenedPageReachesTheServer(t *testing.T) {

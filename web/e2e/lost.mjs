@@ -26,7 +26,7 @@ await step('both views say that the API server is lost, and keep what they know'
   await picture(job, 'web-lost')
 })
 await step('both views continue when it is back, with what changed meanwhile', async () => {
-  await request('mend')
+  await request('restore')
   await table.getByRole('row').filter({ hasText: 'pong' }).getByText('Running').waitFor()
   await job.locator('.headline').getByText('Running').waitFor()
   for (const page of [table, job]) await lost(page).waitFor({ state: 'detached' })

@@ -16,7 +16,7 @@ import (
 const mostMoments = 64
 
 // moment is a change of a job. Thousands of jobs have dozens each, so that it is small, and becomes
-// text when somebody looks.
+// text when it is read.
 type moment struct {
 	at       int64 // milliseconds since 1970
 	kind     kind
