@@ -14,6 +14,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/cookiejar"
+	"net/url"
 	"os"
 	"os/exec"
 	"strconv"
@@ -116,6 +117,8 @@ type benchPage struct {
 func (w *world) openPage(ctx context.Context, b *testing.B, binary, namespace string) *benchPage {
 	b.Helper()
 	command := exec.CommandContext(ctx, binary, "ui", "--kubeconfig", w.kubeconfig, "-n", namespace)
+	// The environment of a build may have another target of the garbage collector.
+	command.Env = append(os.Environ(), "GOGC=100")
 	out, err := command.StdoutPipe()
 	mustBench(b, err)
 	mustBench(b, command.Start())
@@ -185,6 +188,7 @@ func (w *world) measureChanges(b *testing.B, binary string, jobs []*v2alpha1.DIJ
 	defer stop()
 	p := w.openPage(ctx, b, binary, jobs[0].Namespace)
 	b.ReportMetric(memoryOf(b, p.process, "VmRSS"), "start-rss-MiB")
+	heap := p.inChromium(ctx, b)
 	pages := make(chan int64, 1)
 	last := jobs[benchJobs-1]
 	go func() {
@@ -199,8 +203,36 @@ func (w *world) measureChanges(b *testing.B, binary string, jobs []*v2alpha1.DIJ
 	b.ReportMetric(float64(<-pages), "pages")
 	b.ReportMetric(float64(time.Since(ended).Milliseconds()), "push-ms")
 	b.ReportMetric(float64(changes)/changing.Seconds(), "changes/s")
+	heap()
 	b.ReportMetric(memoryOf(b, p.process, "VmRSS"), "end-rss-MiB")
 	b.ReportMetric(memoryOf(b, p.process, "VmHWM"), "peak-rss-MiB")
+}
+
+// inChromium opens the page in Chromium too, if CHROMIUM names it. The function that it returns closes the
+// page, and reports its memory.
+func (p *benchPage) inChromium(ctx context.Context, b *testing.B) func() {
+	b.Helper()
+	if os.Getenv("CHROMIUM") == "" {
+		return func() {}
+	}
+	base, err := url.Parse(p.base)
+	mustBench(b, err)
+	cookie := p.Jar.Cookies(base)[0]
+	command := exec.CommandContext(ctx, "node", "e2e/memory.mjs", p.base, cookie.Name, cookie.Value)
+	command.Dir, command.Stderr = "../../web", os.Stderr
+	var output bytes.Buffer
+	command.Stdout = &output
+	input, err := command.StdinPipe()
+	mustBench(b, err)
+	mustBench(b, command.Start())
+	return func() {
+		mustBench(b, errors.Join(input.Close(), command.Wait()))
+		var end, peak float64
+		_, err := fmt.Sscan(output.String(), &end, &peak)
+		mustBench(b, err)
+		b.ReportMetric(end, "end-page-MiB")
+		b.ReportMetric(peak, "peak-page-MiB")
+	}
 }
 
 // change changes jobs in turn at a steady pace, and returns how often.

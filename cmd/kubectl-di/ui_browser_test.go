@@ -190,8 +190,8 @@ func TestPageFollowsAnAPIServerThatIsLostInABrowser(t *testing.T) {
 		switch r.URL.Path {
 		case "/cut":
 			err = path.Close()
-		case "/change":
-			job.Status.Phase = v2alpha1.JobRunning
+		case "/change", "/change-again":
+			job.Status.Phase = map[string]v2alpha1.Phase{"/change": v2alpha1.JobRunning, "/change-again": v2alpha1.JobRestarting}[r.URL.Path]
 			err = w.live.Status().Update(r.Context(), job)
 		case "/restore":
 			path, err = proxy.New(t.Context(), address, server)

@@ -31,4 +31,10 @@ await step('both views continue when it is back, with what changed meanwhile', a
   await job.locator('.headline').getByText('Running').waitFor()
   for (const page of [table, job]) await lost(page).waitFor({ state: 'detached' })
 })
+await step('a change is on the screen soon', async () => {
+  await request('change-again')
+  const began = Date.now()
+  for (const page of [table, job]) await page.getByText('Restarting').first().waitFor()
+  return `${Date.now() - began} ms after the API server has it`
+})
 await end()
