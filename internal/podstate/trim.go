@@ -12,7 +12,8 @@ import (
 )
 
 // Trim drops the fields of a job's pod that no decision reads. Caches hold many pods, and these fields are
-// most of a pod: commands, probes, mounts, tolerations, and the variables and volumes of users.
+// most of a pod: commands, probes, mounts, tolerations, the variables and volumes of users, and conditions that
+// others imply.
 func Trim(pod *corev1.Pod) {
 	spec := &pod.Spec
 	spec.Volumes = kept(spec.Volumes, func(volume *corev1.Volume) bool { return volume.Name == names.NodesVolume })
@@ -21,6 +22,9 @@ func Trim(pod *corev1.Pod) {
 	spec.SecurityContext, spec.DNSConfig, spec.ReadinessGates = nil, nil, nil
 	trimContainers(spec.InitContainers)
 	trimContainers(spec.Containers)
+	pod.Status.Conditions = kept(pod.Status.Conditions, func(condition *corev1.PodCondition) bool {
+		return condition.Type != corev1.PodInitialized && condition.Type != corev1.ContainersReady
+	})
 	for _, statuses := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
 		for i := range statuses {
 			statuses[i].ContainerID, statuses[i].ImageID, statuses[i].VolumeMounts = "", "", nil

@@ -20,7 +20,9 @@ func TestATrimmedPodKeepsWhatDecisionsRead(t *testing.T) {
 	nodes := corev1.Volume{Name: names.NodesVolume, VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{}}}
 	ports := []corev1.ContainerPort{{Name: names.Port, ContainerPort: 1}}
 	told := corev1.EnvVar{Name: names.EnvDINodes, Value: "a,b"}
-	pod := &corev1.Pod{Spec: corev1.PodSpec{
+	ready := corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionTrue}
+	conditions := []corev1.PodCondition{{Type: corev1.PodInitialized}, ready, {Type: corev1.ContainersReady}}
+	pod := &corev1.Pod{Status: corev1.PodStatus{Conditions: conditions}, Spec: corev1.PodSpec{
 		NodeName: "node", SchedulerName: "volcano", Subdomain: "j", RestartPolicy: corev1.RestartPolicyNever,
 		Volumes:     []corev1.Volume{{Name: "token"}, nodes},
 		Tolerations: []corev1.Toleration{{Key: "gpu"}},
@@ -29,7 +31,7 @@ func TestATrimmedPodKeepsWhatDecisionsRead(t *testing.T) {
 			Env: []corev1.EnvVar{{Name: "WANDB_KEY", Value: "x"}, told}, VolumeMounts: []corev1.VolumeMount{{Name: "token"}},
 		}},
 	}}
-	want := &corev1.Pod{Spec: corev1.PodSpec{
+	want := &corev1.Pod{Status: corev1.PodStatus{Conditions: []corev1.PodCondition{ready}}, Spec: corev1.PodSpec{
 		NodeName: "node", SchedulerName: "volcano", Subdomain: "j", RestartPolicy: corev1.RestartPolicyNever,
 		Volumes:    []corev1.Volume{nodes},
 		Containers: []corev1.Container{{Name: "a", Image: "i", Resources: resources, Ports: ports, Env: []corev1.EnvVar{told}}},
