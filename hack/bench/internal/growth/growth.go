@@ -56,7 +56,7 @@ func New() *harness.Scenario {
 }
 
 func (b *bench) flags(flags *flag.FlagSet) {
-	flags.IntVar(&b.most, "growth-most", 10_000, "ladder: the most jobs; the rungs are 100, 1000 and 10000 jobs up to this number")
+	flags.IntVar(&b.most, "growth-most", 10_000, "ladder: the most jobs; the rungs are 100, 1000 and so on, and this number")
 	flags.IntVar(&b.fresh, "growth-new", 20, "new jobs whose first pods and resizes are timed at each rung")
 	flags.DurationVar(&b.rest, "growth-rest", 20*time.Second, "how long the programs are measured at rest at each rung")
 	flags.IntVar(&b.finished, "growth-finished", 10_000, "finished: jobs that have ended")
@@ -66,10 +66,10 @@ func (b *bench) flags(flags *flag.FlagSet) {
 // rungs returns the numbers of jobs, beginning with none.
 func (b *bench) rungs() []int {
 	rungs := []int{0}
-	for jobs := 100; jobs <= b.most; jobs *= 10 {
+	for jobs := 100; jobs < b.most; jobs *= 10 {
 		rungs = append(rungs, jobs)
 	}
-	return rungs
+	return append(rungs, b.most)
 }
 
 const ladderNotes = `
