@@ -127,8 +127,13 @@ func (r *Reconciler) act(ctx context.Context, observed *lifecycle.Observed, deci
 	if configMaps.hasFailed() {
 		return done
 	}
-	// Pods need no Service before they exist: its name resolves only once they have an address.
-	return append(done, r.inParallel(ctx, slices.Concat(toObjects(decision.CreateServices), toObjects(decision.CreatePods)), create)...)
+	pods := r.inParallel(ctx, toObjects(decision.CreatePods), create)
+	if done = append(done, pods...); len(pods) > 0 && decision.More && !pods.hasFailed() {
+		// The next reconcile creates more pods. The names of a Service resolve only once its pods have addresses,
+		// and while it exists the scheduler compares each new pod with all others of the job.
+		return done
+	}
+	return append(done, r.inParallel(ctx, toObjects(decision.CreateServices), create)...)
 }
 
 // createUntilRefused returns a function that creates objects. After a failure it skips further objects of

@@ -64,7 +64,10 @@ type eventQueue struct {
 // newEventRecorder returns a recorder that sends Events at its own rate limit until the context
 // ends.
 func newEventRecorder(ctx context.Context, config *rest.Config, scheme *runtime.Scheme, registerer prometheus.Registerer) (events.EventRecorder, error) {
-	api, err := kubernetes.NewForConfig(withShareOfPace(config, eventShare))
+	shared := withShareOfPace(config, eventShare)
+	// JSON, the default, costs the API server more.
+	shared.ContentType, shared.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
+	api, err := kubernetes.NewForConfig(shared)
 	if err != nil {
 		return nil, fmt.Errorf("making the client of Events: %w", err)
 	}
