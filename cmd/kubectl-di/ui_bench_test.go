@@ -35,11 +35,11 @@ import (
 // benchJobs is how many jobs the page of the benchmark has.
 const benchJobs = 5000
 
-// changing is how long BenchmarkPageOfChangingJobs changes jobs.
-var changing = flag.Duration("ui.changing", time.Minute, "how long the benchmark of changing jobs changes them")
-
-// changesPerSecond is how many jobs that benchmark changes in a second.
-const changesPerSecond = 50
+// How long and how often BenchmarkPageOfChangingJobs changes jobs.
+var (
+	changing = flag.Duration("ui.changing", time.Minute, "how long the benchmark of changing jobs changes them")
+	rate     = flag.Int("ui.rate", 50, "how many jobs that benchmark changes in a second")
+)
 
 // BenchmarkPageOf5000Jobs measures kubectl di ui as a program, with jobs on a real API server: how
 // long the first page and a pushed change take, and the memory of the program.
@@ -238,7 +238,7 @@ func (p *benchPage) inChromium(ctx context.Context, b *testing.B) func() {
 // change changes jobs in turn at a steady pace, and returns how often.
 func (w *world) change(ctx context.Context, b *testing.B, jobs []*v2alpha1.DIJob) int {
 	b.Helper()
-	pace := time.NewTicker(time.Second / changesPerSecond)
+	pace := time.NewTicker(time.Second / time.Duration(*rate))
 	defer pace.Stop()
 	var writing errgroup.Group
 	writing.SetLimit(16)
