@@ -6,6 +6,9 @@ package scaling
 import (
 	"cmp"
 	"slices"
+	"strconv"
+	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -45,6 +48,19 @@ func isOwned(plan *v2alpha1.ScalePlan, job *v2alpha1.DIJob) bool {
 // plans of one second.
 func comparePlans(a, b *v2alpha1.ScalePlan) int {
 	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+}
+
+// maxNamePrefix is the length up to which the API server keeps a generateName.
+const maxNamePrefix = 58
+
+// NewPlan returns a plan for a job, to be created at a time. Its name begins with that time in milliseconds, so that
+// the names order the plans that a client creates within a second.
+func NewPlan(job *v2alpha1.DIJob, spec *v2alpha1.ScalePlanSpec, at time.Time) *v2alpha1.ScalePlan {
+	plan := &v2alpha1.ScalePlan{Spec: *spec}
+	plan.Namespace, plan.Spec.Job = job.Namespace, job.Name
+	moment := "-" + strconv.FormatInt(at.UnixMilli(), 36) + "-"
+	plan.GenerateName = strings.TrimRight(job.Name[:min(len(job.Name), maxNamePrefix-len(moment))], "-.") + moment
+	return plan
 }
 
 // isNewer reports whether a plan is newer than the one that the job executes, or executed last.

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -40,6 +41,30 @@ func planAt(name string, seconds int, spec v2alpha1.ScalePlanSpec) *v2alpha1.Sca
 			Name: name, Namespace: "space", UID: types.UID(name), CreationTimestamp: metav1.NewTime(start.Add(time.Duration(seconds) * time.Second)),
 		},
 		Spec: spec,
+	}
+}
+
+func TestTheLaterOfTwoPlansOfASecondIsTheNewer(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"job", strings.Repeat("long-", 40)} {
+		led := job()
+		led.Name = name
+		var plans []*v2alpha1.ScalePlan
+		for i, suffix := range []string{"zzzzz", "bbbbb"} {
+			plan := NewPlan(led, &v2alpha1.ScalePlanSpec{}, start.Add(time.Duration(i)*time.Millisecond))
+			if len(plan.GenerateName) > 58 || plan.Spec.Job != name || plan.Namespace != led.Namespace {
+				t.Errorf("got a plan with generateName %s for job %s of namespace %s", plan.GenerateName, plan.Spec.Job, plan.Namespace)
+			}
+			// The API server appends random letters, and keeps seconds only.
+			plan.Name, plan.CreationTimestamp = plan.GenerateName+suffix, metav1.NewTime(start)
+			plan.UID = types.UID(plan.Name)
+			plan.OwnerReferences = []metav1.OwnerReference{{Kind: "DIJob", Name: name, UID: led.UID}}
+			meta.SetStatusCondition(&plan.Status.Conditions, metav1.Condition{Type: v2alpha1.PlanConditionAccepted, Status: metav1.ConditionTrue})
+			plans = append(plans, plan)
+		}
+		if next := Next(led, plans); next != plans[1] {
+			t.Errorf("next is %v, want %s", next, plans[1].Name)
+		}
 	}
 }
 

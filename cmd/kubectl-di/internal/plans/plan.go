@@ -134,9 +134,8 @@ func (o *planning) run(ctx context.Context, name string) error {
 	if err := cluster.Finished(job); err != nil {
 		return err
 	}
-	plan := &v2alpha1.ScalePlan{Spec: o.spec}
+	plan := scaling.NewPlan(job, &o.spec, time.Now())
 	plan.SetGroupVersionKind(v2alpha1.GroupVersion.WithKind("ScalePlan"))
-	plan.Namespace, plan.GenerateName, plan.Spec.Job = job.Namespace, job.Name+"-", job.Name
 	if !o.objects.IsLocal() {
 		if err := found.CreatePlan(ctx, plan, !o.objects.IsReal()); err != nil {
 			return err

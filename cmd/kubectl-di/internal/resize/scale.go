@@ -18,8 +18,8 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
-// scaling are the flags of scale.
-type scaling struct {
+// rescaling are the flags of scale.
+type rescaling struct {
 	*cli.Env
 	replicas, current int32
 	task              string
@@ -29,7 +29,7 @@ type scaling struct {
 
 // NewScaleCommand returns kubectl di scale.
 func NewScaleCommand(env *cli.Env) *cobra.Command {
-	o := &scaling{Env: env}
+	o := &rescaling{Env: env}
 	command := env.NewJobCommand(cli.Help{
 		Use: "scale JOB --replicas COUNT", Short: "Set the number of replicas of a worker-led job's elastic task",
 		Long: `Set the number of replicas of a worker-led job's elastic task, as kubectl scale
@@ -62,7 +62,7 @@ many replicas run until all do.`,
 	return command
 }
 
-func (o *scaling) run(ctx context.Context, name string) error {
+func (o *rescaling) run(ctx context.Context, name string) error {
 	found, job, err := o.ConnectJob(ctx, name)
 	if err != nil {
 		return err
@@ -98,7 +98,7 @@ func (o *scaling) run(ctx context.Context, name string) error {
 
 // scale sets the number of replicas if --current-replicas matches. With --dry-run=client the API
 // server still checks that condition.
-func (o *scaling) scale(ctx context.Context, found *cluster.Cluster, job *v2alpha1.DIJob, task string) error {
+func (o *rescaling) scale(ctx context.Context, found *cluster.Cluster, job *v2alpha1.DIJob, task string) error {
 	before, err := found.Scale(ctx, job, o.replicas, func(current int32) error {
 		if o.current >= 0 && current != o.current {
 			return fmt.Errorf("%s has %s of task %q desired, not %d: nothing was done", title(job), counted(int(current), "replica"), task,
@@ -113,7 +113,7 @@ func (o *scaling) scale(ctx context.Context, found *cluster.Cluster, job *v2alph
 }
 
 // scalable returns the elastic task, or why the job cannot be scaled.
-func (o *scaling) scalable(job *v2alpha1.DIJob) (string, error) {
+func (o *rescaling) scalable(job *v2alpha1.DIJob) (string, error) {
 	if isCoordinatorLed(job) {
 		return "", fmt.Errorf("%s is coordinator-led, and its coordinator decides about its replicas: "+
 			"see kubectl di add collector %s, and delete", title(job), job.Name)
@@ -138,13 +138,13 @@ func (o *scaling) scalable(job *v2alpha1.DIJob) (string, error) {
 
 // overruled returns an error if the spec already has the number, but the status has a newer total
 // that overrides it.
-func (o *scaling) overruled(job *v2alpha1.DIJob, task string) error {
-	scaling := job.Status.Scaling
-	if scaling == nil || job.Status.Replicas == 0 || scaling.SpecReplicas[task] != o.replicas {
+func (o *rescaling) overruled(job *v2alpha1.DIJob, task string) error {
+	recorded := job.Status.Scaling
+	if recorded == nil || job.Status.Replicas == 0 || recorded.SpecReplicas[task] != o.replicas {
 		return nil
 	}
 	total := int32(0)
-	for _, replicas := range scaling.SpecReplicas {
+	for _, replicas := range recorded.SpecReplicas {
 		total += replicas
 	}
 	if total == job.Status.Replicas {
@@ -157,7 +157,7 @@ func (o *scaling) overruled(job *v2alpha1.DIJob, task string) error {
 }
 
 // print prints the job after the change.
-func (o *scaling) print(job *v2alpha1.DIJob) error {
+func (o *rescaling) print(job *v2alpha1.DIJob) error {
 	job = job.DeepCopy()
 	job.SetGroupVersionKind(v2alpha1.GroupVersion.WithKind("DIJob"))
 	elastic := ptr.Deref(job.Spec.Elastic, v2alpha1.Elastic{})
@@ -167,7 +167,7 @@ func (o *scaling) print(job *v2alpha1.DIJob) error {
 }
 
 // progress returns the number of running replicas, and whether it is the desired one.
-func (o *scaling) progress(job *v2alpha1.DIJob, task string) (string, bool, error) {
+func (o *rescaling) progress(job *v2alpha1.DIJob, task string) (string, bool, error) {
 	counts, status := job.Status.TaskStatus[task], &job.Status
 	running, ended := counts[corev1.PodRunning], counts[corev1.PodSucceeded]
 	state := fmt.Sprintf("%d of %d replicas run", running, o.replicas)

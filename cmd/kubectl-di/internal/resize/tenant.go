@@ -6,6 +6,7 @@ package resize
 import (
 	"context"
 	"fmt"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -14,6 +15,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/lifecycle/sizing"
 	"opendilab.org/di-orchestrator/internal/membership"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/scaling"
 )
 
 // planner returns the plan that changes a job as a request to di-server would.
@@ -43,9 +45,8 @@ func (c *call) request(ctx context.Context, call func() error, plan planner) err
 func (o *calling) mayPlan() bool { return o.server == "" && o.tokenFile == "" }
 
 func (c *call) createPlan(ctx context.Context, spec v2alpha1.ScalePlanSpec) error {
-	plan := &v2alpha1.ScalePlan{Spec: spec}
-	plan.Namespace, plan.GenerateName = c.job.Namespace, c.job.Name+"-"
-	plan.Spec.Job, plan.Spec.Origin = c.job.Name, v2alpha1.PlanManual
+	plan := scaling.NewPlan(c.job, &spec, time.Now())
+	plan.Spec.Origin = v2alpha1.PlanManual
 	if err := c.cluster.CreatePlan(ctx, plan, false); err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -20,6 +21,7 @@ import (
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/api"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/gate"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/jobview"
+	"opendilab.org/di-orchestrator/internal/scaling"
 )
 
 // mostResized bounds the replicas of a request.
@@ -151,9 +153,8 @@ func restart(ctx context.Context, found *cluster.Cluster, job *v2alpha1.DIJob, r
 
 // plan creates a ScalePlan. What the API server says about its fields is a refusal.
 func plan(ctx context.Context, found *cluster.Cluster, job *v2alpha1.DIJob, dryRun bool, spec *v2alpha1.ScalePlanSpec) error {
-	made := &v2alpha1.ScalePlan{Spec: *spec}
-	made.Namespace, made.GenerateName = job.Namespace, job.Name+"-"
-	made.Spec.Job, made.Spec.Origin = job.Name, v2alpha1.PlanManual
+	made := scaling.NewPlan(job, spec, time.Now())
+	made.Spec.Origin = v2alpha1.PlanManual
 	err := found.CreatePlan(ctx, made, dryRun)
 	if err != nil && ctx.Err() == nil && !errors.As(err, ptr.To(apierrors.APIStatus(nil))) {
 		return gate.Refuse(http.StatusUnprocessableEntity, "Invalid", err.Error())
