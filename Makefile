@@ -187,12 +187,12 @@ lint: ## Lint the code.
 verify: ## Check that all is generated, formatted, linted and committed; changes nothing.
 	hack/verify
 
-PICTURES := ./cmd/kubectl-di ./cmd/kubectl-di/internal/jobs ./cmd/kubectl-di/internal/top
+TEXT_PICTURES := ./cmd/kubectl-di ./cmd/kubectl-di/internal/jobs ./cmd/kubectl-di/internal/top
 
 # The tests that draw a picture also notice when it is out of date.
 .PHONY: pictures
 pictures: ## Draw the pictures of terminals in docs/images, by the plugin and a real kube-apiserver.
-	$(ASSETS) $(TEST) -count=1 -run 'ThePicture' $(PICTURES) -args -update
+	$(ASSETS) $(TEST) -count=1 -run 'ThePicture' $(TEXT_PICTURES) -args -update
 
 .PHONY: docs
 docs: ## Build the documentation as a site into out/site, and check its links.
