@@ -14,9 +14,9 @@ import (
 	"io"
 	"net/http"
 	"net/http/cookiejar"
-	"net/url"
 	"os"
 	"os/exec"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -111,29 +111,39 @@ type benchPage struct {
 	base    string
 	process int
 	stream  *bufio.Reader
+	printed time.Time
+	// collections is what the garbage collector says.
+	collections *bytes.Buffer
+	wait        func() error
 }
 
-// openPage starts the program until the context ends, and opens its page with the last jobs.
-func (w *world) openPage(ctx context.Context, b *testing.B, binary, namespace string) *benchPage {
+// openPage starts the program until the context ends, and opens its page with the last jobs, and in
+// Chromium if there is one.
+func (w *world) openPage(ctx context.Context, b *testing.B, binary, namespace string, chromium *chromium) *benchPage {
 	b.Helper()
 	command := exec.CommandContext(ctx, binary, "ui", "--kubeconfig", w.kubeconfig, "-n", namespace)
 	// The environment of a build may have another target of the garbage collector.
-	command.Env = append(os.Environ(), "GOGC=100")
+	command.Env = append(os.Environ(), "GOGC=100", "GODEBUG=gctrace=1")
+	p := &benchPage{collections: &bytes.Buffer{}}
+	command.Stderr = p.collections
 	out, err := command.StdoutPipe()
 	mustBench(b, err)
 	mustBench(b, command.Start())
+	p.process, p.wait = command.Process.Pid, command.Wait
 	printed, err := bufio.NewReader(out).ReadString('\n')
 	mustBench(b, err)
 	jar, err := cookiejar.New(nil)
 	mustBench(b, err)
+	p.printed = time.Now()
 	address := strings.TrimSpace(printed)
-	base, _, _ := strings.Cut(address, "/?")
-	p := &benchPage{Client: &http.Client{Jar: jar}, base: base, process: command.Process.Pid}
+	p.base, _, _ = strings.Cut(address, "/?")
+	p.Client = &http.Client{Jar: jar}
 	p.read(ctx, b, address)
-	streaming := p.ask(ctx, b, base+"/api/v1/jobs/stream?sort=name&limit=100&offset=4900")
+	chromium.show(b, p)
+	streaming := p.ask(ctx, b, p.base+"/api/v1/jobs/stream?sort=name&limit=100&offset=4900")
 	b.Cleanup(func() { _ = streaming.Body.Close() })
 	p.stream = bufio.NewReader(streaming.Body)
-	nextPage(b, p.stream, func(page *api.JobPage) bool { return page.Synced && page.Total == benchJobs })
+	p.nextPage(b, func(page *api.JobPage) bool { return page.Synced && page.Total == benchJobs })
 	return p
 }
 
@@ -162,14 +172,16 @@ func (w *world) measurePage(b *testing.B, binary string, job *v2alpha1.DIJob) {
 	b.Helper()
 	ctx, stop := context.WithCancel(b.Context())
 	defer stop()
+	chromium := startChromium(ctx, b)
 	begun := time.Now()
-	p := w.openPage(ctx, b, binary, job.Namespace)
-	first := time.Since(begun)
+	p := w.openPage(ctx, b, binary, job.Namespace, chromium)
+	b.ReportMetric(float64(p.printed.Sub(begun).Milliseconds()), "printed-ms")
+	b.ReportMetric(float64(time.Since(begun).Milliseconds()), "all-jobs-ms")
+	chromium.reportFirst(b, begun)
 	job.Status.Phase, job.Status.Restarts = v2alpha1.JobRunning, job.Status.Restarts+1
 	changed := time.Now()
 	mustBench(b, w.live.Status().Update(ctx, job))
-	nextPage(b, p.stream, func(page *api.JobPage) bool { return page.Items[99].Restarts == job.Status.Restarts })
-	b.ReportMetric(float64(first.Milliseconds()), "first-page-ms")
+	p.nextPage(b, func(page *api.JobPage) bool { return page.Items[99].Restarts == job.Status.Restarts })
 	b.ReportMetric(float64(time.Since(changed).Milliseconds()), "push-ms")
 	asked := time.Now()
 	for range 20 {
@@ -179,64 +191,69 @@ func (w *world) measurePage(b *testing.B, binary string, job *v2alpha1.DIJob) {
 	for name, unit := range map[string]string{"VmRSS": "rss-MiB", "VmHWM": "peak-rss-MiB"} {
 		b.ReportMetric(memoryOf(b, p.process, name), unit)
 	}
+	chromium.end(b)
 }
 
-// measureChanges changes jobs in turn for a time, and reports how the memory grew.
+// measureChanges changes jobs in turn for a time, and reports how the memory grew, and how long
+// changes took until they were sent and on the screen.
 func (w *world) measureChanges(b *testing.B, binary string, jobs []*v2alpha1.DIJob) {
 	b.Helper()
 	ctx, stop := context.WithCancel(b.Context())
 	defer stop()
-	p := w.openPage(ctx, b, binary, jobs[0].Namespace)
+	chromium := startChromium(ctx, b)
+	p := w.openPage(ctx, b, binary, jobs[0].Namespace, chromium)
 	b.ReportMetric(memoryOf(b, p.process, "VmRSS"), "start-rss-MiB")
-	heap := p.inChromium(ctx, b)
-	pages := make(chan int64, 1)
-	last := jobs[benchJobs-1]
+	sent := newDelays()
+	ended := make(chan struct{})
 	go func() {
-		count := int64(0)
-		nextPage(b, p.stream, func(page *api.JobPage) bool { count++; return page.Items[99].Phase == string(v2alpha1.JobFailed) })
-		pages <- count
+		defer close(ended)
+		p.nextPage(b, func(page *api.JobPage) bool {
+			for i := range page.Items {
+				sent.saw(page.Items[i].Name, page.Items[i].Restarts, time.Now())
+			}
+			return page.Items[99].Phase == string(v2alpha1.JobFailed)
+		})
 	}()
-	changes := w.change(ctx, b, jobs)
+	begun := time.Now()
+	changes := w.change(ctx, b, jobs, func(job *v2alpha1.DIJob) {
+		now := time.Now()
+		sent.wrote(job.Name, job.Status.Restarts, now)
+		chromium.delays.wrote(job.Name, job.Status.Restarts, now)
+	})
+	b.ReportMetric(float64(changes)/time.Since(begun).Seconds(), "changes/s")
+	last := jobs[benchJobs-1]
 	last.Status.Phase = v2alpha1.JobFailed
-	ended := time.Now()
 	mustBench(b, w.live.Status().Update(ctx, last))
-	b.ReportMetric(float64(<-pages), "pages")
-	b.ReportMetric(float64(time.Since(ended).Milliseconds()), "push-ms")
-	b.ReportMetric(float64(changes)/changing.Seconds(), "changes/s")
-	heap()
-	b.ReportMetric(memoryOf(b, p.process, "VmRSS"), "end-rss-MiB")
-	b.ReportMetric(memoryOf(b, p.process, "VmHWM"), "peak-rss-MiB")
+	<-ended
+	sent.report(b, "sent")
+	chromium.end(b)
+	for name, unit := range map[string]string{"VmRSS": "end-rss-MiB", "VmHWM": "peak-rss-MiB", "RssFile": "end-rss-of-files-MiB"} {
+		b.ReportMetric(memoryOf(b, p.process, name), unit)
+	}
+	stop()
+	// The context has ended it.
+	_ = p.wait()
+	b.ReportMetric(liveHeap(b, p.collections.String()), "end-live-heap-MiB")
 }
 
-// inChromium opens the page in Chromium too, if CHROMIUM names it. The function that it returns closes the
-// page, and reports its memory.
-func (p *benchPage) inChromium(ctx context.Context, b *testing.B) func() {
+// liveHeap returns what the last garbage collection left, by its trace, in MiB.
+func liveHeap(b *testing.B, trace string) float64 {
 	b.Helper()
-	if os.Getenv("CHROMIUM") == "" {
-		return func() {}
+	found := regexp.MustCompile(`\d+->\d+->(\d+) MB`).FindAllStringSubmatch(trace, -1)
+	if len(found) == 0 {
+		b.Fatalf("no garbage was collected: %s", trace)
 	}
-	base, err := url.Parse(p.base)
+	live, err := strconv.ParseFloat(found[len(found)-1][1], 64)
 	mustBench(b, err)
-	cookie := p.Jar.Cookies(base)[0]
-	command := exec.CommandContext(ctx, "node", "e2e/memory.mjs", p.base, cookie.Name, cookie.Value)
-	command.Dir, command.Stderr = "../../web", os.Stderr
-	var output bytes.Buffer
-	command.Stdout = &output
-	input, err := command.StdinPipe()
-	mustBench(b, err)
-	mustBench(b, command.Start())
-	return func() {
-		mustBench(b, errors.Join(input.Close(), command.Wait()))
-		var end, peak float64
-		_, err := fmt.Sscan(output.String(), &end, &peak)
-		mustBench(b, err)
-		b.ReportMetric(end, "end-page-MiB")
-		b.ReportMetric(peak, "peak-page-MiB")
-	}
+	return live
 }
 
-// change changes jobs in turn at a steady pace, and returns how often.
-func (w *world) change(ctx context.Context, b *testing.B, jobs []*v2alpha1.DIJob) int {
+// stride spreads the changes of jobs that one page shows.
+const stride = 1009
+
+// change changes all jobs in turns at a steady pace, and returns how often. It calls before ahead of
+// each change.
+func (w *world) change(ctx context.Context, b *testing.B, jobs []*v2alpha1.DIJob, before func(*v2alpha1.DIJob)) int {
 	b.Helper()
 	pace := time.NewTicker(time.Second / time.Duration(*rate))
 	defer pace.Stop()
@@ -244,11 +261,12 @@ func (w *world) change(ctx context.Context, b *testing.B, jobs []*v2alpha1.DIJob
 	writing.SetLimit(16)
 	count := 0
 	for begun := time.Now(); time.Since(begun) < *changing; count++ {
-		job, round := jobs[count%len(jobs)], count/len(jobs)
+		job, round := jobs[count*stride%len(jobs)], count/len(jobs)
 		job.Status.Phase = []v2alpha1.Phase{v2alpha1.JobRunning, v2alpha1.JobRestarting}[round%2]
-		job.Status.Restarts = int32(round) //nolint:gosec // it is small
+		job.Status.Restarts = int32(round + 1) //nolint:gosec // it is small
 		job.Status.Profilings = &v2alpha1.RawObject{}
 		job.Status.Profilings.Raw = fmt.Appendf(nil, `{"reward": %d, "fps": %d, "loss": %d}`, count, count%7, count%11)
+		before(job)
 		writing.Go(func() error { return w.live.Status().Update(ctx, job) })
 		<-pace.C
 	}
@@ -256,11 +274,11 @@ func (w *world) change(ctx context.Context, b *testing.B, jobs []*v2alpha1.DIJob
 	return count
 }
 
-// nextPage reads a stream until a page is as wanted.
-func nextPage(b *testing.B, stream *bufio.Reader, wanted func(*api.JobPage) bool) {
+// nextPage reads the stream until a page is as wanted.
+func (p *benchPage) nextPage(b *testing.B, wanted func(*api.JobPage) bool) {
 	b.Helper()
 	for {
-		line, err := stream.ReadBytes('\n')
+		line, err := p.stream.ReadBytes('\n')
 		mustBench(b, err)
 		data, isData := bytes.CutPrefix(line, []byte("data: "))
 		if !isData {

@@ -17,6 +17,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 	"k8s.io/utils/clock"
@@ -122,7 +123,12 @@ func (o *options) run(ctx context.Context) error {
 			fmt.Fprintf(o.ErrOut, "kubectl-di: --open: %v\n", err)
 		}
 	}
-	return serve(ctx, listener, once.Protect(server), server.Run)
+	return serve(ctx, listener, once.Protect(server), func(ctx context.Context) {
+		var working sync.WaitGroup
+		working.Go(func() { limitMemory(ctx, clock.RealClock{}) })
+		server.Run(ctx)
+		working.Wait()
+	})
 }
 
 func (o *options) listen(ctx context.Context, address string) (net.Listener, error) {

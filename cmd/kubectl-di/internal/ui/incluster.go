@@ -12,7 +12,6 @@ import (
 	"net/http"
 	"os"
 	"runtime/debug"
-	"runtime/metrics"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -146,7 +145,5 @@ func isFull() bool {
 	if limit == math.MaxInt64 {
 		return false
 	}
-	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
-	metrics.Read(live)
-	return live[0].Value.Uint64() > uint64(limit)/4*3
+	return liveMemory() > limit/4*3
 }

@@ -9,8 +9,11 @@ import (
 	"encoding/json"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
+
+	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/api"
@@ -34,9 +37,28 @@ const (
 
 // History is what a job reported since it is observed. The zero value is empty.
 type History struct {
-	curves []api.Curve
+	curves []curve
 	report []byte
-	rates  map[string]v2alpha1.RoleRates
+	rates  map[string]counter
+}
+
+// curve is a curve of thousands of jobs with several each, so that its points are small.
+type curve struct {
+	name, kind, unit string
+	begun            time.Time
+	points           []point
+}
+
+// point is a value at a time after the curve has begun. What is drawn needs no more digits.
+type point struct {
+	tenths uint32 // of a second; the last is 13 years later
+	value  float32
+}
+
+// counter is the last report of a role.
+type counter struct {
+	at      time.Time
+	samples int64
 }
 
 // Record adds what a job reports now, unless it is the same as before.
@@ -56,19 +78,19 @@ func (h *History) Record(job *v2alpha1.DIJob, now time.Time) {
 func (h *History) recordRates(rates *v2alpha1.RoleRates) {
 	key := rates.Server + "/" + rates.Role
 	before, isKnown := h.rates[key]
-	passed := rates.UpdatedAt.Sub(before.UpdatedAt.Time)
+	passed := rates.UpdatedAt.Sub(before.at)
 	if isKnown && passed <= 0 {
 		return
 	}
 	if h.rates == nil {
-		h.rates = map[string]v2alpha1.RoleRates{}
+		h.rates = map[string]counter{}
 	}
 	if len(h.rates) < mostCurves || isKnown {
-		h.rates[key] = *rates
+		h.rates[key] = counter{rates.UpdatedAt.Time, rates.Samples}
 	}
 	at := rates.UpdatedAt.Time
-	if isKnown && rates.Samples >= before.Samples {
-		h.add(rates.Role+" samples/s", kindThroughput, "samples/s", at, float64(rates.Samples-before.Samples)/passed.Seconds())
+	if isKnown && rates.Samples >= before.samples {
+		h.add(rates.Role+" samples/s", kindThroughput, "samples/s", at, float64(rates.Samples-before.samples)/passed.Seconds())
 	}
 	if rates.StalenessMeanThousandths > 0 {
 		h.add(rates.Role+" staleness", kindStaleness, "versions", at, float64(rates.StalenessMeanThousandths)/1000)
@@ -76,50 +98,70 @@ func (h *History) recordRates(rates *v2alpha1.RoleRates) {
 }
 
 func (h *History) add(name, kind, unit string, at time.Time, value float64) {
-	if math.IsNaN(value) || math.IsInf(value, 0) {
+	if math.IsNaN(value) || math.Abs(value) > math.MaxFloat32 {
 		return
 	}
-	index := slices.IndexFunc(h.curves, func(curve api.Curve) bool { return curve.Name == name })
+	index := slices.IndexFunc(h.curves, func(known curve) bool { return known.name == name })
 	if index < 0 {
 		if len(h.curves) == mostCurves {
 			return
 		}
-		index, h.curves = len(h.curves), append(h.curves, api.Curve{Name: name, Kind: kind, Unit: unit})
+		index, h.curves = len(h.curves), append(h.curves, curve{name: name, kind: kind, unit: unit, begun: at})
 	}
-	curve := &h.curves[index]
-	if len(curve.Points) == mostPoints {
-		// Half of the points cover the whole time.
-		for i := range mostPoints / 2 {
-			curve.Points[i] = curve.Points[2*i]
-		}
-		curve.Points = curve.Points[:mostPoints/2]
-	}
-	curve.Points = append(curve.Points, [2]float64{float64(at.UnixMilli()), value})
+	h.curves[index].add(at, value)
 }
 
-// Best returns a copy of the most important curve; nil without any.
-func (h *History) Best() *api.Curve {
-	best := h.best()
-	if best == nil {
-		return nil
+func (c *curve) add(at time.Time, value float64) {
+	if len(c.points) == mostPoints {
+		// Half of the points cover the whole time.
+		for i := range mostPoints / 2 {
+			c.points[i] = c.points[2*i]
+		}
+		c.points = c.points[:mostPoints/2]
 	}
-	copied := *best
-	copied.Points = slices.Clone(best.Points)
-	return &copied
+	tenths := at.Sub(c.begun).Milliseconds() / 100
+	c.points = append(c.points, point{uint32(min(max(0, tenths), math.MaxUint32)), float32(value)}) //nolint:gosec // it is within the bounds
+}
+
+// shown returns the curve as the page gets it.
+func (c *curve) shown() api.Curve {
+	shown := api.Curve{Name: c.name, Kind: c.kind, Unit: c.unit, Points: make([][2]float64, 0, len(c.points))}
+	for _, one := range c.points {
+		at := float64(c.begun.UnixMilli() + 100*int64(one.tenths))
+		shown.Points = append(shown.Points, [2]float64{at, widened(one.value)})
+	}
+	return shown
+}
+
+// widened returns the shortest number that is stored as value, such as 0.1.
+func widened(value float32) float64 {
+	number, err := strconv.ParseFloat(strconv.FormatFloat(float64(value), 'g', -1, 32), 64)
+	if err != nil {
+		return float64(value)
+	}
+	return number
+}
+
+// Best returns the most important curve; nil without any.
+func (h *History) Best() *api.Curve {
+	if best := h.best(); best != nil {
+		return ptr.To(best.shown())
+	}
+	return nil
 }
 
 // Last returns the last value of the most important curve; 0 without any.
 func (h *History) Last() float64 {
 	if best := h.best(); best != nil {
-		return best.Points[len(best.Points)-1][1]
+		return float64(best.points[len(best.points)-1].value)
 	}
 	return 0
 }
 
-func (h *History) best() *api.Curve {
-	var best *api.Curve
+func (h *History) best() *curve {
+	var best *curve
 	for i := range h.curves {
-		if best == nil || place(h.curves[i].Kind) < place(best.Kind) {
+		if best == nil || place(h.curves[i].kind) < place(best.kind) {
 			best = &h.curves[i]
 		}
 	}
@@ -130,13 +172,11 @@ func place(kind string) int {
 	return slices.Index([]string{kindReward, kindThroughput, kindStaleness, kindOther}, kind)
 }
 
-// Curves returns copies of all curves, and the throughput by replicas of the last report.
+// Curves returns all curves, and the throughput by replicas of the last report.
 func (h *History) Curves() []api.Curve {
 	all := make([]api.Curve, 0, len(h.curves)+1)
 	for i := range h.curves {
-		copied := h.curves[i]
-		copied.Points = slices.Clone(copied.Points)
-		all = append(all, copied)
+		all = append(all, h.curves[i].shown())
 	}
 	slices.SortStableFunc(all, func(a, b api.Curve) int { return cmp.Compare(place(a.Kind), place(b.Kind)) })
 	if points := byReplicas(h.report); len(points) > 0 {
