@@ -94,7 +94,7 @@ await step('a lost connection is said, and mended', async () => {
   await other.getByText(lost).waitFor({ state: 'detached' })
   await other.getByRole('link', { name: 'pong', exact: true }).waitFor()
 })
-await step('a viewer sees why he may not suspend', async () => {
+await step('a viewer sees why he may not suspend, and not read logs', async () => {
   const reader = await open(viewer)
   await go(reader, `#/jobs/${namespace}/pong`, 'Conditions')
   const button = reader.getByRole('button', { name: 'Suspend' })
@@ -102,5 +102,7 @@ await step('a viewer sees why he may not suspend', async () => {
   await button.focus()
   await reader.getByText(/^Not possible: .+/).first().waitFor()
   await picture(reader, 'web-viewer')
+  await go(reader, `#/jobs/${namespace}/pong/logs`, 'Follow')
+  await reader.getByRole('alert').getByText(/pods.*forbidden|may not|cannot list/).waitFor()
 })
 await end()

@@ -22,7 +22,7 @@ export function Actions({ detail }: { detail: JobDetail }) {
           </button>
           {!action.allowed && (
             <span class="tip" role="tooltip" id={`why-${action.name}`}>
-              {t.notAllowed(action.reason ?? '')}
+              {t.notAllowed(t.say(action.reason ?? ''))}
             </span>
           )}
         </span>
@@ -82,7 +82,7 @@ function ActionDialog({ detail, action, close }: DialogProps) {
         {!busy && result && (
           <ul>
             {result.effects.map((effect) => (
-              <li>{effect}</li>
+              <li>{t.say(effect)}</li>
             ))}
           </ul>
         )}

@@ -50,6 +50,16 @@ export async function get<T>(path: string, signal?: AbortSignal): Promise<T> {
   return answer<T>(await fetch(path, { signal: signal ?? null, headers: { Accept: 'application/json' } }))
 }
 
+/** refusal returns why a stream is refused, which an EventSource does not tell; empty if it is not. */
+export async function refusal(path: string, signal: AbortSignal): Promise<string> {
+  const response = await fetch(path, { signal })
+  if (response.ok) {
+    await response.body?.cancel()
+    return ''
+  }
+  return answer(response).then(() => '', (error: Error) => error.message)
+}
+
 export async function act(job: JobRow, action: Action['name'], request: ActionRequest): Promise<ActionResult> {
   const response = await fetch(`${jobPath(job.namespace, job.name)}/actions/${action}`, {
     method: 'POST',

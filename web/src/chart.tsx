@@ -5,7 +5,7 @@ import 'uplot/dist/uPlot.min.css'
 import type { Curve, Moment } from './api'
 import { useApp } from './app'
 import { last as lastOf, position, whole, type Span } from './axis'
-import { clock, short } from './format'
+import { clock, short, timeOf } from './format'
 import { growth } from './growth'
 import { Shape } from './mark'
 import { kindOf, type Kind } from './state'
@@ -24,6 +24,15 @@ const marks: Record<Moment['kind'], Kind> = {
 }
 
 const ranges = [0, 24 * 60, 6 * 60, 60, 15]
+
+const timeAxis: uPlot.Axis = {
+  size: 30,
+  space: 90,
+  values: (plot, ticks) => ticks.map((tick) => timeOf(tick * 1000, ((plot.scales.x?.max ?? 0) - (plot.scales.x?.min ?? 0)) * 1000)),
+}
+
+// There are no parts of replicas.
+const countAxis: uPlot.Axis = { size: 30, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000], values: (_, ticks) => ticks.map(String) }
 
 function useWidth() {
   const box = useRef<HTMLDivElement>(null)
@@ -81,7 +90,7 @@ function Lane({ timeline, span, width }: { timeline: Moment[]; span: Span; width
           const name = m.title ?? m.text
           return (
             <g>
-              <title>{`${clock(m.at)} ${m.text}`}</title>
+              <title>{`${clock(m.at)} ${t.say(m.text)}`}</title>
               <rect class={`phase k-${kindOf(name)}`} x={x} y="2" width={Math.max(2, end - x)} height="20" />
               {end - x > name.length * 8 + 10 && (
                 <text x={x + 6} y="16">
@@ -97,7 +106,7 @@ function Lane({ timeline, span, width }: { timeline: Moment[]; span: Span; width
         .slice(-300)
         .map((m) => (
           <g>
-            <title>{`${clock(m.at)} ${m.title ?? ''} ${m.text}`}</title>
+            <title>{`${clock(m.at)} ${m.title ?? ''} ${t.say(m.text)}`}</title>
             <Shape kind={m.warning && m.kind === 'event' ? 'failed' : marks[m.kind]} x={at(m.at) - 7} y={31} />
           </g>
         ))}
@@ -142,7 +151,7 @@ function Chart({ curve, span, width, timeline }: ChartProps) {
             range: (_, low, high) => (scale.current ? [scale.current.from / 1000, scale.current.to / 1000] : [Math.max(0, low - 0.5), high + 0.5]),
           },
         },
-        axes: [axis, { ...axis, size: left, values: (_, ticks) => ticks.map(short) }],
+        axes: [span ? { ...axis, ...timeAxis } : { ...axis, ...countAxis }, { ...axis, size: left, values: (_, ticks) => ticks.map(short) }],
         series: [{}, { label: curve.name, stroke: colour('--accent'), width: 2, points: { show: !span || points.length < 2, size: 7 } }],
         hooks: { draw: [(u) => drawMoments(u, moments.current, colour('--warn'))] },
       },

@@ -107,7 +107,7 @@ function NodeCard({ node }: { node: Node }) {
     <li>
       <p class="nodename">
         <b>{node.name}</b> {!node.ready && <StateText state={t.notReady} />} {node.ready && !node.schedulable && <span class="quiet">{t.unschedulable}</span>}
-        <span class="quiet right">{[node.cpu && `${node.cpu} CPU`, node.memory].filter(Boolean).join(', ')}</span>
+        <span class="quiet right">{[node.cpu && t.cores(node.cpu), node.memory].filter(Boolean).join(', ')}</span>
       </p>
       {node.gpus.total > 0 && (
         <span class="gpus free" style={cells(node.gpus.total)} role="img" aria-label={t.gpusOf(node.name, node.gpus.used, node.gpus.total)}>
@@ -123,7 +123,7 @@ function NodeCard({ node }: { node: Node }) {
       <ul class="shares">
         {node.jobs.slice(0, 20).map((share) => (
           <li>
-            <Holder namespace={share.namespace} name={share.name} /> <span class="quiet">{share.gpus > 0 ? `${share.gpus} ${t.gpus}` : `${share.pods} Pods`}</span>
+            <Holder namespace={share.namespace} name={share.name} /> <span class="quiet">{share.gpus > 0 ? `${share.gpus} ${t.gpus}` : t.podCount(share.pods)}</span>
           </li>
         ))}
       </ul>
@@ -149,9 +149,9 @@ function WaitingJobs({ cluster: { waiting } }: { cluster: Cluster }) {
                   {w.since && t.since(age(w.since, now))} {w.gpus ? `${w.gpus} ${t.gpus}` : ''}
                 </span>
               </p>
-              <p title={w.why}>{w.why}</p>
-              <p class="quiet" title={w.remedies.join(' ')}>
-                {w.remedies.length > 0 && `${t.remedies}: ${w.remedies.join(' ')}`}
+              <p title={t.say(w.why)}>{t.say(w.why)}</p>
+              <p class="quiet" title={w.remedies.map(t.say).join(' ')}>
+                {w.remedies.length > 0 && `${t.remedies}: ${w.remedies.map(t.say).join(' ')}`}
               </p>
             </li>
           ))}
@@ -231,7 +231,7 @@ function Takeovers({ cluster }: { cluster: Cluster }) {
       <ul>
         {cluster.takeovers.map((one) => (
           <li>
-            <b>{t.takeoverState[one.state]}</b> {one.what}: {one.text}
+            <b>{t.takeoverState[one.state]}</b> {one.what}: {t.say(one.text)}
           </li>
         ))}
       </ul>

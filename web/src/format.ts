@@ -21,6 +21,13 @@ export function clock(at: number | string): string {
   return `${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`
 }
 
+/** timeOf returns a time on an axis that lasts milliseconds: 14:05:09, 14:05 or 01-31 14:05. */
+export function timeOf(at: number, lasts: number): string {
+  const date = new Date(at)
+  const time = lasts < 600_000 ? clock(at) : clock(at).slice(0, 5)
+  return lasts < 86_400_000 ? time : `${two(date.getMonth() + 1)}-${two(date.getDate())} ${time}`
+}
+
 /** stamp returns the time of the day, after the date if it is another day. */
 export function stamp(at: number | string, now: number): string {
   const date = new Date(at)

@@ -71,6 +71,7 @@ function Headline({ detail: { job } }: { detail: JobDetail }) {
         {t.age} {age(job.createdAt, now)}
       </span>
       {job.queue && <span>{job.queue}</span>}
+      <span title={t.version}>{job.version}</span>
     </p>
   )
 }
@@ -109,14 +110,14 @@ function Why({ detail }: { detail: JobDetail }) {
       <h2>{waiting ? t.whyWaiting : t.reason}</h2>
       <p>
         {job.reason && <b>{job.reason} </b>}
-        {waiting?.why ?? job.message} {waiting?.since && <span class="quiet">{t.since(age(waiting.since, now))}</span>}
+        {t.say(waiting?.why ?? job.message ?? '')} {waiting?.since && <span class="quiet">{t.since(age(waiting.since, now))}</span>}
       </p>
       {waiting && waiting.remedies.length > 0 && (
         <>
           <h3>{t.remedies}</h3>
           <ul>
             {waiting.remedies.map((remedy) => (
-              <li>{remedy}</li>
+              <li>{t.say(remedy)}</li>
             ))}
           </ul>
         </>
@@ -137,7 +138,7 @@ function LastFailure({ detail }: { detail: JobDetail }) {
       <h2>{t.lastFailure}</h2>
       <p>
         {failure.title && <b>{failure.title} </b>}
-        {failure.text} <span class="quiet">{t.ago(age(failure.at, now))}</span>
+        {t.say(failure.text)} <span class="quiet">{t.ago(age(failure.at, now))}</span>
         {part && <> <a href={jobLink(detail.job.namespace, detail.job.name, 'logs', { replica: part.name })}>{t.readLog(part.name)}</a></>}
       </p>
     </section>
@@ -202,9 +203,14 @@ function Conditions({ detail }: { detail: JobDetail }) {
   return (
     <Section title={t.conditions}>
       <ul class="conditions">
+        {detail.conditions.length === 0 && <li>{t.noConditions}</li>}
         {detail.conditions.map((c) => (
           <li class={c.trouble ? 'trouble' : ''}>
-            <b>{c.type}</b> <span class="quiet">{c.status}</span> {c.text} {c.since && <span class="quiet">{t.since(age(c.since, now))}</span>}
+            <b>
+              {t.conditionStatus[c.status]}
+              {t.phases[c.type] ?? c.type}
+            </b>
+            {(c.message || c.reason) && `: ${c.message || c.reason}`} {c.since && <span class="quiet">{t.since(age(c.since, now))}</span>}
           </li>
         ))}
       </ul>
@@ -219,14 +225,14 @@ function Facts({ detail }: { detail: JobDetail }) {
     <Section title={t.facts}>
       {parts.map((part) => (
         <>
-          <h3>{part}</h3>
+          <h3>{t.say(part)}</h3>
           <dl>
             {detail.facts
               .filter((f) => f.part === part)
               .map((f) => (
                 <>
-                  <dt>{f.title}</dt>
-                  <dd>{f.text}</dd>
+                  <dt>{t.say(f.title)}</dt>
+                  <dd>{t.say(f.text)}</dd>
                 </>
               ))}
           </dl>

@@ -156,7 +156,7 @@ function Table({ query, rows, first, end, count }: TableProps) {
           <Column query={query} by="name" title={t.name} class="c-name" />
           <Column query={query} by="namespace" title={t.namespace} class="c-ns" />
           <Column query={query} by="reason" title={t.reason} class="c-why" />
-          <Column query={query} by="ready" title={t.ready} class="c-num" />
+          <Column query={query} by="ready" title={t.ready} class="c-ready" />
           <Column query={query} by="gpus" title={t.gpus} class="c-num c-gpus" />
           <Column query={query} by="restarts" title={t.restarts} class="c-num c-restarts" />
           <Column query={query} by="curve" title={t.curve} class="c-curve" />
@@ -216,7 +216,8 @@ function Row({ index, row, now }: { index: number; row: JobRow | undefined; now:
       </tr>
     )
   }
-  const roles = row.roles.map((r) => `${r.role} ${r.running}/${r.wanted}`).join(', ')
+  // The coordinator decides how many replicas of a role are wanted, and the row does not know it.
+  const roles = row.roles.map((r) => (r.wanted ? `${r.role} ${r.running}/${r.wanted}` : `${r.role} ${r.running}`)).join(', ')
   const state = row.suspended && row.phase === 'Pending' ? 'Suspended' : row.phase
   return (
     <tr aria-rowindex={index + 2} data-row={index}>
@@ -233,8 +234,8 @@ function Row({ index, row, now }: { index: number; row: JobRow | undefined; now:
         {row.reason && <b>{row.reason}</b>} {row.message}
         {!row.reason && !row.message && row.suspended && t.suspended}
       </td>
-      <td class="c-num" title={roles}>
-        {row.ready}/{row.wanted}
+      <td class="c-ready" title={roles}>
+        <b>{`${row.ready}/${row.wanted}`}</b> {row.roles.length > 1 && <span class="quiet">{roles}</span>}
       </td>
       <td class="c-num c-gpus">{row.gpus || ''}</td>
       <td class="c-num c-restarts">{row.restarts + row.reschedules || ''}</td>

@@ -1,6 +1,6 @@
 // The logs of a job's replicas, bounded and drawn only where they are in view.
 import { useEffect, useReducer, useRef, useState } from 'preact/hooks'
-import { jobPath, type JobDetail } from './api'
+import { jobPath, refusal, type JobDetail } from './api'
 import { useApp } from './app'
 import { Buffer, type Line } from './buffer'
 import { jobLink, replace } from './route'
@@ -18,7 +18,7 @@ export function Logs({ detail, replica }: { detail: JobDetail; replica: string }
   const query = new URLSearchParams({ follow: String(follow), tail: '1000' })
   if (replica) query.append('replica', replica)
   if (search) query.append('search', search)
-  const [buffer, ended] = useLines(`${jobPath(job.namespace, job.name)}/logs?${query}`)
+  const { buffer, ended, error } = useLines(`${jobPath(job.namespace, job.name)}/logs?${query}`)
   return (
     <section class="card logs" aria-label={t.logs}>
       <form class="filters" onSubmit={(e) => e.preventDefault()}>
@@ -39,6 +39,11 @@ export function Logs({ detail, replica }: { detail: JobDetail; replica: string }
           <input type="checkbox" checked={follow} onChange={(e) => setFollow(e.currentTarget.checked)} /> {t.follow}
         </label>
       </form>
+      {error && (
+        <p class="banner warning" role="alert">
+          {error}
+        </p>
+      )}
       {buffer.dropped > 0 && <p class="note">{t.dropped(buffer.dropped)}</p>}
       <Lines lines={buffer.lines} follow={follow} />
       <p class="quiet" role="status">
@@ -48,16 +53,25 @@ export function Logs({ detail, replica }: { detail: JobDetail; replica: string }
   )
 }
 
-/** useLines reads a stream of lines. They are shown at most once in a frame. */
-function useLines(path: string): [Buffer, boolean] {
+interface Read {
+  buffer: Buffer
+  ended: boolean
+  /** Why there are no lines, or no more; empty while they come. */
+  error: string
+}
+
+/** useLines reads a stream of lines, and tries again after an error. They are shown at most once in a frame. */
+function useLines(path: string): Read {
   const buffer = useRef(new Buffer())
   const [, draw] = useReducer((n: number) => n + 1, 0)
   const [ended, setEnded] = useState(false)
+  const [error, setError] = useState('')
   useEffect(() => {
     let frame = 0
     let attempt = 0
     let timer: ReturnType<typeof setTimeout> | undefined
     let source: EventSource
+    const abort = new AbortController()
     const show = () => {
       frame ||= requestAnimationFrame(() => {
         frame = 0
@@ -71,8 +85,11 @@ function useLines(path: string): [Buffer, boolean] {
     const open = () => {
       buffer.current = new Buffer()
       source = new EventSource(path)
+      let opened = false
+      source.onopen = () => (opened = true)
       source.addEventListener('lines', (message) => {
         attempt = 0
+        setError('')
         add(JSON.parse(message.data) as Line[])
       })
       source.addEventListener('notice', (message) => {
@@ -81,23 +98,28 @@ function useLines(path: string): [Buffer, boolean] {
       })
       source.addEventListener('end', () => {
         source.close()
+        setError('')
         setEnded(true)
       })
+      source.addEventListener('failed', (message) => setError((JSON.parse(message.data) as { message: string }).message))
       source.onerror = () => {
         source.close()
+        if (!opened) void refusal(path, abort.signal).then(setError, () => undefined)
         timer = setTimeout(open, delay(attempt++))
       }
     }
     setEnded(false)
+    setError('')
     open()
     show()
     return () => {
       source.close()
+      abort.abort()
       clearTimeout(timer)
       cancelAnimationFrame(frame)
     }
   }, [path])
-  return [buffer.current, ended]
+  return { buffer: buffer.current, ended, error }
 }
 
 function Lines({ lines, follow }: { lines: Line[]; follow: boolean }) {

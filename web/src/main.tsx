@@ -6,6 +6,7 @@ import { ClusterView } from './cluster'
 import { JobView } from './job'
 import { JobsView } from './jobs'
 import { useRoute } from './route'
+import { Notes } from './section'
 import { delay } from './stream'
 import { en } from './texts.en'
 import { zh } from './texts.zh'
@@ -106,7 +107,7 @@ function Main() {
         )}
       </header>
       <main id="content" tabIndex={-1}>
-        {route.view === 'jobs' && session?.notes.map((note) => <p class="note">{note}</p>)}
+        {route.view === 'jobs' && <Notes notes={session?.notes ?? []} />}
         {route.view === 'jobs' && <JobsView query={route.query} />}
         {route.view === 'job' && <JobView key={`${route.namespace}/${route.name}`} route={route} />}
         {route.view === 'cluster' && <ClusterView />}

@@ -20,7 +20,7 @@ export function Plans({ plans, job }: { plans: Plan[]; job?: boolean }) {
         <tbody>
           {plans.map((plan) => (
             <tr key={`${plan.namespace}/${plan.name}`}>
-              <td>{plan.phase}</td>
+              <td>{t.say(plan.phase)}</td>
               <td>{plan.name}</td>
               {job && (
                 <td>
@@ -28,7 +28,7 @@ export function Plans({ plans, job }: { plans: Plan[]; job?: boolean }) {
                 </td>
               )}
               <td class="long">{plan.change}</td>
-              <td>{plan.origin}</td>
+              <td>{t.say(plan.origin)}</td>
               <td class="long">{[plan.reason, plan.message].filter(Boolean).join(' — ')}</td>
               <td class="num">{age(plan.createdAt, now)}</td>
             </tr>

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest'
 import type { Edge, Moment, Part } from './api'
 import { last, nearest, position, whole } from './axis'
 import { Buffer } from './buffer'
-import { age, short } from './format'
+import { age, short, timeOf } from './format'
 import { draw } from './layout'
 import { jobLink, jobsLink, parse } from './route'
 import { kindOf } from './state'
@@ -110,6 +110,13 @@ describe('texts', () => {
   it('are the same in both languages', () => {
     const keys = (o: object): string[] => Object.entries(o).flatMap(([k, v]) => (typeof v === 'object' ? keys(v).map((s) => `${k}.${s}`) : [k]))
     expect(keys(zh)).toEqual(keys(en))
+  })
+})
+
+describe('times on an axis', () => {
+  it('have seconds or a date only where it helps', () => {
+    const at = new Date(2026, 0, 31, 14, 5, 9).getTime()
+    expect([60_000, 3_600_000, 90_000_000].map((lasts) => timeOf(at, lasts))).toEqual(['14:05:09', '14:05', '01-31 14:05'])
   })
 })
 

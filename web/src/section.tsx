@@ -1,8 +1,10 @@
 // The cards that a view consists of, and the notes above them.
 import type { ComponentChildren } from 'preact'
+import { useApp } from './app'
 
 export function Notes({ notes }: { notes: string[] }) {
-  return notes.map((note) => <p class="note">{note}</p>)
+  const { t } = useApp()
+  return notes.map((note) => <p class="note">{t.say(note)}</p>)
 }
 
 export function Section({ title, children }: { title: string; children: ComponentChildren }) {

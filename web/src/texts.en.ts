@@ -1,6 +1,8 @@
 // The English texts. Those in Chinese have the same keys.
 export const en = {
   title: 'DI Orchestrator',
+  /** What the server says. */
+  say: (text: string) => text,
   skip: 'Skip to the content',
   views: 'Views',
   jobs: 'Jobs',
@@ -65,10 +67,12 @@ export const en = {
   showAll: (count: number) => `Show all ${count}`,
   edges: { requests: 'requests replicas', commands: 'sends commands', aggregates: 'aggregates gradients', peers: 'trains with', reports: 'sends samples' },
   conditions: 'Conditions',
+  noConditions: 'None yet.',
   facts: 'Details',
   plans: 'Scale plans',
   change: 'Change',
   origin: 'By',
+  conditionStatus: { True: '', False: 'not ', Unknown: 'perhaps ' } as Record<string, string>,
   noPlans: 'No scale plans.',
   lastReport: 'Last report',
   curves: 'Curves',
@@ -118,6 +122,8 @@ export const en = {
   others: 'other pods',
   notReady: 'not ready',
   unschedulable: 'unschedulable',
+  cores: (count: string) => `${count} CPUs`,
+  podCount: (count: number) => (count === 1 ? '1 pod' : `${count} pods`),
   waiting: 'Waiting jobs',
   noWaiting: 'No job waits.',
   rounds: 'Decisions',

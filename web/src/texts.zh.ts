@@ -1,8 +1,25 @@
 // The Chinese texts.
+import { translator } from './say'
+import { sentences } from './sentences.zh'
 import type { Texts } from './texts.en'
+
+const phases = {
+  Pending: '等待中',
+  Starting: '启动中',
+  Running: '运行中',
+  Restarting: '重启中',
+  Rescheduling: '重新调度中',
+  Suspended: '已挂起',
+  Succeeded: '成功',
+  Failed: '失败',
+  Unknown: '未知',
+  Missing: '缺失',
+  Terminating: '终止中',
+}
 
 export const zh: Texts = {
   title: 'DI Orchestrator',
+  say: translator(sentences, phases),
   skip: '跳到正文',
   views: '视图',
   jobs: '作业',
@@ -67,10 +84,12 @@ export const zh: Texts = {
   showAll: (count) => `显示全部 ${count} 个`,
   edges: { requests: '申请副本', commands: '下发任务', aggregates: '聚合梯度', peers: '协同训练', reports: '发送样本' },
   conditions: '状况',
+  noConditions: '暂无。',
   facts: '详情',
   plans: '伸缩计划',
   change: '变更',
   origin: '来源',
+  conditionStatus: { True: '', False: '非 ', Unknown: '未知 ' },
   noPlans: '没有伸缩计划。',
   lastReport: '最近一次上报',
   curves: '曲线',
@@ -120,6 +139,8 @@ export const zh: Texts = {
   others: '其他 Pod',
   notReady: '未就绪',
   unschedulable: '不可调度',
+  cores: (count) => `${count} CPU`,
+  podCount: (count) => `${count} 个 Pod`,
   waiting: '等待中的作业',
   noWaiting: '没有作业在等待。',
   rounds: '决策',
@@ -133,17 +154,5 @@ export const zh: Texts = {
   takeovers: '迁移',
   noTakeovers: '没有需要迁移的内容。',
   takeoverState: { Done: '完成', Running: '进行中', Needed: '需要迁移', Unknown: '未知' },
-  phases: {
-    Pending: '等待中',
-    Starting: '启动中',
-    Running: '运行中',
-    Restarting: '重启中',
-    Rescheduling: '重新调度中',
-    Suspended: '已挂起',
-    Succeeded: '成功',
-    Failed: '失败',
-    Unknown: '未知',
-    Missing: '缺失',
-    Terminating: '终止中',
-  },
+  phases,
 }

@@ -34,7 +34,7 @@ export function Timeline({ detail }: { detail: JobDetail }) {
               <span class="kind">{t.kinds[moment.kind]}</span>
               <span>
                 {moment.title && <b>{moment.title} </b>}
-                {moment.text} {moment.object && <span class="quiet">{moment.object}</span>}{' '}
+                {t.say(moment.text)} {moment.object && <span class="quiet">{moment.object}</span>}{' '}
                 {(moment.count ?? 1) > 1 && <span class="quiet">{t.times(moment.count ?? 1)}</span>}
               </span>
             </li>

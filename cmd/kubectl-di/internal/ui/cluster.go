@@ -122,14 +122,11 @@ func (w *clusterWorld) stopped(watch int, err error) {
 		w.notes = append(w.notes, fmt.Sprintf("The cluster has no %s: %v", what, err))
 		return
 	}
-	where := ""
-	if watch > 0 {
-		where = " of all namespaces"
-		if w.server.Namespace != "" {
-			where = " of namespace " + w.server.Namespace
-		}
+	note := fmt.Sprintf("You may not list the %s, so they are left out.", what)
+	if watch > 0 && w.server.Namespace != "" {
+		note = fmt.Sprintf("You may not list the %s of namespace %s, so they are left out.", what, w.server.Namespace)
 	}
-	w.notes = append(w.notes, fmt.Sprintf("You may not list the %s%s, so they are left out.", what, where))
+	w.notes = append(w.notes, note)
 }
 
 func (w *clusterWorld) page() *api.Cluster {

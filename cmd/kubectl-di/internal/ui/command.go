@@ -158,7 +158,7 @@ func (o *options) newServer(ctx context.Context, found *cluster.Cluster) (*Serve
 	if !all {
 		options.Namespace = found.Namespace
 		options.Notes = []string{
-			"You may not list the jobs of all namespaces, so only those of namespace " + found.Namespace + " are shown.",
+			fmt.Sprintf("You may not list the jobs of all namespaces, so only those of namespace %s are shown.", found.Namespace),
 		}
 	}
 	return New(options), nil

@@ -5,11 +5,13 @@ package jobview
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -128,7 +130,7 @@ func nodes(all []*corev1.Node, pods []*PodUse) []api.Node {
 	for _, node := range all {
 		one := api.Node{
 			Name: node.Name, Ready: conditions.IsNodeReady(node), Schedulable: !node.Spec.Unschedulable, Jobs: []api.Share{},
-			CPU: node.Status.Allocatable.Cpu().String(), Memory: node.Status.Allocatable.Memory().String(),
+			CPU: node.Status.Allocatable.Cpu().String(), Memory: gibibytes(node.Status.Allocatable.Memory()),
 		}
 		for name, amount := range node.Status.Allocatable {
 			if strings.HasSuffix(string(name), gpuSuffix) {
@@ -157,6 +159,11 @@ func nodes(all []*corev1.Node, pods []*PodUse) []api.Node {
 		})
 	}
 	return found
+}
+
+// gibibytes returns an amount of memory as people read it.
+func gibibytes(amount *resource.Quantity) string {
+	return fmt.Sprintf("%d GiB", amount.Value()>>30)
 }
 
 // take counts a pod on its node.

@@ -49,7 +49,7 @@ type curve struct {
 	points           []point
 }
 
-// point is a value at a time after the curve has begun. What is drawn needs no more digits.
+// point is a value at a time after the curve has begun. Its seven digits suffice to draw it.
 type point struct {
 	tenths uint32 // of a second; the last is 13 years later
 	value  float32

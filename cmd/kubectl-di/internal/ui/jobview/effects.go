@@ -35,7 +35,7 @@ func ResumeEffects(job *v2alpha1.DIJob) []string {
 	}
 	effects := []string{"The job's pods are created again, and its programs start from their beginning or their checkpoint."}
 	if name := queue(job); name != "" {
-		effects = append(effects, "The job may wait in queue "+name+" first.")
+		effects = append(effects, fmt.Sprintf("The job may wait in queue %s first.", name))
 	}
 	if job.Spec.Preemptible {
 		effects = append(effects, "The allocator places the job first.")
@@ -64,9 +64,9 @@ func ResizeEffects(job *v2alpha1.DIJob, task *api.Resizable, count int32) []stri
 		}
 	}
 	if by := int64(count - task.Replicas); by > 0 {
-		effects = append(effects, fmt.Sprintf("%d replicas are added, with %d GPUs.", by, by*each))
+		effects = append(effects, fmt.Sprintf("Replicas that are added: %d, with GPUs: %d.", by, by*each))
 	} else {
-		effects = append(effects, fmt.Sprintf("%d replicas are removed, and %d GPUs become free.", -by, -by*each))
+		effects = append(effects, fmt.Sprintf("Replicas that are removed: %d. GPUs that become free: %d.", -by, -by*each))
 	}
 	switch {
 	case job.Spec.Lifecycle == v2alpha1.LifecycleCoordinatorLed:

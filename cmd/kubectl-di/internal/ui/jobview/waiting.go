@@ -40,7 +40,7 @@ func Waiting(job *v2alpha1.DIJob, row *api.JobRow) *api.Waiting {
 		waiting.Why = short(cmp.Or(blocking[0].Message, blocking[0].Reason, blocking[0].Type))
 		waiting.Since = timeOf(blocking[0].LastTransitionTime)
 	case names.OtherManager(&job.Spec) != "":
-		waiting.Why = "Controller " + names.OtherManager(&job.Spec) + " runs this job, and not DI Orchestrator."
+		waiting.Why = fmt.Sprintf("Controller %s runs this job, and not DI Orchestrator.", names.OtherManager(&job.Spec))
 		waiting.Remedies = []string{"Look at that controller, or create the job without spec.managedBy."}
 	case job.Status.Phase == "" || job.Status.ObservedGeneration == 0 && job.Status.Phase == v2alpha1.JobPending:
 		waiting.Why = "The operator has not observed the job."
