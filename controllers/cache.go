@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/utils/lru"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -22,19 +21,21 @@ import (
 
 // CacheOptions returns the options of a manager's cache. The cache watches all pods, because no selector
 // matches both generations of jobs, and because the allocator accounts for the pods of other owners. Of
-// foreign pods it keeps only the resources that they occupy, and of pods of jobs what podstate.Trim leaves. It watches only the ConfigMaps of worker-led
-// jobs, because a cluster may have many long ConfigMaps.
+// foreign pods it keeps only the resources that they occupy, and of pods of jobs what podstate.Trim leaves.
+// Objects share equal parts. It watches only the ConfigMaps of worker-led jobs, because a cluster may have
+// many long ConfigMaps.
 func CacheOptions() cache.Options {
-	trimPod := sharingResources(trimForeign)
+	parts := newSharing()
+	trim := parts.after(trimForeign)
 	return cache.Options{
-		DefaultTransform: cache.TransformStripManagedFields(),
+		DefaultTransform: parts.after(cache.TransformStripManagedFields()),
 		ByObject: map[client.Object]cache.ByObject{
-			&corev1.Pod{}:     {Transform: trimPod},
-			&corev1.Service{}: {Transform: trimForeign},
+			&corev1.Pod{}:     {Transform: trim},
+			&corev1.Service{}: {Transform: trim},
 			&corev1.Node{}:    {Transform: trimNode},
 			&corev1.ConfigMap{}: {
 				Label:     labels.SelectorFromSet(labels.Set{names.LabelOperator: names.ControllerName}),
-				Transform: trimForeign,
+				Transform: trim,
 			},
 		},
 	}
@@ -74,15 +75,23 @@ func trimForeign(in any) (any, error) {
 	return object, nil
 }
 
-// Shrink drops the managed fields of an object, and what no decision reads of a job's pod. It shares long
+// Shrink drops the managed fields of an object, and what no decision reads of a job's pod or Service. It shares long
 // values with the other pods of the job.
 func Shrink(object client.Object) {
 	if object.GetManagedFields() != nil {
 		object.SetManagedFields(nil)
 	}
-	if pod, isPod := object.(*corev1.Pod); isPod && len(OwnerUID(pod)) > 0 {
-		podstate.Trim(pod)
-		shareVariables(pod)
+	if len(OwnerUID(object)) == 0 {
+		return
+	}
+	switch object := object.(type) {
+	case *corev1.Pod:
+		podstate.Trim(object)
+		shareVariables(object)
+	case *corev1.Service:
+		spec := &object.Spec
+		object.Spec = corev1.ServiceSpec{Selector: spec.Selector, PublishNotReadyAddresses: spec.PublishNotReadyAddresses}
+		object.Status = corev1.ServiceStatus{}
 	}
 }
 
@@ -109,50 +118,6 @@ func shareVariables(pod *corev1.Pod) {
 	if len(shared) > 0 {
 		// A value is shared while a handle of it exists, so the handles must live as long as the pod.
 		runtime.AddCleanup(pod, func([]unique.Handle[string]) {}, shared)
-	}
-}
-
-// mostResources bounds the different resources of containers that a cache shares.
-const mostResources = 1024
-
-// sharingResources returns a transformation that also shares equal resources of containers. They are the
-// largest part of a trimmed pod, and all replicas of a task have the same.
-func sharingResources(transform func(any) (any, error)) func(any) (any, error) {
-	known := lru.New(mostResources)
-	share := func(resources *corev1.ResourceRequirements) {
-		// The encoding sorts the names.
-		key, err := resources.Marshal()
-		if err != nil || len(key) == 0 {
-			return
-		}
-		if equal, has := known.Get(string(key)); has {
-			*resources, _ = equal.(corev1.ResourceRequirements)
-			return
-		}
-		known.Add(string(key), *resources)
-	}
-	return func(in any) (any, error) {
-		out, err := transform(in)
-		pod, isPod := out.(*corev1.Pod)
-		if err != nil || !isPod {
-			return out, err
-		}
-		for _, containers := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-			for i := range containers {
-				share(&containers[i].Resources)
-			}
-		}
-		for _, statuses := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
-			for i := range statuses {
-				allocated := corev1.ResourceRequirements{Requests: statuses[i].AllocatedResources}
-				share(&allocated)
-				statuses[i].AllocatedResources = allocated.Requests
-				if statuses[i].Resources != nil {
-					share(statuses[i].Resources)
-				}
-			}
-		}
-		return pod, nil
 	}
 }
 

@@ -5,7 +5,6 @@ package controllers
 
 import (
 	"fmt"
-	"reflect"
 	"runtime"
 	"strings"
 	"testing"
@@ -68,40 +67,6 @@ func TestForeignPodsAreKeptForTheirResourcesOnly(t *testing.T) {
 				t.Errorf("kept is %+v, want the object's identity", trimmed.ObjectMeta)
 			}
 		})
-	}
-}
-
-func TestPodsWithEqualResourcesShareThem(t *testing.T) {
-	t.Parallel()
-	transform := sharingResources(trimForeign)
-	pod := func(cpu string) *corev1.Pod {
-		pod := podOwnedBy("diengine.opendilab.org/v2alpha1", JobKind)
-		resources := corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}}
-		pod.Spec.Containers[0].Resources = resources
-		pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Resources: &resources, AllocatedResources: resources.Requests}}
-		return pod
-	}
-	kept := make([]*corev1.Pod, 0, 3)
-	for _, cpu := range []string{"2", "2", "3"} {
-		want, err := trimForeign(pod(cpu))
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, err := transform(pod(cpu))
-		if diff := cmp.Diff(want, got); err != nil || diff != "" {
-			t.Fatalf("error %v; pod (-want +got):\n%s", err, diff)
-		}
-		shared, _ := got.(*corev1.Pod)
-		kept = append(kept, shared)
-	}
-	address := func(list corev1.ResourceList) uintptr { return reflect.ValueOf(list).Pointer() }
-	first, other := address(kept[0].Spec.Containers[0].Resources.Requests), address(kept[2].Spec.Containers[0].Resources.Requests)
-	for _, list := range []corev1.ResourceList{
-		kept[1].Spec.Containers[0].Resources.Requests, kept[1].Status.ContainerStatuses[0].Resources.Requests, kept[1].Status.ContainerStatuses[0].AllocatedResources,
-	} {
-		if address(list) != first || first == other {
-			t.Errorf("the pods do not share equal resources alone: %x, %x and %x", first, address(list), other)
-		}
 	}
 }
 

@@ -12,14 +12,17 @@ import (
 )
 
 // Trim drops the fields of a job's pod that no decision reads. Caches hold many pods, and these fields are
-// most of a pod: commands, probes, mounts, tolerations, the variables and volumes of users, and conditions that
-// others imply.
+// most of a pod: commands, probes, mounts, tolerations, the variables and volumes of users, addresses, and
+// conditions that others imply.
 func Trim(pod *corev1.Pod) {
 	spec := &pod.Spec
 	spec.Volumes = kept(spec.Volumes, func(volume *corev1.Volume) bool { return volume.Name == names.NodesVolume })
 	spec.EphemeralContainers, spec.Tolerations, spec.HostAliases, spec.ImagePullSecrets = nil, nil, nil, nil
 	spec.Affinity, spec.TopologySpreadConstraints, spec.NodeSelector = nil, nil, nil
 	spec.SecurityContext, spec.DNSConfig, spec.ReadinessGates = nil, nil, nil
+	spec.DNSPolicy, spec.EnableServiceLinks, spec.Hostname = "", nil, ""
+	spec.ServiceAccountName, spec.DeprecatedServiceAccount, spec.AutomountServiceAccountToken = "", "", nil
+	spec.PriorityClassName, spec.Priority, spec.PreemptionPolicy = "", nil, nil
 	trimContainers(spec.InitContainers)
 	trimContainers(spec.Containers)
 	pod.Status.Conditions = kept(pod.Status.Conditions, func(condition *corev1.PodCondition) bool {
@@ -31,6 +34,8 @@ func Trim(pod *corev1.Pod) {
 		}
 	}
 	pod.Status.EphemeralContainerStatuses = nil
+	pod.Status.PodIP, pod.Status.PodIPs, pod.Status.HostIP, pod.Status.HostIPs = "", nil, "", nil
+	pod.Status.QOSClass = ""
 }
 
 func trimContainers(containers []corev1.Container) {

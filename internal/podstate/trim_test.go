@@ -22,8 +22,11 @@ func TestATrimmedPodKeepsWhatDecisionsRead(t *testing.T) {
 	told := corev1.EnvVar{Name: names.EnvDINodes, Value: "a,b"}
 	ready := corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionTrue}
 	conditions := []corev1.PodCondition{{Type: corev1.PodInitialized}, ready, {Type: corev1.ContainersReady}}
-	pod := &corev1.Pod{Status: corev1.PodStatus{Conditions: conditions}, Spec: corev1.PodSpec{
+	pod := &corev1.Pod{Status: corev1.PodStatus{
+		Conditions: conditions, PodIP: "10.0.0.1", PodIPs: []corev1.PodIP{{IP: "10.0.0.1"}}, HostIP: "10.0.0.2", QOSClass: corev1.PodQOSBurstable,
+	}, Spec: corev1.PodSpec{
 		NodeName: "node", SchedulerName: "volcano", Subdomain: "j", RestartPolicy: corev1.RestartPolicyNever,
+		Hostname: "j-worker-0", DNSPolicy: corev1.DNSClusterFirst, ServiceAccountName: "default", PriorityClassName: "high",
 		Volumes:     []corev1.Volume{{Name: "token"}, nodes},
 		Tolerations: []corev1.Toleration{{Key: "gpu"}},
 		Containers: []corev1.Container{{
