@@ -129,7 +129,7 @@ func (w *world) startPrograms(ctx context.Context, folder string) error {
 		return err
 	}
 	w.server, err = program.Start(ctx, &program.Command{
-		Binary: binary, Name: "server", Folder: folder, Environment: []string{"GOMEMLIMIT=230MiB", kubeconfig},
+		Binary: binary, Name: "server", Folder: folder, Environment: []string{"GOMEMLIMIT=460MiB", kubeconfig},
 		Flags: func(address string) []string { return []string{"--address", address, "--tls-address="} },
 	})
 	if err != nil {

@@ -281,6 +281,9 @@ func (o *operatorOptions) newManager(ctx context.Context, config *rest.Config, l
 	if err != nil {
 		return nil, fmt.Errorf("making the manager: %w", err)
 	}
+	if err := mgr.Add(memoryLimit{clock.RealClock{}}); err != nil {
+		return nil, fmt.Errorf("limiting memory: %w", err)
+	}
 	recorder, err := newEventRecorder(ctx, config, scheme, watching.metrics)
 	if err != nil {
 		return nil, err

@@ -33,7 +33,7 @@ const (
 const (
 	OperatorMemoryLimit = "GOMEMLIMIT=690MiB"
 	WebhooksMemoryLimit = "GOMEMLIMIT=690MiB"
-	ServerMemoryLimit   = "GOMEMLIMIT=230MiB"
+	ServerMemoryLimit   = "GOMEMLIMIT=460MiB"
 )
 
 // garbage is the garbage collector's target in a deployment. The environment of a build may have another.
