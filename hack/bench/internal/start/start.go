@@ -35,7 +35,7 @@ func (o *Options) Add(flags *flag.FlagSet) {
 	flags.IntVar(&o.pods, "profile-pods", 8, "profile: pods of each job")
 	flags.IntVar(&o.nodes, "profile-nodes", 20, "profile: nodes")
 	flags.IntVar(&o.rounds, "profile-rounds", 5, "profile: rounds of each client; the table has medians")
-	flags.StringVar(&o.folder, "profile-folder", "", "profile: folder for processor profiles of one more round, and its requests as CSV and SVG; none when empty")
+	flags.StringVar(&o.folder, "profile-folder", filepath.Join("out", "profile"), "profile: folder for processor profiles and flame graphs of one more round, and its requests as CSV and SVG; none when empty")
 }
 
 // Section returns the section.

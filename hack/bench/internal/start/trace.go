@@ -35,7 +35,7 @@ import (
 const profiledSeconds = 10
 
 // trace plays one more round of the operator. It writes a processor profile of each program for go tool
-// pprof, each request to requests.csv, and their curves to requests.svg.
+// pprof and its flame graph, each request to requests.csv, and their curves to requests.svg.
 func (w *world) trace(ctx context.Context, folder string) error {
 	if err := os.MkdirAll(folder, 0o750); err != nil {
 		return fmt.Errorf("profiles: %w", err)
@@ -57,7 +57,11 @@ func (w *world) trace(ctx context.Context, folder string) error {
 		"kube-scheduler": {unverified, "https://" + w.pprof.scheduler},
 	} {
 		profiling.Go(func() error {
-			return writeProfile(reading, from.client, from.address, filepath.Join(folder, name+".pprof"))
+			recorded := filepath.Join(folder, name+".pprof")
+			if err := writeProfile(reading, from.client, from.address, recorded); err != nil {
+				return err
+			}
+			return drawFlames(recorded)
 		})
 	}
 	played, err := w.play(ctx, "operator, with profiles", w.submitJobs)
@@ -68,6 +72,7 @@ func (w *world) trace(ctx context.Context, folder string) error {
 	if err != nil {
 		return err
 	}
+	w.Say("profiles, flame graphs and requests are in %s", folder)
 	return errors.Join(writeRequests(filepath.Join(folder, "requests.csv"), requests), drawRequests(filepath.Join(folder, "requests.svg"), requests))
 }
 
