@@ -92,6 +92,8 @@ func Start(options *Options) (*Plane, error) {
 	}
 	p.environment.ControlPlane.GetAPIServer().Configure().
 		Set("audit-policy-file", policy).Set("audit-log-path", p.auditLog()).
+		// A log that rotates, after 100 MB by default, would lose requests that are counted.
+		Set("audit-log-maxsize", "100000").
 		// Deleting all objects is not part of the measurement.
 		Set("delete-collection-workers", "16")
 	for name, value := range options.APIServer {
