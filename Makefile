@@ -316,6 +316,7 @@ bench: ## Measure what docs/benchmarks.md shows, for an hour on an idle machine,
 	$(BENCH) controller -only memory,size,profile -results $(RESULTS)
 	$(BENCH) server -results $(RESULTS)
 	$(BENCH) conversion -results $(RESULTS)
+	$(BENCH) shards -results $(RESULTS)
 	$(MAKE) --no-print-directory bench-docs
 
 .PHONY: bench-docs
@@ -346,6 +347,10 @@ bench-allocator: ## Measure the allocator's policy on TRACES, a directory as of 
 .PHONY: bench-growth
 bench-growth: ## Measure 100, 1,000 and 10,000 jobs of 5 pods on fake nodes, and what finished jobs cost; FLAGS as of bench growth -h.
 	$(BENCH) growth $(FLAGS)
+
+.PHONY: bench-shards
+bench-shards: ## Measure the load of two shards beside one, and what killing an operator delays; Linux, root; FLAGS as of bench shards -h.
+	$(BENCH) shards $(FLAGS)
 
 .PHONY: bench-upgrade
 bench-upgrade: ## Measure what is noticed of an upgrade, each figure beside a reference; OBJECTS stored jobs, FLAGS as of bench upgrade -h.

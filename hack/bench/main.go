@@ -24,6 +24,7 @@ import (
 	"opendilab.org/di-orchestrator/hack/bench/internal/harness"
 	"opendilab.org/di-orchestrator/hack/bench/internal/report"
 	"opendilab.org/di-orchestrator/hack/bench/internal/server"
+	"opendilab.org/di-orchestrator/hack/bench/internal/shards"
 	"opendilab.org/di-orchestrator/hack/bench/internal/upgrade"
 )
 
@@ -44,7 +45,7 @@ func run(ctx context.Context, arguments []string) error {
 		return report.Run(arguments[1:])
 	}
 	names := []string{report.Name}
-	for _, create := range []func() *harness.Scenario{controller.New, conversion.New, gang.New, growth.New, server.New, upgrade.New} {
+	for _, create := range []func() *harness.Scenario{controller.New, conversion.New, gang.New, growth.New, server.New, shards.New, upgrade.New} {
 		scenario := create()
 		if len(arguments) > 0 && arguments[0] == scenario.Name {
 			return scenario.Run(ctx, arguments[1:])

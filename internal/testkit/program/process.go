@@ -313,6 +313,9 @@ func (p *Process) HasEnded() bool {
 	}
 }
 
+// ID returns the number of the process.
+func (p *Process) ID() int { return p.command.Process.Pid }
+
 // Usage returns the processor time and memory that the process has used.
 func (p *Process) Usage() (Usage, error) {
 	return usageOf(p.command.Process.Pid)
@@ -419,7 +422,7 @@ func statusBytes(status, name string) int64 {
 
 // BusyProcessors measures for a second which share of the processors is busy.
 func BusyProcessors(ctx context.Context) (string, error) {
-	idle, total, err := processorTicks()
+	before, err := ReadProcessors()
 	if err != nil {
 		return "", err
 	}
@@ -430,30 +433,41 @@ func BusyProcessors(ctx context.Context) (string, error) {
 		return "", context.Cause(ctx)
 	case <-timer.C:
 	}
-	idleThen, totalThen, err := processorTicks()
-	if err != nil || totalThen == total {
+	after, err := ReadProcessors()
+	if err != nil || after.total == before.total {
 		return "?", err
 	}
-	share := 1 - float64(idleThen-idle)/float64(totalThen-total)
-	return fmt.Sprintf("%.0f%% of the processors", share*100), nil
+	return fmt.Sprintf("%.0f%% of the processors", after.BusySince(before)*100), nil
 }
 
-func processorTicks() (idle, total int64, err error) {
+// Processors is the time of all processors of the machine.
+type Processors struct {
+	// These are in ticks.
+	idle, total int64
+}
+
+// BusySince returns the share of the time since an earlier reading in which the processors were busy.
+func (p Processors) BusySince(before Processors) float64 {
+	return 1 - float64(p.idle-before.idle)/float64(p.total-before.total)
+}
+
+// ReadProcessors returns the time of all processors until now.
+func ReadProcessors() (p Processors, err error) {
 	stat, err := os.ReadFile("/proc/stat")
 	if err != nil {
-		return 0, 0, fmt.Errorf("processors: %w", err)
+		return p, fmt.Errorf("processors: %w", err)
 	}
 	line, _, _ := strings.Cut(string(stat), "\n")
 	for i, field := range strings.Fields(line)[1:] {
 		ticks, err := strconv.ParseInt(field, 10, 64)
 		if err != nil {
-			return 0, 0, fmt.Errorf("processors: %w", err)
+			return p, fmt.Errorf("processors: %w", err)
 		}
-		total += ticks
+		p.total += ticks
 		// Idle, and waiting for disks.
 		if i == 3 || i == 4 {
-			idle += ticks
+			p.idle += ticks
 		}
 	}
-	return idle, total, nil
+	return p, nil
 }
