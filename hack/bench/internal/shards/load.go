@@ -6,6 +6,7 @@ package shards
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -18,6 +19,12 @@ import (
 
 // apiServer is the name of the API server's process.
 const apiServer = "kube-apiserver"
+
+// operatorName is the name of the operators' processes.
+const operatorName = "operator"
+
+// maxOthers is how many processors other programs may use. With more, a round says little about the operators.
+const maxOthers = 0.1
 
 // unlimited is the quota of an operator that may use all processors.
 const unlimited = 0
@@ -33,9 +40,10 @@ type outcome struct {
 	Seconds       float64 `json:"seconds"`
 	PodsPerSecond float64 `json:"podsPerSecond"`
 	// Operators are the processors that each operator used, the leader first. APIServer are those of the API server, and
-	// Machine is the share of all processors that were busy.
+	// Others those of programs that are not part of the benchmark. Machine is the share of all processors that were busy.
 	Operators []float64 `json:"operators"`
 	APIServer float64   `json:"apiServer"`
+	Others    float64   `json:"others"`
 	Machine   float64   `json:"machine"`
 }
 
@@ -85,6 +93,10 @@ func (b *bench) runLoad(ctx context.Context) (missed figures.Limits, err error) 
 	}
 	ratio := two.median(rate) / one.median(rate)
 	missed.Require(ratio >= minRatio, "two shards carry %.2f times the load of one, the limit is %.1f", ratio, minRatio)
+	for _, each := range []*row{one, two} {
+		others := each.median(func(o outcome) float64 { return o.Others })
+		missed.Require(others <= maxOthers, "with %d shards, other programs used %.2f processors, the limit is %.1f", each.Shards, others, maxOthers)
+	}
 	return missed, nil
 }
 
@@ -125,7 +137,7 @@ func (b *bench) play(ctx context.Context, w *world, of load) (*outcome, error) {
 	done := before.until(after)
 	done.Seconds = last.Sub(before.at).Seconds()
 	done.PodsPerSecond = float64(pods) / done.Seconds
-	w.Say("%d shards, quota %.2f: %.1f pods a second", of.Shards, of.Quota, done.PodsPerSecond)
+	w.Say("%d shards, quota %.2f: %.1f pods a second, others used %.2f processors", of.Shards, of.Quota, done.PodsPerSecond, done.Others)
 	return done, w.clear(ctx)
 }
 
@@ -134,7 +146,9 @@ type reading struct {
 	at        time.Time
 	operators []time.Duration
 	apiServer time.Duration
-	machine   program.Processors
+	// own is the time of all programs of the benchmark.
+	own     time.Duration
+	machine program.Processors
 }
 
 func (w *world) read() (r reading, err error) {
@@ -150,6 +164,15 @@ func (w *world) read() (r reading, err error) {
 		return r, err
 	}
 	r.apiServer = all[apiServer].Processor
+	// The operators have one name, so the tree has only one of them.
+	for name, usage := range all {
+		if name != operatorName {
+			r.own += usage.Processor
+		}
+	}
+	for _, each := range r.operators {
+		r.own += each
+	}
 	r.machine, err = program.ReadProcessors()
 	r.at = time.Now()
 	return r, err
@@ -159,6 +182,7 @@ func (w *world) read() (r reading, err error) {
 func (r *reading) until(after reading) *outcome {
 	passed := after.at.Sub(r.at).Seconds()
 	done := &outcome{APIServer: (after.apiServer - r.apiServer).Seconds() / passed, Machine: after.machine.BusySince(r.machine)}
+	done.Others = done.Machine*float64(runtime.NumCPU()) - (after.own-r.own).Seconds()/passed
 	for i := range r.operators {
 		done.Operators = append(done.Operators, (after.operators[i]-r.operators[i]).Seconds()/passed)
 	}
@@ -179,7 +203,7 @@ func (b *bench) printLoad(rows ...*row) error {
 	fmt.Fprintf(b.Out, "%d jobs of %d pods, medians of %d rounds. Of two shards, one has %d jobs and the other %d, so twice the load would be %.2f times.\n\n",
 		b.jobs, b.pods, b.rounds, split[0], split[1], float64(b.jobs)/float64(slices.Max(split)))
 	table := b.Table(tabwriter.AlignRight)
-	fmt.Fprintln(table, "operators\tquota of each\tpods/s\tall rounds\tratio\toperators use\tAPI server uses\tmachine\t")
+	fmt.Fprintln(table, "operators\tquota of each\tpods/s\tall rounds\tratio\toperators use\tAPI server uses\tothers use\tmachine\t")
 	for _, each := range rows {
 		quota := "none"
 		if each.Quota != unlimited {
@@ -192,8 +216,8 @@ func (b *bench) printLoad(rows ...*row) error {
 		for i := range each.Shards {
 			uses = append(uses, fmt.Sprintf("%.3f", each.median(func(o outcome) float64 { return o.Operators[i] })))
 		}
-		fmt.Fprintf(table, "%d\t%s\t%.1f\t%s\t%.2f\t%s\t%.2f\t%.0f%%\t\n", each.Shards, quota, each.median(rate), strings.Join(rates, " "),
-			each.median(rate)/rows[0].median(rate), strings.Join(uses, " "), each.median(func(o outcome) float64 { return o.APIServer }),
+		fmt.Fprintf(table, "%d\t%s\t%.1f\t%s\t%.2f\t%s\t%.2f\t%.2f\t%.0f%%\t\n", each.Shards, quota, each.median(rate), strings.Join(rates, " "),
+			each.median(rate)/rows[0].median(rate), strings.Join(uses, " "), each.median(func(o outcome) float64 { return o.APIServer }), each.median(func(o outcome) float64 { return o.Others }),
 			100*each.median(func(o outcome) float64 { return o.Machine }))
 	}
 	if err := table.Flush(); err != nil {

@@ -42,7 +42,7 @@ func New() *harness.Scenario {
 func (b *bench) flags(flags *flag.FlagSet) {
 	flags.IntVar(&b.jobs, "jobs", 300, "load: jobs of a round")
 	flags.IntVar(&b.pods, "pods", 5, "pods of each job")
-	flags.IntVar(&b.rounds, "rounds", 3, "load: rounds of each number of shards; the table has medians")
+	flags.IntVar(&b.rounds, "rounds", 5, "load: rounds of each number of shards; the table has medians")
 	flags.Float64Var(&b.quota, "quota", 0.05, "load: processors that each operator may use")
 	flags.IntVar(&b.kills, "kills", 3, "kill: how often an operator is killed, the leader and the other one each")
 }
