@@ -25,7 +25,7 @@ const (
 )
 
 // sharing makes the objects of a cache share equal parts. The pods of a job differ in little: their names,
-// addresses and ranks. Nobody may change a cached object, so nobody notices.
+// addresses and ranks. Cached objects are not changed, so sharing is safe.
 type sharing struct{ known *lru.Cache }
 
 func newSharing() *sharing { return &sharing{known: lru.New(mostShared)} }

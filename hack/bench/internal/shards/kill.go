@@ -81,7 +81,7 @@ func (b *bench) runKill(ctx context.Context) (missed figures.Limits, err error) 
 	return missed, nil
 }
 
-// kill kills an operator while jobs are submitted, and counts what becomes of the jobs.
+// kill kills an operator while jobs are submitted, and counts what happens to the jobs.
 func (b *bench) kill(ctx context.Context, w *world, of *victim) error {
 	if err := w.startOperators(ctx, 2); err != nil {
 		return err

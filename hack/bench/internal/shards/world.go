@@ -136,7 +136,7 @@ func (w *world) holders(ctx context.Context, count int) ([]string, error) {
 	return holders, nil
 }
 
-// holder returns who holds a Lease; empty if nobody does.
+// holder returns who holds a Lease; empty if there is none.
 func (w *world) holder(ctx context.Context, name string) (string, error) {
 	var lease coordinationv1.Lease
 	if err := w.API.Get(ctx, client.ObjectKey{Namespace: names.SystemNamespace, Name: name}, &lease); client.IgnoreNotFound(err) != nil {
@@ -145,7 +145,7 @@ func (w *world) holder(ctx context.Context, name string) (string, error) {
 	return ptr.Deref(lease.Spec.HolderIdentity, ""), nil
 }
 
-// await returns who holds a Lease, once somebody does.
+// await waits until a Lease has a holder, and returns it.
 func (w *world) await(ctx context.Context, lease string) (holder string, err error) {
 	err = w.poll(ctx, "Lease "+lease+" is held", func(ctx context.Context) (_ bool, err error) {
 		holder, err = w.holder(ctx, lease)
