@@ -103,7 +103,7 @@ func Setup(mgr ctrl.Manager, options Options) error {
 	}
 	err = ctrl.NewControllerManagedBy(mgr).
 		Named("autoscaler").
-		For(&v2alpha1.DIJob{}, builder.WithPredicates(controllers.ChangesOf(matters))).
+		For(&v2alpha1.DIJob{}, builder.WithPredicates(options.Shards.Changes(), controllers.ChangesOf(matters))).
 		WatchesRawSource(options.Shards.Source(sharding.Jobs(mgr.GetClient()))).
 		WithOptions(controller.Options{MaxConcurrentReconciles: defaultWorkers, NeedLeaderElection: options.Shards.NeedLeaderElection()}).
 		Complete(controllers.GateUntil(options.MayAct, options.Shards.Reconciler(tracing.Reconciler(r, options.Traces, spanOfJob), r.forget)))
@@ -113,7 +113,7 @@ func Setup(mgr ctrl.Manager, options Options) error {
 	optimizing := newOptimizing(mgr.GetClient(), mgr.GetAPIReader(), options)
 	err = ctrl.NewControllerManagedBy(mgr).
 		Named("optimizer").
-		For(&v2alpha1.DIJob{}, builder.WithPredicates(controllers.ChangesOf(mattersToOptimizer))).
+		For(&v2alpha1.DIJob{}, builder.WithPredicates(options.Shards.Changes(), controllers.ChangesOf(mattersToOptimizer))).
 		WatchesRawSource(options.Shards.Source(sharding.Jobs(mgr.GetClient()))).
 		WithOptions(controller.Options{MaxConcurrentReconciles: defaultWorkers, NeedLeaderElection: options.Shards.NeedLeaderElection()}).
 		Complete(controllers.GateUntil(options.MayAct, options.Shards.Reconciler(tracing.Reconciler(optimizing, options.Traces, spanOfPlan), optimizing.forget)))

@@ -189,11 +189,11 @@ func Setup(ctx context.Context, mgr ctrl.Manager, options Options) error {
 		resize:   resize,
 	}
 	watching, err := ctrl.NewControllerManagedBy(mgr).
-		For(&v2alpha1.DIJob{}, builder.WithPredicates(jobChanges())).
-		Watches(&corev1.Pod{}, reconciler.ownedBy(mgr), builder.WithPredicates(podChanges(reconciler.now))).
-		Watches(&corev1.Service{}, reconciler.ownedBy(mgr), builder.WithPredicates(existence())).
-		Watches(&corev1.ConfigMap{}, reconciler.ownedBy(mgr), builder.WithPredicates(existence())).
-		Watches(&v2alpha1.Membership{}, reconciler.ownedBy(mgr)).
+		For(&v2alpha1.DIJob{}, builder.WithPredicates(options.Shards.Changes(), jobChanges())).
+		Watches(&corev1.Pod{}, reconciler.ownedBy(), builder.WithPredicates(podChanges(reconciler.now))).
+		Watches(&corev1.Service{}, reconciler.ownedBy(), builder.WithPredicates(existence())).
+		Watches(&corev1.ConfigMap{}, reconciler.ownedBy(), builder.WithPredicates(existence())).
+		Watches(&v2alpha1.Membership{}, reconciler.ownedBy()).
 		Watches(&v2alpha1.ScalePlan{}, handler.EnqueueRequestsFromMapFunc(jobOfPlan), builder.WithPredicates(planChanges())).
 		Watches(&v2alpha1.AggregatorConfig{}, handler.EnqueueRequestsFromMapFunc(reconciler.jobsOfConfig)).
 		WatchesRawSource(options.Shards.Source(sharding.Jobs(mgr.GetClient()))).
@@ -205,12 +205,21 @@ func Setup(ctx context.Context, mgr ctrl.Manager, options Options) error {
 	if err != nil {
 		return fmt.Errorf("adding the DIJob controller: %w", err)
 	}
-	followGangs(watching, reconciler.ownedBy(mgr))
+	followGangs(watching, reconciler.ownedBy())
 	return nil
 }
 
-// ownedBy enqueues the job that owns an object.
-func (r *Reconciler) ownedBy(mgr ctrl.Manager) handler.EventHandler {
-	owner := handler.EnqueueRequestForOwner(mgr.GetScheme(), mgr.GetRESTMapper(), &v2alpha1.DIJob{}, handler.OnlyControllerOwner())
+// ownedBy enqueues the job that owns an object, if it is of a held shard. A shard that is held later requests all its
+// jobs then.
+func (r *Reconciler) ownedBy() handler.EventHandler {
+	owner := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, object client.Object) []reconcile.Request {
+		var requests []reconcile.Request
+		for _, name := range controllers.OwnerName(object) {
+			if job := (types.NamespacedName{Namespace: object.GetNamespace(), Name: name}); r.options.Shards.Has(job) {
+				requests = append(requests, reconcile.Request{NamespacedName: job})
+			}
+		}
+		return requests
+	})
 	return &ownedHandler{EventHandler: owner, assumed: &r.assumed.owned, states: &r.states}
 }

@@ -111,7 +111,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, options Options) error {
 	err = ctrl.NewControllerManagedBy(mgr).
 		Named("scaleplan").
 		Watches(&v2alpha1.ScalePlan{}, handler.EnqueueRequestsFromMapFunc(jobOf)).
-		Watches(&v2alpha1.DIJob{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(jobChanges())).
+		Watches(&v2alpha1.DIJob{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(options.Shards.Changes(), jobChanges())).
 		WatchesRawSource(options.Shards.Source(reconciler.jobs)).
 		WithOptions(controller.Options{NeedLeaderElection: options.Shards.NeedLeaderElection()}).
 		Complete(controllers.GateUntil(options.MayAct, options.Shards.Reconciler(tracing.Reconciler(reconciler, options.Traces, reconcileSpan), nil)))

@@ -16,6 +16,8 @@ import (
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
@@ -78,6 +80,16 @@ func (h *Held) set(index int, isHeld bool) bool {
 		call(index)
 	}
 	return true
+}
+
+// Changes returns a predicate that drops creations and updates of jobs of other shards. A shard that is held later requests
+// all its jobs then, from a cache that has these changes. A deletion passes, because what is known of a job is then forgotten.
+func (h *Held) Changes() predicate.Predicate {
+	isHeld := func(object client.Object) bool { return h.Has(client.ObjectKeyFromObject(object)) }
+	return predicate.Funcs{
+		CreateFunc: func(created event.CreateEvent) bool { return isHeld(created.Object) },
+		UpdateFunc: func(updated event.UpdateEvent) bool { return isHeld(updated.ObjectNew) },
+	}
 }
 
 // Reconciler returns a reconciler that reconciles only jobs of held shards. It forgets the others, unless forget is nil.
