@@ -5,19 +5,14 @@ package programs
 
 import (
 	"context"
-	"runtime/debug"
-	"runtime/metrics"
-	"time"
 
 	"k8s.io/utils/clock"
+
+	"opendilab.org/di-orchestrator/internal/memlimit"
 )
 
-const (
-	// leastMemory is a limit that an operator with 50,000 pods stays below without effort.
-	leastMemory = 440 << 20
-	// memoryCheck is how often the limit follows the memory in use.
-	memoryCheck = 10 * time.Second
-)
+// leastMemory is the least limit. Of an operator with 50,000 pods, 206 MiB were live.
+const leastMemory = 440 << 20
 
 // memoryLimit limits the memory that an operator uses for garbage. Its caches are large and change little, so that
 // twice their size, Go's default, is more than it needs.
@@ -26,22 +21,10 @@ type memoryLimit struct{ clock clock.WithTicker }
 // NeedLeaderElection implements manager.LeaderElectionRunnable: the caches of a standby are as large.
 func (memoryLimit) NeedLeaderElection() bool { return false }
 
-// Start implements manager.Runnable. GOMEMLIMIT stays the most.
+// Start implements manager.Runnable.
 func (m memoryLimit) Start(ctx context.Context) error {
-	most := debug.SetMemoryLimit(-1)
-	defer debug.SetMemoryLimit(most)
-	checks := m.clock.NewTicker(memoryCheck)
-	defer checks.Stop()
-	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
-	for {
-		metrics.Read(live)
-		debug.SetMemoryLimit(min(most, softLimit(int64(live[0].Value.Uint64())))) //nolint:gosec // no heap has 2^63 bytes
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-checks.C():
-		}
-	}
+	memlimit.Follow(ctx, m.clock, softLimit)
+	return nil
 }
 
 // softLimit returns the limit for an amount of live memory. It leaves room, so that more pods than usual cost memory

@@ -20,6 +20,7 @@ import (
 
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/gate"
+	"opendilab.org/di-orchestrator/internal/memlimit"
 	"opendilab.org/di-orchestrator/web"
 )
 
@@ -145,5 +146,5 @@ func isFull() bool {
 	if limit == math.MaxInt64 {
 		return false
 	}
-	return liveMemory() > limit/4*3
+	return memlimit.Live() > limit/4*3
 }

@@ -117,7 +117,7 @@ func (f *frame) write(out io.Writer, all int64, left float64, top int) {
 		html.EscapeString(f.name), 100*float64(f.value)/float64(all), left, top, width, flameRow-1, hue(f.name))
 	if letters := int(width / letterWidth); letters > 2 {
 		text := path.Base(f.name)
-		fmt.Fprintf(out, `<text x="%.1f" y="%d">%s</text>`, left+2, top+flameRow-5, html.EscapeString(text[:min(len(text), letters)]))
+		fmt.Fprintf(out, `<text x="%.1f" y="%d">%s</text>`, left+2, top+flameRow-5, html.EscapeString(strings.ToValidUTF8(text[:min(len(text), letters)], "")))
 	}
 	fmt.Fprintln(out, "</g>")
 	for _, name := range slices.Sorted(maps.Keys(f.calls)) {
