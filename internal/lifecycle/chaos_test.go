@@ -24,6 +24,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/podstate"
+	"opendilab.org/di-orchestrator/internal/workload"
 )
 
 var (
@@ -93,6 +94,9 @@ func play(seed uint64, steps []uint64, trace *[]string) (failure string) {
 	w := newWorld(judge, anySpec(rand.New(rand.NewPCG(seed, 0))))
 	w.gangs = anyGangs(rand.New(rand.NewPCG(seed, 0)), &w.job.Spec)
 	w.isTraced, w.isBusy = trace != nil, seed%2 == 0
+	if seed%4 < 2 {
+		w.settings.InlineNodes = workload.InlineNodes
+	}
 	over := make(chan struct{})
 	go func() {
 		defer close(over)

@@ -57,10 +57,12 @@ type world struct {
 	gangs  state.Gangs
 	group  *unstructured.Unstructured
 	config *v2alpha1.AggregatorConfig
-	now    time.Time
-	uids   int
-	slots  int
-	events []string
+	// settings are the settings of the installation.
+	settings workload.Settings
+	now      time.Time
+	uids     int
+	slots    int
+	events   []string
 	// created counts how often each pod was created.
 	created map[string]int
 	// rightsizing is what limits and informs a change of resources. refusesResize makes the API
@@ -141,8 +143,8 @@ func (w *world) observe() Observed {
 	}
 	observed := Observed{
 		Job: known.job.DeepCopy(), AggregatorConfig: w.config, Now: w.now, Confirmed: true, Drain: state.DefaultDrain, Kueue: w.kueue != nil, Gangs: w.gangs,
-		Rightsizing: w.rightsizing,
-		NoKueue:     w.looksForKueue && w.kueue == nil && queueing.ForJob(known.job).Queue != "",
+		Rightsizing: w.rightsizing, Settings: w.settings,
+		NoKueue: w.looksForKueue && w.kueue == nil && queueing.ForJob(known.job).Queue != "",
 	}
 	if known.group != nil {
 		observed.PodGroups = []*unstructured.Unstructured{known.group.DeepCopy()}

@@ -26,12 +26,17 @@ const (
 	MaxVariable = 128 << 10
 	// MaxNodes is the maximum total size of the values of one ConfigMap, in bytes.
 	MaxNodes = 1 << 20
+	// InlineNodes is up to how many bytes of addresses the operator writes into each pod. A write of
+	// a ConfigMap costs the API server more than these bytes do in the pods of a small job.
+	InlineNodes = 1 << 10
 )
 
-// addresses are the addresses that all pods of one assignment share. They are long, so one
+// addresses are the addresses that all pods of one assignment share. If they are long, one
 // ConfigMap contains them and the pods refer to it.
 type addresses struct {
 	assignment *Assignment
+	// inline is set if the variables of each pod contain the addresses themselves.
+	inline bool
 	// configMap is the name of the ConfigMap.
 	configMap string
 	// data is the content of the ConfigMap. Its keys are names of variables.
@@ -46,8 +51,18 @@ type addresses struct {
 	ranks []int32
 }
 
-// NodesConfigMap builds the ConfigMap that the pods of an assignment refer to. Its name contains a
-// digest of its content, so the same assignment has the same ConfigMap.
+// NeedsNodesConfigMap reports whether the pods of an assignment refer to a ConfigMap, because their
+// addresses are too long for each pod.
+func (b *Builder) NeedsNodesConfigMap(assignment *Assignment) (bool, error) {
+	addresses, err := b.described(assignment)
+	if err != nil {
+		return false, err
+	}
+	return !addresses.inline, nil
+}
+
+// NodesConfigMap builds the ConfigMap that the pods of an assignment refer to if they need one. Its
+// name contains a digest of its content, so the same assignment has the same ConfigMap.
 func (b *Builder) NodesConfigMap(assignment *Assignment) (*corev1.ConfigMap, error) {
 	addresses, err := b.described(assignment)
 	if err != nil {
@@ -83,7 +98,7 @@ func digestOf(job *v2alpha1.DIJob, data map[string]string) string {
 }
 
 // NodesOf returns the name of the ConfigMap that a pod refers to. It returns "" if the pod's
-// variables contain the addresses themselves, as in earlier builds.
+// variables contain the addresses themselves.
 func NodesOf(pod *corev1.Pod) string {
 	if len(pod.Spec.Containers) == 0 {
 		return ""
@@ -172,15 +187,22 @@ func (b *Builder) addressesOf(assignment *Assignment) (*addresses, error) {
 		return nil, err
 	}
 	result.configMap = names.NodesConfigMap(b.job.Name, digestOf(b.job, result.data))
+	result.inline = result.size() <= b.settings.InlineNodes
 	return result, result.checkSize()
 }
 
-// checkSize returns an error if the addresses exceed the size of a ConfigMap.
-func (a *addresses) checkSize() error {
+// size returns the total size of the addresses, in bytes.
+func (a *addresses) size() int {
 	size := 0
 	for _, value := range a.data {
 		size += len(value)
 	}
+	return size
+}
+
+// checkSize returns an error if the addresses exceed the size of a ConfigMap.
+func (a *addresses) checkSize() error {
+	size := a.size()
 	if size <= MaxNodes {
 		return nil
 	}
@@ -208,10 +230,13 @@ func (a *addresses) keyOf(name string) string {
 	return names.EnvDINodes
 }
 
-// variable returns a variable that refers to the ConfigMap. It names a file of the ConfigMap if no
-// process could start with a value of that size.
+// variable returns a variable with addresses, which refers to the ConfigMap if they are not inline.
+// It names a file of the ConfigMap if no process could start with a value of that size.
 func (a *addresses) variable(name string) corev1.EnvVar {
 	key := a.keyOf(name)
+	if a.inline {
+		return variable(name, a.data[key])
+	}
 	if !a.fits(name) {
 		return variable(name, names.NodesFilePrefix+path.Join(names.NodesDirectory, key))
 	}

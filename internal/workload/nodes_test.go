@@ -130,3 +130,36 @@ func TestAVolumeOfTheSameNameIsSaidToBeInTheWay(t *testing.T) {
 		t.Errorf("a job that needs no files: %v", err)
 	}
 }
+
+func TestAPodOfASmallJobContainsTheAddressesThatItsConfigMapWould(t *testing.T) {
+	job := clusterJob([]string{"chief", "worker"}, tensorFlow, torch)
+	assignment := assignmentOf(job, 1, 3)
+	shared, inline := NewBuilder(job, Settings{}), NewBuilder(job, Settings{InlineNodes: InlineNodes})
+	configMap := nodesOf(t, shared, assignment)
+	for i := range assignment.Replicas {
+		referring, err := shared.Worker(assignment, &assignment.Replicas[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		pod, err := inline.Worker(assignment, &assignment.Replicas[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		expect.Equal(t, pod.Name+" refers to", "", NodesOf(pod))
+		expect.Equal(t, pod.Name+" was told", ToldNodes(referring, map[string]*corev1.ConfigMap{configMap.Name: configMap}), ToldNodes(pod, nil))
+		container := len(pod.Spec.Containers) - 1
+		expect.Equal(t, pod.Name+" sees",
+			environmentBy(&referring.Spec.Containers[container], configMap), environmentBy(&pod.Spec.Containers[container], nil))
+	}
+}
+
+func TestOnlyAddressesThatAreTooLongForEachPodNeedAConfigMap(t *testing.T) {
+	job := clusterJob([]string{"worker"})
+	builder := NewBuilder(job, Settings{InlineNodes: InlineNodes})
+	for replicas, want := range map[int32]bool{1: false, 8: false, 100: true} {
+		needed, err := builder.NeedsNodesConfigMap(assignmentOf(job, replicas))
+		if err != nil || needed != want {
+			t.Errorf("%d replicas: a ConfigMap is needed: %v (%v), want %v", replicas, needed, err, want)
+		}
+	}
+}

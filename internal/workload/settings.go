@@ -33,6 +33,9 @@ type Settings struct {
 	// JobVersion is the version of jobs in owner references, which is their storage version;
 	// v2alpha1 by default.
 	JobVersion string
+	// InlineNodes is up to how many bytes of addresses a worker-led pod contains itself. Pods of a
+	// job with longer addresses refer to a ConfigMap; by default all do.
+	InlineNodes int
 }
 
 // Defaults returns the settings with defaults for empty fields.
@@ -46,5 +49,6 @@ func (s Settings) Defaults() Settings {
 		PriorityClasses:      s.PriorityClasses,
 		MaxPods:              cmp.Or(s.MaxPods, limits.PodsPerJob),
 		JobVersion:           cmp.Or(s.JobVersion, v2alpha1.Version),
+		InlineNodes:          s.InlineNodes,
 	}
 }

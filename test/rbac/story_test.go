@@ -175,6 +175,7 @@ func (p *plane) play(ctx context.Context, objects []*unstructured.Unstructured) 
 	s.trainGangs(ctx)
 	s.conflictOfNames(ctx)
 	s.scale(ctx)
+	s.trainWithManyWorkers(ctx)
 	server.stop()
 	stop()
 
@@ -680,6 +681,18 @@ func (s *story) trainWithWorkers(ctx context.Context) {
 		g.Expect(s.api.List(ctx, &services, client.InNamespace(jobs), client.MatchingLabels{names.LabelJob: "v2"})).To(Succeed())
 		g.Expect(services.Items).To(BeEmpty())
 	}).Should(Succeed())
+}
+
+// trainWithManyWorkers runs a worker-led job whose pods find their peers in a ConfigMap. It goes on.
+func (s *story) trainWithManyWorkers(ctx context.Context) {
+	GinkgoHelper()
+	s.submit(ctx, `{apiVersion: diengine.opendilab.org/v2alpha1, kind: DIJob, metadata: {name: wide},
+  spec: {tasks: [{type: collector, name: collector, replicas: 30, template: `+template+`}]}}`)
+	s.expectPods(ctx, "wide", 30)
+	s.patch(ctx, "wide", `{"suspend":true}`)
+	s.expectPods(ctx, "wide", 0)
+	s.patch(ctx, "wide", `{"suspend":false}`)
+	s.expectPods(ctx, "wide", 30)
 }
 
 // trainGangs runs a gang job with each scheduler: first while a foreign object has the name of its

@@ -13,8 +13,8 @@ import (
 	"opendilab.org/di-orchestrator/internal/workload"
 )
 
-// The pods of a worker-led job read their peers from a ConfigMap, which all pods of one rank
-// assignment share. The kubelet reads it whenever it starts a container, so the ConfigMap stays
+// The pods of a worker-led job contain the addresses of their peers, or read long ones from a
+// ConfigMap, which all pods of one rank assignment share. The kubelet reads it whenever it starts a container, so the ConfigMap stays
 // while such a pod exists. Its name contains a digest of its content: the same assignment has the
 // same name in every reconcile, and content that another program wrote under that name is detected.
 
@@ -82,8 +82,16 @@ func (p *Plan) currentNodes() string {
 	return configMap.Name
 }
 
-// ensureNodes creates the ConfigMap for pods that are created now. It reports whether the ConfigMap
-// exists or is created before them.
+// provideNodes makes sure that pods that are created now find their peers. It reports whether they
+// contain the addresses, or their ConfigMap exists or is created before them.
+func (p *Plan) provideNodes() bool {
+	needed, err := p.Builder.NeedsNodesConfigMap(&p.assignment)
+	// An error is reported for the pods.
+	return err == nil && (!needed || p.ensureNodes())
+}
+
+// ensureNodes creates the ConfigMap of the rank assignment. It reports whether the ConfigMap exists
+// or is created before the pods.
 func (p *Plan) ensureNodes() bool {
 	configMap, err := p.Builder.NodesConfigMap(&p.assignment)
 	switch {

@@ -309,7 +309,7 @@ func (p *Plan) ensureWorkers() state.Result {
 			p.createWorker(replica)
 		}
 	}
-	if len(p.Decision.CreatePods) > 0 && !p.ensureNodes() {
+	if len(p.Decision.CreatePods) > 0 && !p.provideNodes() {
 		p.Decision.CreatePods = nil
 	}
 	return state.Continue
