@@ -313,7 +313,7 @@ RESULTS := docs/benchmarks/results
 .PHONY: bench
 bench: ## Measure what docs/benchmarks.md shows, for an hour on an idle machine, and write it; FLAGS as of bench growth -h.
 	$(BENCH) growth -results $(RESULTS) $(FLAGS)
-	$(BENCH) controller -only memory,size,profile -results $(RESULTS)
+	$(BENCH) controller -only memory,size,profile,job -results $(RESULTS)
 	$(BENCH) server -results $(RESULTS)
 	$(BENCH) conversion -results $(RESULTS)
 	$(BENCH) shards -results $(RESULTS)

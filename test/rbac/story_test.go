@@ -683,7 +683,7 @@ func (s *story) trainWithWorkers(ctx context.Context) {
 	}).Should(Succeed())
 }
 
-// trainWithManyWorkers runs a worker-led job whose pods find their peers in a ConfigMap. It goes on.
+// trainWithManyWorkers runs a worker-led job whose pods find their peers in a ConfigMap. It keeps running.
 func (s *story) trainWithManyWorkers(ctx context.Context) {
 	GinkgoHelper()
 	s.submit(ctx, `{apiVersion: diengine.opendilab.org/v2alpha1, kind: DIJob, metadata: {name: wide},

@@ -30,7 +30,9 @@ func New() *harness.Scenario {
 	b := &bench{Bench: &harness.Bench{}}
 	return &harness.Scenario{
 		Name: "controller", Bench: b.Bench, Flags: b.addFlags, Prepare: b.prepare,
-		Sections: []harness.Section{{Name: "memory", Run: b.runMemory}, {Name: "size", Run: b.runSizes}, {Name: "allocator", Run: b.runAllocator}, b.start.Section(b.Bench)},
+		Sections: append([]harness.Section{
+			{Name: "memory", Run: b.runMemory}, {Name: "size", Run: b.runSizes}, {Name: "allocator", Run: b.runAllocator},
+		}, b.start.Sections(b.Bench)...),
 	}
 }
 

@@ -92,15 +92,20 @@ func (c *Chart) draw() ([]byte, error) {
 		p.Add(drawn, dots)
 		p.Legend.Add(each.name, drawn, dots)
 	}
-	// The legend is above the lines.
+	return svg(p, c.name)
+}
+
+// svg returns a plot as SVG.
+func svg(p *plot.Plot, name string) ([]byte, error) {
+	// The legend is above what is drawn.
 	p.Y.Max *= 1.3
 	writer, err := p.WriterTo(18*vg.Centimeter, 9*vg.Centimeter, "svg")
 	if err != nil {
-		return nil, fmt.Errorf("drawing %s: %w", c.name, err)
+		return nil, fmt.Errorf("drawing %s: %w", name, err)
 	}
 	var out bytes.Buffer
 	if _, err := writer.WriteTo(&out); err != nil {
-		return nil, fmt.Errorf("drawing %s: %w", c.name, err)
+		return nil, fmt.Errorf("drawing %s: %w", name, err)
 	}
 	return out.Bytes(), nil
 }

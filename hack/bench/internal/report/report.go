@@ -64,7 +64,7 @@ func Files(docs string) (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	view := &view{}
+	view := &view{Bars: map[string]*Bars{}}
 	for _, result := range all {
 		if err := view.add(result); err != nil {
 			return nil, err
@@ -82,6 +82,11 @@ func Files(docs string) (map[string][]byte, error) {
 			return nil, err
 		}
 	}
+	for _, bars := range view.Bars {
+		if files[filepath.Join(folder, bars.name)], err = bars.draw(); err != nil {
+			return nil, err
+		}
+	}
 	return files, nil
 }
 
@@ -91,6 +96,8 @@ type view struct {
 	// Rungs are the rows of Ladder.
 	Rungs  []*results.Rung
 	Others []*results.Result
+	// Bars are the plots of Others that have one, by the name of the result.
+	Bars map[string]*Bars
 }
 
 func (v *view) add(result *results.Result) error {
@@ -104,6 +111,11 @@ func (v *view) add(result *results.Result) error {
 		v.Finished = result
 	default:
 		v.Others = append(v.Others, result)
+		bars, err := barsOf(result)
+		if bars != nil {
+			v.Bars[result.Name] = bars
+		}
+		return err
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"opendilab.org/di-orchestrator/hack/bench/internal/harness"
+	"opendilab.org/di-orchestrator/hack/bench/internal/results"
 )
 
 func created(r *round) time.Duration { return r.created }
@@ -24,6 +25,11 @@ func timeOf(rounds []*round, of func(*round) time.Duration) float64 {
 		all = append(all, of(each))
 	}
 	return median(all).Seconds()
+}
+
+// startOf returns the medians of a client's rounds.
+func startOf(client string, rounds []*round) results.Start {
+	return results.Start{Client: client, Created: timeOf(rounds, created), Running: timeOf(rounds, running)}
 }
 
 // requestsOf returns the median number of requests of all users, except for Leases.
