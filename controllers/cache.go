@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/internal/conditions"
+	"opendilab.org/di-orchestrator/internal/intern"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/podstate"
 )
@@ -25,10 +26,10 @@ import (
 // Objects share equal parts. It watches only the ConfigMaps of worker-led jobs, because a cluster may have
 // many long ConfigMaps.
 func CacheOptions() cache.Options {
-	parts := newSharing()
-	trim := parts.after(trimForeign)
+	parts := intern.New()
+	trim := parts.After(trimForeign)
 	return cache.Options{
-		DefaultTransform: parts.after(cache.TransformStripManagedFields()),
+		DefaultTransform: parts.After(cache.TransformStripManagedFields()),
 		ByObject: map[client.Object]cache.ByObject{
 			&corev1.Pod{}:     {Transform: trim},
 			&corev1.Service{}: {Transform: trim},

@@ -70,6 +70,23 @@ func TestForeignPodsAreKeptForTheirResourcesOnly(t *testing.T) {
 	}
 }
 
+func TestOfAServiceOfAJobTheSelectorIsKept(t *testing.T) {
+	t.Parallel()
+	kept, err := trimForeign(&corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: "a-0", OwnerReferences: podOwnedBy("diengine.opendilab.org/v2alpha1", JobKind).OwnerReferences},
+		Spec: corev1.ServiceSpec{
+			Selector: map[string]string{"pod": "a-0"}, ClusterIP: corev1.ClusterIPNone, Ports: []corev1.ServicePort{{Port: 1}},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	service, is := kept.(*corev1.Service)
+	if diff := cmp.Diff(corev1.ServiceSpec{Selector: map[string]string{"pod": "a-0"}}, service.Spec); !is || diff != "" {
+		t.Errorf("kept is a %T; spec (-want +got):\n%s", kept, diff)
+	}
+}
+
 // podTold returns a pod of a job with a variable.
 func podTold(name, value string) *corev1.Pod {
 	pod := podOwnedBy("diengine.opendilab.org/v2alpha1", JobKind)

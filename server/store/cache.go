@@ -13,18 +13,20 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/intern"
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
 // CacheOptions returns the options of the server's cache. The cache contains all pods and nodes. Therefore
-// it keeps only the fields that the server reads, and returns objects without copying them.
+// it keeps only the fields that the server reads, and returns objects without copying them. Objects share
+// equal parts.
 func CacheOptions() cache.Options {
-	shared := true
+	shared, parts := true, intern.New()
 	return cache.Options{
-		DefaultTransform:             cache.TransformStripManagedFields(),
+		DefaultTransform:             parts.After(cache.TransformStripManagedFields()),
 		DefaultUnsafeDisableDeepCopy: &shared,
 		ByObject: map[client.Object]cache.ByObject{
-			&corev1.Pod{}:  {Transform: trimPod},
+			&corev1.Pod{}:  {Transform: parts.After(trimPod)},
 			&corev1.Node{}: {Transform: trimNode},
 		},
 	}

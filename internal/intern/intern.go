@@ -1,7 +1,8 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package controllers
+// Package intern makes the objects of a cache share equal parts.
+package intern
 
 import (
 	"encoding/binary"
@@ -24,17 +25,18 @@ const (
 	longestShared = 4096
 )
 
-// sharing makes the objects of a cache share equal parts. The pods of a job differ in little: their names,
-// addresses and ranks. Cached objects are not changed, so sharing is safe.
-type sharing struct{ known *lru.Cache }
+// Parts are parts of objects that the objects of a cache share. The pods of a job differ in little: their
+// names, addresses and ranks. Cached objects are not changed, so sharing is safe.
+type Parts struct{ known *lru.Cache }
 
-func newSharing() *sharing { return &sharing{known: lru.New(mostShared)} }
+// New returns no parts yet. It keeps those that were used last, up to a bound.
+func New() *Parts { return &Parts{known: lru.New(mostShared)} }
 
 // part is an encoded part of an object. Parts of different types are different keys.
 type part[T any] string
 
 // shared returns the part that was first seen with the same encoding.
-func shared[T any](s *sharing, encoded string, value T) T {
+func shared[T any](s *Parts, encoded string, value T) T {
 	if len(encoded) > longestShared {
 		return value
 	}
@@ -47,7 +49,7 @@ func shared[T any](s *sharing, encoded string, value T) T {
 	return value
 }
 
-func shareText[S ~string](s *sharing, texts ...*S) {
+func shareText[S ~string](s *Parts, texts ...*S) {
 	for _, text := range texts {
 		if *text != "" {
 			*text = shared(s, string(*text), *text)
@@ -62,7 +64,7 @@ type encodable[T any] interface {
 }
 
 // shareList shares a list. The encoding sorts the keys of maps.
-func shareList[T any, P encodable[T]](s *sharing, list *[]T) {
+func shareList[T any, P encodable[T]](s *Parts, list *[]T) {
 	if len(*list) == 0 {
 		return
 	}
@@ -82,7 +84,7 @@ func shareList[T any, P encodable[T]](s *sharing, list *[]T) {
 
 // shareTexts shares the labels or annotations of an object. In those that no other object has, it shares the
 // keys and values, except for the object's own name and its end, which no other object has.
-func (s *sharing) shareTexts(texts map[string]string, name string) map[string]string {
+func (s *Parts) shareTexts(texts map[string]string, name string) map[string]string {
 	if len(texts) == 0 {
 		return texts
 	}
@@ -109,8 +111,8 @@ func (s *sharing) shareTexts(texts map[string]string, name string) map[string]st
 	return shared(s, encoded.String(), own)
 }
 
-// after returns a transformation that shares parts of what another one leaves.
-func (s *sharing) after(transform func(any) (any, error)) func(any) (any, error) {
+// After returns a transformation of a cache that shares parts of what another transformation leaves.
+func (s *Parts) After(transform func(any) (any, error)) func(any) (any, error) {
 	return func(in any) (any, error) {
 		out, err := transform(in)
 		if err != nil {
@@ -135,13 +137,13 @@ func (s *sharing) after(transform func(any) (any, error)) func(any) (any, error)
 	}
 }
 
-func (s *sharing) shareMeta(meta *metav1.ObjectMeta) {
+func (s *Parts) shareMeta(meta *metav1.ObjectMeta) {
 	shareText(s, &meta.Namespace)
 	meta.Labels, meta.Annotations = s.shareTexts(meta.Labels, meta.Name), s.shareTexts(meta.Annotations, meta.Name)
 	shareList(s, &meta.OwnerReferences)
 }
 
-func (s *sharing) sharePod(pod *corev1.Pod) {
+func (s *Parts) sharePod(pod *corev1.Pod) {
 	spec, status := &pod.Spec, &pod.Status
 	shareText(s, &spec.NodeName, &spec.SchedulerName, &spec.Subdomain)
 	shareText(s, &spec.RestartPolicy)
@@ -157,7 +159,7 @@ func (s *sharing) sharePod(pod *corev1.Pod) {
 }
 
 // shareResources shares the resources of containers, which more pods have in common than all of a container.
-func (s *sharing) shareResources(pod *corev1.Pod) {
+func (s *Parts) shareResources(pod *corev1.Pod) {
 	share := func(resources *corev1.ResourceRequirements) {
 		if raw, err := resources.Marshal(); err == nil && len(raw) > 0 {
 			*resources = shared(s, string(raw), *resources)
@@ -181,7 +183,7 @@ func (s *sharing) shareResources(pod *corev1.Pod) {
 }
 
 // shareJob shares what many jobs have in common. Lists from JSON have room for four items, so it clips them.
-func (s *sharing) shareJob(job *v2alpha1.DIJob) {
+func (s *Parts) shareJob(job *v2alpha1.DIJob) {
 	shareText(s, &job.Kind, &job.APIVersion)
 	job.Spec.Tasks = clipped(job.Spec.Tasks)
 	for i := range job.Spec.Tasks {
