@@ -18,18 +18,6 @@ import (
 	"opendilab.org/di-orchestrator/internal/shards"
 )
 
-const (
-	// leaseDuration is how long after the last renewal another operator waits before it takes a shard.
-	leaseDuration = 10 * time.Second
-	// renewDeadline is how long a renewal is retried before the process ends. client-go then tries to release
-	// the Lease for half that time. Together with one retry period this is still less than leaseDuration.
-	renewDeadline = 5 * time.Second
-	retryPeriod   = time.Second
-	// interval is the interval at which all Leases are read, and askInterval that of requests for a shard.
-	interval    = time.Second
-	askInterval = 5 * time.Second
-)
-
 // Election takes shards, and releases them.
 type Election struct {
 	leases   *Leases
@@ -41,10 +29,9 @@ type Election struct {
 
 	// wishes say what to do about each shard; only the last one counts.
 	wishes []chan wish
-	// taken wakes the election up when a Lease was taken.
-	taken chan struct{}
 
 	sightings shards.Sightings
+	vacancies shards.Vacancies
 	// read is when the Leases were last read, and asked when a shard was last asked for. honoured are the
 	// requests that were granted, by Lease.
 	read, asked time.Time
@@ -56,14 +43,17 @@ type Election struct {
 type wish struct {
 	term           int
 	isHeld, giveUp bool
+	// take is set if the shard is this process's to take, and lease is its Lease then.
+	take  bool
+	lease shards.Lease
 }
 
 // NewElection returns an election of a number of shards.
 func NewElection(leases *Leases, count int, clock clock.WithTicker, log logr.Logger) *Election {
 	e := &Election{
 		leases: leases, operator: shards.Operator{Identity: leases.identity, Leader: leases.key.Name, Count: count},
-		held: NewHeld(count), turns: newTurns(leases.identity, count, clock), clock: clock, log: log,
-		taken: make(chan struct{}, 1), sightings: shards.Sightings{}, honoured: map[string]string{},
+		held: NewHeld(count), turns: newTurns(count), clock: clock, log: log,
+		sightings: shards.Sightings{}, vacancies: shards.Vacancies{}, honoured: map[string]string{},
 	}
 	for range count {
 		e.wishes = append(e.wishes, make(chan wish, 1))
@@ -75,37 +65,29 @@ func NewElection(leases *Leases, count int, clock clock.WithTicker, log logr.Log
 func (e *Election) Held() *Held { return e.held }
 
 // Run runs a program, and takes shards from when the program is ready. It releases them after the program
-// has ended. If a Lease is lost, it returns while the program may still run, so the process must end.
+// has ended.
 func (e *Election) Run(ctx context.Context, isReady func(context.Context) bool, program func(context.Context) error) error {
 	electing, stop := context.WithCancel(context.WithoutCancel(ctx))
-	ended, lost := make(chan error, 1), make(chan error, len(e.wishes))
+	defer stop()
 	var running sync.WaitGroup
 	running.Go(func() {
 		if isReady(ctx) {
-			e.elect(electing, lost)
+			e.elect(electing)
 		}
 	})
-	go func() {
-		err := program(ctx)
-		stop()
-		running.Wait()
-		ended <- err
-	}()
-	select {
-	case err := <-ended:
-		return err
-	case err := <-lost:
-		return err
-	}
+	err := program(ctx)
+	stop()
+	running.Wait()
+	return err
 }
 
 // elect takes and releases shards until the context ends.
-func (e *Election) elect(ctx context.Context, lost chan<- error) {
+func (e *Election) elect(ctx context.Context) {
 	var running sync.WaitGroup
 	for shard := range e.wishes {
 		running.Go(func() {
 			if err := e.campaign(ctx, shard); err != nil {
-				lost <- err
+				e.leases.lose(err)
 			}
 		})
 	}
@@ -115,7 +97,7 @@ func (e *Election) elect(ctx context.Context, lost chan<- error) {
 		e.follow(ctx)
 		select {
 		case <-ticker.C():
-		case <-e.taken:
+		case <-e.leases.changed:
 		case <-ctx.Done():
 		}
 	}
@@ -126,16 +108,19 @@ func (e *Election) elect(ctx context.Context, lost chan<- error) {
 func (e *Election) follow(ctx context.Context) {
 	// A Lease that is taken after this is not in the list, or not with its term.
 	terms := e.turns.now()
-	decision, err := e.decide(ctx)
+	decision, all, err := e.decide(ctx)
 	if err != nil {
 		e.log.Error(err, "Cannot read the Leases of shards")
-		if e.clock.Since(e.read) < renewDeadline {
+		if e.clock.Since(e.read) < RenewDeadline {
 			return
 		}
 	}
-	e.turns.allow(decision.MayAct)
+	take := e.operator.Take(&decision, e.vacancies, e.read)
 	for shard := range e.wishes {
 		made := wish{term: terms[shard], isHeld: decision.MayAct && slices.Contains(decision.Held, shard), giveUp: slices.Contains(decision.GiveUp, shard)}
+		// A Lease that names this process, but is not held, was taken by a request whose answer was lost.
+		made.take = slices.Contains(take, shard) || made.isHeld && made.term == 0
+		made.lease = shards.Find(all, shards.LeaseName(e.operator.Leader, shard, e.operator.Count))
 		select {
 		case <-e.wishes[shard]:
 		default:
@@ -152,10 +137,10 @@ func (e *Election) follow(ctx context.Context) {
 }
 
 // decide reads the Leases.
-func (e *Election) decide(ctx context.Context) (shards.Decision, error) {
-	all, err := e.leases.list(ctx)
+func (e *Election) decide(ctx context.Context) (decision shards.Decision, all []shards.Lease, err error) {
+	all, err = e.leases.list(ctx)
 	if err != nil {
-		return shards.Decision{AskFor: -1}, err
+		return shards.Decision{AskFor: -1}, nil, err
 	}
 	for i := range all {
 		if all[i].Ask == e.honoured[all[i].Name] {
@@ -163,7 +148,7 @@ func (e *Election) decide(ctx context.Context) (shards.Decision, error) {
 		}
 	}
 	e.read = e.clock.Now()
-	decision := e.operator.Decide(all, e.sightings.Live(all, e.read), e.read)
+	decision = e.operator.Decide(all, e.sightings.Live(all, e.read), e.read)
 	for _, lease := range all {
 		if decision.MayAct && slices.ContainsFunc(decision.GiveUp, func(shard int) bool {
 			return lease.Name == shards.LeaseName(e.operator.Leader, shard, e.operator.Count)
@@ -171,50 +156,66 @@ func (e *Election) decide(ctx context.Context) (shards.Decision, error) {
 			e.honoured[lease.Name] = lease.Ask
 		}
 	}
-	return decision, nil
+	return decision, all, nil
 }
 
-// campaign takes a shard whenever it is free, until the context ends. It returns an error as soon as the
+// campaign takes a shard whenever it is this process's turn, until the context ends. It returns an error as soon as the
 // Lease of a held shard is lost.
 func (e *Election) campaign(ctx context.Context, shard int) error {
-	for ctx.Err() == nil {
-		term, release := context.WithCancel(ctx)
-		ended, givenUp := make(chan error, 1), make(chan struct{})
-		go func() { ended <- e.hold(term, shard) }()
-		go func() {
-			defer close(givenUp)
-			e.serve(term, shard)
-		}()
+	for {
 		select {
-		case err := <-ended:
-			release()
-			if err != nil {
+		case made := <-e.wishes[shard]:
+			if !made.take {
+				continue
+			}
+			if err := e.term(ctx, shard, made.lease); err != nil {
 				return err
 			}
-		case <-givenUp:
-			release()
-			if err := <-ended; err != nil {
-				return err
-			}
+		case <-ctx.Done():
+			return nil
 		}
-		<-givenUp
-		e.turns.end(shard)
 	}
+}
+
+// term tries to take a shard that is free, and reconciles its jobs until it is released.
+func (e *Election) term(ctx context.Context, shard int, free shards.Lease) error {
+	ctx, release := context.WithCancel(ctx)
+	defer release()
+	ended, givenUp := make(chan error, 1), make(chan struct{})
+	go func() { ended <- e.hold(ctx, shard, free) }()
+	go func() {
+		defer close(givenUp)
+		e.serve(ctx, shard)
+	}()
+	select {
+	case err := <-ended:
+		if err != nil {
+			return err
+		}
+	case <-givenUp:
+		release()
+		if err := <-ended; err != nil {
+			return err
+		}
+	}
+	<-givenUp
+	e.turns.end(shard)
 	return nil
 }
 
 // serve reconciles the jobs of a shard while its Lease is held. It returns when the Lease must be released,
-// and no reconcile of these jobs runs.
+// and no reconcile of these jobs runs; also when the shard was not taken, and is another process's to take.
 func (e *Election) serve(ctx context.Context, shard int) {
 	defer e.held.set(shard, false)
 	for {
 		select {
 		case made := <-e.wishes[shard]:
-			isHeld := made.isHeld && !made.giveUp && made.term > 0 && made.term == e.turns.now()[shard]
+			term := e.turns.now()[shard]
+			isHeld := made.isHeld && !made.giveUp && made.term > 0 && made.term == term
 			if e.held.set(shard, isHeld) {
 				e.log.Info("Shard", "shard", shard+1, "of", e.operator.Count, "reconciled", isHeld)
 			}
-			if made.giveUp {
+			if made.giveUp || term == 0 && !made.take {
 				return
 			}
 		case <-ctx.Done():
@@ -224,18 +225,16 @@ func (e *Election) serve(ctx context.Context, shard int) {
 }
 
 // hold takes a shard, and renews its Lease until the context ends. It returns an error if the Lease is lost.
-func (e *Election) hold(ctx context.Context, shard int) error {
+func (e *Election) hold(ctx context.Context, shard int, free shards.Lease) error {
 	name := shards.LeaseName(e.operator.Leader, shard, e.operator.Count)
+	lease := e.leases.lock(name)
+	// A Lease that could not be released is not renewed any more, but its jobs are not reconciled either.
+	defer lease.stop()
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Name: name, Lock: &lock{Interface: e.leases.lock(name), shard: shard, turns: e.turns},
-		LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod, ReleaseOnCancel: true,
+		Name: name, Lock: &lock{Interface: lease, shard: shard, turns: e.turns, free: free},
+		LeaseDuration: LeaseDuration, RenewDeadline: RenewDeadline, RetryPeriod: RetryPeriod, ReleaseOnCancel: true,
 		Callbacks: leaderelection.LeaderCallbacks{
-			OnStartedLeading: func(context.Context) {
-				select {
-				case e.taken <- struct{}{}:
-				default:
-				}
-			},
+			OnStartedLeading: func(context.Context) { e.leases.wake() },
 			OnStoppedLeading: func() {},
 		},
 	})

@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/controllers"
@@ -43,16 +44,21 @@ type Leases struct {
 	events   resourcelock.EventRecorder
 	key      types.NamespacedName
 	identity string
+	clock    clock.WithDelayedExecution
+	// changed is signalled when this process has taken a Lease, or changed an annotation.
+	changed chan struct{}
+	// lost has the reason when a Lease is lost.
+	lost chan error
 }
 
-// NewLeases returns the Leases of the leader with a name, and of its shards. A request may take a time.
-func NewLeases(ctx context.Context, config *rest.Config, leader types.NamespacedName, timeout time.Duration) (*Leases, error) {
+// NewLeases returns the Leases of the leader with a name, and of its shards.
+func NewLeases(ctx context.Context, config *rest.Config, leader types.NamespacedName) (*Leases, error) {
 	host, err := os.Hostname()
 	if err != nil {
 		return nil, fmt.Errorf("finding the name of this host: %w", err)
 	}
 	config = rest.AddUserAgent(config, "leader-election")
-	config.Timeout = timeout
+	config.Timeout = requestTimeout
 	api, err := coordinationclient.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("making the client of Leases: %w", err)
@@ -64,16 +70,28 @@ func NewLeases(ctx context.Context, config *rest.Config, leader types.Namespaced
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
 	broadcaster.StartRecordingToSink(&coreclient.EventSinkImpl{Interface: core.Events(leader.Namespace)})
 	recorder := broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "di-orchestrator"})
-	return &Leases{api: api, events: recorder, key: leader, identity: host + "_" + string(uuid.NewUUID())}, nil
+	return newLeases(api, recorder, leader, host+"_"+string(uuid.NewUUID()), clock.RealClock{}), nil
+}
+
+func newLeases(api coordinationclient.LeasesGetter, events resourcelock.EventRecorder, leader types.NamespacedName, identity string, clock clock.WithDelayedExecution) *Leases {
+	return &Leases{api: api, events: events, key: leader, identity: identity, clock: clock, changed: make(chan struct{}, 1), lost: make(chan error, 1)}
 }
 
 // Lock returns the lock of the leader.
 func (l *Leases) Lock() resourcelock.Interface { return l.lock(l.key.Name) }
 
-func (l *Leases) lock(name string) resourcelock.Interface {
-	return &resourcelock.LeaseLock{
+func (l *Leases) lock(name string) *guard {
+	return &guard{clock: l.clock, lost: l.lose, Interface: &resourcelock.LeaseLock{
 		LeaseMeta: metav1.ObjectMeta{Namespace: l.key.Namespace, Name: name}, Client: l.api,
 		LockConfig: resourcelock.ResourceLockConfig{Identity: l.identity, EventRecorder: l.events}, Labels: map[string]string{labelLease: l.key.Name},
+	}}
+}
+
+// wake makes the election read the Leases at once.
+func (l *Leases) wake() {
+	select {
+	case l.changed <- struct{}{}:
+	default:
 	}
 }
 
@@ -111,5 +129,6 @@ func (l *Leases) annotate(ctx context.Context, name, annotation, value string) e
 	if _, err := l.api.Leases(l.key.Namespace).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: string(controllers.FieldOwner)}); err != nil {
 		return fmt.Errorf("setting annotation %s of Lease %s: %w", annotation, name, err)
 	}
+	l.wake()
 	return nil
 }

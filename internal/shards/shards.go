@@ -45,6 +45,14 @@ type Lease struct {
 	Charter, Ask string
 }
 
+// Find returns the Lease with a name; an empty one if there is none.
+func Find(all []Lease, name string) Lease {
+	if at := slices.IndexFunc(all, func(lease Lease) bool { return lease.Name == name }); at >= 0 {
+		return all[at]
+	}
+	return Lease{}
+}
+
 // Charter returns the declaration of a leader that jobs have a number of shards.
 func Charter(count int, leader string) string { return strconv.Itoa(count) + " " + leader }
 
@@ -106,6 +114,9 @@ type Decision struct {
 	GiveUp []int
 	// AskFor is a shard that the operator asks its holder for; -1 for none.
 	AskFor int
+	// Free are the shards that no operator holds, and Others is how many other operators hold shards.
+	Free   []int
+	Others int
 }
 
 // Decide returns what an operator does, given all Leases and those that are live. Both are of one list, so
@@ -128,6 +139,7 @@ func (o Operator) Decide(all, live []Lease, now time.Time) Decision {
 		}
 	}
 	slices.Sort(d.Held)
+	d.Free, d.Others = o.count(holders)
 	declared := o.declared(all)
 	d.MayAct = d.Alone && declared == o.Count
 	switch {
@@ -138,6 +150,21 @@ func (o Operator) Decide(all, live []Lease, now time.Time) Decision {
 		d.AskFor = o.askFor(holders)
 	}
 	return d
+}
+
+// count returns the shards without a holder, and how many other operators hold shards.
+func (o Operator) count(holders []string) (free []int, others int) {
+	seen := map[string]bool{"": true, o.Identity: true}
+	for shard, holder := range holders {
+		if holder == "" {
+			free = append(free, shard)
+		}
+		if !seen[holder] {
+			seen[holder] = true
+			others++
+		}
+	}
+	return free, others
 }
 
 // parse reads the name of a Lease.
@@ -155,13 +182,10 @@ func (o Operator) parse(name string) (shard, count int, isShard bool) {
 // declared returns the number of shards that the leader declares; 0 if it is not known. The declaration of
 // a leader that released its Lease holds until another one has it.
 func (o Operator) declared(all []Lease) int {
-	at := slices.IndexFunc(all, func(lease Lease) bool { return lease.Name == o.Leader })
-	if at < 0 {
-		return 0
-	}
-	text, by, _ := strings.Cut(all[at].Charter, " ")
+	of := Find(all, o.Leader)
+	text, by, _ := strings.Cut(of.Charter, " ")
 	count, err := strconv.Atoi(text)
-	if err != nil || all[at].Holder != "" && all[at].Holder != by {
+	if err != nil || of.Holder != "" && of.Holder != by {
 		return 0
 	}
 	return count
@@ -206,4 +230,56 @@ func number(holders []string, of string) int {
 		}
 	}
 	return count
+}
+
+// Patience is how long an operator that holds a shard leaves a free one to those that hold none. They read the Leases once
+// in that time.
+const Patience = 800 * time.Millisecond
+
+// Vacancies remember since when shards are free.
+type Vacancies map[int]time.Time
+
+// see records which shards are free.
+func (v Vacancies) see(free []int, now time.Time) {
+	for shard := range v {
+		if !slices.Contains(free, shard) {
+			delete(v, shard)
+		}
+	}
+	for _, shard := range free {
+		if _, isKnown := v[shard]; !isKnown {
+			v[shard] = now
+		}
+	}
+}
+
+// Take returns the free shards that the operator takes. Without a shard it takes one at once. With some it leaves a free one to
+// others first, and then takes its part.
+func (o Operator) Take(d *Decision, since Vacancies, now time.Time) []int {
+	since.see(d.Free, now)
+	if !d.MayAct || len(d.Free) == 0 {
+		return nil
+	}
+	if len(d.Held) == 0 {
+		return o.choose(d.Free, 1)
+	}
+	var left []int
+	for _, shard := range d.Free {
+		if now.Sub(since[shard]) >= Patience {
+			left = append(left, shard)
+		}
+	}
+	return o.choose(left, (len(left)+d.Others)/(d.Others+1))
+}
+
+// choose returns some of the shards. Operators begin at different ones, so they seldom want the same.
+func (o Operator) choose(of []int, some int) []int {
+	if len(of) == 0 {
+		return nil
+	}
+	hash := fnv.New32a()
+	// A hash takes every byte.
+	_, _ = hash.Write([]byte(o.Identity))
+	from := int(hash.Sum32() % uint32(len(of))) //nolint:gosec // there are at most Max shards
+	return slices.Concat(of[from:], of[:from])[:some]
 }

@@ -179,3 +179,70 @@ func TestALeaseIsLiveUntilItWasNotRenewedForItsDuration(t *testing.T) {
 		t.Error("a deleted Lease is remembered")
 	}
 }
+
+func TestAnOperatorTakesFreeShards(t *testing.T) {
+	t.Parallel()
+	waited := Patience
+	tests := map[string]struct {
+		declares string
+		holders  []string
+		free     time.Duration
+		want     int
+	}{
+		"it holds none":                                 {"4", []string{"", "", "", ""}, 0, 1},
+		"it holds none, and others hold some":           {"4", []string{"other", "", "", "other"}, 0, 1},
+		"it holds one, and one is free":                 {"2", []string{me, ""}, 0, 0},
+		"it holds one, and one has been free":           {"2", []string{me, ""}, waited, 1},
+		"it is the only one":                            {"4", []string{me, "", "", ""}, waited, 3},
+		"it shares three with another":                  {"5", []string{me, "", "", "", "other"}, waited, 2},
+		"it shares two with two others":                 {"5", []string{me, "", "second", "third", ""}, waited, 1},
+		"none is free":                                  {"2", []string{me, "other"}, waited, 0},
+		"the leader declares another number":            {"3", []string{me, ""}, waited, 0},
+		"it holds none, and another number is declared": {"3", []string{"other", ""}, waited, 0},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			operator, since := Operator{Identity: me, Leader: leader, Count: len(tc.holders)}, Vacancies{}
+			all := held(tc.declares, tc.holders...)
+			d := operator.Decide(all, Sightings{}.Live(all, at(0)), at(0))
+			since.see(d.Free, at(0))
+			got := operator.Take(&d, since, at(0).Add(tc.free))
+			if len(got) != tc.want {
+				t.Errorf("it takes %v, want %d of them", got, tc.want)
+			}
+			for _, shard := range got {
+				if tc.holders[shard] != "" {
+					t.Errorf("it takes shard %d, which %s holds", shard, tc.holders[shard])
+				}
+			}
+		})
+	}
+}
+
+func TestAShardThatWasTakenMeanwhileIsLeftToOthersAgain(t *testing.T) {
+	t.Parallel()
+	operator, since := Operator{Identity: me, Leader: leader, Count: 2}, Vacancies{}
+	for second, holder := range []string{"", "other", ""} {
+		all := held("2", me, holder)
+		d := operator.Decide(all, Sightings{}.Live(all, at(second)), at(second))
+		if got := operator.Take(&d, since, at(second)); len(got) > 0 {
+			t.Errorf("after %d s it takes %v at once", second, got)
+		}
+	}
+}
+
+func TestOperatorsWantDifferentShards(t *testing.T) {
+	t.Parallel()
+	wanted := map[int]bool{}
+	for i := range 16 {
+		operator := Operator{Identity: fmt.Sprintf("operator-%d", i), Leader: leader, Count: 4}
+		d := Decision{MayAct: true, Free: []int{0, 1, 2, 3}}
+		for _, shard := range operator.Take(&d, Vacancies{}, at(0)) {
+			wanted[shard] = true
+		}
+	}
+	if len(wanted) != 4 {
+		t.Errorf("16 operators want shards %v, want that they begin at all of 4", wanted)
+	}
+}

@@ -45,17 +45,6 @@ import (
 // leaderElectionID is the name of the leader's Lease.
 const leaderElectionID = "di-orchestrator-operator"
 
-const (
-	// leaseDuration is how long after the leader's last renewal a standby waits before it
-	// acquires the Lease.
-	leaseDuration = 15 * time.Second
-	// renewDeadline is how long the leader retries a renewal before it gives up and its process
-	// ends. client-go then tries to release the Lease for half that time before it reports the
-	// loss. Together with one retry period this is still less than leaseDuration.
-	renewDeadline = 8 * time.Second
-	retryPeriod   = 2 * time.Second
-)
-
 // The values of the flag --queueing.
 const (
 	queueingAuto  = "auto"
@@ -299,10 +288,10 @@ func (o *operatorOptions) newManager(ctx context.Context, config *rest.Config, l
 	if err := made.add(ctx); err != nil {
 		return nil, err
 	}
-	if err := addProbes(mgr, made.ready); err != nil || made.election == nil {
+	if err := addProbes(mgr, made.ready); err != nil || leases == nil {
 		return mgr, err
 	}
-	return &shardedManager{Manager: mgr, election: made.election}, nil
+	return &electedManager{Manager: mgr, leases: leases, election: made.election}, nil
 }
 
 // elect makes the manager elect a leader, and returns the Leases; nil if there is no election.
@@ -310,27 +299,34 @@ func (o *operatorOptions) elect(ctx context.Context, config *rest.Config, settin
 	if !o.leaderElect {
 		return nil, nil
 	}
-	// One request that hangs must not lose a Lease.
-	leases, err := sharding.NewLeases(ctx, config, types.NamespacedName{Namespace: o.namespace, Name: leaderElectionID}, renewDeadline/2)
+	leases, err := sharding.NewLeases(ctx, config, types.NamespacedName{Namespace: o.namespace, Name: leaderElectionID})
 	if err != nil {
 		return nil, fmt.Errorf("making the election of a leader: %w", err)
 	}
 	settings.LeaderElection, settings.LeaderElectionResourceLockInterface = true, leases.Lock()
 	settings.LeaderElectionID, settings.LeaderElectionNamespace = leaderElectionID, o.namespace
 	settings.LeaderElectionReleaseOnCancel = true
-	settings.LeaseDuration, settings.RenewDeadline, settings.RetryPeriod = ptr.To(leaseDuration), ptr.To(renewDeadline), ptr.To(retryPeriod)
+	settings.LeaseDuration, settings.RenewDeadline, settings.RetryPeriod = ptr.To(sharding.LeaseDuration), ptr.To(sharding.RenewDeadline), ptr.To(sharding.RetryPeriod)
 	return leases, nil
 }
 
-// shardedManager is a manager whose controllers of jobs run in every operator, each for its shards.
-type shardedManager struct {
+// electedManager is a manager that ends when a Lease is lost. If jobs have shards, its controllers of jobs run in every operator,
+// each for its shards.
+type electedManager struct {
 	ctrl.Manager
+	leases *sharding.Leases
+	// election is that of shards; nil if the leader runs all jobs.
 	election *sharding.Election
 }
 
 // Start implements manager.Manager.
-func (m *shardedManager) Start(ctx context.Context) error {
-	return m.election.Run(ctx, m.GetCache().WaitForCacheSync, m.Manager.Start)
+func (m *electedManager) Start(ctx context.Context) error {
+	return m.leases.Guard(ctx, func(ctx context.Context) error {
+		if m.election == nil {
+			return m.Manager.Start(ctx)
+		}
+		return m.election.Run(ctx, m.GetCache().WaitForCacheSync, m.Manager.Start)
+	})
 }
 
 // complete derives the settings that depend on several flags.
