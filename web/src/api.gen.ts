@@ -621,11 +621,13 @@ export interface components {
             gpus: number;
         };
         Takeover: {
-            /** @description Such as the migration of stored objects of dijobs. */
+            /** @description The takeover of an earlier release, or such as the migration of stored objects of dijobs. */
             what: string;
             /** @enum {string} */
-            state: "Done" | "Running" | "Needed" | "Unknown";
+            state: "Done" | "Running" | "Stalled" | "Needed" | "Unknown";
             text: string;
+            /** @description What is left and what it waits for, and what of that the caller may not read. */
+            waits?: string[];
         };
     };
     responses: {

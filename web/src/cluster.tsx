@@ -1,4 +1,4 @@
-// The view of the cluster: nodes, waiting jobs, decisions, plans, queues and migrations.
+// The view of the cluster: nodes, waiting jobs, decisions, plans, queues, the takeover and migrations.
 import { useState } from 'preact/hooks'
 import type { Cluster } from './api'
 import { useApp, useNow } from './app'
@@ -27,6 +27,7 @@ export function ClusterView() {
   const { t } = useApp()
   const stream = useStream<Cluster>('api/v1/cluster/stream', 'cluster', 'api/v1/cluster')
   const cluster = stream.data
+  const changes = cluster?.takeovers.some((one) => one.state !== 'Done' && one.state !== 'Unknown')
   return (
     <div class="page">
       <h1>{t.cluster}</h1>
@@ -35,13 +36,14 @@ export function ClusterView() {
       {cluster && (
         <>
           <Notes notes={cluster.notes} />
+          {changes && <Takeovers cluster={cluster} />}
           <Nodes cluster={cluster} />
           <WaitingJobs cluster={cluster} />
           <Decisions cluster={cluster} />
           <Section title={t.plans}>{cluster.plans.length ? <Plans plans={cluster.plans} job /> : <p class="empty">{t.noPlans}</p>}</Section>
           <div class="columns">
             <Queues cluster={cluster} />
-            <Takeovers cluster={cluster} />
+            {!changes && <Takeovers cluster={cluster} />}
           </div>
         </>
       )}
@@ -227,11 +229,17 @@ function Takeovers({ cluster }: { cluster: Cluster }) {
   const { t } = useApp()
   return (
     <Section title={t.takeovers}>
-      {cluster.takeovers.length === 0 && <p class="empty">{t.noTakeovers}</p>}
-      <ul>
+      <ul class="takeovers">
         {cluster.takeovers.map((one) => (
-          <li>
-            <b>{t.takeoverState[one.state]}</b> {one.what}: {t.say(one.text)}
+          <li class={one.state === 'Stalled' ? 'trouble' : ''}>
+            <b>{t.takeoverState[one.state]}</b> {t.say(one.what)}: {t.say(one.text)}
+            {one.waits && (
+              <ul>
+                {one.waits.map((wait) => (
+                  <li>{t.say(wait)}</li>
+                ))}
+              </ul>
+            )}
           </li>
         ))}
       </ul>

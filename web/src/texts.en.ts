@@ -134,9 +134,8 @@ export const en = {
   noQueue: 'no queue',
   job: 'Job',
   gangs: 'Gangs',
-  takeovers: 'Migration',
-  noTakeovers: 'Nothing to migrate.',
-  takeoverState: { Done: 'Done', Running: 'Running', Needed: 'Needed', Unknown: 'Unknown' },
+  takeovers: 'Takeover and migration',
+  takeoverState: { Done: 'Done', Running: 'Running', Stalled: 'Stalled', Needed: 'Needed', Unknown: 'Unknown' },
   phases: {
     Pending: 'Pending',
     Starting: 'Starting',

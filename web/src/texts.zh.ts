@@ -151,8 +151,7 @@ export const zh: Texts = {
   noQueue: '无队列',
   job: '作业',
   gangs: '成组调度',
-  takeovers: '迁移',
-  noTakeovers: '没有需要迁移的内容。',
-  takeoverState: { Done: '完成', Running: '进行中', Needed: '需要迁移', Unknown: '未知' },
+  takeovers: '接管与迁移',
+  takeoverState: { Done: '完成', Running: '进行中', Stalled: '停滞', Needed: '待处理', Unknown: '未知' },
   phases,
 }

@@ -85,9 +85,15 @@ func (o *migrating) status(ctx context.Context) error {
 	}
 }
 
-// Look reads the state of the migration.
-func Look(ctx context.Context, found *cluster.Cluster) (*Report, error) {
-	return (&migrating{}).look(ctx, found)
+// Look reads the state of the migration, and of the takeover of an earlier release. An error is that
+// of the migration.
+func Look(ctx context.Context, found *cluster.Cluster) (*Report, *Takeover, error) {
+	jobs, err := jobsDefinition(ctx, found)
+	if err != nil {
+		return nil, lookTakeover(ctx, found, nil), err
+	}
+	report, err := lookMigration(ctx, found, jobs, namespaceOf(jobs))
+	return report, lookTakeover(ctx, found, jobs), err
 }
 
 // String returns the state in one line.
@@ -108,14 +114,19 @@ func (o *migrating) look(ctx context.Context, found *cluster.Cluster) (*Report, 
 	if err != nil {
 		return nil, err
 	}
-	namespace := cmp.Or(o.namespace, namespaceOf(jobs))
+	return lookMigration(ctx, found, jobs, cmp.Or(o.namespace, namespaceOf(jobs)))
+}
+
+// lookMigration reads the state of the migration, which an operator in the namespace records.
+func lookMigration(ctx context.Context, found *cluster.Cluster, jobs *apiextensionsv1.CustomResourceDefinition,
+	namespace string) (*Report, error) {
 	stored := &corev1.ConfigMap{}
 	if err := client.IgnoreNotFound(found.Get(ctx, namespace, migration.RecordName, stored)); err != nil {
 		return nil, err
 	}
 	definitions := []*apiextensionsv1.CustomResourceDefinition{jobs}
 	configs := &apiextensionsv1.CustomResourceDefinition{}
-	err = found.Get(ctx, "", "aggregatorconfigs."+v2alpha1.GroupName, configs)
+	err := found.Get(ctx, "", "aggregatorconfigs."+v2alpha1.GroupName, configs)
 	if client.IgnoreNotFound(err) != nil {
 		return nil, err
 	}

@@ -53,32 +53,40 @@ func (s *Server) streamCluster(ctx context.Context, _ *http.Request, to *sender)
 		return to.send("cluster", w.page())
 	}, func() error {
 		// Jobs change without a change of nodes, pods and plans.
-		w.takeovers = s.takeovers(ctx)
+		w.look(ctx)
 		return errors.Join(to.beat(), to.send("cluster", w.page()))
 	})
 }
 
 // clusterWorld is what the watches of the page of the cluster deliver.
 type clusterWorld struct {
-	server    *Server
-	nodes     map[types.UID]*corev1.Node
-	pods      map[types.UID]*jobview.PodUse
-	plans     map[types.UID]*v2alpha1.ScalePlan
-	takeovers []api.Takeover
-	notes     []string
+	server     *Server
+	nodes      map[types.UID]*corev1.Node
+	pods       map[types.UID]*jobview.PodUse
+	plans      map[types.UID]*v2alpha1.ScalePlan
+	takeover   *installation.Takeover
+	migrations []api.Takeover
+	notes      []string
+	// hasNoPods reports that the pods are not watched.
+	hasNoPods bool
 	broken    error
 }
 
 func (s *Server) newClusterWorld(ctx context.Context) *clusterWorld {
-	return &clusterWorld{
+	w := &clusterWorld{
 		server: s, nodes: map[types.UID]*corev1.Node{}, pods: map[types.UID]*jobview.PodUse{}, plans: map[types.UID]*v2alpha1.ScalePlan{},
-		takeovers: s.takeovers(ctx), notes: slices.Clone(s.Notes),
+		notes: slices.Clone(s.Notes),
 	}
+	w.look(ctx)
+	return w
 }
+
+// podsOfCluster is the watch of pods.
+const podsOfCluster = 1
 
 func (w *clusterWorld) watched() []cluster.Watched {
 	return []cluster.Watched{
-		cluster.WatchNodes().Reduced(reduceNode), cluster.WatchAllPods(w.server.Namespace).Reduced(reducePod),
+		cluster.WatchNodes().Reduced(reduceNode), podsOfCluster: cluster.WatchAllPods(w.server.Namespace).Reduced(reducePod),
 		cluster.WatchPlans(w.server.Namespace),
 	}
 }
@@ -117,7 +125,8 @@ func (w *clusterWorld) change(_ int, change cluster.Change) {
 
 // stopped implements watching.
 func (w *clusterWorld) stopped(watch int, err error) {
-	what := [...]string{"nodes", "pods", "ScalePlans"}[watch]
+	what := [...]string{"nodes", podsOfCluster: "pods", "ScalePlans"}[watch]
+	w.hasNoPods = w.hasNoPods || watch == podsOfCluster
 	if !cluster.IsDenied(err) {
 		w.notes = append(w.notes, fmt.Sprintf("The cluster has no %s: %v", what, err))
 		return
@@ -132,7 +141,7 @@ func (w *clusterWorld) stopped(watch int, err error) {
 func (w *clusterWorld) page() *api.Cluster {
 	state := &jobview.ClusterState{
 		Nodes: slices.Collect(maps.Values(w.nodes)), Pods: slices.Collect(maps.Values(w.pods)), Plans: slices.Collect(maps.Values(w.plans)),
-		Takeovers: w.takeovers, Notes: w.notes,
+		Takeover: w.takeover, HasNoPods: w.hasNoPods, Migrations: w.migrations, Notes: w.notes,
 	}
 	for _, entry := range w.server.jobs.Entries() {
 		state.Jobs = append(state.Jobs, jobview.Job{DIJob: entry.Job, Row: &entry.Row})
@@ -140,12 +149,20 @@ func (w *clusterWorld) page() *api.Cluster {
 	return jobview.Cluster(state)
 }
 
-// takeovers returns the state of the storage migration.
-func (s *Server) takeovers(ctx context.Context) []api.Takeover {
-	report, err := installation.Look(ctx, s.Cluster)
+// look reads the state of the takeover of an earlier release, and of the storage migration.
+func (w *clusterWorld) look(ctx context.Context) {
+	report, takeover, err := installation.Look(ctx, w.server.Cluster)
+	w.takeover, w.migrations = takeover, migrations(report, takeover, err)
+}
+
+// migrations returns the state of the storage migration.
+func migrations(report *installation.Report, takeover *installation.Takeover, err error) []api.Takeover {
 	if err != nil {
 		state := api.Takeover{What: "storage migration", State: "Unknown", Text: err.Error()}
-		if cluster.IsDenied(err) {
+		switch {
+		case cluster.IsDenied(err) && takeover.IsKnown:
+			state.Text = fmt.Sprintf("You may not read the record of the storage migration in namespace %s.", takeover.Namespace)
+		case cluster.IsDenied(err):
 			state.Text = "You may not read the definition of DIJobs."
 		}
 		return []api.Takeover{state}

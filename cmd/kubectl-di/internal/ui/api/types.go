@@ -307,9 +307,11 @@ type Queue struct {
 	GPUs      int64  `json:"gpus"`
 }
 
-// Takeover is the state of a change of the installation, such as the storage migration.
+// Takeover is the state of a change of the installation: the takeover of an earlier release, or the
+// storage migration.
 type Takeover struct {
-	What  string `json:"what"`
-	State string `json:"state"`
-	Text  string `json:"text"`
+	What  string   `json:"what"`
+	State string   `json:"state"`
+	Text  string   `json:"text"`
+	Waits []string `json:"waits,omitempty"`
 }

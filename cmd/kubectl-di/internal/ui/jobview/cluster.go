@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/installation"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/api"
 	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/names"
@@ -36,6 +37,10 @@ type PodUse struct {
 	// Job is the name of its job; empty for other pods.
 	Job  string
 	GPUs int64
+	// JobVersion is the version by which the pod names its job; empty if it names none.
+	JobVersion string
+	// HasAttempt reports whether the pod records its attempt.
+	HasAttempt bool
 	// Active is false for a pod that has ended.
 	Active bool
 }
@@ -57,7 +62,9 @@ func UseOf(pod *corev1.Pod) *PodUse {
 	} else if pod.Labels[names.LabelControllerName] == names.ControllerName {
 		job = pod.Labels[names.LabelDIJobName]
 	}
+	_, hasAttempt := pod.Annotations[names.AnnotationAttempt]
 	return &PodUse{
+		JobVersion: jobVersionOf(pod), HasAttempt: hasAttempt,
 		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion},
 		Node:       pod.Spec.NodeName, Job: job, GPUs: gpusOfPod(pod),
 		Active: pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed,
@@ -72,11 +79,15 @@ type Job struct {
 
 // ClusterState is what is known of the cluster.
 type ClusterState struct {
-	Jobs      []Job
-	Nodes     []*corev1.Node
-	Pods      []*PodUse
-	Plans     []*v2alpha1.ScalePlan
-	Takeovers []api.Takeover
+	Jobs  []Job
+	Nodes []*corev1.Node
+	Pods  []*PodUse
+	Plans []*v2alpha1.ScalePlan
+	// Takeover is the takeover of an earlier release, and Migrations are those of stored objects.
+	Takeover   *installation.Takeover
+	Migrations []api.Takeover
+	// HasNoPods reports that the user may not list the pods.
+	HasNoPods bool
 	Notes     []string
 }
 
@@ -84,7 +95,7 @@ type ClusterState struct {
 func Cluster(state *ClusterState) *api.Cluster {
 	page := &api.Cluster{
 		Nodes: nodes(state.Nodes, state.Pods), Waiting: []api.Waiting{}, Rounds: []api.Decision{}, Plans: []api.Plan{},
-		Queues: queues(state.Jobs), Takeovers: append([]api.Takeover{}, state.Takeovers...), Notes: append([]string{}, state.Notes...),
+		Queues: queues(state.Jobs), Takeovers: append([]api.Takeover{takeover(state)}, state.Migrations...), Notes: append([]string{}, state.Notes...),
 	}
 	for i := range page.Nodes {
 		page.GPUs.Total += page.Nodes[i].GPUs.Total
