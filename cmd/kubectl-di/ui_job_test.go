@@ -5,6 +5,7 @@ package main
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -295,4 +296,34 @@ func TestLogsOfAllReplicasAreSearchedAndFollowed(t *testing.T) {
 	})
 	k.write(collector, names.Container, "late")
 	until(t, b, events, "lines", "LogLines", func(lines []api.LogLine) bool { return lines[0].Text == "late" })
+}
+
+func TestLogsOfChosenReplicasLeaveOutTheOthers(t *testing.T) {
+	t.Parallel()
+	w := theWorld(t)
+	ns := w.namespace(t)
+	job := w.job(t, ns, "cartpole", v2alpha1.LifecycleCoordinatorLed, v2alpha1.Task{Type: v2alpha1.TaskTypeCoordinator}, v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
+	k := w.newLogKubelet(t, job)
+	k.replica(t, names.ReplicaTypeCoordinator, "", "reward 1")
+	collectors := []*corev1.Pod{k.replica(t, names.ReplicaTypeCollector, "aaaaa", "reward 2"), k.replica(t, names.ReplicaTypeCollector, "bbbbb", "reward 3")}
+	left := k.replica(t, names.ReplicaTypeCollector, "ccccc", "reward 4")
+	b := w.browse(t, ns)
+	events := b.listen(t, jobPath(job)+"/logs?follow=true&search=reward&replica=collector-aaaaa&replica=collector-bbbbb")
+	seen := map[string]int{}
+	count := func(lines []api.LogLine) bool {
+		for _, line := range lines {
+			seen[line.Replica+": "+line.Text]++
+		}
+		return len(seen) >= 2
+	}
+	until(t, b, events, "lines", "LogLines", count)
+	k.write(left, names.Container, "reward 5")
+	for _, pod := range collectors {
+		k.write(pod, names.Container, "loss 1", "reward 6")
+	}
+	until(t, b, events, "lines", "LogLines", func(lines []api.LogLine) bool { return count(lines) && len(seen) >= 4 })
+	want := map[string]int{"collector-aaaaa: reward 2": 1, "collector-aaaaa: reward 6": 1, "collector-bbbbb: reward 3": 1, "collector-bbbbb: reward 6": 1}
+	if !maps.Equal(seen, want) {
+		t.Errorf("got %v, want %v", seen, want)
+	}
 }

@@ -45,7 +45,7 @@ export function JobView({ route }: { route: JobRoute }) {
       {detail && <Notes notes={detail.notes} />}
       {detail && route.tab === 'overview' && <Overview detail={detail} />}
       {detail && route.tab === 'timeline' && <Timeline detail={detail} />}
-      {detail && route.tab === 'logs' && <Logs key={route.query.get('replica')} detail={detail} replica={route.query.get('replica') ?? ''} />}
+      {detail && route.tab === 'logs' && <Logs detail={detail} replicas={route.query.getAll('replica')} />}
       {detail && route.tab === 'manifest' && <ManifestTab namespace={route.namespace} name={route.name} />}
     </div>
   )

@@ -3,6 +3,7 @@ import { useEffect, useReducer, useRef, useState } from 'preact/hooks'
 import { jobPath, refusal, type JobDetail } from './api'
 import { useApp } from './app'
 import { Buffer, type Line } from './buffer'
+import { Choice } from './choice'
 import { jobLink, replace } from './route'
 import { useScroll } from './scroll'
 import { delay } from './stream'
@@ -10,30 +11,20 @@ import { visible } from './window'
 
 const lineHeight = 20
 
-export function Logs({ detail, replica }: { detail: JobDetail; replica: string }) {
+/** Logs shows the lines of some replicas; without names of all. */
+export function Logs({ detail, replicas }: { detail: JobDetail; replicas: string[] }) {
   const { t } = useApp()
   const { job } = detail
   const [follow, setFollow] = useState(true)
   const [search, setSearch] = useState('')
   const query = new URLSearchParams({ follow: String(follow), tail: '1000' })
-  if (replica) query.append('replica', replica)
+  for (const name of replicas) query.append('replica', name)
   if (search) query.append('search', search)
   const { buffer, ended, error } = useLines(`${jobPath(job.namespace, job.name)}/logs?${query}`)
   return (
     <section class="card logs" aria-label={t.logs}>
       <form class="filters" onSubmit={(e) => e.preventDefault()}>
-        <select
-          aria-label={t.replica}
-          value={replica}
-          onChange={(e) => replace(jobLink(job.namespace, job.name, 'logs', e.currentTarget.value ? { replica: e.currentTarget.value } : {}))}
-        >
-          <option value="">{t.allReplicas}</option>
-          {detail.parts
-            .filter((p) => p.pod || p.name === replica)
-            .map((p) => (
-              <option value={p.name}>{p.name}</option>
-            ))}
-        </select>
+        <Choice parts={detail.parts} chosen={replicas} choose={(names) => replace(jobLink(job.namespace, job.name, 'logs', { replica: names }))} />
         <input type="search" aria-label={t.searchLogs} placeholder={t.searchLogs} maxLength={200} onChange={(e) => setSearch(e.currentTarget.value)} />
         <label class="field">
           <input type="checkbox" checked={follow} onChange={(e) => setFollow(e.currentTarget.checked)} /> {t.follow}

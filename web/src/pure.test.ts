@@ -2,6 +2,7 @@ import { describe, expect, it } from 'vitest'
 import type { Edge, Moment, Part } from './api'
 import { last, nearest, position, whole } from './axis'
 import { Buffer } from './buffer'
+import { chosenWith, mostChosen, named, offers, roles } from './chosen'
 import { age, short, timeOf } from './format'
 import { draw } from './layout'
 import { jobLink, jobsLink, parse } from './route'
@@ -95,6 +96,27 @@ describe('long lists', () => {
   })
 })
 
+describe('the choice of replicas', () => {
+  const parts = [part('c-0', 'collector'), part('c-1', 'collector'), part('learner-0', 'learner')].map((p) => ({ ...p, pod: p.name }))
+  it('offers those with a log, and those that are chosen and gone', () => {
+    expect(offers([...parts, part('c-2', 'collector', 'Missing')], ['c-1', 'c-9']).map((o) => o.name)).toEqual(['c-9', 'c-0', 'c-1', 'learner-0'])
+    expect(offers([part('c-2', 'collector', 'Missing')], ['c-2']).map((o) => o.state)).toEqual(['Missing'])
+  })
+  it('finds a replica by a part of its name', () => {
+    expect(named(offers(parts, []), ' LEARN').map((o) => o.name)).toEqual(['learner-0'])
+    expect(named(offers(parts, []), '')).toHaveLength(3)
+  })
+  it('takes all of a role, if it has several', () => {
+    expect(roles(offers(parts, []))).toEqual([['collector', ['c-0', 'c-1']]])
+    expect(chosenWith(['c-1'], ['c-0', 'c-1'], true)).toEqual(['c-1', 'c-0'])
+    expect(chosenWith(['c-1', 'learner-0', 'c-0'], ['c-0', 'c-1'], false)).toEqual(['learner-0'])
+  })
+  it('ends where a request does', () => {
+    const many = Array.from({ length: 100 }, (_, i) => `c-${i}`)
+    expect(chosenWith(['learner-0'], many, true)).toEqual(['learner-0', ...many].slice(0, mostChosen))
+  })
+})
+
 describe('texts', () => {
   it('say ages as kubectl does', () => {
     const now = Date.parse('2026-01-10T00:00:00Z')
@@ -123,6 +145,8 @@ describe('times on an axis', () => {
 describe('links', () => {
   it('lead back to where they came from', () => {
     expect(parse(jobLink('rl', 'a/b', 'logs', { replica: 'c-0' }))).toMatchObject({ view: 'job', namespace: 'rl', name: 'a/b', tab: 'logs' })
+    const several = parse(jobLink('rl', 'a', 'logs', { replica: ['c-0', 'c&1'] }))
+    expect(several.query.getAll('replica')).toEqual(['c-0', 'c&1'])
     expect(parse('#/cluster').view).toBe('cluster')
     expect(parse('#/%E0%A4%A').view).toBe('jobs')
   })

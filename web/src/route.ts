@@ -28,21 +28,27 @@ function decode(text: string): string {
   }
 }
 
-export function jobLink(namespace: string, name: string, tab: Tab = 'overview', query: Record<string, string> = {}): string {
-  const search = new URLSearchParams(query).toString()
+type Change = Record<string, string | string[]>
+
+export function jobLink(namespace: string, name: string, tab: Tab = 'overview', query: Change = {}): string {
+  const search = changed(new URLSearchParams(), query)
   const rest = tab === 'overview' ? '' : `/${tab}`
   return `#/jobs/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}${rest}${search && `?${search}`}`
 }
 
 /** jobsLink returns the link to the list of jobs with other filters. An empty value removes one. */
-export function jobsLink(query: URLSearchParams, change: Record<string, string | string[]> = {}): string {
+export function jobsLink(query: URLSearchParams, change: Change = {}): string {
+  const search = changed(query, change)
+  return `#/jobs${search && `?${search}`}`
+}
+
+function changed(query: URLSearchParams, change: Change): string {
   const next = new URLSearchParams(query)
   for (const [key, value] of Object.entries(change)) {
     next.delete(key)
     for (const one of [value].flat()) if (one) next.append(key, one)
   }
-  const search = next.toString()
-  return `#/jobs${search && `?${search}`}`
+  return next.toString()
 }
 
 export function useRoute(): Route {
