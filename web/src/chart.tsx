@@ -11,7 +11,17 @@ import { Shape } from './mark'
 import { kindOf, type Kind } from './state'
 
 const left = 56
-const right = 12
+
+const labelFont = '12px system-ui, sans-serif'
+const ruler = document.createElement('canvas').getContext('2d')
+
+/** space returns what the longest label of an axis needs beside the axis, because it may be centred at its end. */
+function space(span: Span): number {
+  if (!ruler) return left
+  ruler.font = labelFont
+  const label = timeOf(span.to, span.to - span.from).replace(/\d/g, '0')
+  return Math.ceil(ruler.measureText(label).width / 2) + 4
+}
 
 const marks: Record<Moment['kind'], Kind> = {
   phase: 'waiting',
@@ -51,6 +61,7 @@ export function Charts({ timeline, curves, now }: { timeline: Moment[]; curves: 
   const [minutes, setMinutes] = useState(0)
   const [box, width] = useWidth()
   const span = lastOf(whole(timeline, curves, now), minutes * 60_000)
+  const right = space(span)
   const byTime = curves.filter((c) => c.x !== 'replicas')
   const byReplicas = curves.filter((c) => c.x === 'replicas')
   return (
@@ -67,16 +78,16 @@ export function Charts({ timeline, curves, now }: { timeline: Moment[]; curves: 
           {one.replicas ? t.growth(one.name, short(one.times), one.replicas[0], one.replicas[1]) : t.growthSince(one.name, short(one.times), clock(one.at ?? 0))}
         </p>
       ))}
-      {width > 0 && <Lane timeline={timeline} span={span} width={width} />}
+      {width > 0 && <Lane timeline={timeline} span={span} width={width} right={right} />}
       {curves.length === 0 && <p class="empty">{t.noCurves}</p>}
-      {width > 0 && byTime.map((curve) => <Chart key={curve.name} curve={curve} span={span} width={width} timeline={timeline} />)}
+      {width > 0 && byTime.map((curve) => <Chart key={curve.name} curve={curve} span={span} width={width} right={right} timeline={timeline} />)}
       {byReplicas.length > 0 && <h3>{t.byReplicas}</h3>}
-      {width > 0 && byReplicas.map((curve) => <Chart key={`${curve.name}/replicas`} curve={curve} width={width} timeline={[]} />)}
+      {width > 0 && byReplicas.map((curve) => <Chart key={`${curve.name}/replicas`} curve={curve} width={width} right={right} timeline={[]} />)}
     </div>
   )
 }
 
-function Lane({ timeline, span, width }: { timeline: Moment[]; span: Span; width: number }) {
+function Lane({ timeline, span, width, right }: { timeline: Moment[]; span: Span; width: number; right: number }) {
   const { t } = useApp()
   const at = (time: string) => position(Date.parse(time), span, left, width - right)
   const inside = (time: string) => Date.parse(time) >= span.from
@@ -119,10 +130,12 @@ interface ChartProps {
   /** The times shown; absent for a curve by the number of replicas. */
   span?: Span
   width: number
+  /** The space after the axis, which all have alike, so that their times are above each other. */
+  right: number
   timeline: Moment[]
 }
 
-function Chart({ curve, span, width, timeline }: ChartProps) {
+function Chart({ curve, span, width, right, timeline }: ChartProps) {
   const { t, theme } = useApp()
   const box = useRef<HTMLDivElement>(null)
   const plot = useRef<uPlot>()
@@ -137,7 +150,7 @@ function Chart({ curve, span, width, timeline }: ChartProps) {
     const element = box.current
     if (!element) return
     const colour = (name: string) => getComputedStyle(document.documentElement).getPropertyValue(name)
-    const axis = { stroke: colour('--quiet'), grid: { stroke: colour('--line'), width: 1 }, ticks: { show: false } }
+    const axis = { font: labelFont, stroke: colour('--quiet'), grid: { stroke: colour('--line'), width: 1 }, ticks: { show: false } }
     plot.current = new uPlot(
       {
         width,
@@ -159,7 +172,7 @@ function Chart({ curve, span, width, timeline }: ChartProps) {
       element,
     )
     return () => plot.current?.destroy()
-  }, [width, theme, Boolean(span)])
+  }, [width, right, theme, Boolean(span)])
   useEffect(() => plot.current?.setData(data), [curve.points, span?.from, span?.to])
   const values = points.map((p) => p[1] ?? 0)
   const unit = curve.unit ? ` ${curve.unit}` : ''
