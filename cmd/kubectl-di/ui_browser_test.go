@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -21,6 +22,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
@@ -168,6 +170,68 @@ func TestJobsAreChangedInABrowser(t *testing.T) {
 	if err := w.live.Get(t.Context(), key, pod); client.IgnoreNotFound(err) != nil || pod.UID == restarted.UID {
 		t.Errorf("pod %s was not replaced: %v", key, err)
 	}
+}
+
+func TestCoordinatorLedJobsAreChangedInABrowser(t *testing.T) {
+	w := theWorld(t)
+	ns := w.namespace(t)
+	config := &v2alpha1.AggregatorConfig{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: names.AggregatorConfig}}
+	config.Spec.Aggregator.Template = podTemplate()
+	must(t, w.live.Create(t.Context(), config))
+	// Nothing but the test creates it here, and the plugin calls di-server as the coordinator.
+	must(t, w.live.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "default"}}))
+	w.operate(t, ns)
+	job, newborn := w.led(t, ns, "cartpole"), w.led(t, ns, "newborn")
+	w.did(t, ns, "add", "collectors", job.Name, "--replicas", "2")
+	w.did(t, ns, "add", "learner", job.Name, "--gpus", "2")
+	first := w.members(t, job, v2alpha1.TaskTypeCollector)[0]
+	coordinator := &corev1.Pod{}
+	key := client.ObjectKey{Namespace: ns, Name: names.CoordinatorPod(job.Name)}
+	must(t, w.live.Get(t.Context(), key, coordinator))
+	before := coordinator.UID
+	inABrowser(t, "led.mjs", w.printedURL(t, ns, "-n", ns).String(), ns, job.Name, newborn.Name)
+	plans := &v2alpha1.ScalePlanList{}
+	must(t, w.live.List(t.Context(), plans, client.InNamespace(ns)))
+	migrated := 0
+	for i := range plans.Items {
+		for _, migration := range plans.Items[i].Spec.Migrate {
+			migrated++
+			if err := w.live.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: migration.Pod}, &corev1.Pod{}); !apierrors.IsNotFound(err) {
+				t.Errorf("pod %s was not replaced: %v", migration.Pod, err)
+			}
+		}
+		if plans.Items[i].Spec.Origin != v2alpha1.PlanManual || plans.Items[i].Spec.Job != job.Name {
+			t.Errorf("a plan is %+v", plans.Items[i].Spec)
+		}
+	}
+	if len(plans.Items) != 4 || migrated != 2 {
+		t.Errorf("there are %d plans, and %d pods were replaced", len(plans.Items), migrated)
+	}
+	eventually(t, "the coordinator is created again", func() bool {
+		return w.live.Get(t.Context(), key, coordinator) == nil && coordinator.UID != before
+	})
+	if left := w.members(t, job, v2alpha1.TaskTypeCollector); slices.ContainsFunc(left, func(member v2alpha1.Member) bool { return member.Slot == first.Slot }) {
+		t.Errorf("collector %+v of the coordinator before is still a member", first)
+	}
+}
+
+// led creates a coordinator-led job, and waits until the operator observes that its coordinator runs.
+func (w *world) led(t *testing.T, namespace, name string) *v2alpha1.DIJob {
+	t.Helper()
+	job := w.job(t, namespace, name, v2alpha1.LifecycleCoordinatorLed,
+		v2alpha1.Task{Type: v2alpha1.TaskTypeCoordinator}, v2alpha1.Task{Type: v2alpha1.TaskTypeCollector}, v2alpha1.Task{Type: v2alpha1.TaskTypeLearner})
+	coordinator := &corev1.Pod{}
+	eventually(t, "the operator creates the coordinator", func() bool {
+		return w.live.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: names.CoordinatorPod(name)}, coordinator) == nil
+	})
+	coordinator.Status.Phase = corev1.PodRunning
+	must(t, w.live.Status().Update(t.Context(), coordinator))
+	eventually(t, "the operator observes that the coordinator runs", func() bool {
+		must(t, w.live.Get(t.Context(), client.ObjectKeyFromObject(job), job))
+		return job.Status.Phase == v2alpha1.JobRunning
+	})
+	w.cacheKnows(t, job)
+	return job
 }
 
 // TestPageFollowsAnAPIServerThatIsLostInABrowser closes the address of the API server while the page is open.

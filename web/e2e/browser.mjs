@@ -48,6 +48,29 @@ export async function isAccessible(page) {
   assert.deepEqual(violations.map((v) => `${v.id}: ${v.nodes.map((n) => n.html).slice(0, 3).join(' ')}`), [])
 }
 
+/** act opens the dialog of an action, waits for what it says in advance, and confirms it. */
+export async function act(page, action, { effects, choose = async () => {}, name = action }) {
+  const dialog = page.getByRole('dialog')
+  await page.getByRole('button', { name: action, exact: true }).click()
+  await choose(dialog)
+  await dialog.getByRole('heading', { name: 'This will happen' }).waitFor()
+  for (const effect of effects) await dialog.getByText(effect).waitFor()
+  await picture(page, `web-${name.toLowerCase().replace(/\W+/g, '-')}`)
+  await dialog.getByRole('button', { name: 'Do it' }).click()
+  await dialog.getByRole('heading', { name: 'Done' }).waitFor()
+  await dialog.getByRole('button', { name: 'Close' }).click()
+  await dialog.waitFor({ state: 'detached' })
+}
+
+/** isNotOffered waits until an action says why it is not possible. */
+export async function isNotOffered(page, action, why) {
+  const button = page.getByRole('button', { name: action, exact: true }).and(page.locator('[aria-disabled=true]'))
+  await button.waitFor()
+  await button.click({ force: true })
+  assert.equal(await page.getByRole('dialog').count(), 0, action)
+  await page.getByText(why).and(page.locator(':visible')).first().waitFor()
+}
+
 /** isInView waits until an element is on the screen without scrolling. */
 export async function isInView(locator) {
   await locator.waitFor()

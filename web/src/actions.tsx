@@ -41,7 +41,7 @@ interface DialogProps {
 function ActionDialog({ detail, action, close }: DialogProps) {
   const { t } = useApp()
   const dialog = useRef<HTMLDialogElement>(null)
-  const pods = detail.parts.filter((p) => p.pod)
+  const pods = detail.parts.filter((p) => p.restartable)
   const [request, setRequest] = useState<ActionRequest>(() => first(action, pods[0]?.name))
   const [result, setResult] = useState<ActionResult>()
   const [error, setError] = useState('')

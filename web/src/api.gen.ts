@@ -406,6 +406,8 @@ export interface components {
             /** @description Why it is in this state. */
             message?: string;
             ready: boolean;
+            /** @description Whether it has a pod that restart can replace. */
+            restartable?: boolean;
             restarts: number;
             gpus?: number;
             /** Format: date-time */
@@ -516,7 +518,7 @@ export interface components {
             task?: string;
             /** @description resize: the desired number. */
             replicas?: number;
-            /** @description restart: the name of a Part that has a pod; required. */
+            /** @description restart: the name of a Part that is restartable; required. */
             replica?: string;
             /** @description The uid of the job that the caller sees. Another job of the same name is not changed. */
             uid?: string;

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -21,6 +22,7 @@ import (
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/api"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/gate"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/jobview"
+	"opendilab.org/di-orchestrator/internal/limits"
 	"opendilab.org/di-orchestrator/internal/scaling"
 )
 
@@ -85,7 +87,11 @@ func actions() map[string]action {
 }
 
 func suspend(ctx context.Context, found *cluster.Cluster, job *v2alpha1.DIJob, request *api.ActionRequest) ([]string, error) {
-	effects := jobview.SuspendEffects(job)
+	list, err := membersOf(ctx, found, job)
+	if err != nil {
+		return nil, err
+	}
+	effects := jobview.SuspendEffects(job, list)
 	return effects, found.SetSuspended(ctx, job, true, *request.DryRun)
 }
 
@@ -103,8 +109,12 @@ func resize(ctx context.Context, found *cluster.Cluster, job *v2alpha1.DIJob, re
 	if request.Replicas == nil {
 		return nil, gate.BadRequest(errors.New("replicas is missing: want the desired number"))
 	}
+	list, err := membersOf(ctx, found, job)
+	if err != nil {
+		return nil, err
+	}
 	var task *api.Resizable
-	tasks := jobview.Resizables(job)
+	tasks := jobview.Resizables(job, list)
 	for i := range tasks {
 		if request.Task == tasks[i].Task || request.Task == "" && len(tasks) == 1 {
 			task = &tasks[i]
@@ -116,13 +126,15 @@ func resize(ctx context.Context, found *cluster.Cluster, job *v2alpha1.DIJob, re
 	case job.Spec.Preemptible:
 		return nil, conflict(errors.New("the allocator decides about the size of a preemptible job"))
 	}
-	effects := jobview.ResizeEffects(job, task, *request.Replicas)
-	if job.Spec.Lifecycle == v2alpha1.LifecycleCoordinatorLed {
-		return effects, plan(ctx, found, job, *request.DryRun, &v2alpha1.ScalePlanSpec{
+	effects := jobview.ResizeEffects(job, list, task, *request.Replicas)
+	switch {
+	case job.Spec.Lifecycle != v2alpha1.LifecycleCoordinatorLed:
+		_, err = found.Scale(ctx, job, *request.Replicas, func(int32) error { return nil }, *request.DryRun)
+	case *request.Replicas != task.Replicas:
+		err = plan(ctx, found, job, list, *request.DryRun, &v2alpha1.ScalePlanSpec{
 			Tasks: []v2alpha1.TaskScale{{Name: task.Task, Replicas: request.Replicas}}, Reason: "resized by kubectl di ui",
 		})
 	}
-	_, err := found.Scale(ctx, job, *request.Replicas, func(int32) error { return nil }, *request.DryRun)
 	return effects, err
 }
 
@@ -143,18 +155,38 @@ func restart(ctx context.Context, found *cluster.Cluster, job *v2alpha1.DIJob, r
 		return nil, gate.BadRequest(fmt.Errorf("replica %q: want the name of a part that has a pod", request.Replica[:min(len(request.Replica), 253)]))
 	}
 	effects := jobview.RestartEffects(job, pod)
-	if job.Spec.Lifecycle == v2alpha1.LifecycleCoordinatorLed {
-		return effects, plan(ctx, found, job, *request.DryRun, &v2alpha1.ScalePlanSpec{
-			Migrate: []v2alpha1.PodMigration{{Pod: pod.Name}}, Reason: "restarted by kubectl di ui",
-		})
+	if job.Spec.Lifecycle != v2alpha1.LifecycleCoordinatorLed {
+		return effects, found.Delete(ctx, pod, *request.DryRun)
 	}
-	return effects, found.Delete(ctx, pod, *request.DryRun)
+	list, err := membersOf(ctx, found, job)
+	if err != nil {
+		return nil, err
+	}
+	return effects, plan(ctx, found, job, list, *request.DryRun, &v2alpha1.ScalePlanSpec{
+		Migrate: []v2alpha1.PodMigration{{Pod: pod.Name}}, Reason: "restarted by kubectl di ui",
+	})
 }
 
-// plan creates a ScalePlan. What the API server says about its fields is a refusal.
-func plan(ctx context.Context, found *cluster.Cluster, job *v2alpha1.DIJob, dryRun bool, spec *v2alpha1.ScalePlanSpec) error {
+// membersOf returns the Membership of a coordinator-led job, nil if there is none or the caller may not read it.
+func membersOf(ctx context.Context, found *cluster.Cluster, job *v2alpha1.DIJob) (*v2alpha1.Membership, error) {
+	if job.Spec.Lifecycle != v2alpha1.LifecycleCoordinatorLed {
+		return nil, nil
+	}
+	list, err := found.Membership(ctx, job)
+	if cluster.IsDenied(err) {
+		return nil, nil
+	}
+	return list, err
+}
+
+// plan creates a ScalePlan. What the operator would refuse later, and what the API server says about its
+// fields, is a refusal.
+func plan(ctx context.Context, found *cluster.Cluster, job *v2alpha1.DIJob, list *v2alpha1.Membership, dryRun bool, spec *v2alpha1.ScalePlanSpec) error {
 	made := scaling.NewPlan(job, spec, time.Now())
 	made.Spec.Origin = v2alpha1.PlanManual
+	if _, problems := scaling.Read(made, job, list, limits.PodsPerJob); len(problems) > 0 {
+		return gate.Refuse(http.StatusUnprocessableEntity, "Invalid", strings.Join(problems, "\n"))
+	}
 	err := found.CreatePlan(ctx, made, dryRun)
 	if err != nil && ctx.Err() == nil && !errors.As(err, ptr.To(apierrors.APIStatus(nil))) {
 		return gate.Refuse(http.StatusUnprocessableEntity, "Invalid", err.Error())

@@ -106,20 +106,22 @@ type JobDetail struct {
 
 // Part is a replica, or a part of one.
 type Part struct {
-	Name      string     `json:"name"`
-	Pod       string     `json:"pod,omitempty"`
-	Role      string     `json:"role"`
-	Task      string     `json:"task,omitempty"`
-	Unit      string     `json:"unit,omitempty"`
-	Rank      *int32     `json:"rank,omitempty"`
-	Node      string     `json:"node,omitempty"`
-	State     string     `json:"state"`
-	Message   string     `json:"message,omitempty"`
-	Ready     bool       `json:"ready"`
-	Restarts  int32      `json:"restarts"`
-	GPUs      int64      `json:"gpus,omitempty"`
-	CreatedAt *time.Time `json:"createdAt,omitempty"`
-	ExitCode  *int32     `json:"exitCode,omitempty"`
+	Name    string `json:"name"`
+	Pod     string `json:"pod,omitempty"`
+	Role    string `json:"role"`
+	Task    string `json:"task,omitempty"`
+	Unit    string `json:"unit,omitempty"`
+	Rank    *int32 `json:"rank,omitempty"`
+	Node    string `json:"node,omitempty"`
+	State   string `json:"state"`
+	Message string `json:"message,omitempty"`
+	Ready   bool   `json:"ready"`
+	// Restartable is set if the part has a pod that can be replaced.
+	Restartable bool       `json:"restartable,omitempty"`
+	Restarts    int32      `json:"restarts"`
+	GPUs        int64      `json:"gpus,omitempty"`
+	CreatedAt   *time.Time `json:"createdAt,omitempty"`
+	ExitCode    *int32     `json:"exitCode,omitempty"`
 }
 
 // LogLine is a line of a replica's log.

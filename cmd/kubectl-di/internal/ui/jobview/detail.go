@@ -49,11 +49,11 @@ type Observed struct {
 // Detail returns the page of a job.
 func Detail(o *Observed) *api.JobDetail {
 	row := Row(o.Job)
-	row.Version, row.Curve = cmp.Or(o.Version, row.Version), o.Best
+	row.Version, row.Curve, row.GPUs = cmp.Or(o.Version, row.Version), o.Best, gpusWith(o.Job, o.Membership)
 	parts := Parts(o.Job, o.Pods, o.Membership, o.Now)
 	detail := &api.JobDetail{
 		Job: row, Parts: parts, Edges: Edges(o.Job, parts), Conditions: Conditions(o.Job), Facts: facts(o), Waiting: Waiting(o.Job, &row),
-		Timeline: timeline(o), Curves: slices.Clone(o.Curves), Actions: Actions(o.Job, o.Rights), Plans: []api.Plan{}, Profilings: o.Report,
+		Timeline: timeline(o), Curves: slices.Clone(o.Curves), Actions: Actions(o.Job, o.Membership, parts, o.Rights), Plans: []api.Plan{}, Profilings: o.Report,
 		Notes: append([]string{}, o.Notes...),
 	}
 	if detail.Curves == nil {

@@ -5,6 +5,7 @@ package jobview
 
 import (
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
@@ -16,16 +17,21 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
-// SuspendEffects says what suspending a job does.
-func SuspendEffects(job *v2alpha1.DIJob) []string {
+// SuspendEffects says what suspending a job does. The Membership is that of a coordinator-led job, nil if it
+// is unknown.
+func SuspendEffects(job *v2alpha1.DIJob, list *v2alpha1.Membership) []string {
 	if ptr.Deref(job.Spec.Suspend, false) {
 		return []string{"The job is suspended already: nothing changes."}
 	}
 	effects := []string{fmt.Sprintf("The job's pods are deleted: %d.", podsOf(job))}
-	if total := gpus(job); total > 0 {
+	if total := gpusWith(job, list); total > 0 {
 		effects = append(effects, fmt.Sprintf("%d GPUs become free.", total))
 	}
-	return append(effects, "State that the job keeps only in its pods is lost: it needs a checkpoint.", "Resuming creates the pods again.")
+	effects = append(effects, "State that the job keeps only in its pods is lost: it needs a checkpoint.")
+	if isLed(job) {
+		return append(effects, "Resuming creates the coordinator again, without its replicas. It requests them.")
+	}
+	return append(effects, "Resuming creates the pods again.")
 }
 
 // ResumeEffects says what resuming a job does.
@@ -34,6 +40,9 @@ func ResumeEffects(job *v2alpha1.DIJob) []string {
 		return []string{"The job is not suspended: nothing changes."}
 	}
 	effects := []string{"The job's pods are created again, and its programs start from their beginning or their checkpoint."}
+	if isLed(job) {
+		effects[0] = "The coordinator is created again, without the replicas that it had. It requests them."
+	}
 	if name := queue(job); name != "" {
 		effects = append(effects, fmt.Sprintf("The job may wait in queue %s first.", name))
 	}
@@ -51,25 +60,24 @@ func DeleteEffects(job *v2alpha1.DIJob) []string {
 	}
 }
 
-// ResizeEffects says what another number of replicas of a task does.
-func ResizeEffects(job *v2alpha1.DIJob, task *api.Resizable, count int32) []string {
+// ResizeEffects says what another number of replicas of a task does. The Membership is that of a
+// coordinator-led job, nil if it is unknown.
+func ResizeEffects(job *v2alpha1.DIJob, list *v2alpha1.Membership, task *api.Resizable, count int32) []string {
 	if count == task.Replicas {
 		return []string{fmt.Sprintf("Task %s has %d replicas already: nothing changes.", task.Task, count)}
 	}
 	effects := []string{fmt.Sprintf("Task %s changes from %d to %d replicas.", task.Task, task.Replicas, count)}
-	each := int64(0)
-	for i := range job.Spec.Tasks {
-		if names.TaskName(&job.Spec.Tasks[i]) == task.Task {
-			each = gpusOf(job.Spec.Tasks[i].Template.Raw)
-		}
-	}
-	if by := int64(count - task.Replicas); by > 0 {
-		effects = append(effects, fmt.Sprintf("Replicas that are added: %d, with GPUs: %d.", by, by*each))
+	by := int64(count - task.Replicas)
+	if total := gpusOfChange(job, list, task, count); by > 0 {
+		effects = append(effects, fmt.Sprintf("Replicas that are added: %d, with GPUs: %d.", by, total))
 	} else {
-		effects = append(effects, fmt.Sprintf("Replicas that are removed: %d. GPUs that become free: %d.", -by, -by*each))
+		effects = append(effects, fmt.Sprintf("Replicas that are removed: %d. GPUs that become free: %d.", -by, total))
+	}
+	if isLed(job) && by < 0 {
+		effects = append(effects, "The newest replicas are removed, and run on for the drain time.")
 	}
 	switch {
-	case job.Spec.Lifecycle == v2alpha1.LifecycleCoordinatorLed:
+	case isLed(job):
 		effects = append(effects, "A ScalePlan asks the operator for it. The coordinator sees the change of its replicas.")
 	case sizing.MayRestart(job):
 		effects = append(effects, "The whole job restarts for it.")
@@ -79,14 +87,77 @@ func ResizeEffects(job *v2alpha1.DIJob, task *api.Resizable, count int32) []stri
 	return effects
 }
 
+// gpusOfChange returns the GPUs of the replicas that a resize adds or removes.
+func gpusOfChange(job *v2alpha1.DIJob, list *v2alpha1.Membership, task *api.Resizable, count int32) int64 {
+	at := slices.IndexFunc(job.Spec.Tasks, func(one v2alpha1.Task) bool { return names.TaskName(&one) == task.Task })
+	if at < 0 {
+		return 0
+	}
+	each, all := gpusOf(job.Spec.Tasks[at].Template.Raw), gpusOfMembers(job, list, at)
+	total := int64(0)
+	for i := int(min(count, task.Replicas)); i < int(max(count, task.Replicas)); i++ {
+		if len(all) > 0 {
+			each = all[min(i, len(all)-1)] // A new member has those of the newest one.
+		}
+		total += each
+	}
+	return total
+}
+
+// gpusWith returns the GPUs of a job. Those of a coordinator-led job are its members' if these are known.
+func gpusWith(job *v2alpha1.DIJob, list *v2alpha1.Membership) int64 {
+	if list == nil || isOver(job) {
+		return gpus(job)
+	}
+	total := int64(0)
+	for i := range job.Spec.Tasks {
+		total += int64(wanted(job, i)) * gpusOf(job.Spec.Tasks[i].Template.Raw)
+		for _, each := range gpusOfMembers(job, list, i) {
+			total += each
+		}
+	}
+	return total
+}
+
+// gpusOfMembers returns the GPUs of each member of a task.
+func gpusOfMembers(job *v2alpha1.DIJob, list *v2alpha1.Membership, task int) []int64 {
+	if list == nil {
+		return nil
+	}
+	var all []int64
+	template := gpusOf(job.Spec.Tasks[task].Template.Raw)
+	for i := range list.Spec.Members {
+		if member := &list.Spec.Members[i]; member.Task == job.Spec.Tasks[task].Type {
+			all = append(all, gpusOfMember(member, template))
+		}
+	}
+	return all
+}
+
+// gpusOfMember returns the GPUs of a member, whose template may have others.
+func gpusOfMember(member *v2alpha1.Member, template int64) int64 {
+	total := int64(0)
+	for _, gpus := range member.DDPGPUs {
+		total += int64(gpus)
+	}
+	switch {
+	case len(member.DDPGPUs) > 0:
+		return total
+	case member.Resources.GPUs != nil:
+		return member.Resources.GPUs.Value()
+	}
+	return template
+}
+
 // RestartEffects says what restarting a replica does.
 func RestartEffects(job *v2alpha1.DIJob, pod *corev1.Pod) []string {
 	name := replicas.Name(job.Name, pod.Name)
-	if job.Spec.Lifecycle == v2alpha1.LifecycleCoordinatorLed {
-		return []string{
-			fmt.Sprintf("A ScalePlan asks the operator to replace %s by another pod.", name),
-			"A learner of several GPUs is replaced as a whole.", "The coordinator loses its connection to the replica.",
+	if isLed(job) {
+		effects := []string{fmt.Sprintf("A ScalePlan asks the operator to replace %s by another pod.", name)}
+		if names.RoleOf(pod) == names.ReplicaTypeAggregator {
+			effects = append(effects, "A learner of several GPUs is replaced as a whole.")
 		}
+		return append(effects, "The coordinator loses its connection to the replica.")
 	}
 	return []string{
 		fmt.Sprintf("Pod %s is deleted, and the operator creates it again.", pod.Name), "State that it keeps only in its pod is lost.",

@@ -86,11 +86,94 @@ func TestAnActionThatIsNotPossibleSaysWhy(t *testing.T) {
 		case "finished":
 			job.Status.Phase = v2alpha1.JobSucceeded
 		}
-		for _, action := range Actions(job, rights) {
-			if why := want[action.Name]; action.Reason != why || action.Allowed != (why == "") {
-				t.Errorf("%s: action %s is %+v, want %q", change, action.Name, action, why)
-			}
+		saysWhy(t, change, Actions(job, nil, []api.Part{{Pod: "pong-learner-0", Restartable: true}}, rights), want)
+	}
+}
+
+// saysWhy compares the reasons of actions that are not possible.
+func saysWhy(t *testing.T, what string, actions []api.Action, want map[string]string) {
+	t.Helper()
+	for _, action := range actions {
+		if why := want[action.Name]; action.Reason != why || action.Allowed != (why == "") {
+			t.Errorf("%s: action %s is %+v, want %q", what, action.Name, action, why)
 		}
+	}
+}
+
+// led returns a coordinator-led job with two collectors and a learner of three GPUs, its Membership and its pods.
+func led(t *testing.T) (job *v2alpha1.DIJob, list *v2alpha1.Membership, pods []*corev1.Pod) {
+	t.Helper()
+	job = &v2alpha1.DIJob{ObjectMeta: metav1.ObjectMeta{Namespace: "rl", Name: "pong", UID: "1"}}
+	job.Spec.Lifecycle, job.Status.Phase = v2alpha1.LifecycleCoordinatorLed, v2alpha1.JobRunning
+	for _, kind := range []v2alpha1.TaskType{v2alpha1.TaskTypeCoordinator, v2alpha1.TaskTypeCollector, v2alpha1.TaskTypeLearner} {
+		job.Spec.Tasks = append(job.Spec.Tasks, v2alpha1.Task{Type: kind})
+	}
+	list = &v2alpha1.Membership{Spec: v2alpha1.MembershipSpec{JobUID: job.UID, Members: []v2alpha1.Member{
+		{Slot: "a", Task: v2alpha1.TaskTypeCollector, PodName: "pong-collector-a"},
+		{Slot: "b", Task: v2alpha1.TaskTypeCollector, PodName: "pong-collector-b"},
+		{Slot: "c", Task: v2alpha1.TaskTypeLearner, PodName: "pong-aggregator-c", DDPGPUs: []int32{2, 1}},
+	}}}
+	for name, role := range map[string]names.ReplicaType{
+		"pong-coordinator": names.ReplicaTypeCoordinator, "pong-collector-a": names.ReplicaTypeCollector, "pong-collector-lost": names.ReplicaTypeCollector,
+		"pong-aggregator-c": names.ReplicaTypeAggregator, "pong-ddp-learner-c-0": names.ReplicaTypeDDPLearner,
+	} {
+		pods = append(pods, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "rl", Name: name, Labels: names.ReplicaLabels("pong", role, name),
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(job, v2alpha1.GroupVersion.WithKind("DIJob"))},
+		}})
+	}
+	return job, list, pods
+}
+
+func TestOnlyMembersOfACoordinatorLedJobAreResizedAndRestarted(t *testing.T) {
+	t.Parallel()
+	job, list, pods := led(t)
+	var restartable []string
+	for _, part := range Parts(job, pods, list, time.Now()) {
+		if part.Restartable {
+			restartable = append(restartable, part.Name)
+		}
+	}
+	if want := []string{"collector-a", "aggregator-c"}; !slices.Equal(restartable, want) {
+		t.Errorf("restartable are %q, want %q", restartable, want)
+	}
+	tasks := Resizables(job, list)
+	if want := []api.Resizable{{Task: "collector", Replicas: 2}, {Task: "learner", Replicas: 1}}; !slices.Equal(tasks, want) {
+		t.Errorf("resizable are %+v, want %+v", tasks, want)
+	}
+	for count, want := range map[int32]string{
+		3: "Replicas that are added: 2, with GPUs: 6.", 0: "Replicas that are removed: 1. GPUs that become free: 3.",
+	} {
+		if effects := ResizeEffects(job, list, &tasks[1], count); effects[1] != want {
+			t.Errorf("%d learners: %q, want %q", count, effects, want)
+		}
+	}
+	if effects := SuspendEffects(job, list); !slices.Contains(effects, "3 GPUs become free.") {
+		t.Errorf("suspending does %q", effects)
+	}
+}
+
+func TestACoordinatorLedJobSaysWhyItIsNotResizedOrRestarted(t *testing.T) {
+	t.Parallel()
+	rights := map[string]bool{"suspend": true, "resume": true, "resize": true, "restart": true, "delete": true}
+	const noPod = "No collector or learner has a pod, and a coordinator cannot be restarted alone."
+	for change, want := range map[string]map[string]string{
+		"none":       {"resume": "The job is not suspended."},
+		"no members": {"resume": "The job is not suspended.", "restart": noPod, "resize": "No task has replicas yet: the coordinator requests the first one of each task."},
+		"suspended":  {"suspend": "The job is suspended.", "restart": "The job is suspended.", "resize": "The job is suspended."},
+		"ratio":      {"resume": "The job is not suspended.", "resize": "The ratio rule in spec.autoscale.ratio sets the number of replicas."},
+	} {
+		job, list, pods := led(t)
+		switch change {
+		case "no members":
+			list.Spec.Members = nil
+		case "suspended":
+			job.Spec.Suspend = ptr.To(true)
+		case "ratio":
+			list.Spec.Members = list.Spec.Members[:2]
+			job.Spec.Autoscale = &v2alpha1.Autoscale{Ratio: &v2alpha1.RatioRule{Producers: []v2alpha1.ProducerPool{{Task: "collector"}}}}
+		}
+		saysWhy(t, change, Actions(job, list, Parts(job, pods, list, time.Now()), rights), want)
 	}
 }
 

@@ -5,7 +5,6 @@ package jobview
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -42,6 +41,7 @@ func Parts(job *v2alpha1.DIJob, pods []*corev1.Pod, list *v2alpha1.Membership, n
 		part.Unit = units[pod.Name]
 		parts, known[pod.Name] = append(parts, part), true
 	}
+	markRestartable(job, list, parts)
 	if !isOver(job) {
 		parts = append(parts, missingParts(job, list, known)...)
 	}
@@ -217,61 +217,4 @@ func gpusOfPod(pod *corev1.Pod) int64 {
 		}
 	}
 	return total
-}
-
-// Actions returns what can be done with a job. The rights are by the names of actions.
-func Actions(job *v2alpha1.DIJob, rights map[string]bool) []api.Action {
-	suspended := ptr.Deref(job.Spec.Suspend, false)
-	why := map[string]string{}
-	if isFinished(job) {
-		for _, name := range []string{"suspend", "resume", "resize", "restart"} {
-			why[name] = fmt.Sprintf("The job has finished: %s.", job.Status.Phase)
-		}
-	}
-	set := func(name, text string, is bool) {
-		if is && why[name] == "" {
-			why[name] = text
-		}
-	}
-	tasks := Resizables(job)
-	set("suspend", "The job is suspended.", suspended)
-	set("resume", "The job is not suspended.", !suspended)
-	set("restart", "The job is suspended.", suspended)
-	set("resize", "The allocator decides about the size of a preemptible job.", job.Spec.Preemptible)
-	set("resize", "No task of the job can be resized: spec.elastic names none.", len(tasks) == 0)
-	actions := make([]api.Action, 0, 5)
-	for _, name := range []string{"suspend", "resume", "resize", "restart", "delete"} {
-		set(name, "The job is being deleted.", job.DeletionTimestamp != nil)
-		set(name, "You do not have the right.", !rights[name])
-		action := api.Action{Name: name, Allowed: why[name] == "", Reason: why[name]}
-		if name == "resize" {
-			action.Tasks = tasks
-		}
-		actions = append(actions, action)
-	}
-	return actions
-}
-
-// Resizables returns the tasks that can be resized.
-func Resizables(job *v2alpha1.DIJob) []api.Resizable {
-	if job.Spec.Lifecycle == v2alpha1.LifecycleCoordinatorLed {
-		var tasks []api.Resizable
-		for i := range job.Spec.Tasks {
-			task := &job.Spec.Tasks[i]
-			if task.Type == v2alpha1.TaskTypeCollector || task.Type == v2alpha1.TaskTypeLearner {
-				pods := job.Status.TaskStatus[names.TaskName(task)]
-				tasks = append(tasks, api.Resizable{Task: names.TaskName(task), Replicas: pods[corev1.PodRunning] + pods[corev1.PodPending]})
-			}
-		}
-		return tasks
-	}
-	elastic := names.ElasticTask(&job.Spec)
-	if elastic < 0 {
-		return nil
-	}
-	task := api.Resizable{Task: names.TaskName(&job.Spec.Tasks[elastic]), Replicas: int32(wanted(job, elastic))} //nolint:gosec // it was an int32
-	if bounds := job.Spec.Elastic; bounds != nil {
-		task.Min, task.Max = ptr.Deref(bounds.MinReplicas, 0), bounds.MaxReplicas
-	}
-	return []api.Resizable{task}
 }
