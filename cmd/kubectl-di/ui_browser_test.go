@@ -78,6 +78,27 @@ func TestPageIsUsableInABrowser(t *testing.T) {
 		ns, strconv.Itoa(*manyJobs+2))
 }
 
+func TestEveryViewIsAccessibleInABrowser(t *testing.T) {
+	w := theWorld(t)
+	ns := w.namespace(t)
+	w.trainer(t, ns, "breakout")
+	w.waits(t, ns, "waiting")
+	w.grown(t, ns, "curves")
+	w.failing(t, ns, "failed")
+	w.operated(t, ns, "failed", func(status *v2alpha1.DIJobStatus) {
+		const why = "the replicas failed more often than spec.backoffLimit allows"
+		status.Phase = v2alpha1.JobFailed
+		status.Conditions = []v2alpha1.DIJobCondition{condition(string(v2alpha1.JobFailed), corev1.ConditionTrue, v2alpha1.ReasonJobFailed, why, time.Minute)}
+	})
+	w.scalable(t, ns, "pong", func(job *v2alpha1.DIJob) { job.Spec.Elastic.MaxReplicas = ptr.To[int32](6) })
+	w.scalable(t, ns, "paused", func(job *v2alpha1.DIJob) { job.Spec.Suspend = ptr.To(true) })
+	control := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		w.operated(t, ns, "curves", func(status *v2alpha1.DIJobStatus) { status.Profilings.Raw = []byte(`{"reward": 180}`) })
+	}))
+	t.Cleanup(control.Close)
+	inABrowser(t, "accessible.mjs", w.printedURL(t, ns, "-n", ns).String(), w.printedURL(t, ns, "-n", ns, "--as", w.viewer(t, ns)).String(), control.URL, ns)
+}
+
 func TestNewcomersQuestionsAreAnsweredInABrowser(t *testing.T) {
 	w := theWorld(t)
 	ns := w.namespace(t)

@@ -95,8 +95,11 @@ export function draw(parts: Part[], edges: Edge[]): Picture {
     one.y = (height - one.height) / 2
     for (const t of one.tiles) t.y += one.y
   }
-  return { width: Math.max(1, x - gap.boxes + 1), height, boxes, lines: connect(boxes, edges) }
+  return { width: Math.max(1, x - gap.boxes + loop), height, boxes, lines: connect(boxes, edges) }
 }
+
+/** loop is the room right of a box for lines between its own tiles. */
+const loop = 16
 
 const outside: Part = { name: 'di-server', role: 'di-server', state: 'Running', ready: true, restarts: 0 }
 
@@ -134,7 +137,8 @@ function connect(boxes: Box[], edges: Edge[]): Line[] {
 function curve(from: End, to: End): string {
   if (from.left === to.left) {
     if (from.middle === to.middle) return ''
-    const out = from.right + 14
+    // It must pass the edge of the box, which hides what is below it.
+    const out = from.right + 2 * loop
     return `M${from.right} ${from.middle}C${out} ${from.middle} ${out} ${to.middle} ${to.right} ${to.middle}`
   }
   const [a, b] = from.left < to.left ? [from.right, to.left] : [from.left, to.right]

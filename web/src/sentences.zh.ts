@@ -163,6 +163,8 @@ export const sentences: Record<string, string> = {
   '%s, %s ago': '$1（$2 前）',
   '%d of at most %d': '$1，最多 $2',
   'the allocator places it': '由分配器放置',
+  '%s, suspended: kubectl di resume continues it': '$1，已挂起：kubectl di resume 可使其继续',
+  '%s, the operator has not observed the last change of the spec': '$1，Operator 尚未处理 spec 的最近一次更改',
   WorkerLed: 'WorkerLed（Worker 主导）',
   CoordinatorLed: 'CoordinatorLed（Coordinator 主导）',
   'task %s, %d to %d replicas': '任务 $1，$2 至 $3 个副本',
