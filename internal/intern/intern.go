@@ -7,7 +7,6 @@ package intern
 import (
 	"encoding/binary"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -88,11 +87,8 @@ func (s *Parts) shareTexts(texts map[string]string, name string) map[string]stri
 	if len(texts) == 0 {
 		return texts
 	}
-	var encoded strings.Builder
-	for _, key := range slices.Sorted(maps.Keys(texts)) {
-		fmt.Fprintf(&encoded, "%d:%s%d:%s", len(key), key, len(texts[key]), texts[key])
-	}
-	if known, has := s.known.Get(part[map[string]string](encoded.String())); has {
+	encoded := encodeTexts(texts)
+	if known, has := s.known.Get(part[map[string]string](encoded)); has {
 		if equal, is := known.(map[string]string); is {
 			return equal
 		}
@@ -108,7 +104,24 @@ func (s *Parts) shareTexts(texts map[string]string, name string) map[string]stri
 		}
 		own[key] = value
 	}
-	return shared(s, encoded.String(), own)
+	return shared(s, encoded, own)
+}
+
+// encodeTexts encodes equal maps equally. It runs for each event of each pod, so it sorts and encodes in room on the stack.
+func encodeTexts(texts map[string]string) string {
+	var keyRoom [16]string
+	var room [512]byte
+	keys, encoded := keyRoom[:0], room[:0]
+	for key := range texts {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	for _, key := range keys {
+		for _, text := range []string{key, texts[key]} {
+			encoded = append(binary.AppendUvarint(encoded, uint64(len(text))), text...)
+		}
+	}
+	return string(encoded)
 }
 
 // After returns a transformation of a cache that shares parts of what another transformation leaves.
