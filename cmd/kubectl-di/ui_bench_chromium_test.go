@@ -24,6 +24,7 @@ type chromium struct {
 	input  io.WriteCloser
 	wait   func() error
 	first  chan time.Time
+	opened chan time.Duration
 	memory chan string
 	// delays is how long changes take until they are on the screen.
 	delays *delays
@@ -32,7 +33,7 @@ type chromium struct {
 // startChromium starts Chromium without the page.
 func startChromium(ctx context.Context, b *testing.B) *chromium {
 	b.Helper()
-	c := &chromium{first: make(chan time.Time, 1), memory: make(chan string, 1), delays: newDelays()}
+	c := &chromium{first: make(chan time.Time, 1), opened: make(chan time.Duration, 1), memory: make(chan string, 1), delays: newDelays()}
 	if os.Getenv("CHROMIUM") == "" {
 		return c
 	}
@@ -68,6 +69,9 @@ func (c *chromium) printed(line string) {
 	if _, err := fmt.Sscanf(line, "first %d", &at); err == nil {
 		c.first <- time.UnixMilli(at)
 	}
+	if _, err := fmt.Sscanf(line, "opened %d", &at); err == nil {
+		c.opened <- time.Duration(at) * time.Millisecond
+	}
 	if _, err := fmt.Sscanf(line, "seen %d %d %s", &at, &restarts, &job); err == nil {
 		c.delays.saw(job, restarts, time.UnixMilli(at))
 	}
@@ -95,6 +99,17 @@ func (c *chromium) reportFirst(b *testing.B, begun time.Time) {
 	if c.input != nil {
 		b.ReportMetric(float64((<-c.first).Sub(begun).Milliseconds()), "first-view-ms")
 	}
+}
+
+// reportOpened opens the page once more, and reports how long it took until rows were on the screen.
+func (c *chromium) reportOpened(b *testing.B) {
+	b.Helper()
+	if c.input == nil {
+		return
+	}
+	_, err := fmt.Fprintln(c.input, "open")
+	mustBench(b, err)
+	b.ReportMetric(float64((<-c.opened).Milliseconds()), "view-after-list-ms")
 }
 
 // end closes the page, and reports what was measured.
