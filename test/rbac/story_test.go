@@ -691,6 +691,12 @@ func (s *story) trainWithManyWorkers(ctx context.Context) {
 	s.expectPods(ctx, "wide", 30)
 	s.patch(ctx, "wide", `{"suspend":true}`)
 	s.expectPods(ctx, "wide", 0)
+	// The ConfigMap is deleted after the pods, and not at all if the job is resumed before.
+	Eventually(func(g Gomega) {
+		var lists corev1.ConfigMapList
+		g.Expect(s.api.List(ctx, &lists, client.InNamespace(jobs), client.MatchingLabels{names.LabelJob: "wide"})).To(Succeed())
+		g.Expect(lists.Items).To(BeEmpty())
+	}).Should(Succeed())
 	s.patch(ctx, "wide", `{"suspend":false}`)
 	s.expectPods(ctx, "wide", 30)
 }
