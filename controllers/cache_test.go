@@ -82,8 +82,11 @@ func TestOfAServiceOfAJobTheSelectorIsKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	service, is := kept.(*corev1.Service)
-	if diff := cmp.Diff(corev1.ServiceSpec{Selector: map[string]string{"pod": "a-0"}}, service.Spec); !is || diff != "" {
-		t.Errorf("kept is a %T; spec (-want +got):\n%s", kept, diff)
+	if !is {
+		t.Fatalf("kept is a %T", kept)
+	}
+	if diff := cmp.Diff(corev1.ServiceSpec{Selector: map[string]string{"pod": "a-0"}}, service.Spec); diff != "" {
+		t.Errorf("spec (-want +got):\n%s", diff)
 	}
 }
 

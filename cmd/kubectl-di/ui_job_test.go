@@ -269,12 +269,18 @@ func TestManifestsOfAJobAreComparedLineByLine(t *testing.T) {
 	}
 }
 
+// logged returns a job with collectors, and the kubelet that serves logs of its pods.
+func (w *world) logged(t *testing.T, namespace string) (*v2alpha1.DIJob, *logKubelet) {
+	t.Helper()
+	job := w.job(t, namespace, "cartpole", v2alpha1.LifecycleCoordinatorLed, v2alpha1.Task{Type: v2alpha1.TaskTypeCoordinator}, v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
+	return job, w.newLogKubelet(t, job)
+}
+
 func TestLogsOfAllReplicasAreSearchedAndFollowed(t *testing.T) {
 	t.Parallel()
 	w := theWorld(t)
 	ns := w.namespace(t)
-	job := w.job(t, ns, "cartpole", v2alpha1.LifecycleCoordinatorLed, v2alpha1.Task{Type: v2alpha1.TaskTypeCoordinator}, v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
-	k := w.newLogKubelet(t, job)
+	job, k := w.logged(t, ns)
 	k.replica(t, names.ReplicaTypeCoordinator, "", "round 1", "<b>Reward</b> 7")
 	collector := k.replica(t, names.ReplicaTypeCollector, "bbbbb", "plays", "reward 3")
 	b := w.browse(t, ns)
@@ -302,8 +308,7 @@ func TestLogsOfChosenReplicasLeaveOutTheOthers(t *testing.T) {
 	t.Parallel()
 	w := theWorld(t)
 	ns := w.namespace(t)
-	job := w.job(t, ns, "cartpole", v2alpha1.LifecycleCoordinatorLed, v2alpha1.Task{Type: v2alpha1.TaskTypeCoordinator}, v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
-	k := w.newLogKubelet(t, job)
+	job, k := w.logged(t, ns)
 	k.replica(t, names.ReplicaTypeCoordinator, "", "reward 1")
 	collectors := []*corev1.Pod{k.replica(t, names.ReplicaTypeCollector, "aaaaa", "reward 2"), k.replica(t, names.ReplicaTypeCollector, "bbbbb", "reward 3")}
 	left := k.replica(t, names.ReplicaTypeCollector, "ccccc", "reward 4")

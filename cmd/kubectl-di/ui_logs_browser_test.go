@@ -13,7 +13,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
@@ -21,8 +20,7 @@ import (
 func TestLogsOfChosenReplicasAreFollowedInABrowser(t *testing.T) {
 	w := theWorld(t)
 	ns := w.namespace(t)
-	job := w.job(t, ns, "cartpole", v2alpha1.LifecycleCoordinatorLed, v2alpha1.Task{Type: v2alpha1.TaskTypeCoordinator}, v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
-	k := w.newLogKubelet(t, job)
+	_, k := w.logged(t, ns)
 	pods := []*corev1.Pod{k.replica(t, names.ReplicaTypeCoordinator, "", "starts")}
 	for _, suffix := range []string{"aaaaa", "bbbbb", "ccccc"} {
 		pods = append(pods, k.replica(t, names.ReplicaTypeCollector, suffix, "starts"))

@@ -112,7 +112,7 @@ var _ = Describe("An operator that crashes after any of its writes", func() {
 	It("leaves a worker-led job whole", func(ctx SpecContext) {
 		afterEachWrite(func(writes int) bool {
 			By(fmt.Sprintf("crashing after %d writes", writes))
-			s := newSpace(ctx)
+			s := newSharedSpace(ctx)
 			s.submitWorkers(ctx, 1)
 			crashed := s.drive(ctx, writes, func() { s.moveWorkers(ctx) })
 			status := s.job(ctx).Status

@@ -404,7 +404,7 @@ var _ = Describe("A failure policy", func() {
 
 	It("counts a replica's restart once, whenever the operator crashes", func(ctx SpecContext) {
 		afterEachWrite(func(writes int) bool {
-			s := newSpace(ctx)
+			s := newSharedSpace(ctx)
 			s.submitWith(ctx, onFailure(v2alpha1.FailurePolicyRule{Action: restartReplica}))
 			crashed := s.drive(ctx, writes, func() {
 				status := s.job(ctx).Status

@@ -32,6 +32,7 @@ import (
 	"opendilab.org/di-orchestrator/controllers/dijob/jobmetrics"
 	"opendilab.org/di-orchestrator/internal/lifecycle"
 	"opendilab.org/di-orchestrator/internal/testkit"
+	"opendilab.org/di-orchestrator/internal/workload"
 	"opendilab.org/di-orchestrator/test/webhooks"
 )
 
@@ -71,6 +72,8 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 
 // space is a namespace with one job, and the operator of that job.
 type space struct {
+	// settings are those of the operator.
+	settings workload.Settings
 	name     string
 	operator *Reconciler
 
@@ -100,10 +103,17 @@ func (s *space) done(err error, created string) error {
 }
 
 // newSpace creates a namespace and an operator without a cache, so a spec drives it step by step.
-func newSpace(ctx context.Context) *space {
+func newSpace(ctx context.Context) *space { return newSpaceWith(ctx, workload.Settings{}) }
+
+// newSharedSpace returns a space where pods refer to a ConfigMap also in a small job.
+func newSharedSpace(ctx context.Context) *space {
+	return newSpaceWith(ctx, workload.Settings{InlineNodes: -1})
+}
+
+func newSpaceWith(ctx context.Context, settings workload.Settings) *space {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "spec-"}}
 	Expect(shared.api.Create(ctx, namespace)).To(Succeed())
-	s := &space{name: namespace.Name, created: map[string]int{}}
+	s := &space{name: namespace.Name, settings: settings, created: map[string]int{}}
 	s.operator = s.newOperator(interceptor.Funcs{})
 	return s
 }
@@ -117,6 +127,7 @@ func (s *space) newOperator(faults interceptor.Funcs) *Reconciler {
 	return &Reconciler{
 		client: faulty, live: faulty, recorder: newCritic(), now: func() time.Time { return time.Now().Add(s.ahead) },
 		options: Options{
+			Settings: s.settings,
 			// No client waits for a drain in these specs.
 			Drain: time.Nanosecond, AggregatorConfig: client.ObjectKey{Namespace: s.name, Name: "aggregator-config"},
 		}.defaults(),

@@ -79,8 +79,25 @@ var _ = Describe("A worker-led job", func() {
 		Expect(s.job(ctx).Status.Phase).To(Equal(v2alpha1.JobSucceeded))
 	})
 
-	It("tells its pods of each other by one ConfigMap for those that were made alike", func(ctx SpecContext) {
+	It("puts the addresses of a small job into its pods, without a ConfigMap", func(ctx SpecContext) {
 		s := newSpace(ctx)
+		s.submitWorkers(ctx, 0)
+		Expect(s.settle(ctx)).To(Succeed())
+		Expect(s.configMaps(ctx)).To(BeEmpty())
+		s.expectPeerList(ctx, "job-collector-1", "job-learner-0", "job-collector-0", "job-collector-1")
+
+		By("growing, which restarts no pod")
+		s.run(ctx)
+		Expect(s.settle(ctx)).To(Succeed())
+		s.resizeCollectors(ctx, 3)
+		Expect(s.podNames(ctx)).To(HaveLen(4))
+		Expect(s.configMaps(ctx)).To(BeEmpty())
+		s.expectPeerList(ctx, "job-collector-2", "job-learner-0", "job-collector-0", "job-collector-1", "job-collector-2")
+		Expect(s.job(ctx).Status.Restarts).To(BeZero())
+	})
+
+	It("tells its pods of each other by one ConfigMap for those that were made alike", func(ctx SpecContext) {
+		s := newSharedSpace(ctx)
 		s.submitWorkers(ctx, 0)
 		Expect(s.settle(ctx)).To(Succeed())
 		first := s.configMaps(ctx)
@@ -119,7 +136,7 @@ var _ = Describe("A worker-led job", func() {
 	})
 
 	It("creates no pod while the name of its ConfigMap is taken, and says so", func(ctx SpecContext) {
-		s := newSpace(ctx)
+		s := newSharedSpace(ctx)
 		s.submitWorkers(ctx, 0)
 		Expect(s.settle(ctx)).To(Succeed())
 		taken := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: s.configMaps(ctx)[0]}}
@@ -159,7 +176,7 @@ var _ = Describe("A worker-led job", func() {
 	})
 
 	It("replaces a ConfigMap that holds something else than its name tells", func(ctx SpecContext) {
-		s := newSpace(ctx)
+		s := newSharedSpace(ctx)
 		s.submitWorkers(ctx, 0)
 		Expect(s.settle(ctx)).To(Succeed())
 		forged := &corev1.ConfigMap{}

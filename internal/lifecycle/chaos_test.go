@@ -24,7 +24,6 @@ import (
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/podstate"
-	"opendilab.org/di-orchestrator/internal/workload"
 )
 
 var (
@@ -95,7 +94,7 @@ func play(seed uint64, steps []uint64, trace *[]string) (failure string) {
 	w.gangs = anyGangs(rand.New(rand.NewPCG(seed, 0)), &w.job.Spec)
 	w.isTraced, w.isBusy = trace != nil, seed%2 == 0
 	if seed%4 < 2 {
-		w.settings.InlineNodes = workload.InlineNodes
+		w.settings.InlineNodes = -1
 	}
 	over := make(chan struct{})
 	go func() {

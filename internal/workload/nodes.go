@@ -26,9 +26,9 @@ const (
 	MaxVariable = 128 << 10
 	// MaxNodes is the maximum total size of the values of one ConfigMap, in bytes.
 	MaxNodes = 1 << 20
-	// InlineNodes is up to how many bytes of addresses the operator writes into each pod. A write of
-	// a ConfigMap costs the API server more than these bytes do in the pods of a small job.
-	InlineNodes = 1 << 10
+	// inlineNodes is the default of Settings.InlineNodes. A write of a ConfigMap costs the API server
+	// more than these bytes do in the pods of a small job.
+	inlineNodes = 1 << 10
 )
 
 // addresses are the addresses that all pods of one assignment share. If they are long, one

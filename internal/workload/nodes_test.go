@@ -18,7 +18,7 @@ func TestPodsDoNotGrowWithTheirJob(t *testing.T) {
 	size := func(count int32) int {
 		job := clusterJob([]string{"chief", "worker"}, tensorFlow, torch)
 		assignment := assignmentOf(job, 1, count)
-		pod, err := NewBuilder(job, Settings{}).Worker(assignment, &assignment.Replicas[1])
+		pod, err := NewBuilder(job, sharedNodes()).Worker(assignment, &assignment.Replicas[1])
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -134,7 +134,7 @@ func TestAVolumeOfTheSameNameIsSaidToBeInTheWay(t *testing.T) {
 func TestAPodOfASmallJobContainsTheAddressesThatItsConfigMapWould(t *testing.T) {
 	job := clusterJob([]string{"chief", "worker"}, tensorFlow, torch)
 	assignment := assignmentOf(job, 1, 3)
-	shared, inline := NewBuilder(job, Settings{}), NewBuilder(job, Settings{InlineNodes: InlineNodes})
+	shared, inline := NewBuilder(job, sharedNodes()), NewBuilder(job, Settings{})
 	configMap := nodesOf(t, shared, assignment)
 	for i := range assignment.Replicas {
 		referring, err := shared.Worker(assignment, &assignment.Replicas[i])
@@ -155,7 +155,7 @@ func TestAPodOfASmallJobContainsTheAddressesThatItsConfigMapWould(t *testing.T) 
 
 func TestOnlyAddressesThatAreTooLongForEachPodNeedAConfigMap(t *testing.T) {
 	job := clusterJob([]string{"worker"})
-	builder := NewBuilder(job, Settings{InlineNodes: InlineNodes})
+	builder := NewBuilder(job, Settings{})
 	for replicas, want := range map[int32]bool{1: false, 8: false, 100: true} {
 		needed, err := builder.NeedsNodesConfigMap(assignmentOf(job, replicas))
 		if err != nil || needed != want {
@@ -163,3 +163,6 @@ func TestOnlyAddressesThatAreTooLongForEachPodNeedAConfigMap(t *testing.T) {
 		}
 	}
 }
+
+// sharedNodes are settings by which pods refer to a ConfigMap also in a small job.
+func sharedNodes() Settings { return Settings{InlineNodes: -1} }

@@ -33,8 +33,8 @@ type Settings struct {
 	// JobVersion is the version of jobs in owner references, which is their storage version;
 	// v2alpha1 by default.
 	JobVersion string
-	// InlineNodes is up to how many bytes of addresses a worker-led pod contains itself. Pods of a
-	// job with longer addresses refer to a ConfigMap; by default all do.
+	// InlineNodes is up to how many bytes of addresses a worker-led pod contains itself; 1 KiB by
+	// default. Pods of a job with longer addresses refer to a ConfigMap; if it is negative, all do.
 	InlineNodes int
 }
 
@@ -49,6 +49,6 @@ func (s Settings) Defaults() Settings {
 		PriorityClasses:      s.PriorityClasses,
 		MaxPods:              cmp.Or(s.MaxPods, limits.PodsPerJob),
 		JobVersion:           cmp.Or(s.JobVersion, v2alpha1.Version),
-		InlineNodes:          s.InlineNodes,
+		InlineNodes:          cmp.Or(s.InlineNodes, inlineNodes),
 	}
 }

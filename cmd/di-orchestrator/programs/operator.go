@@ -333,7 +333,6 @@ func (m *electedManager) Start(ctx context.Context) error {
 // complete derives the settings that depend on several flags.
 func (o *operatorOptions) complete() {
 	o.settings.MaxPods, o.settings.ServiceDomain = o.maxPods, o.serviceDomain
-	o.settings.InlineNodes = workload.InlineNodes
 	o.settings.GPUResource = corev1.ResourceName(o.gpuResource)
 	o.settings.PriorityClasses = map[v2alpha1.Priority]string{
 		v2alpha1.PriorityNormal: o.priorityNormal, v2alpha1.PriorityHigh: o.priorityHigh,

@@ -4,7 +4,6 @@
 package programs
 
 import (
-	"context"
 	"io"
 	"net/http"
 	"strings"
@@ -73,7 +72,7 @@ func TestAWatchReturnsAnEventBeforeTheNextOneArrives(t *testing.T) {
 	reader, writer := io.Pipe()
 	config := &rest.Config{}
 	bufferWatches(config)
-	request, err := http.NewRequestWithContext(context.Background(), http.MethodGet, "https://cluster/api/v1/pods?watch=true", http.NoBody)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://cluster/api/v1/pods?watch=true", http.NoBody)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,9 +14,10 @@ import (
 )
 
 // The pods of a worker-led job contain the addresses of their peers, or read long ones from a
-// ConfigMap, which all pods of one rank assignment share. The kubelet reads it whenever it starts a container, so the ConfigMap stays
-// while such a pod exists. Its name contains a digest of its content: the same assignment has the
-// same name in every reconcile, and content that another program wrote under that name is detected.
+// ConfigMap, which all pods of one rank assignment share. The kubelet reads it whenever it starts a
+// container, so the ConfigMap stays while such a pod exists. Its name contains a digest of its
+// content: the same assignment has the same name in every reconcile, and content that another program
+// wrote under that name is detected.
 
 // FindMissingNodes returns the names of ConfigMaps that pods wait for and that were not observed.
 // They may be missing only from the cache, so the caller must read them live.

@@ -14,12 +14,6 @@ import (
 	"opendilab.org/di-orchestrator/hack/bench/internal/results"
 )
 
-// startSections are the results that compare the start of pods, with the titles of their plots.
-var startSections = map[string]string{ //nolint:gochecknoglobals // a constant
-	"controller-profile": "100 jobs of 8 pods",
-	"controller-job":     "A job of 5,000 pods",
-}
-
 // Bars is a plot of how long clients take to start pods.
 type Bars struct {
 	name, title string
@@ -34,11 +28,15 @@ func (b *Bars) Title() string { return b.title }
 
 // barsOf returns the plot of a result, nil if it has none.
 func barsOf(result *results.Result) (*Bars, error) {
-	title, has := startSections[result.Name]
-	if !has {
+	bars := &Bars{name: result.Name + ".svg"}
+	switch result.Name {
+	case "controller-profile":
+		bars.title = "100 jobs of 8 pods"
+	case "controller-job":
+		bars.title = "A job of 5,000 pods"
+	default:
 		return nil, nil
 	}
-	bars := &Bars{name: result.Name + ".svg", title: title}
 	if err := json.Unmarshal(result.Data, &bars.starts); err != nil {
 		return nil, fmt.Errorf("%s: %w", result.Name, err)
 	}

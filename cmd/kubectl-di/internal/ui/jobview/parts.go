@@ -101,7 +101,7 @@ func missingParts(job *v2alpha1.DIJob, list *v2alpha1.Membership, known map[stri
 			parts = append(parts, api.Part{Name: replicas.Name(job.Name, pod), Role: role, Task: task, Unit: unit, State: missing})
 		}
 	}
-	if job.Spec.Lifecycle != v2alpha1.LifecycleCoordinatorLed {
+	if !isLed(job) {
 		return missingWorkers(job, known)
 	}
 	coordinator := string(names.ReplicaTypeCoordinator)
@@ -149,7 +149,7 @@ func missingWorkers(job *v2alpha1.DIJob, known map[string]bool) []api.Part {
 
 // Edges returns what the parts of a job talk to.
 func Edges(job *v2alpha1.DIJob, parts []api.Part) []api.Edge {
-	if job.Spec.Lifecycle == v2alpha1.LifecycleCoordinatorLed {
+	if isLed(job) {
 		return coordinatorEdges(parts)
 	}
 	return workerEdges(job, parts)

@@ -122,7 +122,7 @@ func count(role string, wanted int, pods v2alpha1.TaskStatus) api.RoleCount {
 
 // wanted returns the desired replicas of a task; 0 if the coordinator decides.
 func wanted(job *v2alpha1.DIJob, task int) int {
-	if job.Spec.Lifecycle == v2alpha1.LifecycleCoordinatorLed {
+	if isLed(job) {
 		if job.Spec.Tasks[task].Type == v2alpha1.TaskTypeCoordinator {
 			return 1
 		}
@@ -137,7 +137,7 @@ func gpus(job *v2alpha1.DIJob) int64 {
 	total := int64(0)
 	for i := range job.Spec.Tasks {
 		replicas := wanted(job, i)
-		if job.Spec.Lifecycle == v2alpha1.LifecycleCoordinatorLed {
+		if isLed(job) {
 			pods := job.Status.TaskStatus[names.TaskName(&job.Spec.Tasks[i])]
 			replicas = int(pods[corev1.PodRunning] + pods[corev1.PodPending])
 		}

@@ -116,10 +116,9 @@ type adoption struct {
 func adoptionOf(jobs []Job, pods []*PodUse, version string) adoption {
 	known := map[types.NamespacedName]*v2alpha1.DIJob{}
 	for _, job := range jobs {
-		isWorker := job.Spec.Lifecycle != v2alpha1.LifecycleCoordinatorLed
 		// The operator leaves jobs of other controllers alone. Owner references that keep the version of
 		// v0.2.2 do not show whether a coordinator-led job is adopted.
-		if names.OtherManager(&job.Spec) == "" && job.DeletionTimestamp == nil && (isWorker || version != v1alpha1.Version) {
+		if names.OtherManager(&job.Spec) == "" && job.DeletionTimestamp == nil && (!isLed(job.DIJob) || version != v1alpha1.Version) {
 			known[types.NamespacedName{Namespace: job.Namespace, Name: job.Name}] = job.DIJob
 		}
 	}
@@ -127,8 +126,7 @@ func adoptionOf(jobs []Job, pods []*PodUse, version string) adoption {
 	for _, pod := range pods {
 		key := types.NamespacedName{Namespace: pod.Namespace, Name: pod.Job}
 		if job := known[key]; job != nil && pod.JobVersion != "" {
-			isWorker := job.Spec.Lifecycle != v2alpha1.LifecycleCoordinatorLed
-			isLeft[key] = isLeft[key] || pod.JobVersion != version || isWorker && !pod.HasAttempt
+			isLeft[key] = isLeft[key] || pod.JobVersion != version || !isLed(job) && !pod.HasAttempt
 		}
 	}
 	counted := adoption{jobs: len(isLeft)}
