@@ -13,10 +13,10 @@ import (
 
 // Trim drops the fields of a job's pod that no decision reads. Caches hold many pods, and these fields are
 // most of a pod: commands, probes, mounts, tolerations, the variables and volumes of users, addresses, and
-// conditions that others imply.
+// conditions that others imply. Package podwire drops the same fields before they are decoded.
 func Trim(pod *corev1.Pod) {
 	spec := &pod.Spec
-	spec.Volumes = kept(spec.Volumes, func(volume *corev1.Volume) bool { return volume.Name == names.NodesVolume })
+	spec.Volumes = kept(spec.Volumes, func(volume *corev1.Volume) bool { return ReadsVolume(volume.Name) })
 	spec.EphemeralContainers, spec.Tolerations, spec.HostAliases, spec.ImagePullSecrets = nil, nil, nil, nil
 	spec.Affinity, spec.TopologySpreadConstraints, spec.NodeSelector = nil, nil, nil
 	spec.SecurityContext, spec.DNSConfig, spec.ReadinessGates = nil, nil, nil
@@ -25,9 +25,7 @@ func Trim(pod *corev1.Pod) {
 	spec.PriorityClassName, spec.Priority, spec.PreemptionPolicy = "", nil, nil
 	trimContainers(spec.InitContainers)
 	trimContainers(spec.Containers)
-	pod.Status.Conditions = kept(pod.Status.Conditions, func(condition *corev1.PodCondition) bool {
-		return condition.Type != corev1.PodInitialized && condition.Type != corev1.ContainersReady
-	})
+	pod.Status.Conditions = kept(pod.Status.Conditions, func(condition *corev1.PodCondition) bool { return ReadsCondition(condition.Type) })
 	for _, statuses := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
 		for i := range statuses {
 			statuses[i].ContainerID, statuses[i].ImageID, statuses[i].VolumeMounts = "", "", nil
@@ -44,7 +42,7 @@ func trimContainers(containers []corev1.Container) {
 		containers[i] = corev1.Container{
 			Name: whole.Name, Image: whole.Image, Resources: whole.Resources, ResizePolicy: whole.ResizePolicy,
 			RestartPolicy: whole.RestartPolicy, Ports: whole.Ports,
-			Env: kept(whole.Env, func(variable *corev1.EnvVar) bool { return isRead(variable.Name) }),
+			Env: kept(whole.Env, func(variable *corev1.EnvVar) bool { return ReadsVariable(variable.Name) }),
 		}
 	}
 }
@@ -60,8 +58,16 @@ func kept[T any](items []T, wanted func(*T) bool) []T {
 	return slices.Clip(some)
 }
 
-// isRead reports whether a decision depends on a variable of pods.
-func isRead(variable string) bool {
+// ReadsVolume reports whether a decision depends on a volume of pods.
+func ReadsVolume(volume string) bool { return volume == names.NodesVolume }
+
+// ReadsCondition reports whether a decision depends on a condition of pods.
+func ReadsCondition(condition corev1.PodConditionType) bool {
+	return condition != corev1.PodInitialized && condition != corev1.ContainersReady
+}
+
+// ReadsVariable reports whether a decision depends on a variable of pods.
+func ReadsVariable(variable string) bool {
 	switch variable {
 	case names.EnvDIJobID, names.EnvDINodes, names.EnvStartRank, names.EnvLocalWorldSize, names.EnvWorldSize:
 		return true
