@@ -6,7 +6,10 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
+	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -88,12 +91,22 @@ func follow(ctx context.Context, w walk) int {
 		script := w.here.Replace(block.Text)
 		By(script)
 		step := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", script)
-		step.Dir, step.Stdout, step.Stderr = folder, GinkgoWriter, GinkgoWriter
+		var output bytes.Buffer
+		said := io.MultiWriter(GinkgoWriter, &output)
+		step.Dir, step.Stdout, step.Stderr = folder, said, said
 		step.Env = append(os.Environ(), "PATH="+plugin+string(os.PathListSeparator)+os.Getenv("PATH"))
 		if w.kubeconfig != "" {
 			step.Env = append(step.Env, "KUBECONFIG="+w.kubeconfig)
 		}
-		Expect(step.Run()).To(Succeed(), "%s:%d", block.Page, block.Line)
+		if err := step.Run(); err != nil {
+			Fail(fmt.Sprintf("%s:%d: %v, after:\n%s\nit printed:\n%s", block.Page, block.Line, err, script, end(output.String())))
+		}
 	}
 	return steps
+}
+
+// end returns the last lines of an output.
+func end(output string) string {
+	lines := strings.Split(strings.TrimSpace(output), "\n")
+	return strings.Join(lines[max(0, len(lines)-20):], "\n")
 }
