@@ -17,7 +17,7 @@ type message struct {
 	drop, keep fieldSet
 	// within are messages in fields, which lose fields of their own.
 	within [fieldLimit]*message
-	// named are fields with messages, of which those remain whose first field has a wanted name.
+	// named are fields with messages. Those remain whose first field has a wanted name.
 	named [fieldLimit]func(name string) bool
 }
 
