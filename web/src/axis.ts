@@ -6,15 +6,17 @@ export interface Span {
   to: number
 }
 
-/** whole returns the time from the first moment or point to the present. */
+/**
+ * whole returns the time from the first moment or point to the present, or to the last of them: the clock of the cluster
+ * may be ahead.
+ */
 export function whole(timeline: Moment[], curves: Curve[], now: number): Span {
-  const starts = timeline.map((m) => Date.parse(m.at))
+  const times = timeline.map((m) => Date.parse(m.at))
   for (const curve of curves) {
-    const first = curve.points[0]?.[0]
-    if (curve.x !== 'replicas' && first !== undefined) starts.push(first)
+    if (curve.x === 'replicas') continue
+    for (const point of [curve.points[0], curve.points.at(-1)]) if (point?.[0] !== undefined) times.push(point[0])
   }
-  const from = Math.min(now - 60_000, ...starts)
-  return { from, to: now }
+  return { from: Math.min(now - 60_000, ...times), to: Math.max(now, ...times) }
 }
 
 /** last returns the end of a span that lasts milliseconds; 0 for all of it. */

@@ -5,7 +5,7 @@ import 'uplot/dist/uPlot.min.css'
 import type { Curve, Moment } from './api'
 import { useApp } from './app'
 import { last as lastOf, position, whole, type Span } from './axis'
-import { clock, short, timeOf } from './format'
+import { clock, short, ticks, timeOf } from './format'
 import { growth } from './growth'
 import { Shape } from './mark'
 import { kindOf, type Kind } from './state'
@@ -164,7 +164,7 @@ function Chart({ curve, span, width, right, timeline }: ChartProps) {
             range: (_, low, high) => (scale.current ? [scale.current.from / 1000, scale.current.to / 1000] : [Math.max(0, low - 0.5), high + 0.5]),
           },
         },
-        axes: [span ? { ...axis, ...timeAxis } : { ...axis, ...countAxis }, { ...axis, size: left, values: (_, ticks) => ticks.map(short) }],
+        axes: [span ? { ...axis, ...timeAxis } : { ...axis, ...countAxis }, { ...axis, size: left, values: (_, values) => ticks(values) }],
         series: [{}, { label: curve.name, stroke: colour('--accent'), width: 2, points: { show: !span || points.length < 2, size: 7 } }],
         hooks: { draw: [(u) => drawMoments(u, moments.current, colour('--warn'))] },
       },

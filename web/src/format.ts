@@ -37,11 +37,24 @@ export function stamp(at: number | string, now: number): string {
 
 /** short returns a number in about four characters: 12345 becomes 12.3k. */
 export function short(value: number): string {
+  const [factor, unit] = unitOf(value)
+  return trim(value / factor) + unit
+}
+
+/** ticks formats the values at an axis, all with the same unit and with as many digits as they differ by. */
+export function ticks(values: number[]): string[] {
+  const largest = Math.max(...values.map(Math.abs))
+  if (largest < 0.001) return values.map(short)
+  const [factor, unit] = unitOf(largest)
+  const isExact = (digits: number) => values.every((v) => Math.abs(Number((v / factor).toFixed(digits)) - v / factor) < 1e-6)
+  let digits = 0
+  while (digits < 6 && !isExact(digits)) digits++
+  return values.map((v) => (v === 0 ? '0' : (v / factor).toFixed(digits) + unit))
+}
+
+function unitOf(value: number): readonly [number, string] {
   const size = Math.abs(value)
-  for (const [factor, unit] of [[1e12, 'T'], [1e9, 'G'], [1e6, 'M'], [1e3, 'k']] as const) {
-    if (size >= factor) return trim(value / factor) + unit
-  }
-  return trim(value)
+  return ([[1e12, 'T'], [1e9, 'G'], [1e6, 'M'], [1e3, 'k']] as const).find(([factor]) => size >= factor) ?? [1, '']
 }
 
 function trim(value: number): string {

@@ -3,7 +3,7 @@ import type { Edge, Moment, Part } from './api'
 import { last, nearest, position, whole } from './axis'
 import { Buffer } from './buffer'
 import { chosenWith, mostChosen, named, offers, roles } from './chosen'
-import { age, short, timeOf } from './format'
+import { age, short, ticks, timeOf } from './format'
 import { draw } from './layout'
 import { jobLink, jobsLink, parse } from './route'
 import { kindOf } from './state'
@@ -58,6 +58,7 @@ describe('the time axis', () => {
     const early = now - 7_200_000
     expect(whole([moment('2026-01-01T11:00:00Z')], [{ name: 'reward', points: [[early, 1]] }], now)).toEqual({ from: early, to: now })
     expect(whole([], [{ name: 'speed', x: 'replicas', points: [[4, 1]] }], now).from).toBe(now - 60_000)
+    expect(whole([], [{ name: 'reward', points: [[early, 1], [now + 2000, 2]] }], now)).toEqual({ from: early, to: now + 2000 })
   })
   it('shows the last part of it', () => {
     expect(last({ from: 0, to: 1000 }, 100)).toEqual({ from: 900, to: 1000 })
@@ -128,6 +129,12 @@ describe('texts', () => {
   })
   it('shorten numbers', () => {
     expect([0, 0.25, 3.14159, 42.42, 12345, 2.5e6].map(short)).toEqual(['0', '0.25', '3.14', '42.4', '12.3k', '2.5M'])
+  })
+  it('tell the values of an axis apart', () => {
+    expect(ticks([1490, 1500, 1510])).toEqual(['1.49k', '1.50k', '1.51k'])
+    expect(ticks([0, 2.5, 5])).toEqual(['0', '2.5', '5.0'])
+    expect(ticks([24, 26])).toEqual(['24', '26'])
+    expect(ticks([0.0001, 0.0002])).toEqual(['1.0e-4', '2.0e-4'])
   })
   it('are the same in both languages', () => {
     const keys = (o: object): string[] => Object.entries(o).flatMap(([k, v]) => (typeof v === 'object' ? keys(v).map((s) => `${k}.${s}`) : [k]))
