@@ -159,7 +159,10 @@ func (b *Bench) measure(ctx context.Context, section Section) (figures.Limits, e
 
 // record writes the result of a section.
 func (b *Bench) record(ctx context.Context, section, report string) error {
-	command := strings.Join(append([]string{"go run ./hack/bench", b.scenario}, b.arguments...), " ")
+	command := "go run ./hack/bench " + b.scenario
+	for _, argument := range b.arguments {
+		command += " " + quoted(argument)
+	}
 	result, err := results.New(ctx, b.scenario+"-"+section, command, report, b.Data)
 	if err != nil {
 		return err
@@ -207,4 +210,12 @@ func (b *Bench) Table(flags uint) *tabwriter.Writer {
 // Close calls end when a function returns, and joins its error to the function's error.
 func Close(err *error, end func() error) {
 	*err = errors.Join(*err, end())
+}
+
+// quoted returns an argument as a shell needs it.
+func quoted(argument string) string {
+	if argument != "" && !strings.ContainsAny(argument, " \t\n'\"\\$`*?[]{}()<>|&;#~!") {
+		return argument
+	}
+	return "'" + strings.ReplaceAll(argument, "'", `'\''`) + "'"
 }
