@@ -13,7 +13,7 @@ import (
 // message says which fields of a message remain. The numbers are those of generated.proto in
 // k8s.io/api/core/v1 and k8s.io/apimachinery/pkg/apis/meta/v1. A published number never changes.
 type message struct {
-	// drop are the fields that do not remain. If it is empty and keep is not, only those in keep remain.
+	// drop are fields that do not remain. keep are the only ones that remain, if there are any.
 	drop, keep fieldSet
 	// within are messages in fields, which lose fields of their own.
 	within [fieldLimit]*message
@@ -36,6 +36,9 @@ func fields(numbers ...protowire.Number) fieldSet {
 }
 
 func (s fieldSet) has(number protowire.Number) bool { return number < fieldLimit && s>>number&1 == 1 }
+
+// object returns what remains of an Unknown with a pod, which has a typeMeta (1) and raw (2), the pod.
+func object() *message { return &message{within: [fieldLimit]*message{2: pod()}} }
 
 // pod returns what remains of a pod: what podstate.Trim leaves, and fields that are not worth the work.
 func pod() *message {

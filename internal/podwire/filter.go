@@ -96,7 +96,7 @@ const magic = "k8s\x00"
 // the event has no pod, such as one with an error, or if it does not understand the event.
 //
 // A WatchEvent has a type (1) and an object (2). The object is a RawExtension, which has raw (1): the magic and an
-// Unknown. The Unknown has a typeMeta (1) and raw (2), the pod.
+// Unknown, which the message is about.
 func (m *message) filterEvent(to, encoded []byte) ([]byte, bool) {
 	kind := bytesOf(encoded, 1)
 	extension := bytesOf(encoded, 2)
@@ -111,8 +111,7 @@ func (m *message) filterEvent(to, encoded []byte) ([]byte, bool) {
 	return nest(to, len(extension), func(to []byte) ([]byte, bool) {
 		to = protowire.AppendTag(to, 1, protowire.BytesType)
 		return nest(to, len(object), func(to []byte) ([]byte, bool) {
-			envelope := message{within: [fieldLimit]*message{2: m}}
-			return envelope.filter(append(to, magic...), unknown)
+			return m.filter(append(to, magic...), unknown)
 		})
 	})
 }

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package podwire drops fields of pods that no decision reads from the encoded events of a watch, before they are
-// decoded. Most of a pod is such fields, and decoding them is most of the cost of a watch.
+// decoded. Most of a pod is such fields, and most of the memory that decoding takes is theirs.
 package podwire
 
 import (
@@ -23,8 +23,8 @@ const (
 // Reader reads a watch of pods in protobuf without the fields that podstate.Trim drops. What it does not understand
 // passes as it is.
 type Reader struct {
-	in  io.Reader
-	pod *message
+	in     io.Reader
+	object *message
 	// frame is the frame that was read last, with its header, and filtered is what remains of it.
 	frame, filtered []byte
 	// pending is what the next reads return, and then passing bytes of the input.
@@ -34,7 +34,7 @@ type Reader struct {
 
 // NewReader returns a reader of a body. It reads the header and the rest of each frame at once, so the body
 // should have a buffer.
-func NewReader(body io.Reader) *Reader { return &Reader{in: body, pod: pod()} }
+func NewReader(body io.Reader) *Reader { return &Reader{in: body, object: object()} }
 
 // Read implements io.Reader.
 func (r *Reader) Read(into []byte) (int, error) {
@@ -69,7 +69,7 @@ func (r *Reader) next() error {
 		return unexpected(err)
 	}
 	r.pending = r.frame
-	filtered, understood := r.pod.filterEvent(append(r.filtered[:0], r.frame[:headerLength]...), r.frame[headerLength:])
+	filtered, understood := r.object.filterEvent(append(r.filtered[:0], r.frame[:headerLength]...), r.frame[headerLength:])
 	r.filtered = filtered
 	if understood {
 		binary.BigEndian.PutUint32(filtered, uint32(len(filtered)-headerLength))

@@ -42,19 +42,29 @@ func TestADecisionSeesTheSamePodsWithAndWithoutTheFilter(t *testing.T) {
 	if dropped := len(stream) - len(filtered); dropped < len(stream)/2 {
 		t.Errorf("the filter drops %d of %d bytes, want more than half", dropped, len(stream))
 	}
-	for i, got := range events(t, filtered) {
-		read, is := got.Object.(*corev1.Pod)
-		if !is || got.Type != watch.Modified {
-			t.Fatalf("event %d is %s of %T", i, got.Type, got.Object)
-		}
-		want := pods[i].DeepCopy()
-		want.ManagedFields = nil
-		podstate.Trim(want)
-		podstate.Trim(read)
-		// Some fields are empty in one and missing in the other.
-		if difference := cmp.Diff(decoded(t, want), decoded(t, read)); difference != "" {
-			t.Fatalf("pod %d differs (-without +with the filter):\n%s", i, difference)
-		}
+	read := events(t, filtered)
+	if len(read) != len(pods) {
+		t.Fatalf("%d events became %d", len(pods), len(read))
+	}
+	for i := range read {
+		wantSame(t, pods[i], read[i])
+	}
+}
+
+// wantSame fails unless an event has the same pod as far as podstate.Trim keeps it.
+func wantSame(t *testing.T, want *corev1.Pod, got watch.Event) {
+	t.Helper()
+	read, is := got.Object.(*corev1.Pod)
+	if !is || got.Type != watch.Modified {
+		t.Fatalf("the event is %s of %T", got.Type, got.Object)
+	}
+	want = want.DeepCopy()
+	want.ManagedFields = nil
+	podstate.Trim(want)
+	podstate.Trim(read)
+	// Some fields are empty in one and missing in the other.
+	if difference := cmp.Diff(decoded(t, want), decoded(t, read)); difference != "" {
+		t.Fatalf("pod %s differs (-without +with the filter):\n%s", want.Name, difference)
 	}
 }
 
@@ -106,7 +116,7 @@ func TestAStreamThatEndsWithinAnEventIsAnError(t *testing.T) {
 	}
 }
 
-func FuzzTheFilterNeitherFailsNorChangesWhatItDoesNotUnderstand(f *testing.F) {
+func FuzzAnyStreamIsReadAndNeverGrows(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 2, 0xff, 0xff})
 	for _, pod := range randomPods(3) {
 		f.Add(frame(f, watch.Added, pod))
@@ -119,6 +129,27 @@ func FuzzTheFilterNeitherFailsNorChangesWhatItDoesNotUnderstand(f *testing.F) {
 		if len(filtered) > len(stream) {
 			t.Errorf("%d bytes became %d", len(stream), len(filtered))
 		}
+	})
+}
+
+func FuzzAnyPodThatDecodesStaysTheSameForDecisions(f *testing.F) {
+	for _, pod := range randomPods(3) {
+		raw, err := pod.Marshal()
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(raw)
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		var pod corev1.Pod
+		if pod.Unmarshal(raw) != nil {
+			return
+		}
+		filtered, err := io.ReadAll(podwire.NewReader(bytes.NewReader(sent(t, watch.Modified, "Pod", raw))))
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantSame(t, &pod, events(t, filtered)[0])
 	})
 }
 
@@ -169,18 +200,31 @@ func frame(tb testing.TB, kind watch.EventType, object runtime.Object) []byte {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	object = object.DeepCopyObject()
-	object.GetObjectKind().SetGroupVersionKind(kinds[0])
-	var encoded bytes.Buffer
-	if err := serializer().Encode(object, &encoded); err != nil {
-		tb.Fatal(err)
+	marshaler, is := object.(interface{ Marshal() ([]byte, error) })
+	if !is {
+		tb.Fatalf("%T has no protobuf", object)
 	}
-	sent := metav1.WatchEvent{Type: string(kind), Object: runtime.RawExtension{Raw: encoded.Bytes()}}
-	raw, err := sent.Marshal()
+	raw, err := marshaler.Marshal()
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return append(binary.BigEndian.AppendUint32(nil, uint32(len(raw))), raw...)
+	return sent(tb, kind, kinds[0].Kind, raw)
+}
+
+// sent returns an event with an encoded object of v1 as the API server sends it.
+func sent(tb testing.TB, event watch.EventType, kind string, raw []byte) []byte {
+	tb.Helper()
+	unknown := runtime.Unknown{TypeMeta: runtime.TypeMeta{APIVersion: "v1", Kind: kind}, Raw: raw}
+	object, err := unknown.Marshal()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	whole := metav1.WatchEvent{Type: string(event), Object: runtime.RawExtension{Raw: append([]byte("k8s\x00"), object...)}}
+	encoded, err := whole.Marshal()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return append(binary.BigEndian.AppendUint32(nil, uint32(len(encoded))), encoded...)
 }
 
 // events decodes a stream.
@@ -196,15 +240,15 @@ func events(tb testing.TB, stream []byte) []watch.Event {
 
 func event(tb testing.TB, raw []byte) watch.Event {
 	tb.Helper()
-	var sent metav1.WatchEvent
-	if err := sent.Unmarshal(raw); err != nil {
+	var read metav1.WatchEvent
+	if err := read.Unmarshal(raw); err != nil {
 		tb.Fatal(err)
 	}
-	object, _, err := serializer().Decode(sent.Object.Raw, nil, nil)
+	object, _, err := serializer().Decode(read.Object.Raw, nil, nil)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return watch.Event{Type: watch.EventType(sent.Type), Object: object}
+	return watch.Event{Type: watch.EventType(read.Type), Object: object}
 }
 
 // decoded returns a pod after it was encoded.

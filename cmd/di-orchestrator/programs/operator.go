@@ -250,7 +250,7 @@ func (o *operatorOptions) newManager(ctx context.Context, config *rest.Config, l
 		return nil, err
 	}
 	watching.wrap(config)
-	bufferWatches(config)
+	thinWatches(config)
 	o.complete()
 	scheme, err := newScheme()
 	if err != nil {
