@@ -159,11 +159,11 @@ func (b *Bench) measure(ctx context.Context, section Section) (figures.Limits, e
 
 // record writes the result of a section.
 func (b *Bench) record(ctx context.Context, section, report string) error {
-	command := "go run ./hack/bench " + b.scenario
+	words := []string{"go run ./hack/bench", b.scenario}
 	for _, argument := range b.arguments {
-		command += " " + quoted(argument)
+		words = append(words, quoted(argument))
 	}
-	result, err := results.New(ctx, b.scenario+"-"+section, command, report, b.Data)
+	result, err := results.New(ctx, b.scenario+"-"+section, strings.Join(words, " "), report, b.Data)
 	if err != nil {
 		return err
 	}
