@@ -26,8 +26,10 @@ import (
 const (
 	// TemplateKey is the key of the pod template in the ConfigMap.
 	TemplateKey = "template.yaml"
-	// retryInterval is the time between attempts.
-	retryInterval = 10 * time.Second
+	// minRetry and maxRetry are the shortest and the longest time between attempts, which doubles. The first
+	// attempt fails if the API server does not reach the webhooks yet.
+	minRetry = time.Second
+	maxRetry = time.Minute
 )
 
 // Default creates the cluster's AggregatorConfig once, if there is none. An installer cannot create it,
@@ -59,7 +61,8 @@ func (d *Default) Start(ctx context.Context) error {
 			return nil
 		}
 	}
-	err := wait.PollUntilContextCancel(ctx, retryInterval, true, func(ctx context.Context) (bool, error) {
+	backoff := wait.Backoff{Duration: minRetry, Factor: 2, Steps: 64, Cap: maxRetry}
+	err := backoff.DelayFunc().Until(ctx, true, false, func(ctx context.Context) (bool, error) {
 		err := d.ensure(ctx)
 		if err != nil {
 			d.Log.Error(err, "Cannot create default AggregatorConfig; retrying", "config", d.Config, "template", d.Template)

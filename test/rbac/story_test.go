@@ -16,6 +16,7 @@ import (
 	. "github.com/onsi/gomega"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -583,6 +584,7 @@ func (s *story) trainWithCoordinator(ctx context.Context) {
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: jobs, Name: "default"}}
 	Expect(s.api.Create(ctx, account)).To(Succeed())
 	s.allowReplicas(ctx, "default")
+	s.waitAggregatorConfig(ctx)
 	body := func(rest string) string {
 		return fmt.Sprintf(`{"namespace":%q,"coordinator":%q,%s}`, jobs, coordinator.Name, rest)
 	}
@@ -620,7 +622,16 @@ func (s *story) trainWithCoordinator(ctx context.Context) {
 	s.expectGone(ctx, "v1")
 }
 
-// allowReplicas allows a service account to request replicas of all jobs.
+// waitAggregatorConfig waits for the cluster's AggregatorConfig. The operator creates it once the API server
+// reaches the webhooks, and di-server refuses learners of several GPUs until then.
+func (s *story) waitAggregatorConfig(ctx context.Context) {
+	GinkgoHelper()
+	Eventually(func() error {
+		return s.api.Get(ctx, client.ObjectKey{Namespace: system, Name: names.AggregatorConfig}, &v2alpha1.AggregatorConfig{})
+	}).Should(Succeed())
+}
+
+// allowReplicas allows a service account to request replicas of all jobs, and waits until the API server knows.
 func (s *story) allowReplicas(ctx context.Context, account string) {
 	GinkgoHelper()
 	Expect(s.api.Create(ctx, &rbacv1.Role{
@@ -633,6 +644,17 @@ func (s *story) allowReplicas(ctx context.Context, account string) {
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "caller"},
 		Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: jobs, Name: account}},
 	})).To(Succeed())
+	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+		User: "system:serviceaccount:" + jobs + ":" + account,
+		ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Namespace: jobs, Verb: "create", Group: v2alpha1.GroupName, Resource: "dijobs", Subresource: "replicas",
+		},
+	}}
+	// di-server remembers a refusal for some seconds.
+	Eventually(func(g Gomega) {
+		g.Expect(s.api.Create(ctx, review)).To(Succeed())
+		g.Expect(review.Status.Allowed).To(BeTrue())
+	}).Should(Succeed())
 }
 
 func (s *story) expectGone(ctx context.Context, job string) {
