@@ -66,6 +66,8 @@ type Reconciler struct {
 	maxPods int32
 	now     func() time.Time
 	metrics *roundMetrics
+	// everything returns when the cache has the pods of all jobs; nil if it always has them.
+	everything func(context.Context) error
 	// reports are the reports of the jobs, parsed once. groups are the histories of their groups.
 	reports reports
 	groups  groupStore
@@ -101,6 +103,11 @@ func (a *Reconciler) goRound(ctx context.Context) (ctrl.Result, error) {
 	if len(jobs) == 0 {
 		a.metrics.observeState(nil, nil)
 		return ctrl.Result{}, a.learn(ctx, succeeded)
+	}
+	if a.everything != nil {
+		if err := a.everything(ctx); err != nil {
+			return ctrl.Result{}, fmt.Errorf("watching the pods of all jobs: %w", err)
+		}
 	}
 	round, err := a.survey(ctx, jobs)
 	if err != nil {

@@ -62,6 +62,8 @@ type Options struct {
 	Traces trace.TracerProvider
 	// Now returns the time: the real one by default.
 	Now func() time.Time
+	// Everything returns when the cache has the pods of all jobs; nil if it always has them.
+	Everything func(context.Context) error
 	// MayAct is closed when no other operator acts. Until then the allocator writes nothing. Nil if there
 	// is no other operator.
 	MayAct <-chan struct{}
@@ -97,6 +99,7 @@ func New(cached client.Client, live client.Reader, options Options) (*Reconciler
 		now:        options.Now,
 		metrics:    roundMetrics,
 		exclusions: exclusions{},
+		everything: options.Everything,
 		groups:     groupStore{client: cached, live: live, key: options.Groups},
 	}, nil
 }

@@ -247,6 +247,9 @@ func (r *Reconciler) removeWith(ctx context.Context, object client.Object, optio
 // create creates an object. If the job already has an object with the name, an earlier reconcile created
 // it and the cache is behind.
 func (r *Reconciler) create(ctx context.Context, job *v2alpha1.DIJob, object client.Object, newer workload.NewerFields) effect {
+	if _, isPod := object.(*corev1.Pod); isPod {
+		r.options.Shards.Mark(object, client.ObjectKeyFromObject(job))
+	}
 	err := r.send(ctx, object, newer)
 	switch {
 	case err == nil:

@@ -23,9 +23,11 @@ type Election struct {
 	leases   *Leases
 	operator shards.Operator
 	held     *Held
-	turns    *turns
-	clock    clock.WithTicker
-	log      logr.Logger
+	// watches are those of pods; nil if they select all.
+	watches *Watches
+	turns   *turns
+	clock   clock.WithTicker
+	log     logr.Logger
 
 	// wishes say what to do about each shard; only the last one counts.
 	wishes []chan wish
@@ -48,11 +50,11 @@ type wish struct {
 	lease shards.Lease
 }
 
-// NewElection returns an election of a number of shards.
-func NewElection(leases *Leases, count int, clock clock.WithTicker, log logr.Logger) *Election {
+// NewElection returns an election of a number of shards, whose pods the watches select; nil for all.
+func NewElection(leases *Leases, count int, watches *Watches, clock clock.WithTicker, log logr.Logger) *Election {
 	e := &Election{
 		leases: leases, operator: shards.Operator{Identity: leases.identity, Leader: leases.key.Name, Count: count},
-		held: NewHeld(count), turns: newTurns(count), clock: clock, log: log,
+		held: NewHeld(count), watches: watches, turns: newTurns(count), clock: clock, log: log,
 		sightings: shards.Sightings{}, vacancies: shards.Vacancies{}, honoured: map[string]string{},
 	}
 	for range count {
@@ -115,6 +117,8 @@ func (e *Election) follow(ctx context.Context) {
 			return
 		}
 	}
+	e.watches.narrow()
+	e.prepare(all, terms)
 	take := e.operator.Take(&decision, e.vacancies, e.read)
 	for shard := range e.wishes {
 		made := wish{term: terms[shard], isHeld: decision.MayAct && slices.Contains(decision.Held, shard), giveUp: slices.Contains(decision.GiveUp, shard)}
@@ -132,6 +136,20 @@ func (e *Election) follow(ctx context.Context) {
 		name := shards.LeaseName(e.operator.Leader, decision.AskFor, e.operator.Count)
 		if err := e.leases.annotate(ctx, name, annotationAsk, shards.Ask(e.operator.Identity, e.asked)); err != nil {
 			e.log.Error(err, "Cannot ask for a shard")
+		}
+	}
+}
+
+// prepare watches the pods of shards whose holders may be lost, and leaves those of other operators.
+func (e *Election) prepare(all []shards.Lease, terms []int) {
+	for shard, term := range terms {
+		lease := shards.Find(all, shards.LeaseName(e.operator.Leader, shard, e.operator.Count))
+		switch {
+		case term > 0 || lease.Holder == e.operator.Identity:
+		case e.sightings.Silent(lease, e.read):
+			e.watches.follow(shard)
+		case lease.Holder != "":
+			e.watches.leave(shard)
 		}
 	}
 }
@@ -206,19 +224,27 @@ func (e *Election) term(ctx context.Context, shard int, free shards.Lease) error
 // serve reconciles the jobs of a shard while its Lease is held. It returns when the Lease must be released,
 // and no reconcile of these jobs runs; also when the shard was not taken, and is another process's to take.
 func (e *Election) serve(ctx context.Context, shard int) {
+	defer e.watches.leave(shard)
 	defer e.held.set(shard, false)
+	var last wish
+	var again <-chan time.Time
 	for {
 		select {
-		case made := <-e.wishes[shard]:
-			term := e.turns.now()[shard]
-			isHeld := made.isHeld && !made.giveUp && made.term > 0 && made.term == term
-			if e.held.set(shard, isHeld) {
-				e.log.Info("Shard", "shard", shard+1, "of", e.operator.Count, "reconciled", isHeld)
-			}
-			if made.giveUp || term == 0 && !made.take {
-				return
-			}
+		case last = <-e.wishes[shard]:
+		case <-again:
 		case <-ctx.Done():
+			return
+		}
+		term := e.turns.now()[shard]
+		isHeld := last.isHeld && !last.giveUp && last.term > 0 && last.term == term
+		again = nil
+		if isHeld && !e.held.has(shard) && !e.watches.follow(shard) {
+			isHeld, again = false, e.clock.After(settleInterval)
+		}
+		if e.held.set(shard, isHeld) {
+			e.log.Info("Shard", "shard", shard+1, "of", e.operator.Count, "reconciled", isHeld)
+		}
+		if last.giveUp || term == 0 && !last.take {
 			return
 		}
 	}

@@ -39,7 +39,7 @@ func install(t *testing.T) *installation {
 	api, began := fake.NewClientset(), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	clock := clocktesting.NewFakeClock(began)
 	leases := newLeases(api.CoordinationV1(), record.NewFakeRecorder(10), types.NamespacedName{Namespace: "di-system", Name: leaderLease}, "me", clock)
-	return &installation{Election: NewElection(leases, 2, clock, logr.Discard()), t: t, api: api, fake: clock, began: began}
+	return &installation{Election: NewElection(leases, 2, nil, clock, logr.Discard()), t: t, api: api, fake: clock, began: began}
 }
 
 // write creates or renews a Lease.

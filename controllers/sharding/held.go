@@ -8,6 +8,7 @@ package sharding
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 
@@ -22,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/shards"
 )
 
@@ -56,10 +58,28 @@ func (h *Held) Has(job types.NamespacedName) bool {
 	if h == nil {
 		return true
 	}
-	of := &h.shards[shards.Of(job, len(h.shards))]
+	return h.has(shards.Of(job, len(h.shards)))
+}
+
+// has reports whether this process reconciles the jobs of a shard.
+func (h *Held) has(index int) bool {
+	of := &h.shards[index]
 	of.RLock()
 	defer of.RUnlock()
 	return of.isHeld
+}
+
+// Mark adds the label of a job's shard to a new pod of the job.
+func (h *Held) Mark(pod client.Object, job types.NamespacedName) {
+	if h == nil {
+		return
+	}
+	labels := maps.Clone(pod.GetLabels())
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	labels[names.LabelShard] = shards.Label(shards.Of(job, len(h.shards)), len(h.shards))
+	pod.SetLabels(labels)
 }
 
 // set starts or stops to reconcile the jobs of a shard, and reports whether that is a change. If it stops,

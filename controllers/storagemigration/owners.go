@@ -20,6 +20,11 @@ import (
 // misversioned returns the objects whose owner reference does not name a job in the desired version.
 // Callers must not change them.
 func (m *Reconciler) misversioned(ctx context.Context, version string) ([]client.Object, error) {
+	if m.Everything != nil {
+		if err := m.Everything(ctx); err != nil {
+			return nil, fmt.Errorf("watching the pods of all jobs: %w", err)
+		}
+	}
 	var pods corev1.PodList
 	var services corev1.ServiceList
 	var configMaps corev1.ConfigMapList

@@ -61,6 +61,8 @@ type Options struct {
 	API client.Client
 	// Cached reads jobs and the objects that they own from caches. Required.
 	Cached client.Reader
+	// Everything returns when the cache has the pods of all jobs; nil if it always has them.
+	Everything func(context.Context) error
 	// Recorder records Events about the definitions. Required.
 	Recorder events.EventRecorder
 	// Namespace is the namespace of the record. Required.

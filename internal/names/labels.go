@@ -31,6 +31,9 @@ const (
 	LabelPod      = "diengine/pod"
 )
 
+// LabelShard is on pods that were created while jobs had several shards: the shard of their job, such as 1-of-2.
+const LabelShard = "diengine/shard"
+
 // These annotations are on pods.
 const (
 	// AnnotationReplicas is the total of replicas at the pod's creation.

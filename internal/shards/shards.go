@@ -32,8 +32,11 @@ func Of(job types.NamespacedName, count int) int {
 // LeaseName returns the name of the Lease of a shard, given that of the leader's Lease. It contains the
 // number of shards, so an operator sees operators that divide jobs in another way.
 func LeaseName(leader string, shard, count int) string {
-	return fmt.Sprintf("%s-shard-%d-of-%d", leader, shard+1, count)
+	return leader + "-shard-" + Label(shard, count)
 }
+
+// Label returns the value of the label of a shard's pods. Like the name of its Lease, it contains the number of shards.
+func Label(shard, count int) string { return fmt.Sprintf("%d-of-%d", shard+1, count) }
 
 // Lease is what a Lease says.
 type Lease struct {
@@ -64,6 +67,9 @@ func Ask(operator string, now time.Time) string {
 // askTTL is how long a request is valid.
 const askTTL = time.Minute
 
+// suspicion is how long after the last renewal others prepare for the loss of the holder.
+const suspicion = 4 * time.Second
+
 // Sightings remember when the Leases were last seen to change. Clocks of other machines do not matter.
 type Sightings map[string]sighting
 
@@ -90,6 +96,12 @@ func (s Sightings) Live(all []Lease, now time.Time) []Lease {
 		}
 	}
 	return live
+}
+
+// Silent reports whether a Lease that an operator holds was not renewed for some time, so that it may expire.
+func (s Sightings) Silent(lease Lease, now time.Time) bool {
+	last, seen := s[lease.Name]
+	return seen && lease.Holder != "" && now.Sub(last.at) > suspicion
 }
 
 // Operator is one operator, and how it divides jobs.

@@ -45,6 +45,8 @@ type operator struct {
 	// shards; nil if the leader runs all jobs.
 	leases   *sharding.Leases
 	election *sharding.Election
+	// watches select the pods that are watched; nil for all.
+	watches *sharding.Watches
 }
 
 // add adds everything. The context ends with the process.
@@ -95,7 +97,8 @@ func (o *operator) addControllers(ctx context.Context, definitions *storagemigra
 	if o.options.allocator {
 		if err := allocator.Setup(o.mgr, allocator.Options{
 			Policy: o.options.policy, PolicyName: o.options.policyName, Cycle: o.options.allocatorCycle, MaxPods: o.options.maxPods, Recorder: o.recorder, Registerer: o.metrics, Traces: o.traces, MayAct: mayAct,
-			Groups: types.NamespacedName{Namespace: o.options.namespace, Name: names.AllocationGroups},
+			Everything: o.watches.Everything,
+			Groups:     types.NamespacedName{Namespace: o.options.namespace, Name: names.AllocationGroups},
 		}); err != nil {
 			return fmt.Errorf("setting up the allocator: %w", err)
 		}

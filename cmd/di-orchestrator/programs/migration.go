@@ -54,11 +54,12 @@ func (o *operator) addMigration(definitions *storagemigration.Definitions, taken
 		return err
 	}
 	return storagemigration.Setup(o.mgr, definitions, storagemigration.Options{
-		API:       api,
-		Cached:    o.mgr.GetClient(),
-		Recorder:  o.recorder,
-		Namespace: options.namespace,
-		TakenOver: takenOver,
+		API:        api,
+		Cached:     o.mgr.GetClient(),
+		Everything: o.watches.Everything,
+		Recorder:   o.recorder,
+		Namespace:  options.namespace,
+		TakenOver:  takenOver,
 		Probe: func(ctx context.Context) error {
 			return errors.Join(admissionprobe.Probe(ctx, api, options.namespace), admissionprobe.ProbeV2(ctx, api, options.namespace))
 		},

@@ -15,11 +15,14 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/shards"
@@ -243,6 +246,71 @@ func TestJobsOfAKilledOperatorGoOnInAnotherAndNoneIsRunTwice(t *testing.T) {
 				t.Errorf("operators that stopped hold shards: %v, %v", holders, err)
 			}
 		})
+	}
+}
+
+// occupy creates a pod that runs on a node, with the label of a shard.
+func (s *sharded) occupy(t *testing.T, node string, shard int) {
+	t.Helper()
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", GenerateName: "other-", Labels: map[string]string{names.LabelShard: shards.Label(shard, s.count)}},
+		Spec: corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{
+			Name: "a", Image: "a", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}},
+		}}},
+	}
+	if err := s.api.Create(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestTheAllocatorCountsThePodsOfAllShards(t *testing.T) {
+	t.Parallel()
+	s := newSharded(t, 2)
+	operators := []*process{s.operator(t, 2), s.operator(t, 2)}
+	s.spread(t, 2)
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}}
+	if err := s.api.Create(t.Context(), node); err != nil {
+		t.Fatal(err)
+	}
+	// The API server taints new nodes.
+	node.Spec.Taints = nil
+	if err := s.api.Update(t.Context(), node); err != nil {
+		t.Fatal(err)
+	}
+	node.Status.Allocatable = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4"), corev1.ResourceMemory: resource.MustParse("4Gi"), corev1.ResourcePods: resource.MustParse("100")}
+	node.Status.Capacity = node.Status.Allocatable
+	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+	if err := s.api.Status().Update(t.Context(), node); err != nil {
+		t.Fatal(err)
+	}
+	for shard := range s.count {
+		s.occupy(t, node.Name, shard)
+	}
+
+	job := pairJob("preemptible")
+	spec := `{preemptible: true, elastic: {minReplicas: 1, maxReplicas: 4, task: worker}, tasks: [{type: none, name: worker, replicas: 4,
+  template: {spec: {containers: [{name: di-container, image: di, resources: {requests: {cpu: 1}}}]}}}]}`
+	decoded := map[string]any{}
+	if err := yaml.Unmarshal([]byte(spec), &decoded); err != nil {
+		t.Fatal(err)
+	}
+	job.Object["spec"] = decoded
+	await(t, "the job is admitted", func(ctx context.Context) error { return s.api.Create(ctx, job.DeepCopy()) })
+	await(t, "the job is placed", func(ctx context.Context) error {
+		if err := s.api.Get(ctx, client.ObjectKeyFromObject(job), job); err != nil {
+			return err
+		}
+		placed, _, err := unstructured.NestedStringSlice(job.Object, "status", "allocation")
+		if err == nil && len(placed) == 0 {
+			err = errors.New("it has no place")
+		}
+		return err
+	})
+	if placed, _, err := unstructured.NestedStringSlice(job.Object, "status", "allocation"); err != nil || len(placed) != 2 {
+		t.Errorf("the job is placed on %v (%v), want two replicas: other pods have two of four processors", placed, err)
+	}
+	for _, operator := range operators {
+		operator.stop(t)
 	}
 }
 
