@@ -345,11 +345,11 @@ bench-allocator: ## Measure the allocator's policy on TRACES, a directory as of 
 	GOMAXPROCS=1 go run ./cmd/di-sim -goals -traces "$(or $(TRACES),$(error TRACES is empty: must be a directory of traces, docs/simulator.md))" $(if $(QUICK),-quick) $(FLAGS)
 
 .PHONY: bench-growth
-bench-growth: ## Measure 100, 1,000 and 10,000 jobs of 5 pods on fake nodes, and what finished jobs cost; FLAGS as of bench growth -h.
+bench-growth: ## Measure 100 to 10,000 jobs of 5 pods on fake nodes, and what finished jobs cost; FLAGS as of bench growth -h.
 	$(BENCH) growth $(FLAGS)
 
 .PHONY: bench-shards
-bench-shards: ## Measure the load of two shards beside one, and what killing an operator delays; Linux, root; FLAGS as of bench shards -h.
+bench-shards: ## Measure the load of two shards beside one, and what killing or stopping an operator delays; Linux, root; FLAGS as of bench shards -h.
 	$(BENCH) shards $(FLAGS)
 
 .PHONY: bench-upgrade

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"slices"
 	"text/tabwriter"
 	"time"
 
@@ -56,7 +57,7 @@ func New() *harness.Scenario {
 }
 
 func (b *bench) flags(flags *flag.FlagSet) {
-	flags.IntVar(&b.most, "growth-most", 10_000, "ladder: the most jobs; the rungs are 100, 1000 and so on, and this number")
+	flags.IntVar(&b.most, "growth-most", 10_000, "ladder: the most jobs; the rungs are 100, 1000 and so on, a fifth of this number, and this number")
 	flags.IntVar(&b.fresh, "growth-new", 20, "new jobs whose first pods and resizes are timed at each rung")
 	flags.DurationVar(&b.rest, "growth-rest", 20*time.Second, "how long the programs are measured at rest at each rung")
 	flags.IntVar(&b.finished, "growth-finished", 10_000, "finished: jobs that have ended")
@@ -65,11 +66,15 @@ func (b *bench) flags(flags *flag.FlagSet) {
 
 // rungs returns the numbers of jobs, beginning with none.
 func (b *bench) rungs() []int {
-	rungs := []int{0}
+	rungs := []int{0, b.most}
 	for jobs := 100; jobs < b.most; jobs *= 10 {
 		rungs = append(rungs, jobs)
 	}
-	return append(rungs, b.most)
+	if fifth := b.most / 5; fifth > 100 {
+		rungs = append(rungs, fifth)
+	}
+	slices.Sort(rungs)
+	return slices.Compact(rungs)
 }
 
 const ladderNotes = `

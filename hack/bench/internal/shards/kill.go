@@ -15,37 +15,40 @@ import (
 	"opendilab.org/di-orchestrator/internal/testkit/controlplane"
 	"opendilab.org/di-orchestrator/internal/testkit/figures"
 	"opendilab.org/di-orchestrator/internal/testkit/pace"
+	"opendilab.org/di-orchestrator/internal/testkit/program"
 )
 
 const (
-	// submitEvery is the interval between jobs. killedAfter is when the operator is killed, and submittedFor how long jobs are
-	// submitted: past the takeover.
+	// submitEvery is the interval between jobs. endedAfter is when the operator is killed or stopped, and submittedFor how
+	// long jobs are submitted: past the takeover.
 	submitEvery  = 250 * time.Millisecond
-	killedAfter  = 5 * time.Second
+	endedAfter   = 5 * time.Second
 	submittedFor = 35 * time.Second
 	// lostAfter is how long after the last submission a pod counts as lost.
 	lostAfter = time.Minute
 )
 
-// victim is the operator that is killed.
+// victim is the operator that is killed or stopped.
 type victim struct {
 	name string
 	// index is that among the operators. The first is the leader.
 	index int
+	// end ends the operator.
+	end func(*program.Process) error
 
-	// own are the waits of jobs of the killed operator's shard, others those of the other shard.
+	// own are the waits of jobs of that operator's shard, others those of the other shard.
 	own, others []time.Duration
 	// created are all pods, and twice those that were created more than once. deleted pods existed, and lost ones never did.
 	created, twice, deleted, lost int
 }
 
 const killNotes = `
-One of two operators is killed by SIGKILL, without a quota, while a job is submitted every 250 ms. Measured is the time from the submission until
-all pods of the job exist, for jobs that are submitted after the kill; for jobs before it whose pods did not all exist, from the
-kill. Creations are those of the API server's audit log; a deleted pod would be one that existed and does not any more.
+One of two operators is killed by SIGKILL, or stopped by SIGTERM, without a quota, while a job is submitted every 250 ms. Measured is the time from
+the submission until all pods of the job exist, for jobs that are submitted after the signal; for jobs before it whose pods did not all exist,
+from the signal. Creations are those of the API server's audit log; a deleted pod would be one that existed and does not any more.
 `
 
-// runKill kills operators while jobs are submitted.
+// runKill kills and stops operators while jobs are submitted.
 func (b *bench) runKill(ctx context.Context) (missed figures.Limits, err error) {
 	w, err := b.newWorld(ctx)
 	if w != nil {
@@ -54,16 +57,21 @@ func (b *bench) runKill(ctx context.Context) (missed figures.Limits, err error) 
 	if err != nil {
 		return nil, err
 	}
-	victims := []*victim{{name: "not the leader", index: 1}, {name: "the leader", index: 0}}
+	victims := []*victim{
+		{name: "killed, not the leader", index: 1, end: (*program.Process).Kill},
+		{name: "killed, the leader", index: 0, end: (*program.Process).Kill},
+		{name: "stopped, not the leader", index: 1, end: (*program.Process).Stop},
+		{name: "stopped, the leader", index: 0, end: (*program.Process).Stop},
+	}
 	for range b.kills {
 		for _, each := range victims {
-			if err := b.kill(ctx, w, each); err != nil {
+			if err := b.end(ctx, w, each); err != nil {
 				return nil, fmt.Errorf("%s: %w", each.name, err)
 			}
 		}
 	}
 	table := b.Table(0)
-	fmt.Fprintln(table, "killed\ttimes\tjobs of its shard wait: p50\tlongest\tjobs of the other shard: p50\tlongest\tpods created\ttwice\tdeleted\tlost")
+	fmt.Fprintln(table, "the operator\ttimes\tjobs of its shard wait: p50\tlongest\tjobs of the other shard: p50\tlongest\tpods created\ttwice\tdeleted\tlost")
 	for _, each := range victims {
 		of := func(waits []time.Duration, percent float64) string {
 			return figures.Seconds(figures.Percentile(waits, percent))
@@ -71,8 +79,8 @@ func (b *bench) runKill(ctx context.Context) (missed figures.Limits, err error) 
 		fmt.Fprintf(table, "%s\t%d\t%s\t%s\t%s\t%s\t%d\t%d\t%d\t%d\n", each.name, b.kills, of(each.own, 50), of(each.own, 100), of(each.others, 50), of(each.others, 100),
 			each.created, each.twice, each.deleted, each.lost)
 		longest := figures.Percentile(slices.Concat(each.own, each.others), 100)
-		missed.Require(longest <= maxTakeover, "%s killed: a job waits %s, the limit is %s", each.name, figures.Seconds(longest), maxTakeover)
-		missed.Require(each.twice+each.deleted+each.lost == 0, "%s killed: %d pods created twice, %d deleted, %d lost", each.name, each.twice, each.deleted, each.lost)
+		missed.Require(longest <= maxTakeover, "%s: a job waits %s, the limit is %s", each.name, figures.Seconds(longest), maxTakeover)
+		missed.Require(each.twice+each.deleted+each.lost == 0, "%s: %d pods created twice, %d deleted, %d lost", each.name, each.twice, each.deleted, each.lost)
 	}
 	if err := table.Flush(); err != nil {
 		return nil, fmt.Errorf("printing: %w", err)
@@ -81,8 +89,8 @@ func (b *bench) runKill(ctx context.Context) (missed figures.Limits, err error) 
 	return missed, nil
 }
 
-// kill kills an operator while jobs are submitted, and counts what happens to the jobs.
-func (b *bench) kill(ctx context.Context, w *world, of *victim) error {
+// end ends an operator while jobs are submitted, and counts what happens to the jobs.
+func (b *bench) end(ctx context.Context, w *world, of *victim) error {
 	if err := w.startOperators(ctx, 2); err != nil {
 		return err
 	}
@@ -94,15 +102,15 @@ func (b *bench) kill(ctx context.Context, w *world, of *victim) error {
 	if err != nil {
 		return err
 	}
-	w.Say("killing an operator that is %s", of.name)
+	w.Say("%s: jobs are submitted", of.name)
 	var submitted submissions
-	submitting, ended := make(chan error, 1), time.Now().Add(submittedFor)
-	go func() { submitting <- submitted.submitUntil(ctx, w, b.pods, ended) }()
-	if err := pace.Pause(ctx, killedAfter); err != nil {
+	submitting, end := make(chan error, 1), time.Now().Add(submittedFor)
+	go func() { submitting <- submitted.submitUntil(ctx, w, b.pods, end) }()
+	if err := pace.Pause(ctx, endedAfter); err != nil {
 		return errors.Join(err, <-submitting)
 	}
-	killed := time.Now()
-	if err := errors.Join(w.operators[of.index].Kill(), <-submitting); err != nil {
+	ended := time.Now()
+	if err := errors.Join(of.end(w.operators[of.index].Process), <-submitting); err != nil {
 		return err
 	}
 	if err := w.waitRunning(ctx, len(submitted.at)*b.pods); err != nil {
@@ -111,12 +119,12 @@ func (b *bench) kill(ctx context.Context, w *world, of *victim) error {
 	for index, at := range submitted.at {
 		has := w.ledger.of(jobName(index))
 		of.lost += max(b.pods-has.pods, 0)
-		if has.last.Before(killed) {
+		if has.last.Before(ended) {
 			continue
 		}
 		wait := has.last.Sub(at)
-		if at.Before(killed) {
-			wait = has.last.Sub(killed)
+		if at.Before(ended) {
+			wait = has.last.Sub(ended)
 		}
 		if shardOf(index, 2) == shard {
 			of.own = append(of.own, wait)
@@ -128,7 +136,7 @@ func (b *bench) kill(ctx context.Context, w *world, of *victim) error {
 	if err := w.countCreated(mark, of); err != nil {
 		return err
 	}
-	w.Say("%s killed: its jobs waited %s at most", of.name, figures.Seconds(figures.Percentile(of.own, 100)))
+	w.Say("%s: its jobs waited %s at most", of.name, figures.Seconds(figures.Percentile(of.own, 100)))
 	return w.clear(ctx)
 }
 

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package shards measures how much load two operators carry that divide the jobs, beside one, and what happens to
-// the jobs of an operator that is killed.
+// the jobs of an operator that is killed or stopped.
 package shards
 
 import (
@@ -17,7 +17,7 @@ import (
 const (
 	// minRatio is how many times the load of one shard two must carry.
 	minRatio = 1.7
-	// maxTakeover is the maximum time until the pods exist of a job that is submitted after the kill.
+	// maxTakeover is the maximum time until the pods exist of a job that is submitted after the end of an operator.
 	maxTakeover = 20 * time.Second
 )
 
@@ -44,7 +44,7 @@ func (b *bench) flags(flags *flag.FlagSet) {
 	flags.IntVar(&b.pods, "pods", 5, "pods of each job")
 	flags.IntVar(&b.rounds, "rounds", 5, "load: rounds of each number of shards; the table has medians")
 	flags.Float64Var(&b.quota, "quota", 0.05, "load: processors that each operator may use")
-	flags.IntVar(&b.kills, "kills", 3, "kill: how often an operator is killed, the leader and the other one each")
+	flags.IntVar(&b.kills, "kills", 3, "kill: how often an operator is killed, and how often stopped, the leader and the other one each")
 }
 
 // prepare validates the flags and builds the program.
