@@ -12,7 +12,8 @@ import (
 )
 
 // leastMemory is the least limit. Of an operator with 50,000 pods, 206 MiB were live. What is resident has the
-// program's own code in addition, up to 70 MiB.
+// program's own code in addition, up to 70 MiB. A limit that was 16 MiB lower, with 32 MiB less room above it, saved
+// 30 MiB with these pods, and cost 7% more processor time for each.
 const leastMemory = 400 << 20
 
 // memoryLimit limits the memory that an operator uses for garbage. Its caches are large and change little, so that
