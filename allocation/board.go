@@ -21,6 +21,8 @@ type Board struct {
 	closed []bool
 	free   [][]int64
 	byName map[string]int
+	// settled is the free capacity of each node when Settle was called; nil before.
+	settled [][]int64
 
 	// reserved are the nodes that take no further pods because they are reserved for one job.
 	reserved []bool
@@ -52,19 +54,50 @@ func NewBoard(nodes []*Node) *Board {
 // Clone returns a copy of the board. What is taken on one of them is not taken on the other.
 func (b *Board) Clone() *Board {
 	clone := *b
-	clone.free = make([][]int64, len(b.free))
-	for at, free := range b.free {
-		clone.free[at] = slices.Clone(free)
-	}
+	clone.free, clone.settled = cloneAmounts(b.free), cloneAmounts(b.settled)
 	clone.reserved, clone.failures = slices.Clone(b.reserved), maps.Clone(b.failures)
 	return &clone
+}
+
+func cloneAmounts(all [][]int64) [][]int64 {
+	if all == nil {
+		return nil
+	}
+	clone := make([][]int64, len(all))
+	for at, amounts := range all {
+		clone[at] = slices.Clone(amounts)
+	}
+	return clone
+}
+
+// Settle is called once all jobs that stay have taken their capacity. From then on, a job that was released
+// does not return to capacity that another one was given in the meantime, although its pods still run there.
+func (b *Board) Settle() { b.settled = cloneAmounts(b.free) }
+
+// mayReturn reports whether a running replica may take its capacity again. A node may be left with less than
+// nothing if it had less when the board was settled: its allocatable resources have shrunk.
+func (b *Board) mayReturn(at int, pod *Requirements) bool {
+	if b.settled == nil {
+		return true
+	}
+	for axis, amount := range pod.amounts {
+		if amount > 0 && b.free[at][axis]-amount < min(b.settled[at][axis], 0) {
+			return false
+		}
+	}
+	return true
 }
 
 // Leave takes the capacity of terminating pods.
 func (b *Board) Leave(nodes []*Node) {
 	for _, node := range nodes {
-		if node.Leaving != nil {
-			take(b.free[b.byName[node.Object.Name]], node.Leaving, 1)
+		if node.Leaving == nil {
+			continue
+		}
+		at := b.byName[node.Object.Name]
+		take(b.free[at], node.Leaving, 1)
+		if b.settled != nil {
+			take(b.settled[at], node.Leaving, 1)
 		}
 	}
 }

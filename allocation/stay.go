@@ -28,7 +28,7 @@ func (s *Stay) Placement() Placement {
 }
 
 // Keep takes the capacity of a job's previous placement again; nil if the job cannot keep it. A rank
-// whose pod runs needs no free capacity: Kubernetes leaves pods alone on a node whose allocatable
+// whose pod runs needs no free capacity before Settle: Kubernetes leaves pods alone on a node whose allocatable
 // resources shrink, for example while a device plugin restarts. Ranks that have ended take no capacity
 // yet.
 func (b *Board) Keep(job *Job, previous []string) *Stay {
@@ -167,11 +167,13 @@ func (b *Board) shift(kept *Stay, times int32) {
 	}
 }
 
-// seat takes the capacity of one replica on a node, if it has it or the replica runs there.
+// seat takes the capacity of one replica on a node, if it has it, or if the replica runs there and may return.
 func (b *Board) seat(job *Job, pod *Requirements, node string, runs bool) bool {
 	at, exists := b.byName[node]
 	switch {
 	case !exists || !pod.MayStay(b.nodes[at]):
+		return false
+	case runs && !b.mayReturn(at, pod):
 		return false
 	case !runs && (pod.room(b.free[at], 1) == 0 || job.Excluded[node]):
 		return false

@@ -44,6 +44,48 @@ func TestAJobWhosePodsRunStaysOnANodeThatHasLostItsCapacity(t *testing.T) {
 	}
 }
 
+func TestAJobDoesNotReturnToCapacityThatAnotherWasGiven(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		gpus    int64
+		other   bool
+		leaving int32
+		returns bool
+	}{
+		"the capacity is still free":               {gpus: 2, returns: true},
+		"another job was given it":                 {gpus: 2, other: true},
+		"the node has lost it":                     {gpus: 1, returns: true},
+		"a terminating pod has a part of it":       {gpus: 3, leaving: 1, returns: true},
+		"a terminating pod has what the node lost": {gpus: 2, leaving: 1, returns: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			snapshot := NewSnapshot([]*corev1.Node{node("a", 8, tc.gpus)})
+			job := collectors(snapshot, "job", 2, 2, asking(1, 1))
+			job.Running = map[int]string{0: "a", 1: "a"}
+			board := NewBoard(snapshot.Nodes)
+			stay := board.Keep(job, []string{"a", "a"})
+			if stay == nil {
+				t.Fatal("the job cannot keep its node")
+			}
+			board.Settle()
+			snapshot.Nodes[0].Leaving = make([]int64, len(snapshot.Nodes[0].Free))
+			take(snapshot.Nodes[0].Leaving, job.Tasks[0].Pod.amounts, -tc.leaving)
+			board.Leave(snapshot.Nodes)
+			board.Release(stay)
+			if tc.other && len(board.Place(collectors(snapshot, "other", 1, 1, asking(1, 1))).Nodes) != 1 {
+				t.Fatal("the other job has no place")
+			}
+			before := board.Overcommitted()
+			if returned := board.Keep(job, []string{"a", "a"}); (returned != nil) != tc.returns {
+				t.Errorf("the job returns: %t, want %t", returned != nil, tc.returns)
+			} else if returned == nil && board.Overcommitted() != before {
+				t.Errorf("a job that does not return has taken capacity: %s", board.Overcommitted())
+			}
+		})
+	}
+}
+
 func TestALiveResizeRestartsNothing(t *testing.T) {
 	t.Parallel()
 	snapshot := NewSnapshot([]*corev1.Node{node("a", 8, 0)})

@@ -109,6 +109,7 @@ func (d *decision) keep() []*allocation.Stay {
 			incomplete = append(incomplete, kept)
 		}
 	}
+	d.board.Settle()
 	for _, job := range moved {
 		if kept := d.board.KeepSome(job, d.round.Previous[job.Name]); kept != nil {
 			incomplete = append(incomplete, kept)

@@ -284,6 +284,10 @@ func TestNoNodeIsOvercommitted(t *testing.T) {
 			}
 			for _, job := range jobs {
 				previous[job.Name] = got[job.Name].Nodes
+				job.Running = map[int]string{}
+				for rank, node := range got[job.Name].Nodes {
+					job.Running[rank] = node
+				}
 			}
 			// One job finishes, and one node is removed.
 			jobs = append(jobs[:0:0], jobs[min(1, len(jobs)-1):]...)

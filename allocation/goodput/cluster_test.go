@@ -46,7 +46,8 @@ type trainer struct {
 	truth          model.Throughput
 	steps          []profilings.Step
 	done, total    float64
-	isSilent       bool
+	// runs is set for a job whose pods run as soon as they are placed.
+	runs, isSilent bool
 	isLive         bool
 	placed         []string
 	usage          allocation.Usage
@@ -87,7 +88,7 @@ func podOf(gpuCount, cores int64, tolerated ...string) *corev1.PodSpec {
 func (c *cluster) add(most int32) *trainer {
 	t := &trainer{
 		name: fmt.Sprintf("job-%03d", c.added), created: c.now.Add(-time.Duration(c.random.IntN(50)) * time.Second), min: 1, max: most,
-		elastic: podOf(1, 1), total: 1e5 * (1 + 100*c.random.Float64()),
+		elastic: podOf(1, 1), runs: c.added%4 != 3, total: 1e5 * (1 + 100*c.random.Float64()),
 		truth: model.Throughput{
 			AlphaC: 0.02 + 0.1*c.random.Float64(), BetaC: 0.001 + 0.004*c.random.Float64(), AlphaN: 0.02 + 0.2*c.random.Float64(),
 			BetaN: 0.005 * c.random.Float64(), AlphaR: 0.01 + 0.05*c.random.Float64(), BetaR: 0.002 * c.random.Float64(), Gamma: 1 + 3*c.random.Float64(),
@@ -134,6 +135,12 @@ func (c *cluster) round() *allocation.Round {
 		round.Jobs = append(round.Jobs, job)
 		if len(t.placed) > 0 {
 			round.Previous[job.Name] = t.placed
+		}
+		if t.runs {
+			job.Running = map[int]string{}
+			for rank, node := range t.placed {
+				job.Running[rank] = node
+			}
 		}
 	}
 	return round

@@ -87,6 +87,7 @@ func (p *Policy) views(round *allocation.Round, nodes []*allocation.Node, board 
 		v.curve = p.cache.curveOf(job, groupOf(round, job))
 		views[i] = v
 	}
+	board.Settle()
 	units := newUnits(views, nodes)
 	for _, v := range views {
 		v.account(round.Now, units)
