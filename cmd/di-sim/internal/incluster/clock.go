@@ -10,20 +10,21 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Clock is the simulated time. It runs faster than the real clock, and as fast while it is slowed.
+// Clock is the simulated time. It runs faster than the real clock for the durations that Hurry allows, and as
+// fast otherwise.
 type Clock struct {
 	real   clock.PassiveClock
 	factor float64
 	begin  time.Time
 
 	mutex sync.Mutex
-	// The mutex guards all fields below. base is the simulated time at the real time since.
-	base, since time.Time
-	isSlow      bool
-	slowFor     time.Duration
+	// The mutex guards all fields below. base is the simulated time at the real time since. hurry is the
+	// simulated duration for which the clock is still fast.
+	base, since    time.Time
+	hurry, slowFor time.Duration
 }
 
-// NewClock returns a clock that starts at the real time and runs factor times as fast.
+// NewClock returns a clock that starts at the real time, and runs factor times as fast when it is fast.
 func NewClock(real clock.PassiveClock, factor float64) *Clock {
 	now := real.Now()
 	// The API stores whole seconds.
@@ -54,15 +55,15 @@ func (c *Clock) At(seconds int) time.Time {
 	return c.begin.Add(time.Duration(seconds) * time.Second)
 }
 
-// Slow lets the clock run as fast as the real one, or faster again.
-func (c *Clock) Slow(isSlow bool) {
+// Hurry lets the clock be fast for a simulated duration from now on. It replaces what an earlier call allowed.
+func (c *Clock) Hurry(duration time.Duration) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	c.advance()
-	c.isSlow = isSlow
+	c.hurry = duration
 }
 
-// SlowFor returns for how long the clock was slow.
+// SlowFor returns for how long, in real time, the clock was slow.
 func (c *Clock) SlowFor() time.Duration {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
@@ -75,12 +76,13 @@ func (c *Clock) advance() {
 	now := c.real.Now()
 	passed := now.Sub(c.since)
 	c.since = now
-	if c.isSlow {
-		c.slowFor += passed
-		c.base = c.base.Add(passed)
-		return
+	fast, slow := time.Duration(float64(passed)*c.factor), time.Duration(0)
+	if fast > c.hurry {
+		fast, slow = c.hurry, passed-c.Real(c.hurry)
 	}
-	c.base = c.base.Add(time.Duration(float64(passed) * c.factor))
+	c.hurry -= fast
+	c.slowFor += slow
+	c.base = c.base.Add(fast + slow)
 }
 
 // Real returns how long a simulated duration takes.
@@ -88,11 +90,11 @@ func (c *Clock) Real(simulated time.Duration) time.Duration {
 	return time.Duration(float64(simulated) / c.factor)
 }
 
-// Restart sets the clock back to its begin.
+// Restart sets the clock back to its begin. It is slow until Hurry is called.
 func (c *Clock) Restart() {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	c.advance()
 	c.begin = c.since.Truncate(time.Second)
-	c.base, c.slowFor = c.begin, 0
+	c.base, c.hurry, c.slowFor = c.begin, 0, 0
 }

@@ -24,8 +24,9 @@ type timedPolicy struct {
 	submitted map[types.NamespacedName]int
 
 	mutex sync.Mutex
-	// mutex guards rounds.
+	// mutex guards all fields below. last is the second of the last round.
 	rounds []time.Duration
+	last   int
 }
 
 // Optimize implements allocation.Policy.
@@ -43,6 +44,7 @@ func (p *timedPolicy) Optimize(round *allocation.Round) map[types.NamespacedName
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
 	p.rounds = append(p.rounds, took)
+	p.last = p.clock.Seconds()
 	return placements
 }
 
@@ -53,9 +55,9 @@ func (p *timedPolicy) durations() []time.Duration {
 	return append([]time.Duration(nil), p.rounds...)
 }
 
-// count returns how many rounds there were.
-func (p *timedPolicy) count() int {
+// decided returns how many rounds there were, and the second of the last one.
+func (p *timedPolicy) decided() (rounds, last int) {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
-	return len(p.rounds)
+	return len(p.rounds), p.last
 }

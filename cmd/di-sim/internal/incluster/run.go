@@ -32,6 +32,12 @@ const (
 	progressInterval = 5 * time.Second
 	// writers is the number of concurrent writes of jobs and their pods.
 	writers = 8
+	// lookahead is the maximum real time that the clock is fast between two ticks. Jobs would otherwise train long
+	// without a report where a tick is late.
+	lookahead = 3 * tick
+	// maxPause is the maximum simulated time in seconds between two rounds at full speed. It leaves a round the
+	// time of another cycle.
+	maxPause = int(2 * cycle / time.Second)
 )
 
 // Options are the settings of a run.
@@ -182,7 +188,8 @@ func (r *run) state() State {
 }
 
 // advance lets jobs train up to now, and then acts on what has changed: it submits, moves, reports and
-// ends jobs. The clock is slow until the operator has carried out its decisions.
+// ends jobs. The clock is slow until the operator has carried out its decisions, and while its next round is
+// late.
 func (r *run) advance(ctx context.Context) error {
 	now := r.world.clock.Seconds()
 	r.train(now - r.last)
@@ -200,7 +207,7 @@ func (r *run) advance(ctx context.Context) error {
 	group.SetLimit(writers)
 	r.unsettled = ""
 	if r.awaitsRound() {
-		r.unsettled = "the operator that started last has not decided yet"
+		r.unsettled = "the next round of the operator is late"
 	}
 	for _, job := range r.jobs {
 		if err := r.act(ctx, group, job, objects[job.Name], pods[job.Name]); err != nil {
@@ -208,30 +215,35 @@ func (r *run) advance(ctx context.Context) error {
 		}
 	}
 	r.record()
-	r.world.clock.Slow(r.unsettled != "")
+	hurry := time.Duration(0)
 	if r.unsettled == "" {
 		r.settled = r.Clock.Now()
+		hurry = time.Duration(float64(lookahead) * r.Factor)
 	}
+	r.world.clock.Hurry(hurry)
 	return group.Wait()
 }
 
 // replaceOperator replaces the operator. The clock is slow until the new one has decided: otherwise jobs would
 // train a large part of their time without an operator.
 func (r *run) replaceOperator(ctx context.Context, now int) error {
-	r.world.clock.Slow(true)
+	r.world.clock.Hurry(0)
 	err := r.operator.stop()
 	r.operator = nil
 	if err != nil {
 		return fmt.Errorf("stopping the operator: %w", err)
 	}
-	r.born, r.earlier = now, r.policy.count()
+	r.born = now
+	r.earlier, _ = r.policy.decided()
 	return r.startOperator(ctx, r.policy, r.PolicyName)
 }
 
-// awaitsRound reports whether the operator that replaced another has not decided yet.
+// awaitsRound reports whether jobs wait for a round: an operator has replaced another and has not decided yet, or
+// the last round is too long ago. Otherwise jobs would train without an allocator on a slow machine.
 func (r *run) awaitsRound() bool {
-	return r.born > 0 && r.policy.count() == r.earlier &&
-		slices.ContainsFunc(r.jobs, func(job *simulated) bool { return job.isSubmitted && !job.isOver })
+	rounds, last := r.policy.decided()
+	isLate := r.born > 0 && rounds == r.earlier || r.last-last > maxPause
+	return isLate && slices.ContainsFunc(r.jobs, func(job *simulated) bool { return job.isSubmitted && !job.trainer.Done() })
 }
 
 // train lets jobs train for seconds.

@@ -131,22 +131,23 @@ func TestJobsThatReportGrowAlsoUnderNewOperators(t *testing.T) {
 	}
 }
 
-func TestTheClockIsTheRealOneWhileItIsSlow(t *testing.T) {
+func TestTheClockIsFastOnlyForTheAllowedTime(t *testing.T) {
 	real := clocktesting.NewFakeClock(time.Unix(1000, 0))
 	simulated := incluster.NewClock(real, 60)
+	simulated.Hurry(time.Hour)
 	real.Step(time.Second)
-	simulated.Slow(true)
+	simulated.Hurry(0)
 	real.Step(5 * time.Second)
-	simulated.Slow(false)
-	real.Step(time.Second)
-	if now := simulated.Seconds(); now != 125 {
-		t.Errorf("it is second %d: want 125", now)
+	simulated.Hurry(time.Minute)
+	real.Step(3 * time.Second)
+	if now := simulated.Seconds(); now != 127 {
+		t.Errorf("it is second %d: want 60 + 5 + 60 + 2", now)
 	}
-	if slow := simulated.SlowFor(); slow != 5*time.Second {
-		t.Errorf("it was slow for %s: want 5s", slow)
+	if slow := simulated.SlowFor(); slow != 7*time.Second {
+		t.Errorf("it was slow for %s: want 7s", slow)
 	}
-	if at := simulated.At(125); !at.Equal(simulated.Now()) {
-		t.Errorf("second 125 is at %s, and now is %s", at, simulated.Now())
+	if at := simulated.At(127); !at.Equal(simulated.Now()) {
+		t.Errorf("second 127 is at %s, and now is %s", at, simulated.Now())
 	}
 	if took := simulated.Real(time.Minute); took != time.Second {
 		t.Errorf("a minute takes %s: want 1s", took)
