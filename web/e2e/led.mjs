@@ -16,9 +16,9 @@ async function replicas() {
 const parts = page.getByRole('region', { name: 'Replicas' }).getByRole('row')
 const part = (name) => parts.filter({ has: page.getByRole('link', { name, exact: true }) })
 
-/** collectors waits for a number of collectors. */
-async function collectors(count) {
-  const rows = parts.filter({ hasText: 'collector-' })
+/** rowsOf waits for a number of replicas of a role. A replaced one is shown until its pod is gone. */
+async function rowsOf(role, count) {
+  const rows = parts.filter({ hasText: `${role}-` })
   await rows.nth(count - 1).waitFor()
   await rows.nth(count).waitFor({ state: 'detached' })
 }
@@ -39,13 +39,13 @@ await step('the job shows its members', async () => {
   await go(page, `#/jobs/${namespace}/${job}`, 'Conditions')
   await page.getByRole('heading', { name: job, exact: true }).waitFor()
   await part('coordinator').waitFor()
-  await collectors(2)
-  await parts.filter({ hasText: 'ddp-learner-' }).waitFor()
+  await rowsOf('collector', 2)
+  await rowsOf('ddp-learner', 1)
 })
 await step('collectors are added', async () => {
   const effects = ['Task collector changes from 2 to 4 replicas.', 'Replicas that are added: 2, with GPUs: 0.', 'A ScalePlan asks the operator for it.']
   await act(page, 'Resize', { effects, choose: toCollectors(4), name: 'led-resize' })
-  await collectors(4)
+  await rowsOf('collector', 4)
   await page.getByRole('region', { name: 'Plans' }).getByText('resized by kubectl di ui').waitFor()
 })
 await step('learners of several GPUs are counted as wholes', async () => {
@@ -66,7 +66,7 @@ await step('a size that the operator would refuse is refused in words', async ()
 await step('collectors are removed', async () => {
   const effects = ['Task collector changes from 4 to 2 replicas.', 'The newest replicas are removed, and run on for the drain time.']
   await act(page, 'Resize', { effects, choose: toCollectors(2), name: 'led-shrink' })
-  await collectors(2)
+  await rowsOf('collector', 2)
 })
 await step('a replica is replaced', async () => {
   let chosen = ''
@@ -79,7 +79,7 @@ await step('a replica is replaced', async () => {
   }
   await act(page, 'Restart replica', { effects: ['The coordinator loses its connection to the replica.'], choose, name: 'led-restart' })
   await part(chosen).waitFor({ state: 'detached' })
-  await collectors(2)
+  await rowsOf('collector', 2)
 })
 await step('a learner of several GPUs is replaced as a whole', async () => {
   let aggregator = ''
@@ -89,7 +89,7 @@ await step('a learner of several GPUs is replaced as a whole', async () => {
   }
   await act(page, 'Restart replica', { effects: ['A learner of several GPUs is replaced as a whole.'], choose, name: 'led-restart-unit' })
   await part(aggregator).waitFor({ state: 'detached' })
-  await parts.filter({ hasText: 'ddp-learner-' }).waitFor()
+  await rowsOf('ddp-learner', 1)
 })
 await step('the job is suspended, and then not resized', async () => {
   const effects = ['2 GPUs become free.', 'State that the job keeps only in its pods is lost', 'Resuming creates the coordinator again, without its replicas. It requests them.']
