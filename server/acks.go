@@ -21,6 +21,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/podstate"
 	"opendilab.org/di-orchestrator/server/auth"
 	"opendilab.org/di-orchestrator/server/failure"
+	"opendilab.org/di-orchestrator/server/limit"
 	"opendilab.org/di-orchestrator/server/store"
 	"opendilab.org/di-orchestrator/server/wire"
 )
@@ -196,6 +197,9 @@ type ackEdit struct {
 	uid  types.UID
 	acks []store.Ack
 }
+
+// Kind implements store.JobEdit.
+func (*ackEdit) Kind() limit.Kind { return limit.OfRequests }
 
 // Check refuses another job of the same name.
 func (a *ackEdit) Check(_ context.Context, job *v2alpha1.DIJob) error {

@@ -84,6 +84,10 @@ func (b *limitedBody) release() {
 	}
 }
 
+// maxBodyDepth is the maximum nesting of a body. Clients that read a job recurse into what it reports: Python's
+// decoder fails at 1000 levels, and a list with one such job fails as a whole.
+const maxBodyDepth = 64
+
 // readBody reads the body of a request. limitBody bounds it.
 func readBody(c *gin.Context) ([]byte, error) {
 	body, isLimited := c.Request.Body.(*limitedBody)
@@ -104,6 +108,9 @@ func readBody(c *gin.Context) ([]byte, error) {
 		return nil, failure.TimedOut(fmt.Errorf("reading the body: %w", err))
 	case err != nil:
 		return nil, failure.New(failure.Invalid, "the body could not be read").Because(err)
+	}
+	if depth := netlimit.Depth(content); depth > maxBodyDepth {
+		return nil, failure.New(failure.Invalid, "the body nests objects and lists %d levels deep, more than the %d that it may", depth, maxBodyDepth)
 	}
 	return content, nil
 }

@@ -72,7 +72,7 @@ func start(ctx context.Context, options server.Options) *started {
 		options.Addresses = []string{"127.0.0.1:0"}
 	}
 	addresses := make(chan string, len(options.Addresses)+1)
-	options.Client, options.APIReader, options.Cache, options.Identity = api.cached, api.live, api.cache, auth.ModeOff
+	options.Client, options.APIReader, options.Cache, options.Identity = api.cached, api.own, api.cache, auth.ModeOff
 	options.Log = funcr.New(func(_, line string) {
 		if found := regexp.MustCompile(`"address"="([^"]+)"`).FindStringSubmatch(line); found != nil {
 			addresses <- found[1]
@@ -139,7 +139,7 @@ func apiReader(through client.Client) client.Reader {
 	if own, ok := through.(interface{ reader() client.Reader }); ok {
 		return own.reader()
 	}
-	return api.live
+	return api.own
 }
 
 // newNamespace creates a namespace for one spec.

@@ -99,7 +99,7 @@ var _ = Describe("who may call", func() {
 
 		It("asks the API server once in a while about an unknown address, however often it calls", func(ctx SpecContext) {
 			var asked atomic.Int32
-			counting := interceptor.NewClient(api.live, interceptor.Funcs{
+			counting := interceptor.NewClient(api.own, interceptor.Funcs{
 				List: func(ctx context.Context, through client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
 					if _, arePods := list.(*corev1.PodList); arePods {
 						asked.Add(1)
@@ -307,7 +307,7 @@ var _ = Describe("who may call", func() {
 
 		It("keeps a caller waiting while the API server cannot be asked about its token", func(ctx SpecContext) {
 			failures := 2
-			flaky := interceptor.NewClient(api.live, interceptor.Funcs{
+			flaky := interceptor.NewClient(api.own, interceptor.Funcs{
 				Create: func(ctx context.Context, through client.WithWatch, object client.Object, options ...client.CreateOption) error {
 					if _, isReview := object.(*authenticationv1.TokenReview); isReview && failures > 0 {
 						failures--
@@ -318,7 +318,7 @@ var _ = Describe("who may call", func() {
 			})
 			// Writes use the flaky client. Reads use the cache.
 			served, err := server.New(server.Options{
-				Client: readFrom{flaky, api.cached}, APIReader: api.live, Cache: api.cache, Log: GinkgoLogr,
+				Client: readFrom{flaky, api.cached}, APIReader: api.own, Cache: api.cache, Log: GinkgoLogr,
 			})
 			Expect(err).NotTo(HaveOccurred())
 			url := listen(served.Handler())
@@ -329,7 +329,7 @@ var _ = Describe("who may call", func() {
 
 		It("does not take what one token of a user may for what another may, whose scope is another", func(ctx SpecContext) {
 			const scopes = "scopes.example.com"
-			scoped := interceptor.NewClient(api.live, interceptor.Funcs{
+			scoped := interceptor.NewClient(api.own, interceptor.Funcs{
 				Create: func(_ context.Context, _ client.WithWatch, object client.Object, _ ...client.CreateOption) error {
 					switch review := object.(type) {
 					case *authenticationv1.TokenReview:

@@ -73,7 +73,7 @@ func (s *Server) logFailure(c *gin.Context, failed *failure.Error, err error) {
 		s.logLimited(ctx, message, func(log logr.Logger) { log.Info(message, append(details, "reason", loggable(err.Error()))...) })
 	}
 	switch {
-	case failed.Kind == failure.Internal:
+	case failed.Kind == failure.Internal, failed.Kind == failure.Refused:
 		s.logFault(ctx, err, details)
 	case failed.Kind == failure.Unavailable && isWrite:
 		info("Write not done now, its sender may try again")

@@ -184,6 +184,9 @@ func (s *Server) checkReport(job *v2alpha1.DIJob, given *report) error {
 	return nil
 }
 
+// Kind implements store.JobEdit.
+func (*reportEdit) Kind() limit.Kind { return limit.OfReports }
+
 // reportEdit stores a profiling report in a job.
 type reportEdit struct {
 	jobRequest

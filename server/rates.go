@@ -101,6 +101,9 @@ type ratesEdit struct {
 	reportEdit
 }
 
+// Kind implements store.JobEdit.
+func (*ratesEdit) Kind() limit.Kind { return limit.OfRates }
+
 // Apply replaces the sums of this server in the status, unless they are the same.
 func (r *ratesEdit) Apply(job *v2alpha1.DIJob) (store.JobPatch, error) {
 	r.outcome = reportUnchanged

@@ -17,6 +17,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/membership"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/server/auth"
+	"opendilab.org/di-orchestrator/server/limit"
 	"opendilab.org/di-orchestrator/server/store"
 	"opendilab.org/di-orchestrator/server/wire"
 )
@@ -115,6 +116,9 @@ func (r *resizeEdit) identity(c *gin.Context) membership.Request {
 	}
 	return request
 }
+
+// Kind implements store.JobEdit.
+func (*resizeEdit) Kind() limit.Kind { return limit.OfRequests }
 
 // Apply resizes a job and records the request in one patch. A repeat gets no patch. A worker that was
 // replaced because of its request still gets the answer.

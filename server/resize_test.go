@@ -4,21 +4,27 @@
 package server_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"strconv"
+	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/membership"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/testkit"
 	"opendilab.org/di-orchestrator/server"
 	"opendilab.org/di-orchestrator/server/auth"
 )
@@ -71,6 +77,25 @@ var _ = Describe("a request to resize a worker-led job", func() {
 		Expect(json.Unmarshal([]byte(answer), &envelope)).To(Succeed())
 		return fmt.Sprint(code, " ", envelope.Message)
 	}
+
+	It("answers a write that a policy denies once, with the words of the policy", func(ctx SpecContext) {
+		newWorkers(ctx, "w", 3, nil)
+		deny(ctx, namespace, "resizes need a ticket")
+		served := newServer(api.cached)
+		response := send(ctx, http.MethodPost, served+path("w"), `{"replicas":1}`, "")
+		Expect(response.StatusCode).To(Equal(http.StatusOK), "a deployed client ends its job at any other status")
+		Expect(response.Header).NotTo(HaveKey("Retry-After"))
+		Expect(response.answer).To(And(ContainSubstring(`"success":false`), ContainSubstring("resizes need a ticket")))
+
+		By("refusing a sender with a token")
+		enforced := newServer(api.cached, func(options *server.Options) { options.Identity = auth.ModeEnforce })
+		Expect(api.live.Create(ctx, serviceAccount(namespace))).To(Succeed())
+		pod := podAt(ctx, namespace, read(ctx, "w"), given.next())
+		response = send(ctx, http.MethodPost, enforced+path("w"), `{"replicas":1}`, tokenOf(ctx, pod, names.ServerAudience))
+		Expect(response.StatusCode).To(Equal(http.StatusForbidden))
+		Expect(response.answer).To(ContainSubstring("resizes need a ticket"))
+		Expect(size(ctx, "w")).To(Equal("4"))
+	})
 
 	It("is granted within the task's bounds, and the answer says how much of it was", func(ctx SpecContext) {
 		base := newServer(api.cached)
@@ -320,3 +345,64 @@ var _ = Describe("a request to resize a worker-led job", func() {
 		}
 	})
 })
+
+// deny makes the cluster deny each write of di-server to the jobs of a namespace, with a message.
+func deny(ctx context.Context, namespace, message string) {
+	GinkgoHelper()
+	policy := &admissionregistrationv1.ValidatingAdmissionPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: namespace},
+		Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
+			FailurePolicy: ptr.To(admissionregistrationv1.Fail),
+			MatchConstraints: &admissionregistrationv1.MatchResources{
+				NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: namespace}},
+				ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: admissionregistrationv1.RuleWithOperations{
+					Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Update},
+					Rule: admissionregistrationv1.Rule{
+						APIGroups: []string{v2alpha1.GroupName}, APIVersions: []string{"v2alpha1"}, Resources: []string{"dijobs", "dijobs/status"},
+					},
+				}}},
+			},
+			MatchConditions: []admissionregistrationv1.MatchCondition{{
+				Name: "di-server-writes", Expression: fmt.Sprintf("request.userInfo.username == %q", testkit.AccountName(testkit.Server)),
+			}},
+			Validations: []admissionregistrationv1.Validation{{Expression: "false", Message: message, Reason: ptr.To(metav1.StatusReasonForbidden)}},
+		},
+	}
+	binding := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: namespace},
+		Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
+			PolicyName: namespace, ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
+		},
+	}
+	for _, object := range []client.Object{policy, binding} {
+		Expect(api.live.Create(ctx, object)).To(Succeed())
+		DeferCleanup(func(ctx SpecContext) { Expect(api.live.Delete(ctx, object)).To(Succeed()) })
+	}
+	job := &v2alpha1.DIJob{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "w"}}
+	Eventually(func() error {
+		patch := client.RawPatch(types.MergePatchType, []byte(`{"status":{"profilings":{"a":1}}}`))
+		return api.own.Status().Patch(ctx, job, patch, client.DryRunAll)
+	}).Should(MatchError(ContainSubstring(message)))
+}
+
+// sent is a response with its body.
+type sent struct {
+	*http.Response
+	answer string
+}
+
+// send sends a request, with a token if there is one.
+func send(ctx context.Context, method, url, body, token string) sent {
+	GinkgoHelper()
+	request, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
+	Expect(err).NotTo(HaveOccurred())
+	if token != "" {
+		request.Header.Set("Authorization", "Bearer "+token)
+	}
+	response, err := http.DefaultClient.Do(request)
+	Expect(err).NotTo(HaveOccurred())
+	defer func() { Expect(response.Body.Close()).To(Succeed()) }()
+	content, err := io.ReadAll(response.Body)
+	Expect(err).NotTo(HaveOccurred())
+	return sent{response, string(content)}
+}

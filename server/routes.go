@@ -11,6 +11,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"opendilab.org/di-orchestrator/server/auth"
 	"opendilab.org/di-orchestrator/server/failure"
 	"opendilab.org/di-orchestrator/server/wire"
 )
@@ -93,11 +94,18 @@ func (s *Server) setTimeout(c *gin.Context) {
 func (s *Server) refuse(c *gin.Context, err error) {
 	failed := failure.From(err)
 	s.logFailure(c, failed, err)
-	if failed.Kind.Status() == http.StatusOK {
+	status := failed.Kind.Status()
+	switch {
+	case failed.Kind == failure.Refused && auth.SenderOf(c.Request.Context()).HasToken():
+		status = http.StatusForbidden
+	case failed.Kind == failure.Refused:
+		// A deployed client, which has no token, ends its job at any status from 400. Without the header,
+		// other clients know that a repeat fails again.
+	case status == http.StatusOK:
 		c.Header("Retry-After", retryAfter)
 	}
 	c.Set(failureKey, failed.Kind)
-	if err := send(c, failed.Kind.Status(), wire.Failure(failed.Message)); err != nil {
+	if err := send(c, status, wire.Failure(failed.Message)); err != nil {
 		s.options.Log.Error(err, "Reply failed")
 		c.Status(http.StatusInternalServerError)
 	}

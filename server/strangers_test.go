@@ -33,7 +33,7 @@ type callCounter struct{ calls atomic.Int32 }
 // serve returns the URL of a server in a mode, whose calls are counted.
 func (c *callCounter) serve(mode auth.Mode, changes ...func(*server.Options)) string {
 	GinkgoHelper()
-	counted := interceptor.NewClient(api.live, interceptor.Funcs{
+	counted := interceptor.NewClient(api.own, interceptor.Funcs{
 		Get: func(ctx context.Context, through client.WithWatch, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
 			c.calls.Add(1)
 			return through.Get(ctx, key, object, options...)
@@ -57,7 +57,7 @@ func podAt(ctx context.Context, namespace string, owner *v2alpha1.DIJob, address
 	GinkgoHelper()
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: "pod-"},
-		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "a", Image: "a"}}},
+		Spec:       corev1.PodSpec{ServiceAccountName: serviceAccount(namespace).Name, Containers: []corev1.Container{{Name: "a", Image: "a"}}},
 	}
 	if owner != nil {
 		pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(owner, v2alpha1.GroupVersion.WithKind("DIJob"))}

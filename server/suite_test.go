@@ -36,6 +36,8 @@ func TestServer(t *testing.T) {
 type cluster struct {
 	// live reads and writes without a cache.
 	live client.WithWatch
+	// own is a client without a cache that has the permissions of di-server.
+	own client.WithWatch
 	// cached reads from the synced cache and writes to the API server.
 	cached client.Client
 	cache  cache.Cache
@@ -43,9 +45,9 @@ type cluster struct {
 
 var api cluster
 
-var _ = BeforeSuite(func() {
+var _ = BeforeSuite(func(started SpecContext) {
 	logf.SetLogger(zap.New(zap.WriteTo(GinkgoWriter), zap.UseDevMode(true)))
-	environment, err := testkit.StartAPI()
+	environment, err := testkit.StartAPI(started)
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(environment.Stop)
 
@@ -55,10 +57,14 @@ var _ = BeforeSuite(func() {
 	Expect(v2alpha1.AddToScheme(scheme)).To(Succeed())
 	api.live, err = client.NewWithWatch(environment.Config, client.Options{Scheme: scheme})
 	Expect(err).NotTo(HaveOccurred())
+	account, err := environment.As(testkit.Server)
+	Expect(err).NotTo(HaveOccurred())
+	api.own, err = client.NewWithWatch(account, client.Options{Scheme: scheme})
+	Expect(err).NotTo(HaveOccurred())
 
 	options := store.CacheOptions()
 	options.Scheme = scheme
-	api.cache, err = cache.New(environment.Config, options)
+	api.cache, err = cache.New(account, options)
 	Expect(err).NotTo(HaveOccurred())
 	ctx, cancel := context.WithCancel(context.Background())
 	DeferCleanup(cancel)
@@ -69,7 +75,7 @@ var _ = BeforeSuite(func() {
 		cancel()
 		Eventually(stopped).Should(Receive(BeNil()))
 	})
-	api.cached, err = client.New(environment.Config, client.Options{
+	api.cached, err = client.New(account, client.Options{
 		Scheme: scheme,
 		Cache:  &client.CacheOptions{Reader: api.cache},
 	})

@@ -90,7 +90,7 @@ var _ = Describe("a server that serves TLS", func() {
 
 	It("requires a source of its certificate", func() {
 		_, err := server.New(server.Options{
-			Client: api.cached, APIReader: api.live, Cache: api.cache, Log: GinkgoLogr, TLSAddress: "127.0.0.1:0",
+			Client: api.cached, APIReader: api.own, Cache: api.cache, Log: GinkgoLogr, TLSAddress: "127.0.0.1:0",
 		})
 		Expect(err).To(MatchError("server options: GetCertificate is required beside TLSAddress"))
 	})

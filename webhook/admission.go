@@ -42,9 +42,15 @@ const (
 	PathValidateV2 = "/validate-v2alpha1-dijob"
 	// PathValidateAggregatorConfig is for both versions, which have the same schema.
 	PathValidateAggregatorConfig = "/validate-aggregatorconfig"
+	PathValidateScalePlan        = "/validate-scaleplan"
+)
+
+// The served paths whose answers depend on objects that the webhooks read. A secret token follows each.
+const (
 	// PathValidateScale is for the scale subresource of jobs.
-	PathValidateScale     = "/validate-dijob-scale"
-	PathValidateScalePlan = "/validate-scaleplan"
+	PathValidateScale = "/validate-dijob-scale"
+	// PathValidatePlannedJob is for the job that a ScalePlan names.
+	PathValidatePlannedJob = "/validate-planned-dijob"
 	// PathCheckPods is for dry runs of both versions.
 	PathCheckPods = "/check-dijob-pods"
 )
@@ -62,6 +68,7 @@ type hooks struct {
 	jobs       client.Reader
 	checks     *podChecks
 	namespaces scope.Namespaces
+	guard      *guard
 }
 
 // newHandler returns the handler of all paths.
@@ -81,22 +88,37 @@ func newHandler(log logr.Logger, metrics *hookMetrics, by hooks) (http.Handler, 
 		PathValidateV2: by.validating(rules.ValidateV2),
 
 		PathValidateAggregatorConfig: validateAggregatorConfig(by.fields),
+		PathValidateScalePlan:        validatePlan,
 		PathValidateScale:            resizes.validateScale,
-		PathValidateScalePlan:        resizes.validatePlan,
+		PathValidatePlannedJob:       resizes.validatePlannedJob,
 	} {
 		handler, err := admissionHandler(log, path, metrics.counted(path, handle))
 		if err != nil {
 			return nil, err
 		}
-		mux.Handle(path, admitted.handler(handler))
+		by.handle(mux, path, admitted.handler(handler))
 	}
 	// Its reviews take no room of others.
 	handler, err := admissionHandler(log, PathCheckPods, metrics.counted(PathCheckPods, by.checks.check))
 	if err != nil {
 		return nil, err
 	}
-	mux.Handle(PathCheckPods, newIntake(metrics.Refused).handler(handler))
+	by.handle(mux, PathCheckPods, newIntake(metrics.Refused).handler(handler))
 	return mux, nil
+}
+
+// handle registers the handler of a path, behind the guard if its answers depend on objects that the webhooks
+// read.
+func (h *hooks) handle(mux *http.ServeMux, path string, handler http.Handler) {
+	if slices.Contains(guardedPaths(), path) {
+		h.guard.handle(mux, path, handler)
+		return
+	}
+	mux.Handle(path, handler)
+}
+
+func guardedPaths() []string {
+	return []string{PathValidateScale, PathValidatePlannedJob, PathCheckPods}
 }
 
 // reviewBytes returns the maximum size of a conversion review in a process with a memory limit; the

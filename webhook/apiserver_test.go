@@ -266,16 +266,14 @@ var _ = DescribeTable("An old client that takes a finalizer off a job that is be
 
 var _ = Describe("While no webhook answers", func() {
 	It("jobs are deleted, released, labelled, scaled and given a status, and not changed otherwise", func(ctx SpecContext) {
-		environment, err := testkit.StartAPI()
+		environment, err := testkit.StartAPI(ctx)
 		Expect(err).NotTo(HaveOccurred())
 		defer func() { Expect(environment.Stop()).To(Succeed()) }()
 		alone, err := client.New(environment.Config, client.Options{})
 		Expect(err).NotTo(HaveOccurred())
-		out, err := kubectl(ctx, environment.KubeConfig, "create", "namespace", "di-system")
+		out, err := kubectl(ctx, environment.KubeConfig, "apply", "-k", filepath.Join(testkit.Root(), "config", "webhook"))
 		Expect(err).NotTo(HaveOccurred(), out)
-		out, err = kubectl(ctx, environment.KubeConfig, "apply", "-k", filepath.Join(testkit.Root(), "config", "webhook"))
-		Expect(err).NotTo(HaveOccurred(), out)
-		stop := serveOn(ctx, environment.Config)
+		stop := serveOn(ctx, environment)
 		released := job("v2alpha1", metav1.NamespaceDefault, "released", v2Job)
 		Eventually(func() error { return alone.Create(ctx, released.DeepCopy(), client.DryRunAll) }).Should(Succeed())
 		released.SetFinalizers([]string{"test/last", metav1.FinalizerDeleteDependents})
@@ -350,7 +348,7 @@ var _ = Describe("A manifest that is moved from kubectl apply in v1alpha1 to ser
 
 var _ = Describe("A job that v1alpha1 manages", func() {
 	It("loses what its managers own where it is written while no webhook answers, and is mended as documented", func(ctx SpecContext) {
-		environment, err := testkit.StartAPI()
+		environment, err := testkit.StartAPI(ctx)
 		Expect(err).NotTo(HaveOccurred())
 		defer func() { Expect(environment.Stop()).To(Succeed()) }()
 		apply := func(parts string, flags ...string) (string, error) {
@@ -360,10 +358,9 @@ var _ = Describe("A job that v1alpha1 manages", func() {
 			return kubectl(ctx, environment.KubeConfig, append([]string{"apply", "--server-side", "-f", manifest}, flags...)...)
 		}
 		succeed := func(out string, err error) { Expect(err).NotTo(HaveOccurred(), out) }
-		succeed(kubectl(ctx, environment.KubeConfig, "create", "namespace", "di-system"))
 		succeed(kubectl(ctx, environment.KubeConfig, "apply", "-k", filepath.Join(testkit.Root(), "config", "webhook")))
 		const collector = `collector: {template: {spec: {containers: [{name: di-container}]}}}, `
-		stop := serveOn(ctx, environment.Config)
+		stop := serveOn(ctx, environment)
 		Eventually(func() error { _, err := apply(collector); return err }).Should(Succeed())
 		stop()
 
@@ -381,7 +378,7 @@ var _ = Describe("A job that v1alpha1 manages", func() {
 		Expect(live.GetManagedFields()).To(BeEmpty())
 
 		By("applying what changes a field and leaves one out")
-		defer serveOn(ctx, environment.Config)()
+		defer serveOn(ctx, environment)()
 		const changed = `cleanPodPolicy: None, `
 		Eventually(func() string { out, _ := apply(changed); return out }).Should(ContainSubstring(`conflict with "before-first-apply"`))
 		succeed(apply(changed, "--force-conflicts"))
@@ -404,8 +401,10 @@ var _ = Describe("A job that v1alpha1 manages", func() {
 })
 
 // serveOn serves webhooks for an API server that only this process uses.
-func serveOn(ctx context.Context, config *rest.Config) (stop func()) {
+func serveOn(ctx context.Context, api *testkit.API) (stop func()) {
 	GinkgoHelper()
+	config, err := api.As(testkit.Webhook)
+	Expect(err).NotTo(HaveOccurred())
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	Expect(err).NotTo(HaveOccurred())
 	return serve(ctx, webhook.Options{Config: config, URL: "https://" + listener.Addr().String(), Listener: listener})

@@ -33,7 +33,7 @@ func FuzzAdmissionReview(f *testing.F) {
 	f.Add([]byte(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":null}`))
 	handler := quietHandler(f)
 	f.Fuzz(func(t *testing.T, review []byte) {
-		for _, path := range []string{PathMutateV1, PathMutateV2, PathValidateV1, PathValidateV2, PathValidateAggregatorConfig, PathValidateScale, PathValidateScalePlan, PathCheckPods} {
+		for _, path := range servedPaths() {
 			answersAReview(t, handler, path, review)
 		}
 	})

@@ -96,7 +96,11 @@ func TestAPanicEndsOneRequestAndNotTheServer(t *testing.T) {
 func TestWhatIsOfAnotherKindIsRefused(t *testing.T) {
 	t.Parallel()
 	handler := quietHandler(t)
-	for _, path := range []string{PathMutateV1, PathValidateV1, PathMutateV2, PathValidateV2, PathValidateAggregatorConfig, PathValidateScale, PathValidateScalePlan} {
+	for _, path := range servedPaths() {
+		if strings.HasPrefix(path, PathCheckPods) {
+			// It refuses nothing.
+			continue
+		}
 		for _, object := range []string{`{"apiVersion":"v1","kind":"Pod"}`, `[]`, `"text"`} {
 			answer := ask(t, handler, path, reviewOf(t, object, ""))
 			if answer.Allowed || answer.Result.Code != http.StatusBadRequest {
@@ -121,7 +125,7 @@ func handlerThat(tb testing.TB, try func(context.Context, *podcheck.Pod, string)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	handler, err := newHandler(logr.Discard(), metrics, hooks{checks: newPodChecks(try)})
+	handler, err := newHandler(logr.Discard(), metrics, hooks{checks: newPodChecks(try), guard: openGuard()})
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -44,6 +44,10 @@ const (
 	// must weigh what they cost.
 	valueBytes = 12
 
+	// mostDepth is the maximum nesting of a review. Clients that read a job recurse into its fields, and a list
+	// with one job that is too deep for them fails as a whole. The review itself has four levels.
+	mostDepth = 132
+
 	// smallAdmission is the maximum weight of a small review. Small reviews do not wait for large
 	// ones.
 	smallAdmission = 256 << 10
@@ -111,8 +115,14 @@ func (i *intake) handler(next http.Handler) http.Handler {
 // errTooManyValues reports that decoding a review would take too much memory.
 var errTooManyValues = fmt.Errorf("the AdmissionReview has more than %d JSON values, which no object that can be stored needs", mostValues)
 
+// errTooDeep reports that clients could not read the object.
+var errTooDeep = fmt.Errorf("the AdmissionReview nests objects and lists more than %d levels deep, which clients of the object cannot read", mostDepth)
+
 // weigh returns the weight of a review.
 func weigh(review []byte) (int64, error) {
+	if netlimit.Depth(review) > mostDepth {
+		return 0, errTooDeep
+	}
 	values := netlimit.Values(review)
 	if values > mostValues {
 		return 0, errTooManyValues
@@ -127,7 +137,7 @@ func (i *intake) unanswered(w http.ResponseWriter, review []byte, err error) {
 	status := int32(http.StatusBadRequest)
 	tooLarge := new(http.MaxBytesError)
 	switch {
-	case errors.As(err, &tooLarge), errors.Is(err, errTooManyValues):
+	case errors.As(err, &tooLarge), errors.Is(err, errTooManyValues), errors.Is(err, errTooDeep):
 		status = http.StatusRequestEntityTooLarge
 	// A shed request also has an exceeded deadline; its sender may retry.
 	case errors.Is(err, netlimit.ErrShed), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):

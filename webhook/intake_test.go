@@ -56,7 +56,7 @@ func TestAReviewOfMoreValuesThanAnyJobHasIsRefusedBeforeItIsDecoded(t *testing.T
 		"arguments": inTemplate(`"containers":[{"name":"c","args":` + listOf(`""`, 4*mebi) + `}]`),
 		"tasks":     `{"apiVersion":"diengine.opendilab.org/v2alpha1","kind":"DIJob","spec":{"tasks":` + listOf(`{}`, 4*mebi) + `}}`,
 	} {
-		for _, path := range []string{PathMutateV1, PathValidateV1, PathMutateV2, PathValidateV2, PathValidateAggregatorConfig, PathValidateScale, PathValidateScalePlan, PathCheckPods} {
+		for _, path := range servedPaths() {
 			review := reviewOf(t, job, "")
 			var answer *admissionv1.AdmissionResponse
 			if bytes := taken(func() { answer = ask(t, handler, path, review) }); bytes > 32*mebi {
@@ -143,7 +143,7 @@ func TestReviewsThatAreNotAnsweredAreCountedByReason(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	handler, err := newHandler(logr.Discard(), metrics, hooks{})
+	handler, err := newHandler(logr.Discard(), metrics, hooks{guard: openGuard()})
 	if err != nil {
 		t.Fatal(err)
 	}

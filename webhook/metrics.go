@@ -84,7 +84,7 @@ func newHookMetrics(registerer prometheus.Registerer, log logr.Logger) (*hookMet
 		Name: "di_orchestrator_admission_requests_total", Unit: "requests",
 		Help: "Admission reviews, by webhook, version that the user wrote, operation, and result: allowed, denied (invalid), or failed (unreadable object).",
 		Labels: []telemetry.Label{
-			{Name: "webhook", Values: []string{"mutate-dijob", "validate-dijob", "validate-aggregatorconfig", "validate-dijob-scale", "validate-scaleplan", "check-dijob-pods"}},
+			{Name: "webhook", Values: []string{"mutate-dijob", "validate-dijob", "validate-aggregatorconfig", "validate-dijob-scale", "validate-scaleplan", "validate-planned-dijob", "check-dijob-pods"}},
 			{Name: "version", Values: versions},
 			{Name: "operation", Values: []string{"CREATE", "UPDATE"}},
 			{Name: "result", Values: []string{admissionAllowed, admissionDenied, admissionFailed}},

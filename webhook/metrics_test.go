@@ -45,7 +45,7 @@ func TestConversionsAreCounted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	handler, err := newHandler(logr.Discard(), metrics, hooks{})
+	handler, err := newHandler(logr.Discard(), metrics, hooks{guard: openGuard()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func TestQuestionsOfAdmissionAreCounted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	handler, err := newHandler(logr.Discard(), metrics, hooks{})
+	handler, err := newHandler(logr.Discard(), metrics, hooks{guard: openGuard()})
 	if err != nil {
 		t.Fatal(err)
 	}

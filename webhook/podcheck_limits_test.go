@@ -44,7 +44,7 @@ func jobOf(count int, image string) string {
 // tried asks for a check of a job, which must be allowed, and returns the warnings.
 func tried(tb testing.TB, handler http.Handler, job string) []string {
 	tb.Helper()
-	answer := ask(tb, handler, PathCheckPods, dryRun(tb, job))
+	answer := ask(tb, handler, PathCheckPods+"/"+testToken, dryRun(tb, job))
 	if !answer.Allowed {
 		tb.Errorf("refused: %+v", answer.Result)
 	}

@@ -19,8 +19,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/internal/testkit"
@@ -33,8 +35,6 @@ const refusal = "spec.conversion.strategy must stay Webhook"
 var _ = Describe("The policy that protects the conversion", func() {
 	It("refuses whoever switches it off while there are two versions, and lets pass whoever leaves one", func(ctx SpecContext) {
 		alone := newCluster(ctx)
-		out, err := kubectl(ctx, alone.environment.KubeConfig, "apply", "-k", filepath.Join(testkit.Root(), "config", "policy"))
-		Expect(err).NotTo(HaveOccurred(), out)
 		// The test's API server starts without the stanza; the operator adds it.
 		server := alone.serve(ctx, webhook.Options{})
 		Expect(server.WaitPublished(ctx)).To(Succeed())
@@ -104,8 +104,6 @@ var _ = Describe("The policy that protects the conversion", func() {
 var _ = Describe("The policy that bounds di-server", func() {
 	It("lets it write what it needs, and nothing else of a job", func(ctx SpecContext) {
 		alone := newCluster(ctx)
-		out, err := kubectl(ctx, alone.environment.KubeConfig, "apply", "-k", filepath.Join(testkit.Root(), "config", "policy"))
-		Expect(err).NotTo(HaveOccurred(), out)
 		server := alone.serve(ctx, webhook.Options{})
 		Expect(server.WaitPublished(ctx)).To(Succeed())
 		// RBAC itself is not under test.
@@ -123,10 +121,13 @@ var _ = Describe("The policy that bounds di-server", func() {
 		Eventually(func() error {
 			return di.Patch(ctx, job.DeepCopy(), mergePatch(`{"spec":{"suspend":true}}`), client.DryRunAll)
 		}).WithContext(ctx).Should(And(
-			Satisfy(apierrors.IsForbidden), MatchError(ContainSubstring("nothing of a job's spec but spec.elastic"))))
+			Satisfy(apierrors.IsForbidden), MatchError(ContainSubstring("nothing of a job's spec but the range of spec.elastic"))))
 		Expect(patch(`{"spec":{"tasks":[` + strings.Replace(task, `"image":"i"`, `"image":"evil"`, 1) + `]}}`)).To(MatchError(ContainSubstring("no task of a job")))
 		Expect(patch(`{"spec":{"tasks":[` + task + `,{"type":"none","name":"more","template":{"spec":{"containers":[{"name":"c","image":"i"}]}}}]}}`)).
 			To(MatchError(ContainSubstring("no task of a job")))
+		Expect(patch(`{"spec":{"tasks":[` + strings.Replace(task, `"replicas":2`, `"replicas":2,"drain":{}`, 1) + `]}}`)).To(MatchError(ContainSubstring("no task of a job")))
+		Expect(patch(`{"spec":{"tasks":[` + strings.Replace(task, `"collector"`, `"learner","name":"collector"`, 1) + `]}}`)).To(MatchError(ContainSubstring("no task of a job")))
+		Expect(patch(`{"spec":{"elastic":{"onResize":"Restart"}}}`)).To(MatchError(ContainSubstring("nothing of spec.elastic but")))
 		Expect(patch(`{"spec":{"volumes":[{"name":"v","hostPath":{"path":"/"}}]}}`)).To(Satisfy(apierrors.IsForbidden))
 		Expect(patch(`{"metadata":{"labels":{"a":"b"}}}`)).To(MatchError(ContainSubstring("nothing of a job's metadata")))
 		Expect(patch(`{"metadata":{"annotations":{"a":"b"}}}`)).To(Satisfy(apierrors.IsForbidden))
@@ -135,6 +136,7 @@ var _ = Describe("The policy that bounds di-server", func() {
 		By("letting pass what it needs")
 		Expect(patch(`{"metadata":{"annotations":{"diengine/requests":"[]"}},"spec":{"elastic":{"minReplicas":2,"maxReplicas":4}}}`)).To(Succeed())
 		Expect(status(`{"status":{"profilings":{"a":1},"replicas":3}}`)).To(Succeed())
+		Expect(status(`{"status":{"replicas":2,"requests":[{"key":"k","id":"r","time":"2026-01-02T03:04:05Z","message":"done"}]}}`)).To(Succeed())
 		Expect(status(`{"status":{"rates":[{"server":"s","role":"learner","updatedAt":"2026-01-02T03:04:05.000006Z"}],"membershipAcks":{"version":1}}}`)).To(Succeed())
 
 		By("others, who are not bounded by it")
@@ -146,6 +148,37 @@ var _ = Describe("The policy that bounds di-server", func() {
 		Expect(alone.Create(ctx, old)).To(Succeed())
 		Expect(alone.Patch(ctx, old.DeepCopy(), mergePatch(`{"spec":{"priority":null,"backoffLimit":null}}`))).To(Succeed())
 		Expect(di.Patch(ctx, old.DeepCopy(), mergePatch(`{"spec":{"elastic":{"maxReplicas":4}}}`))).To(Succeed())
+	})
+})
+
+var _ = Describe("The policy that bounds the webhooks", func() {
+	It("lets them publish their address, and change no rule and create no pod", func(ctx SpecContext) {
+		alone := newCluster(ctx)
+		server := alone.serve(ctx, webhook.Options{})
+		Expect(server.WaitPublished(ctx)).To(Succeed())
+		alone.allow(ctx, "any-webhooks", testkit.AccountName(testkit.Webhook), "admissionregistration.k8s.io", "*")
+		hooks := alone.as(testkit.AccountName(testkit.Webhook))
+		const refusal = "change nothing of their configurations but clientConfig"
+		for _, patch := range []string{
+			`[{"op":"replace","path":"/webhooks/0/rules","value":[{"apiGroups":[""],"apiVersions":["v1"],"resources":["pods","secrets"],"operations":["*"]}]}]`,
+			`[{"op":"replace","path":"/webhooks/0/failurePolicy","value":"Ignore"}]`,
+			`[{"op":"add","path":"/webhooks/0/namespaceSelector","value":{"matchLabels":{"a":"b"}}}]`,
+			`[{"op":"remove","path":"/webhooks/0"}]`,
+			`[{"op":"copy","from":"/webhooks/0","path":"/webhooks/-"},{"op":"replace","path":"/webhooks/0/name","value":"a.b.c"}]`,
+		} {
+			Eventually(func() error {
+				return hooks.Patch(ctx, mutatingConfiguration(), client.RawPatch(types.JSONPatchType, []byte(patch)), client.DryRunAll)
+			}).WithContext(ctx).Should(MatchError(ContainSubstring(refusal)), patch)
+			Expect(hooks.Patch(ctx, validatingConfiguration(), client.RawPatch(types.JSONPatchType, []byte(patch)), client.DryRunAll)).
+				To(MatchError(ContainSubstring(refusal)), patch)
+		}
+		other := mutatingConfiguration()
+		other.Name = "other"
+		other.Webhooks = []admissionregistrationv1.MutatingWebhook{{
+			Name: "a.b.c", ClientConfig: admissionregistrationv1.WebhookClientConfig{URL: ptr.To("https://a")},
+			SideEffects: ptr.To(admissionregistrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
+		}}
+		Expect(hooks.Create(ctx, other, client.DryRunAll)).To(MatchError(ContainSubstring(refusal)))
 	})
 })
 
@@ -166,12 +199,26 @@ var _ = Describe("The policy about who may submit jobs", func() {
 		Expect(alone.Create(ctx, job)).To(Succeed())
 		Expect(author.Patch(ctx, job.DeepCopy(), mergePatch(`{"spec":{"suspend":true}}`))).To(Satisfy(apierrors.IsForbidden))
 		Expect(author.Patch(ctx, job.DeepCopy(), mergePatch(`{"metadata":{"labels":{"a":"b"}}}`))).To(Succeed())
+		By("an AggregatorConfig, whose template jobs run")
+		alone.allow(ctx, "configs", "author", "diengine.opendilab.org", "aggregatorconfigs")
+		config := unstructuredJob(`{"aggregator":{"template":{"spec":{"containers":[{"name":"c","image":"i"}]}}}}`)
+		config.SetKind("AggregatorConfig")
+		Eventually(func() error { return author.Create(ctx, config.DeepCopy(), client.DryRunAll) }).WithContext(ctx).Should(And(
+			Satisfy(apierrors.IsForbidden), MatchError(ContainSubstring("AggregatorConfigs run pods: author may not create pods"))))
 		alone.allow(ctx, "pods", "author", "", "pods")
 		Eventually(func() error {
 			return author.Patch(ctx, job.DeepCopy(), mergePatch(`{"spec":{"suspend":true}}`))
 		}).WithContext(ctx).Should(Succeed())
 	})
 })
+
+// unprotect removes the policy that protects the conversion, as an installation with crds.protect=false lacks it.
+func (c *cluster) unprotect(ctx context.Context) {
+	GinkgoHelper()
+	Expect(c.Delete(ctx, &admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: "di-orchestrator-conversion"}})).To(Succeed())
+	none := mergePatch(`{"spec":{"conversion":{"strategy":"None","webhook":null}}}`)
+	Eventually(func() error { return c.Patch(ctx, c.definition(ctx), none, client.DryRunAll) }).WithContext(ctx).Should(Succeed())
+}
 
 // diServer is the user name of di-server.
 const diServer = "system:serviceaccount:di-system:di-orchestrator-server"

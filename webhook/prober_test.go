@@ -157,7 +157,7 @@ var _ = Describe("The probe of the way through the API server", func() {
 		Expect(admissionprobe.Classify(admissionprobe.Probe(ctx, unreachable, "default"))).To(Equal("unreachable"))
 
 		By("a webhook that does not answer")
-		bare, err := testkit.StartAPI()
+		bare, err := testkit.StartAPI(ctx)
 		Expect(err).NotTo(HaveOccurred())
 		DeferCleanup(bare.Stop)
 		lonely, err := client.New(bare.Config, client.Options{})

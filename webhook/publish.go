@@ -41,6 +41,7 @@ func (s *Server) keepPublished(ctx context.Context, address string) {
 // have learned it: another replica may have published it only just now. It returns false when the
 // context ends.
 func (s *Server) introduce(ctx context.Context, serving *certs.Serving) bool {
+	s.guard.accept(serving.PathToken())
 	outcome, done := s.publish(ctx, serving, &certs.Trust{KeepOthers: true})
 	if !done || !outcome.Joined && !outcome.Shared {
 		return done
@@ -233,7 +234,7 @@ func (s *Server) tryPublish(ctx context.Context, serving *certs.Serving, trust *
 		}
 	}
 	trust.Bundle, trust.Now = serving.Bundle, s.options.Clock.Now()
-	outcome, err := s.publication.Publish(ctx, s.api, trust)
+	outcome, err := s.publication.Publish(ctx, s.api, trust, serving.PathToken())
 	all.Joined, all.Shared = all.Joined || outcome.Joined, outcome.Shared
 	all.Resets = append(all.Resets, outcome.Resets...)
 	return err

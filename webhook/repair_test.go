@@ -48,7 +48,8 @@ var _ = Describe("A server that is its own authority", func() {
 		calling := &caller{api: alone, address: server.address}
 		by := client.FieldOwner("gitops")
 
-		By("resetting the conversion, and no time passing")
+		By("resetting the conversion where no policy protects it, and no time passing")
+		alone.unprotect(ctx)
 		definition := alone.definition(ctx)
 		whole := definition.Object["spec"]
 		reset := mergePatch(`{"spec":{"conversion":{"strategy":"None","webhook":null}}}`)

@@ -28,7 +28,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	testclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"opendilab.org/di-orchestrator/internal/admissionprobe"
 	"opendilab.org/di-orchestrator/internal/testkit"
@@ -38,20 +37,19 @@ import (
 // cluster is the API server of one spec, with configured webhooks that are not served yet.
 type cluster struct {
 	client.Client
-	environment *envtest.Environment
+	environment *testkit.API
 	// marks counts the marks of awaitLearned.
 	marks int
 }
 
 func newCluster(ctx context.Context) *cluster {
 	GinkgoHelper()
-	environment, err := testkit.StartAPI()
+	environment, err := testkit.StartAPI(ctx)
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(environment.Stop)
 	environment.Config.QPS = -1
 	alone, err := client.New(environment.Config, client.Options{})
 	Expect(err).NotTo(HaveOccurred())
-	Expect(alone.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "di-system"}})).To(Succeed())
 	out, err := kubectl(ctx, environment.KubeConfig, "apply", "-k", filepath.Join(testkit.Root(), "config", "webhook"))
 	Expect(err).NotTo(HaveOccurred(), out)
 	return &cluster{Client: alone, environment: environment}
@@ -115,8 +113,15 @@ func (c *cluster) serve(ctx context.Context, options webhook.Options) *replica {
 	if made.clock, isGiven = options.Clock.(*testclock.FakeClock); !isGiven {
 		made.clock = testclock.NewFakeClock(time.Now().Add(-24 * time.Hour))
 	}
-	if options.Config == nil {
+	switch {
+	case options.Config != nil:
+	case options.CertificateSecret != "":
+		// The role in config is for certificates that the webhooks sign.
 		options.Config = c.environment.Config
+	default:
+		var err error
+		options.Config, err = c.environment.As(testkit.Webhook)
+		Expect(err).NotTo(HaveOccurred())
 	}
 	options.Listener, options.Clock, options.Log = listener, made.clock, GinkgoLogr
 	if options.URL == "" {

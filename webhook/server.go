@@ -187,6 +187,7 @@ type Server struct {
 	publication  certs.Publication
 	hosts        []string
 	handler      http.Handler
+	guard        guard
 	drain        drain.Drain
 
 	// lack is why there is no serving certificate yet, or why it is not published.
@@ -232,8 +233,9 @@ func New(options Options) (*Server, error) {
 		return nil, fmt.Errorf("webhooks: %w", err)
 	}
 	bounds := validation.Bounds{MaxPods: options.MaxPods, Domain: options.ServiceDomain}
+	s := &Server{}
 	handler, err := newHandler(options.Log, metrics, hooks{
-		bounds: bounds, fields: pods.Current, jobs: api, checks: newPodChecks(checker.Check), namespaces: options.Namespaces,
+		bounds: bounds, fields: pods.Current, jobs: api, checks: newPodChecks(checker.Check), namespaces: options.Namespaces, guard: &s.guard,
 	})
 	if err != nil {
 		return nil, err
@@ -250,18 +252,14 @@ func New(options Options) (*Server, error) {
 		host = parsed.Hostname()
 	}
 	hosts := endpoint.Hosts(host)
-	return &Server{
-		options:      options,
-		api:          api,
-		metrics:      metrics,
-		certificates: newCertificates(&options, api, hosts),
-		publication:  publication(endpoint),
-		hosts:        hosts,
-		handler:      tracing.Handler(handler, options.Traces, every),
-		// The API server's timeout of a conversion is 30 s.
-		drain:     drain.Drain{Delay: options.DrainDelay, Finish: 30 * time.Second},
-		published: make(chan struct{}),
-	}, nil
+	s.options, s.api, s.metrics = options, api, metrics
+	s.certificates = newCertificates(&options, api, hosts)
+	s.publication, s.hosts = publication(endpoint), hosts
+	s.handler = tracing.Handler(handler, options.Traces, every)
+	// The API server's timeout of a conversion is 30 s.
+	s.drain = drain.Drain{Delay: options.DrainDelay, Finish: 30 * time.Second}
+	s.published = make(chan struct{})
+	return s, nil
 }
 
 func newCertificates(options *Options, api client.WithWatch, hosts []string) certificates {
@@ -287,7 +285,10 @@ func publication(endpoint certs.Endpoint) certs.Publication {
 		ValidatingPaths: map[string]string{
 			"validate-v1alpha1" + suffix: PathValidateV1, "validate-v2alpha1" + suffix: PathValidateV2,
 			"validate-aggregatorconfigs" + suffix: PathValidateAggregatorConfig,
-			"validate-dijobs-scale" + suffix:      PathValidateScale, "validate-scaleplans" + suffix: PathValidateScalePlan,
+			"validate-scaleplans" + suffix:        PathValidateScalePlan,
+		},
+		GuardedPaths: map[string]string{
+			"validate-dijobs-scale" + suffix: PathValidateScale, "validate-planned-dijobs" + suffix: PathValidatePlannedJob,
 			"check-dijob-pods" + suffix: PathCheckPods,
 		},
 		Endpoint: endpoint,
@@ -303,6 +304,7 @@ func (s *Server) Run(ctx context.Context) error {
 		return fmt.Errorf("webhooks: waiting for a certificate to serve with: %w", context.Cause(ctx))
 	}
 	s.current.Store(first)
+	s.guard.accept(first.PathToken())
 	var err error
 	listener := s.options.Listener
 	if listener == nil {

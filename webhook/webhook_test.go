@@ -393,6 +393,6 @@ func clientConfigs(ctx context.Context, kubeconfig []byte) []map[string]any {
 			configs = append(configs, hook.ClientConfig)
 		}
 	}
-	Expect(configs).To(HaveLen(9))
+	Expect(configs).To(HaveLen(10))
 	return configs
 }

@@ -101,11 +101,13 @@ func startOperated(t *testing.T) *world {
 			t.Error(err)
 		}
 	})
-	w := &world{environment: api.Environment, kubeconfig: filepath.Join(t.TempDir(), "kubeconfig")}
+	w := &world{environment: api.API, kubeconfig: filepath.Join(t.TempDir(), "kubeconfig")}
 	must(t, os.WriteFile(w.kubeconfig, api.KubeConfig, 0o600))
 	w.live, err = testkit.NewClient(api.Config)
 	must(t, err)
-	mgr, err := ctrl.NewManager(api.Config, ctrl.Options{
+	account, err := api.As(testkit.Operator)
+	must(t, err)
+	mgr, err := ctrl.NewManager(account, ctrl.Options{
 		Scheme: w.live.Scheme(), Cache: controllers.CacheOptions(), Metrics: metricsserver.Options{BindAddress: "0"},
 		Controller: config.Controller{SkipNameValidation: ptr.To(true)},
 	})

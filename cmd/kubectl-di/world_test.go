@@ -27,7 +27,6 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
@@ -42,7 +41,7 @@ const account = "trainer"
 
 // world is a real API server and a real di-server with authentication.
 type world struct {
-	environment *envtest.Environment
+	environment *testkit.API
 	live        client.Client
 	cached      client.Client
 	// kubeconfig is the path of a cluster administrator's kubeconfig.
@@ -102,7 +101,7 @@ func startWorld() (*world, error) {
 // startCluster starts an API server, and writes the kubeconfig of a cluster administrator.
 func startCluster() (*world, error) {
 	w := &world{}
-	environment, err := testkit.StartAPI()
+	environment, err := testkit.StartAPI(context.Background())
 	if err != nil {
 		return w, err
 	}
@@ -123,7 +122,11 @@ func startCluster() (*world, error) {
 func (w *world) serve() error {
 	options := store.CacheOptions()
 	options.Scheme = w.live.Scheme()
-	informers, err := cache.New(w.environment.Config, options)
+	account, err := w.environment.As(testkit.Server)
+	if err != nil {
+		return err
+	}
+	informers, err := cache.New(account, options)
 	if err != nil {
 		return err
 	}
@@ -135,11 +138,15 @@ func (w *world) serve() error {
 		return err
 	}
 	go func() { stopped <- informers.Start(ctx) }()
-	w.cached, err = client.New(w.environment.Config, client.Options{Scheme: w.live.Scheme(), Cache: &client.CacheOptions{Reader: informers}})
+	w.cached, err = client.New(account, client.Options{Scheme: w.live.Scheme(), Cache: &client.CacheOptions{Reader: informers}})
 	if err != nil {
 		return err
 	}
-	served, err := server.New(server.Options{Client: w.cached, APIReader: w.live, Cache: informers})
+	own, err := testkit.NewClient(account)
+	if err != nil {
+		return err
+	}
+	served, err := server.New(server.Options{Client: w.cached, APIReader: own, Cache: informers})
 	if err != nil {
 		return err
 	}
@@ -151,11 +158,10 @@ func (w *world) serve() error {
 
 // allowLearnersOfGPUs creates the prerequisites of learners with several GPUs.
 func (w *world) allowLearnersOfGPUs(ctx context.Context) error {
-	system := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: names.SystemNamespace}}
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}}
 	config := &v2alpha1.AggregatorConfig{ObjectMeta: metav1.ObjectMeta{Namespace: names.SystemNamespace, Name: names.AggregatorConfig}}
 	config.Spec.Aggregator.Template = podTemplate()
-	for _, object := range []client.Object{system, node, config} {
+	for _, object := range []client.Object{node, config} {
 		if err := w.live.Create(ctx, object); err != nil {
 			return err
 		}

@@ -32,7 +32,7 @@ var _ = Describe("A job that is recreated under its name", func() {
 			requests.Add(1)
 			return write()
 		}))
-		s.operator.live = interceptor.NewClient(shared.api, interceptor.Funcs{
+		s.operator.live = interceptor.NewClient(shared.operator, interceptor.Funcs{
 			Get: func(ctx context.Context, next client.WithWatch, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
 				requests.Add(1)
 				return next.Get(ctx, key, object, options...)

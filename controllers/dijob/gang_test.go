@@ -31,7 +31,7 @@ import (
 var _ = Describe("A gang", func() {
 	It("is left to Kubernetes by an API server that serves its PodGroups", func(ctx SpecContext) {
 		s := newSpace(ctx)
-		s.startManagerWith(ctx, shared.config, s.name)
+		s.startManagerWith(ctx, shared.account, s.name)
 		s.submitGang(ctx, v2alpha1.Scheduling{Gang: &v2alpha1.Gang{}})
 
 		By("telling of three pods before they are created")

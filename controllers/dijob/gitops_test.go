@@ -207,7 +207,7 @@ var _ = Describe("A job that a GitOps tool applied", func() {
 var _ = Describe("A ScalePlan that a GitOps tool applied", func() {
 	It("is healthy when the job has its size, and degraded when it was not complete in time", func(ctx SpecContext) {
 		s := newSpace(ctx)
-		s.startManagerWith(ctx, shared.config, s.name)
+		s.startManagerWith(ctx, shared.account, s.name)
 		s.submitWorkers(ctx, 0)
 		Eventually(s.podNames).WithContext(ctx).WithTimeout(patience).Should(HaveLen(3))
 		s.run(ctx)

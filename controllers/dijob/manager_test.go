@@ -97,7 +97,7 @@ var _ = Describe("The operator in its manager", func() {
 
 // startManager runs the operator as the program does until the spec ends.
 func (s *space) startManager(ctx context.Context) *prometheus.Registry {
-	return s.startManagerWith(ctx, shared.config)
+	return s.startManagerWith(ctx, shared.account)
 }
 
 // startManagerWith runs the operator with a configuration, for the jobs of the named namespaces. Without

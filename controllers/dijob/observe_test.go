@@ -39,7 +39,7 @@ var _ = Describe("A coordinator-led job that loses many pods at once", func() {
 			}
 		}
 		looked := 0
-		s.operator.live = interceptor.NewClient(shared.api, interceptor.Funcs{
+		s.operator.live = interceptor.NewClient(shared.operator, interceptor.Funcs{
 			Get: func(ctx context.Context, next client.WithWatch, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
 				if _, isPod := object.(*corev1.Pod); isPod {
 					looked++

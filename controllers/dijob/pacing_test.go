@@ -93,7 +93,7 @@ func (r *requests) total() int {
 // startCounted runs the operator as the program does, and counts its requests.
 func (s *space) startCounted(ctx context.Context, limit func(*rest.Config), namespaces ...string) *requests {
 	counted := &requests{counts: map[string]int{}}
-	config := rest.CopyConfig(shared.config)
+	config := rest.CopyConfig(shared.account)
 	config.Wrap(counted.wrap(s.name))
 	limit(config)
 	s.startManagerWith(ctx, config, namespaces...)

@@ -58,7 +58,7 @@ func (s *space) runNew(ctx context.Context) {
 var _ = Describe("A ScalePlan", func() {
 	It("is refused, executed, superseded and forgotten", func(ctx SpecContext) {
 		s := newSpace(ctx)
-		s.startManagerWith(ctx, shared.config, s.name)
+		s.startManagerWith(ctx, shared.account, s.name)
 		s.submitWorkers(ctx, 1)
 		Eventually(s.podNames).WithContext(ctx).WithTimeout(patience).Should(HaveLen(3))
 		s.run(ctx)
@@ -143,7 +143,7 @@ var _ = Describe("A ScalePlan", func() {
 
 	It("changes the members of a coordinator-led job", func(ctx SpecContext) {
 		s := newSpace(ctx)
-		s.startManagerWith(ctx, shared.config, s.name)
+		s.startManagerWith(ctx, shared.account, s.name)
 		s.submitLed(ctx, "")
 		Eventually(s.podNames).WithContext(ctx).WithTimeout(patience).Should(ConsistOf("job-coordinator"))
 		s.run(ctx)

@@ -46,9 +46,9 @@ var _ = Describe("The resources of replicas", func() {
 		Expect(shared.api.Status().Update(ctx, node)).To(Succeed())
 		DeferCleanup(func(ctx SpecContext) { Expect(shared.api.Delete(ctx, node)).To(Succeed()) })
 		nodeName = node.Name
-		transport, err := rest.HTTPClientFor(shared.config)
+		transport, err := rest.HTTPClientFor(shared.account)
 		Expect(err).NotTo(HaveOccurred())
-		s.operator.resize, err = discover.NewResize(shared.config, transport)
+		s.operator.resize, err = discover.NewResize(shared.account, transport)
 		Expect(err).NotTo(HaveOccurred())
 		s.submitWith(ctx, func(spec *v2alpha1.DIJobSpec) {
 			spec.Tasks[0].Template, spec.Tasks[1].Template = requesting(resources), requesting(resources)

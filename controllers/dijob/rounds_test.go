@@ -49,7 +49,7 @@ func (s *space) newRounds(faults interceptor.Funcs) *rounds {
 
 // start creates an allocator that has placed nothing yet.
 func (r *rounds) start(faults interceptor.Funcs) {
-	counting := interceptor.NewClient(interceptor.NewClient(shared.api, interceptor.Funcs{List: r.listSpace}), r.counting())
+	counting := interceptor.NewClient(interceptor.NewClient(shared.operator, interceptor.Funcs{List: r.listSpace}), r.counting())
 	seen := interceptor.NewClient(counting, faults)
 	r.registry = prometheus.NewRegistry()
 	var err error

@@ -65,7 +65,7 @@ var _ = Describe("A worker-led job that is suspended", func() {
 		},
 		Entry("Pending", func(ctx context.Context, s *space) {
 			whole := s.operator.client
-			s.operator.client = interceptor.NewClient(shared.api, interceptor.Funcs{
+			s.operator.client = interceptor.NewClient(shared.operator, interceptor.Funcs{
 				List: listByController,
 				Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error {
 					return errors.New("not now")

@@ -45,9 +45,14 @@ func TestDIJobs(t *testing.T) {
 
 // suite is the API server that all specs share.
 type suite struct {
-	config *rest.Config
 	scheme *runtime.Scheme
+	// config and api have all permissions.
+	config *rest.Config
 	api    client.WithWatch
+	// account is the operator's configuration. operator reads with all permissions, because the deployed
+	// operator reads from caches, and writes with the operator's own.
+	account  *rest.Config
+	operator client.WithWatch
 	// kubeConfig is the configuration for kubectl.
 	kubeConfig []byte
 }
@@ -67,7 +72,13 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	environment.Config.QPS = -1
 	api, err := client.NewWithWatch(environment.Config, client.Options{Scheme: scheme})
 	Expect(err).NotTo(HaveOccurred())
-	shared = suite{config: environment.Config, scheme: scheme, api: api, kubeConfig: environment.KubeConfig}
+	account, err := environment.As(testkit.Operator)
+	Expect(err).NotTo(HaveOccurred())
+	operator, err := client.NewWithWatch(account, client.Options{Scheme: scheme, Cache: &client.CacheOptions{Reader: api, Unstructured: true}})
+	Expect(err).NotTo(HaveOccurred())
+	shared = suite{
+		scheme: scheme, config: environment.Config, api: api, account: account, operator: operator, kubeConfig: environment.KubeConfig,
+	}
 })
 
 // space is a namespace with one job, and the operator of that job.
@@ -120,7 +131,7 @@ func newSpaceWith(ctx context.Context, settings workload.Settings) *space {
 
 // newOperator returns an operator with an empty memory.
 func (s *space) newOperator(faults interceptor.Funcs) *Reconciler {
-	counting := interceptor.NewClient(shared.api, s.counting())
+	counting := interceptor.NewClient(shared.operator, s.counting())
 	faulty := interceptor.NewClient(counting, faults)
 	metrics, err := jobmetrics.New(prometheus.NewRegistry())
 	Expect(err).NotTo(HaveOccurred())

@@ -43,7 +43,7 @@ type selected struct {
 // selectPods starts an API server, and a cache of the pods of two shards.
 func selectPods(t *testing.T, clk clock.Clock) *selected {
 	t.Helper()
-	environment, err := testkit.StartAPI()
+	environment, err := testkit.StartAPI(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +56,10 @@ func selectPods(t *testing.T, clk clock.Clock) *selected {
 	if s.api, err = testkit.NewClient(environment.Config); err != nil {
 		t.Fatal(err)
 	}
-	config := rest.CopyConfig(environment.Config)
+	config, err := environment.As(testkit.Operator)
+	if err != nil {
+		t.Fatal(err)
+	}
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return observed{next, s.Listed} })
 	s.Wrap(config, isPods)
 	if s.cache, err = cache.New(config, cache.Options{}); err != nil {

@@ -80,6 +80,7 @@ func situations() map[string]map[string]situation {
 		"DIOrchestratorServerFails": {
 			"a route fails half the time": {requests("fault", "0+10x30", "0+10x30"), 20, true},
 			"it can do nothing now":       {requests("later", "0+10x30", "0+10x30"), 20, true},
+			"a policy denies its writes":  {requests("refused", "0+10x30", "0+10x30"), 20, true},
 			"one request in a hundred":    {requests("fault", "0+99x30", "0+1x30"), 20, false},
 			"callers ask for nonsense":    {requests("400", "0+1x30", "0+99x30"), 20, false},
 		},

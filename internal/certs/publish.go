@@ -8,6 +8,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -69,26 +70,33 @@ type Publication struct {
 	// MutatingPaths and ValidatingPaths the paths of their webhooks by name.
 	Mutating, Validating           string
 	MutatingPaths, ValidatingPaths map[string]string
+	// GuardedPaths are the paths of further webhooks of Validating. The published paths end with a token.
+	GuardedPaths map[string]string
 	// Endpoint is the address of the webhooks.
 	Endpoint Endpoint
 }
 
-// Publish writes the endpoint and the bundle to all objects that differ. If it returns no error, it
-// has read the bundle back from all of them.
-func (p *Publication) Publish(ctx context.Context, api client.Client, trust *Trust) (*Outcome, error) {
+// Publish writes the endpoint, the bundle and the token of guarded paths to all objects that differ. If
+// it returns no error, it has read them back from all of them.
+func (p *Publication) Publish(ctx context.Context, api client.Client, trust *Trust, token string) (*Outcome, error) {
 	outcome := &Outcome{}
 	var failures []error
-	for _, at := range p.places() {
+	for _, at := range p.places(token) {
 		failures = append(failures, p.publish(ctx, api, trust, at, outcome))
 	}
 	return outcome, errors.Join(failures...)
 }
 
-func (p *Publication) places() []place {
+func (p *Publication) places(token string) []place {
+	validating := configuration("ValidatingWebhookConfiguration", p.Validating, maps.Clone(p.ValidatingPaths))
+	validating.guarded = p.GuardedPaths
+	for name, path := range p.GuardedPaths {
+		validating.paths[name] = path + "/" + token
+	}
 	return []place{
 		conversion(p.CRD, p.ConversionPath),
 		configuration("MutatingWebhookConfiguration", p.Mutating, p.MutatingPaths),
-		configuration("ValidatingWebhookConfiguration", p.Validating, p.ValidatingPaths),
+		validating,
 	}
 }
 
@@ -115,6 +123,8 @@ type place struct {
 	name string
 	// paths maps the names of client configurations to their paths.
 	paths map[string]string
+	// guarded has the names of those whose paths end with a token.
+	guarded map[string]string
 	// configs returns the client configurations by name.
 	configs func(*unstructured.Unstructured) map[string]map[string]any
 	// field is the name of the client configurations' field in managed fields.
@@ -176,7 +186,8 @@ func (p *Publication) wanted(at place, found *unstructured.Unstructured, trust *
 		wanted[name] = p.Endpoint.clientConfig(path, bundle)
 		outcome.Joined = outcome.Joined || stands.joins
 		outcome.Shared = outcome.Shared || stands.shared
-		reset = append(reset, partsOf(current[name], wanted[name], stands)...)
+		_, guarded := at.guarded[name]
+		reset = append(reset, partsOf(current[name], wanted[name], stands, guarded)...)
 	}
 	return wanted, sorted(reset)
 }

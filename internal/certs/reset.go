@@ -8,6 +8,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -106,19 +108,32 @@ func isOurs(object *unstructured.Unstructured, reset []string) bool {
 }
 
 // partsOf returns the parts of one client configuration that differ from the desired ones.
-// Additional authorities are not a difference.
-func partsOf(current, wanted map[string]any, stands beside) []string {
+// Additional authorities are not a difference, and neither is a guarded path: manifests leave it out, and
+// replicas with different authorities have different tokens.
+func partsOf(current, wanted map[string]any, stands beside, guarded bool) []string {
 	var parts []string
 	if stands.missing {
 		parts = append(parts, PartBundle)
 	}
-	same := func(config map[string]any) string {
-		return fmt.Sprint(config["url"], config["service"])
-	}
-	if same(current) != same(wanted) {
+	if endpointOf(current, guarded) != endpointOf(wanted, guarded) {
 		parts = append(parts, PartEndpoint)
 	}
 	return parts
+}
+
+// endpointOf returns the endpoint of a client configuration, without its path if that is guarded.
+func endpointOf(config map[string]any, guarded bool) string {
+	address, _ := config["url"].(string)
+	service, _ := config["service"].(map[string]any)
+	if guarded {
+		service = maps.Clone(service)
+		delete(service, "path")
+		if parsed, err := url.Parse(address); err == nil {
+			parsed.Path = ""
+			address = parsed.String()
+		}
+	}
+	return fmt.Sprint(address, service)
 }
 
 // sorted returns the distinct parts in the order of the constants.
@@ -144,7 +159,7 @@ func (r *Reset) String() string {
 // Watch calls changed whenever a published object has changed, until the context ends. If a watch
 // fails, it calls failed and retries later.
 func (p *Publication) Watch(ctx context.Context, api client.WithWatch, clk clock.WithTicker, changed func(), failed func(error)) {
-	for _, at := range p.places() {
+	for _, at := range p.places("") {
 		go func() {
 			for ctx.Err() == nil {
 				err := at.watch(ctx, api, changed)

@@ -6,8 +6,11 @@ package certs
 import (
 	"bytes"
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/hex"
 	"fmt"
 	"maps"
 	"time"
@@ -33,6 +36,16 @@ type Serving struct {
 	clock clock.PassiveClock
 	// data is the data of the Secret it was read from; nil if there is none.
 	data map[string][]byte
+	// secret is what only replicas with the same authority, or certificate, know.
+	secret []byte
+}
+
+// PathToken returns the token of guarded paths. Replicas that serve by the same authority, or with the same
+// certificate, have the same token.
+func (s *Serving) PathToken() string {
+	hash := hmac.New(sha256.New, s.secret)
+	hash.Write([]byte("guarded paths"))
+	return hex.EncodeToString(hash.Sum(nil)[:16])
 }
 
 // Certificate returns the current serving certificate.
@@ -103,7 +116,11 @@ func (o *Own) serve(authority *Authority) (*Serving, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Serving{Bundle: authority.Bundle(), leaf: leaf.Certificate, hosts: o.Hosts, clock: o.Clock}, nil
+	key, err := x509.MarshalECPrivateKey(authority.key)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the authority's key: %w", err)
+	}
+	return &Serving{Bundle: authority.Bundle(), leaf: leaf.Certificate, hosts: o.Hosts, clock: o.Clock, secret: key}, nil
 }
 
 // Kept serves with the certificate that another tool, such as cert-manager, keeps in a Secret of
@@ -180,7 +197,7 @@ func (k *Kept) decode(data map[string][]byte) (*Serving, error) {
 	}
 	return &Serving{
 		Bundle: data[BundleKey], leaf: func() (*tls.Certificate, error) { return &pair, nil },
-		hosts: k.Hosts, clock: k.Clock, data: served(data),
+		hosts: k.Hosts, clock: k.Clock, data: served(data), secret: data[corev1.TLSPrivateKeyKey],
 	}, nil
 }
 

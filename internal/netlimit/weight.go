@@ -21,6 +21,24 @@ func Values(text []byte) int {
 	return count
 }
 
+// Depth returns the maximum nesting of objects and lists in a JSON text. Decoders and encoders of several
+// languages recurse per level. Depth allocates no memory and does not recurse. It does not check the JSON.
+func Depth(text []byte) int {
+	depth, most := 0, 0
+	for at := 0; at < len(text); at++ {
+		switch text[at] {
+		case '"':
+			at = closing(text, at)
+		case '{', '[':
+			depth++
+			most = max(most, depth)
+		case '}', ']':
+			depth--
+		}
+	}
+	return most
+}
+
 // closing returns the index of the end of the string that begins at an index, or the end of the text.
 func closing(text []byte, at int) int {
 	begin := at + 1

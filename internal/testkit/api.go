@@ -6,6 +6,7 @@
 package testkit
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -33,18 +34,25 @@ const startAttempts = 3
 // start takes about 10 seconds, also on a loaded machine. An attempt that lost its port never ends.
 const firstStart = time.Minute
 
-// StartAPI starts a real kube-apiserver and etcd and installs the project's CRDs. The caller stops
-// the environment. One environment serves a whole test binary because a start takes seconds. Tests
+// StartAPI starts a real kube-apiserver and etcd with the project's CRDs and all that Install creates.
+// The caller stops it. One API server serves a whole test binary because a start takes seconds. Tests
 // are isolated by namespace. The flags, without dashes, extend the API server's usual flags.
-func StartAPI(flags ...string) (*envtest.Environment, error) {
-	return start(func() *envtest.Environment {
-		environment := &envtest.Environment{
+func StartAPI(ctx context.Context, flags ...string) (*API, error) {
+	api, err := start(func() (*API, error) {
+		api := &API{Environment: &envtest.Environment{
 			CRDDirectoryPaths:     []string{filepath.Join(Root(), "config", "crd", "bases")},
 			ErrorIfCRDPathMissing: true,
-		}
-		AddFlags(environment, flags...)
-		return environment
+		}}
+		AddFlags(api.Environment, flags...)
+		return api, api.logRequests()
 	})
+	if err != nil {
+		return nil, err
+	}
+	if err := Install(ctx, api.Config); err != nil {
+		return nil, errors.Join(err, api.Stop())
+	}
+	return api, nil
 }
 
 // AddFlags adds flags, without dashes, to the usual flags of an environment's API server.
@@ -67,7 +75,11 @@ func GangFlags() []string {
 
 // StartBareAPI starts a kube-apiserver and etcd without the project's CRDs.
 func StartBareAPI() (*envtest.Environment, error) {
-	return start(func() *envtest.Environment { return &envtest.Environment{} })
+	api, err := start(func() (*API, error) { return &API{Environment: &envtest.Environment{}}, nil })
+	if err != nil {
+		return nil, err
+	}
+	return api.Environment, nil
 }
 
 // RunOnBareAPI runs a package's tests against an API server that StartBareAPI starts, and returns
@@ -87,18 +99,20 @@ func RunOnBareAPI(tests interface{ Run() int }, environment **envtest.Environmen
 	return code
 }
 
-func start(newEnvironment func() *envtest.Environment) (*envtest.Environment, error) {
+func start(newAPI func() (*API, error)) (*API, error) {
 	if err := checkAssets(); err != nil {
 		return nil, err
 	}
 	var failed error
 	for attempt := range startAttempts {
-		environment := newEnvironment()
-		err := startWithin(environment, time.Duration(attempt+1)*firstStart)
-		if err == nil {
-			return environment, nil
+		api, err := newAPI()
+		if err != nil {
+			return nil, err
 		}
-		failed = errors.Join(err, environment.Stop())
+		if err = startWithin(api.Environment, time.Duration(attempt+1)*firstStart); err == nil {
+			return api, nil
+		}
+		failed = errors.Join(err, api.Environment.Stop(), os.RemoveAll(api.folder))
 	}
 	return nil, failed
 }

@@ -61,6 +61,11 @@ func (s *Sender) NameIn(name string) string {
 	return ""
 }
 
+// HasToken reports whether a token identifies the sender. Deployed clients of earlier releases send none.
+func (s *Sender) HasToken() bool {
+	return s.by == byToken
+}
+
 // IsUnknown reports whether nothing identifies the sender.
 func (s *Sender) IsUnknown() bool {
 	return s.pod == nil && s.user == nil && len(s.sharing) == 0

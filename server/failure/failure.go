@@ -32,19 +32,24 @@ const (
 	NotImplemented Kind = "NotImplemented"
 	// Unavailable is a transient failure: the same request may succeed later.
 	Unavailable Kind = "Unavailable"
+	// Refused is a request whose write an admission policy or webhook denies. The sender made no error, and
+	// the same request fails again.
+	Refused Kind = "Refused"
 	// Internal is every other failure. Its cause is not the sender.
 	Internal Kind = "Internal"
 )
 
 // Kinds returns all kinds.
 func Kinds() []Kind {
-	return []Kind{Invalid, Unauthenticated, Forbidden, NotFound, Conflict, NotImplemented, Unavailable, Internal}
+	return []Kind{Invalid, Unauthenticated, Forbidden, NotFound, Conflict, NotImplemented, Unavailable, Refused, Internal}
 }
 
 // These codes label failures with status 200 in metrics.
 const (
 	// CodeLater counts requests that may succeed if they are repeated.
 	CodeLater = "later"
+	// CodeRefused counts requests whose write an admission policy or webhook denies.
+	CodeRefused = "refused"
 	// CodeFault counts requests that failed although the sender made no error.
 	CodeFault = "fault"
 )
@@ -65,7 +70,7 @@ func (k Kind) Status() int {
 		return http.StatusConflict
 	case NotImplemented:
 		return http.StatusNotImplemented
-	case Unavailable, Internal:
+	case Unavailable, Refused, Internal:
 	}
 	return http.StatusOK
 }
@@ -75,6 +80,8 @@ func (k Kind) Code() string {
 	switch k {
 	case Unavailable:
 		return CodeLater
+	case Refused:
+		return CodeRefused
 	case Internal:
 		return CodeFault
 	case Invalid, Unauthenticated, Forbidden, NotFound, Conflict, NotImplemented:

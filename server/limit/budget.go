@@ -15,6 +15,27 @@ import (
 	"opendilab.org/di-orchestrator/server/failure"
 )
 
+// Kind is a kind of writes of a job, which has limits of its own.
+type Kind string
+
+// The kinds of writes.
+const (
+	// OfRequests are requests for replicas, and acknowledgements of changes of the replicas.
+	OfRequests Kind = ""
+	// OfReports are reports of the whole job.
+	OfReports Kind = "reports"
+	// OfRates are reports of single replicas about themselves.
+	OfRates Kind = "rates"
+)
+
+// Account returns the key of the limits for the writes of a job.
+func (k Kind) Account(job types.UID) types.UID {
+	if k == OfRequests {
+		return job
+	}
+	return job + types.UID("/"+k)
+}
+
 // Budget bounds the bytes written per minute for one job. Each write costs the size of the whole object,
 // because the API server stores the whole object and etcd keeps the previous revision until compaction.
 type Budget struct {

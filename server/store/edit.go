@@ -233,6 +233,9 @@ func (s *Store) awaitCache(ctx context.Context, written *v2alpha1.Membership) {
 
 // editFailure returns the failure of an edit.
 func editFailure(job *v2alpha1.DIJob, err error) error {
+	if isDenied(err) {
+		return denied(err)
+	}
 	if apierrors.IsNotFound(err) {
 		return failure.New(failure.NotFound, "job %s/%s is gone", job.Namespace, job.Name).Because(err)
 	}

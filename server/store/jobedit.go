@@ -13,10 +13,14 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/server/failure"
+	"opendilab.org/di-orchestrator/server/limit"
 )
 
 // JobEdit is an edit of a worker-led job.
 type JobEdit interface {
+	// Kind is the account of the write. Each kind of write has limits of its own, so that reports cannot delay
+	// what a job asks for.
+	Kind() limit.Kind
 	// Check refuses jobs that the request may not edit.
 	Check(ctx context.Context, job *v2alpha1.DIJob) error
 	// Apply edits the job in memory and returns the patch that writes the edit. It returns the zero patch
@@ -49,7 +53,7 @@ func (s *Store) EditJob(ctx context.Context, key types.NamespacedName, edit JobE
 			return err
 		}
 		if !paced {
-			if err := s.options.Rates.Wait(ctx, string(job.UID)); err != nil {
+			if err := s.options.Rates.Wait(ctx, string(edit.Kind().Account(job.UID))); err != nil {
 				return err
 			}
 			paced = true
@@ -62,7 +66,7 @@ func (s *Store) EditJob(ctx context.Context, key types.NamespacedName, edit JobE
 		case err != nil || made.patch == nil:
 			return err
 		}
-		err = s.charged(ctx, job.UID, &job, func() error { return s.Patch(ctx, &job, made.subresource, made.patch) })
+		err = s.charged(ctx, edit.Kind().Account(job.UID), &job, func() error { return s.Patch(ctx, &job, made.subresource, made.patch) })
 		uncertain = uncertain || IsUncertain(err)
 		return err
 	})
@@ -74,6 +78,8 @@ func WriteFailure(key types.NamespacedName, err error) error {
 	switch {
 	case err == nil:
 		return nil
+	case isDenied(err):
+		return denied(err)
 	case isTooLarge(err):
 		return failure.New(failure.Invalid, "job %q and what it reports are together larger than the API server stores: report less", key).Because(err)
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):

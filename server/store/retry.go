@@ -53,7 +53,8 @@ func backoff() wait.DelayFunc {
 // isTransient reports whether an error may disappear without a change of the request. Every error is
 // transient unless a server has understood the request and refused it. An API server that starts, is
 // overloaded, or loses its leader or connections fails in too many ways to list. A missing permission is
-// transient, too: an upgrade may grant roles after it starts the program.
+// transient, too: an upgrade may grant roles after it starts the program. A denial of an admission policy or
+// webhook is permanent.
 func isTransient(err error) bool {
 	var answered *failure.Error
 	switch {
@@ -63,7 +64,7 @@ func isTransient(err error) bool {
 		// A proxy answered, or an aggregated API that is not yet available.
 		return true
 	}
-	return !isDefinite(err) && !isUndecodable(err) && !isTooLarge(err)
+	return !isDefinite(err) && !isDenied(err) && !isUndecodable(err) && !isTooLarge(err)
 }
 
 // isTooLarge reports whether an object exceeds the size that etcd stores. The API server returns an
@@ -72,6 +73,27 @@ func isTooLarge(err error) bool {
 	return apierrors.IsRequestEntityTooLargeError(err) ||
 		apierrors.IsInternalError(err) && strings.Contains(err.Error(), "etcdserver: request is too large") ||
 		err != nil && strings.Contains(err.Error(), "trying to send message larger than max")
+}
+
+// isDenied reports whether an admission policy or webhook denied a write. The API server answers such a
+// write with a status of the policy's choice, and with these words.
+func isDenied(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return false
+	}
+	message := status.Status().Message
+	return strings.Contains(message, "ValidatingAdmissionPolicy '") && strings.Contains(message, " denied request: ") ||
+		strings.Contains(message, "admission webhook \"") && strings.Contains(message, " denied the request")
+}
+
+// denied returns the failure of a denied write, with the words of the policy.
+func denied(err error) error {
+	message := err.Error()
+	if _, after, found := strings.Cut(message, " is forbidden: "); found {
+		message = after
+	}
+	return failure.New(failure.Refused, "the cluster refuses what di-server writes: %s", message).Because(err)
 }
 
 // isDefinite reports whether the API server will give the same answer again.

@@ -55,7 +55,7 @@ func (c *calls) wait() {
 
 // apiAddress returns the address of the API server.
 func apiAddress() string {
-	return strings.Trim(strings.TrimPrefix(shared.config.Host, "https:"), "/")
+	return strings.Trim(strings.TrimPrefix(shared.account.Host, "https:"), "/")
 }
 
 var _ = Describe("A deployed client", func() {
@@ -94,7 +94,7 @@ var _ = Describe("A deployed client", func() {
 	It("never sees its list go backwards on a server whose watch was broken", func(ctx SpecContext) {
 		way := newProxy(ctx, apiAddress())
 		behind := newServer(ctx, "https://"+way.Address(), server.Times{BrokenWatch: time.Nanosecond}).waitReady()
-		ahead := newServer(ctx, shared.config.Host, server.Times{}).waitReady()
+		ahead := newServer(ctx, shared.account.Host, server.Times{}).waitReady()
 		job := newTrainer(ctx).run(ctx)
 		for members := 1; members <= 2; members++ {
 			Expect(job.client(behind.url).OfCoordinator(ctx)).To(HaveField("Collectors", HaveLen(members-1)))
@@ -120,7 +120,7 @@ var _ = Describe("A deployed client", func() {
 	})
 
 	It("gets all that it asks for of two servers when many ask at once", func(ctx SpecContext) {
-		one, two := newServer(ctx, shared.config.Host, server.Times{}), newServer(ctx, shared.config.Host, server.Times{})
+		one, two := newServer(ctx, shared.account.Host, server.Times{}), newServer(ctx, shared.account.Host, server.Times{})
 		job := newTrainer(ctx).run(ctx)
 		all := newCalls()
 		const writers, rounds = 8, 3
@@ -142,8 +142,8 @@ var _ = Describe("A deployed client", func() {
 	})
 
 	It("is answered by the next server when one is stopped under it", func(ctx SpecContext) {
-		first := newServer(ctx, shared.config.Host, server.Times{}).waitReady()
-		second := newServer(ctx, shared.config.Host, server.Times{}).waitReady()
+		first := newServer(ctx, shared.account.Host, server.Times{}).waitReady()
+		second := newServer(ctx, shared.account.Host, server.Times{}).waitReady()
 		service := newProxy(ctx, strings.TrimPrefix(first.url, "http://"))
 		url := "http://" + service.Address()
 		job := newTrainer(ctx).run(ctx)
@@ -215,7 +215,7 @@ var _ = Describe("A deployed client", func() {
 	})
 
 	It("is answered once when the API server's answer is lost on its way to the server", func(ctx SpecContext) {
-		way := newGateway(shared.config)
+		way := newGateway(shared.account)
 		served := newServer(ctx, way.url, server.Times{}).waitReady()
 		job := newTrainer(ctx).run(ctx)
 		by := job.client(served.url)
@@ -231,7 +231,7 @@ var _ = Describe("A deployed client", func() {
 	})
 
 	It("waits while the API server cannot be asked who it is and what it may", func(ctx SpecContext) {
-		way := newGateway(shared.config)
+		way := newGateway(shared.account)
 		served := newServer(ctx, way.url, server.Times{}).waitReady()
 		job := newTrainer(ctx).run(ctx)
 		token := tokenOf(ctx, job.key.Namespace)

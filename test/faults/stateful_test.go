@@ -210,7 +210,7 @@ var _ = Describe("A job of parameter servers", func() {
 		output, err := build.CombinedOutput()
 		Expect(err).NotTo(HaveOccurred(), string(output))
 
-		served := newServer(ctx, shared.config.Host, server.Times{}).waitReady()
+		served := newServer(ctx, shared.account.Host, server.Times{}).waitReady()
 		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "spec-"}}
 		Expect(shared.live.Create(ctx, namespace)).To(Succeed())
 		nodes := &kubelet{namespace: namespace.Name, binary: binary, server: served.url, pods: map[types.UID]*podProcess{}}

@@ -51,8 +51,9 @@ func TestFaults(t *testing.T) {
 
 // cluster is the API server with the operator that all specs share.
 type cluster struct {
-	config *rest.Config
-	live   client.WithWatch
+	// account is the configuration of di-server. live has all permissions.
+	account *rest.Config
+	live    client.WithWatch
 	// addresses counts the assigned pod addresses.
 	addresses atomic.Int32
 }
@@ -64,14 +65,17 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	// These settings are those of the deployed program, except for the times.
 	GinkgoT().Setenv("HTTP2_READ_IDLE_TIMEOUT_SECONDS", "1")
 	GinkgoT().Setenv("HTTP2_PING_TIMEOUT_SECONDS", "1")
-	environment, err := testkit.StartAPI()
+	environment, err := testkit.StartAPI(ctx)
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(environment.Stop)
-	shared.config = environment.Config
-	shared.live, err = testkit.NewClient(shared.config)
+	shared.live, err = testkit.NewClient(environment.Config)
+	Expect(err).NotTo(HaveOccurred())
+	shared.account, err = environment.As(testkit.Server)
+	Expect(err).NotTo(HaveOccurred())
+	operator, err := environment.As(testkit.Operator)
 	Expect(err).NotTo(HaveOccurred())
 
-	mgr, err := ctrl.NewManager(shared.config, managerOptions(controllers.CacheOptions()))
+	mgr, err := ctrl.NewManager(operator, managerOptions(controllers.CacheOptions()))
 	Expect(err).NotTo(HaveOccurred())
 	Expect(dijob.Setup(ctx, mgr, dijob.Options{Registerer: prometheus.NewRegistry(), Drain: time.Nanosecond})).To(Succeed())
 	DeferCleanup(start(mgr))
@@ -114,7 +118,7 @@ type running struct {
 // If the latter is empty, it uses a free one.
 func newServer(ctx context.Context, api string, times server.Times) *running {
 	GinkgoHelper()
-	config := rest.CopyConfig(shared.config)
+	config := rest.CopyConfig(shared.account)
 	config.Host = api
 	if strings.HasPrefix(api, "http://") {
 		config.TLSClientConfig = rest.TLSClientConfig{}

@@ -128,7 +128,7 @@ var _ = Describe("A worker", func() {
 	})
 
 	It("is answered once when the API server's answer is lost on its way to the server", func(ctx SpecContext) {
-		way := newGateway(shared.config)
+		way := newGateway(shared.account)
 		served := newServer(ctx, way.url, server.Times{}).waitReady()
 		job := newWorkers(ctx)
 		for _, by := range []int{3, -1, -1, 4} {
@@ -143,7 +143,7 @@ var _ = Describe("A worker", func() {
 	})
 
 	It("gets all that it asks for of two servers while the operator and others write the job", func(ctx SpecContext) {
-		one, two := newServer(ctx, shared.config.Host, server.Times{}), newServer(ctx, shared.config.Host, server.Times{})
+		one, two := newServer(ctx, shared.account.Host, server.Times{}), newServer(ctx, shared.account.Host, server.Times{})
 		servers := []*running{one.waitReady(), two.waitReady()}
 		job := newWorkers(ctx)
 		all := newCalls()

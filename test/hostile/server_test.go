@@ -22,6 +22,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/testkit"
 	"opendilab.org/di-orchestrator/internal/testkit/controlplane"
 )
 
@@ -162,7 +163,7 @@ func (c *cost) add(w *world) (int64, error) {
 func (c *cost) requests(w *world, counts func(*controlplane.Event) bool) (int, error) {
 	found := 0
 	err := w.Events(controlplane.Mark(c.mark.Load()), func(event *controlplane.Event) error {
-		if event.User.Username == userServer && counts(event) {
+		if event.User.Username == testkit.AccountName(testkit.Server) && counts(event) {
 			found++
 		}
 		return nil

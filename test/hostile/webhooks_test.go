@@ -62,6 +62,10 @@ func onWebhooks() []attack {
 		{name: "an update of 60,000 unknown fields is linear", step: post(webhook.PathValidateV2, review("UPDATE", v2Job(unknownFields(60_000)), v2Job(unknownFields(60_001))))},
 		{name: "2,000 tasks are judged in time", step: post(webhook.PathValidateV2, review("CREATE", manyTasks(2_000), nil))},
 		{name: "many empty objects in extended are refused", step: post(webhook.PathValidateV1, review("CREATE", v1Extended(), nil))},
+		{name: "a dry run of pods by a stranger is not answered", gets: []string{"404"}, step: post(webhook.PathCheckPods, review("CREATE", v2Job(""), nil))},
+		{name: "a guessed token is not answered", gets: []string{"404"}, step: post(webhook.PathCheckPods+"/0123456789abcdef0123456789abcdef", review("CREATE", v2Job(""), nil))},
+		{name: "a stranger does not learn of a job by scaling it", gets: []string{"404"}, step: post(webhook.PathValidateScale, review("UPDATE", scaleOf(3), scaleOf(2)))},
+		{name: "a stranger does not learn of a job by planning for it", gets: []string{"404"}, step: post(webhook.PathValidatePlannedJob, review("CREATE", planFor("job-0"), nil))},
 		{name: "heads that never end are cut off at the webhooks", step: func(ctx context.Context, w *world, attacker int) string {
 			return holdMany(ctx, 100, func() string {
 				return hold(ctx, unusedAddress(attacker), w.webhooks.Address, true, []byte("GET / HTTP/1.1\r\nX: "+strings.Repeat("x", 60_000)))
@@ -85,6 +89,17 @@ func review(operation string, object, old []byte) []byte {
 	return fmt.Appendf(nil, `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u","kind":{"group":%q,"version":"v2alpha1","kind":%q},`+
 		`"resource":{"group":%q,"version":"v2alpha1","resource":"dijobs"},"namespace":"n","name":"j","operation":%q,"object":%s,"oldObject":%s}}`,
 		v2alpha1.GroupName, kind, v2alpha1.GroupName, operation, object, old)
+}
+
+// scaleOf returns the scale subresource of a job.
+func scaleOf(replicas int) []byte {
+	return fmt.Appendf(nil, `{"apiVersion":"autoscaling/v1","kind":"Scale","metadata":{"name":"job-0","namespace":%q},"spec":{"replicas":%d}}`, bystanders, replicas)
+}
+
+// planFor returns a ScalePlan for a job.
+func planFor(job string) []byte {
+	return fmt.Appendf(nil, `{"apiVersion":%q,"kind":"ScalePlan","metadata":{"name":"p","namespace":%q},"spec":{"job":%q,"remove":["%s-collector-0"]}}`,
+		v2alpha1.GroupVersion.String(), bystanders, job, job)
 }
 
 // conversionOf returns a ConversionReview of an object of v1alpha1.

@@ -42,10 +42,6 @@ const (
 	collectors    = 2
 	// jobBytes is the size of a bystander's job.
 	jobBytes = 7_000
-
-	userOperator = "hostile-operator"
-	userWebhooks = "hostile-webhook"
-	userServer   = "hostile-server"
 )
 
 // These are the default memory limits of the chart. GOMEMLIMIT is 90 % of each.
@@ -68,19 +64,19 @@ type world struct {
 // newWorld starts a world. The caller stops it.
 func newWorld(ctx context.Context, folder string) (_ *world, err error) {
 	plane, err := controlplane.Start(&controlplane.Options{
-		Folder: folder, Users: []string{userOperator, userWebhooks, userServer},
+		Folder: folder, Users: []string{testkit.AccountName(testkit.Operator), testkit.AccountName(testkit.Webhook), testkit.AccountName(testkit.Server)},
 		Etcd: map[string]string{"unsafe-no-fsync": "true", "quota-backend-bytes": "4294967296"},
 	})
 	if err != nil {
 		return nil, err
 	}
-	w := &world{Plane: plane, stops: []func() error{plane.Stop}}
+	w := &world{Plane: plane, stops: []func() error{plane.Stop, plane.Refusals}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, w.stop())
 		}
 	}()
-	if err := w.InstallWebhooks(ctx); err != nil {
+	if err := errors.Join(w.InstallRights(ctx), w.InstallWebhooks(ctx)); err != nil {
 		return nil, err
 	}
 	for _, name := range []string{bystanders, intruders} {
@@ -104,7 +100,7 @@ func (w *world) startPrograms(ctx context.Context, folder string) error {
 	if err != nil {
 		return err
 	}
-	kubeconfig, err := w.Kubeconfig(userWebhooks)
+	kubeconfig, err := w.AccountKubeconfig(testkit.Webhook)
 	if err != nil {
 		return err
 	}
@@ -115,7 +111,7 @@ func (w *world) startPrograms(ctx context.Context, folder string) error {
 		return err
 	}
 	w.stops = append(w.stops, w.webhooks.Stop)
-	if kubeconfig, err = w.Kubeconfig(userOperator); err != nil {
+	if kubeconfig, err = w.AccountKubeconfig(testkit.Operator); err != nil {
 		return err
 	}
 	w.operator, err = program.StartOperator(ctx, &program.Operator{
@@ -125,7 +121,7 @@ func (w *world) startPrograms(ctx context.Context, folder string) error {
 		return err
 	}
 	w.stops = append(w.stops, w.operator.Stop)
-	if kubeconfig, err = w.Kubeconfig(userServer); err != nil {
+	if kubeconfig, err = w.AccountKubeconfig(testkit.Server); err != nil {
 		return err
 	}
 	w.server, err = program.Start(ctx, &program.Command{

@@ -92,7 +92,7 @@ func (p *program) kill() {
 // newOperator returns the operator for the jobs of one namespace.
 func newOperator(api *cluster, namespace string) *program {
 	start := func(ctx context.Context, process *process) error {
-		mgr, err := newManager(api, namespace, process, controllers.CacheOptions(), api.log)
+		mgr, err := newManager(api, api.operator, namespace, process, controllers.CacheOptions(), api.log)
 		if err != nil {
 			return err
 		}
@@ -121,7 +121,7 @@ func newServer(api *cluster, namespace string, number int, at *proxy.Proxy) *pro
 			}
 			api.log.Info(line, "server", number)
 		}, funcr.Options{})
-		mgr, err := newManager(api, namespace, process, store.CacheOptions(), log)
+		mgr, err := newManager(api, api.server, namespace, process, store.CacheOptions(), log)
 		if err != nil {
 			return err
 		}
@@ -147,8 +147,8 @@ func newServer(api *cluster, namespace string, number int, at *proxy.Proxy) *pro
 // newManager returns the manager of a process, with its own caches and a connection to the API
 // server that ends with the process. Each job has its own processes, so that the end of one does
 // not affect other jobs.
-func newManager(api *cluster, namespace string, process *process, options cache.Options, log logr.Logger) (ctrl.Manager, error) {
-	mortal := rest.CopyConfig(api.config)
+func newManager(api *cluster, account *rest.Config, namespace string, process *process, options cache.Options, log logr.Logger) (ctrl.Manager, error) {
+	mortal := rest.CopyConfig(account)
 	mortal.Wrap(process.wrap)
 	// It selects by field. A cache that is limited to one namespace has another kind of informer
 	// than the programs' cache.

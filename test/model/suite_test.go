@@ -41,9 +41,10 @@ var (
 
 // cluster is the API server of all jobs.
 type cluster struct {
-	config *rest.Config
-	client client.WithWatch
-	log    logr.Logger
+	// operator and server are the configurations of the programs. client has all permissions.
+	operator, server *rest.Config
+	client           client.WithWatch
+	log              logr.Logger
 }
 
 func TestJobsAreWhatTheModelSaysAfterRandomOperations(t *testing.T) {
@@ -100,7 +101,7 @@ func newCluster(t *testing.T) *cluster {
 	}
 	logf.SetLogger(log)
 	klog.SetLogger(log)
-	environment, err := testkit.StartAPI()
+	environment, err := testkit.StartAPI(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,5 +124,11 @@ func newCluster(t *testing.T) *cluster {
 			t.Fatal(err)
 		}
 	}
-	return &cluster{config: environment.Config, client: api, log: log}
+	made := &cluster{client: api, log: log}
+	for program, config := range map[string]**rest.Config{testkit.Operator: &made.operator, testkit.Server: &made.server} {
+		if *config, err = environment.As(program); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return made
 }

@@ -96,7 +96,7 @@ type world struct {
 // startWorld starts a cluster for the duration of the test. It returns the file that describes it.
 func startWorld(ctx context.Context, t *testing.T) string {
 	t.Helper()
-	environment, err := testkit.StartAPI()
+	environment, err := testkit.StartAPI(ctx)
 	must(t, err)
 	t.Cleanup(func() { must(t, environment.Stop()) })
 	live, err := testkit.NewClient(environment.Config)
@@ -105,7 +105,6 @@ func startWorld(ctx context.Context, t *testing.T) string {
 	for _, object := range []client.Object{
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}},
 		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "default"}},
-		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: names.SystemNamespace}},
 		aggregatorConfig(),
 	} {
 		must(t, live.Create(ctx, object))
@@ -115,10 +114,14 @@ func startWorld(ctx context.Context, t *testing.T) string {
 		Namespace: namespace, CAFile: filepath.Join(directory, "ca.crt"),
 		Kubeconfig: writeKubeconfig(t, directory, environment.Config), Pods: filepath.Join(directory, "pods"),
 	}
-	operator := newManager(t, environment.Config, controllers.CacheOptions())
+	account, err := environment.As(testkit.Operator)
+	must(t, err)
+	operator := newManager(t, account, controllers.CacheOptions())
 	must(t, dijob.Setup(ctx, operator, dijob.Options{Registerer: prometheus.NewRegistry(), Drain: time.Nanosecond}))
 	start(t, operator)
-	startServer(ctx, t, environment.Config, live, &described)
+	account, err = environment.As(testkit.Server)
+	must(t, err)
+	startServer(ctx, t, account, live, &described)
 	kubelet := &kubelet{live: live, server: described.URL, directory: described.Pods}
 	stopped := make(chan struct{})
 	running, stop := context.WithCancel(context.Background())
@@ -151,7 +154,6 @@ func startServer(ctx context.Context, t *testing.T, config *rest.Config, live cl
 	must(t, os.WriteFile(described.CAFile, []byte(trust.Data[certs.BundleKey]), 0o600))
 
 	watches := store.NewWatches(logr.Discard(), clock.RealClock{})
-	config = rest.CopyConfig(config)
 	config.Wrap(watches.Wrap)
 	mgr := newManager(t, config, store.CacheOptions())
 	must(t, store.SetupIndexes(ctx, mgr.GetCache()))

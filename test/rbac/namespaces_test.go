@@ -32,7 +32,7 @@ var _ = Describe("An installation that watches one namespace", func() {
 		p := newPlane(ctx)
 		Expect(p.api.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: others}})).To(Succeed())
 		objects := chart(ctx, "watchNamespaces={"+jobs+"}", "aggregatorConfig.template.spec.containers[0].name=di-container", "aggregatorConfig.template.spec.containers[0].image=di")
-		p.install(ctx, objects, "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
+		p.installRights(ctx, objects)
 		grants, err := readGrants(objects)
 		Expect(err).NotTo(HaveOccurred())
 		for _, g := range grants {

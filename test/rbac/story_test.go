@@ -68,7 +68,7 @@ var _ = Describe("The audit log", func() {
 	It("shows that what the roles grant is what the programs use", func(ctx SpecContext) {
 		p := newPlane(ctx)
 		objects := chart(ctx, "aggregatorConfig.template.spec.containers[0].name=di-container", "aggregatorConfig.template.spec.containers[0].image=di")
-		p.install(ctx, objects, "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
+		p.installRights(ctx, objects)
 		grants, err := readGrants(objects)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(grants).NotTo(BeEmpty())
@@ -87,7 +87,7 @@ var _ = Describe("The audit log with certificates that cert-manager issues", fun
 	It("shows that the operator reads their Secrets, and writes none", func(ctx SpecContext) {
 		p := newPlane(ctx)
 		objects := chart(ctx, "certManager.enabled=true")
-		p.install(ctx, objects, "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
+		p.installRights(ctx, objects)
 		grants, err := readGrants(objects)
 		Expect(err).NotTo(HaveOccurred())
 		p.waitGranted(ctx, grants)

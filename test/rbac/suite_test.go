@@ -138,6 +138,14 @@ func (p *plane) install(ctx context.Context, objects []*unstructured.Unstructure
 	}
 }
 
+// installRights creates the roles, policies and network policies. The test fails if one of these refuses a
+// request of a program.
+func (p *plane) installRights(ctx context.Context, objects []*unstructured.Unstructured) {
+	GinkgoHelper()
+	p.install(ctx, objects, "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding",
+		"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "NetworkPolicy")
+}
+
 // waitGranted waits until the API server, which learns of roles by its own watches, allows the
 // granted requests.
 func (p *plane) waitGranted(ctx context.Context, grants []grant) {

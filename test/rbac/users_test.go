@@ -71,19 +71,14 @@ var _ = Describe("The roles of users", Ordered, func() {
 	}
 
 	BeforeAll(func(ctx SpecContext) {
-		environment, err := testkit.StartAPI()
+		environment, err := testkit.StartAPI(ctx)
 		Expect(err).NotTo(HaveOccurred())
 		DeferCleanup(environment.Stop)
 		config = environment.Config
 		admin, err = testkit.NewClient(config)
 		Expect(err).NotTo(HaveOccurred())
-		for _, object := range chart(ctx) {
-			if object.GetKind() == "ClusterRole" {
-				Expect(admin.Create(ctx, object)).To(Succeed())
-			}
-		}
 		aggregate(ctx, admin)
-		for _, name := range []string{namespace, "another", system} {
+		for _, name := range []string{namespace, "another"} {
 			Expect(admin.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})).To(Succeed())
 		}
 		for _, role := range []string{"view", "edit", "admin"} {

@@ -21,7 +21,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/yaml"
 
@@ -49,17 +48,17 @@ func TestRestore(t *testing.T) {
 // site is a cluster whose webhooks start and stop.
 type site struct {
 	client.Client
-	environment *envtest.Environment
+	environment *testkit.API
 	kubeconfig  string
 }
 
 // newSite starts a cluster with webhook configurations that no program serves.
 func newSite(ctx context.Context) *site {
 	GinkgoHelper()
-	environment, err := testkit.StartAPI()
+	environment, err := testkit.StartAPI(ctx)
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(environment.Stop)
-	Expect(webhooks.InstallWebhooks(ctx, environment.Config)).To(Succeed())
+	Expect(webhooks.InstallConfigurations(ctx, environment.Config)).To(Succeed())
 	api, err := testkit.NewClient(environment.Config)
 	Expect(err).NotTo(HaveOccurred())
 	s := &site{Client: api, environment: environment, kubeconfig: filepath.Join(GinkgoT().TempDir(), "kubeconfig")}
@@ -72,8 +71,10 @@ func (s *site) serve(ctx context.Context) (stop func()) {
 	GinkgoHelper()
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	Expect(err).NotTo(HaveOccurred())
+	account, err := s.environment.As(testkit.Webhook)
+	Expect(err).NotTo(HaveOccurred())
 	server, err := webhook.New(webhook.Options{
-		Config: s.environment.Config, URL: "https://" + listener.Addr().String(), Listener: listener, Log: GinkgoLogr,
+		Config: account, URL: "https://" + listener.Addr().String(), Listener: listener, Log: GinkgoLogr,
 	})
 	Expect(err).NotTo(HaveOccurred())
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))

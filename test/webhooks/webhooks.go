@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -21,17 +20,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/testkit"
 	"opendilab.org/di-orchestrator/webhook"
 )
 
 // API is an API server with the project's webhooks, which run in the test's process.
 type API struct {
-	*envtest.Environment
+	*testkit.API
 	// Webhooks is the webhook server.
 	Webhooks *webhook.Server
 
@@ -46,11 +43,11 @@ type API struct {
 // The suites of package webhook and of the packages that it imports must be external test packages
 // to use it.
 func StartAPIWithWebhooks(ctx context.Context, flags ...string) (*API, error) {
-	environment, err := testkit.StartAPI(flags...)
+	environment, err := testkit.StartAPI(ctx, flags...)
 	if err != nil {
 		return nil, err
 	}
-	api := &API{Environment: environment}
+	api := &API{API: environment}
 	if err := api.startWebhooks(ctx); err != nil {
 		return nil, errors.Join(err, api.Stop())
 	}
@@ -64,19 +61,23 @@ func (a *API) Stop() error {
 	if a.stopWebhooks != nil {
 		err = a.stopWebhooks()
 	}
-	return errors.Join(err, a.Environment.Stop())
+	return errors.Join(err, a.API.Stop())
 }
 
 func (a *API) startWebhooks(ctx context.Context) error {
-	if err := InstallWebhooks(ctx, a.Config); err != nil {
+	if err := InstallConfigurations(ctx, a.Config); err != nil {
 		return err
 	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return fmt.Errorf("listening for webhooks: %w", err)
 	}
+	account, err := a.As(testkit.Webhook)
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
 	server, err := webhook.New(webhook.Options{
-		Config: a.Config, URL: "https://" + listener.Addr().String(), Listener: listener,
+		Config: account, URL: "https://" + listener.Addr().String(), Listener: listener,
 	})
 	if err != nil {
 		return errors.Join(err, listener.Close())
@@ -148,21 +149,8 @@ func probe(version, name string, spec map[string]any) *unstructured.Unstructured
 	return job
 }
 
-// InstallWebhooks creates the system namespace and the webhook configurations as deployed. The
-// server of the webhooks publishes its address.
-func InstallWebhooks(ctx context.Context, config *rest.Config) error {
-	api, err := client.New(config, client.Options{})
-	if err != nil {
-		return fmt.Errorf("client: %w", err)
-	}
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: names.SystemNamespace}}
-	if err := api.Create(ctx, namespace); err != nil {
-		return fmt.Errorf("creating the system namespace: %w", err)
-	}
-	return InstallConfigurations(ctx, config)
-}
-
-// InstallConfigurations creates only the webhook configurations, if the system namespace exists.
+// InstallConfigurations creates the webhook configurations as deployed. The server of the webhooks
+// publishes its address.
 func InstallConfigurations(ctx context.Context, config *rest.Config) error {
 	api, err := client.New(config, client.Options{})
 	if err != nil {

@@ -21,7 +21,6 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/testkit"
@@ -29,9 +28,9 @@ import (
 )
 
 // startAPI starts an API server that calls webhooks, for one test.
-func startAPI(t *testing.T) *envtest.Environment {
+func startAPI(t *testing.T) *testkit.API {
 	t.Helper()
-	environment, err := testkit.StartAPI()
+	environment, err := testkit.StartAPI(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,25 +39,43 @@ func startAPI(t *testing.T) *envtest.Environment {
 			t.Error(err)
 		}
 	})
-	if err := webhooks.InstallWebhooks(t.Context(), environment.Config); err != nil {
+	if err := webhooks.InstallConfigurations(t.Context(), environment.Config); err != nil {
 		t.Fatal(err)
 	}
 	return environment
 }
 
+// writeKubeconfigs returns a folder with a kubeconfig for each program's service account, which has the
+// program's name.
+func writeKubeconfigs(t *testing.T, environment *testkit.API) string {
+	t.Helper()
+	folder := t.TempDir()
+	for _, program := range []string{testkit.Operator, testkit.Server, testkit.Webhook} {
+		user, err := testkit.Account(environment.Environment, program)
+		if err != nil {
+			t.Fatal(err)
+		}
+		content, err := user.KubeConfig()
+		if err == nil {
+			err = os.WriteFile(filepath.Join(folder, program), content, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return folder
+}
+
 // elections are a cluster with webhooks and several operators, where one operator is the leader.
 type elections struct {
-	api        client.Client
-	kubeconfig string
+	api         client.Client
+	kubeconfigs string
 }
 
 func newElections(t *testing.T) *elections {
 	t.Helper()
 	environment := startAPI(t)
-	e := &elections{kubeconfig: filepath.Join(t.TempDir(), "kubeconfig")}
-	if err := os.WriteFile(e.kubeconfig, environment.KubeConfig, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	e := &elections{kubeconfigs: writeKubeconfigs(t, environment)}
 	scheme, err := newScheme()
 	if err != nil {
 		t.Fatal(err)
@@ -75,7 +92,7 @@ func newElections(t *testing.T) *elections {
 func (e *elections) startCandidate(t *testing.T) (candidate *process, metricsURL string) {
 	t.Helper()
 	address := freeAddress(t)
-	return start(t, e.kubeconfig, nil, "operator", "--leader-elect", "--metrics-address="+address, "--probe-address=0", "--webhook-probe-interval=0"),
+	return start(t, e.kubeconfigs, nil, "operator", "--leader-elect", "--metrics-address="+address, "--probe-address=0", "--webhook-probe-interval=0"),
 		"http://" + address + "/metrics"
 }
 
@@ -202,7 +219,7 @@ func TestAnOperatorThatLosesItsLeaseEndsAndAnotherActsWhileWebhooksServe(t *test
 	e := newElections(t)
 	first, firstMetrics := e.startCandidate(t)
 	first.logs(t, "Waiting for the webhooks to convert jobs")
-	hooks := startWebhooks(t, e.kubeconfig)
+	hooks := startWebhooks(t, e.kubeconfigs)
 	e.run(t, "one")
 	e.leader(t, "")
 	second, secondMetrics := e.startCandidate(t)

@@ -202,7 +202,7 @@ func checkWhole(t *testing.T, registry *recorded) {
 
 func TestTheReferenceOfMetricsListsWhatTheProgramsRegister(t *testing.T) {
 	t.Parallel()
-	environment, err := testkit.StartAPI()
+	environment, err := testkit.StartAPI(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

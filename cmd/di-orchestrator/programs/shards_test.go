@@ -44,7 +44,7 @@ type created struct {
 func newSharded(t *testing.T, count int) *sharded {
 	t.Helper()
 	s := &sharded{elections: newElections(t), count: count, made: &created{pods: map[string]map[string]int{}}}
-	startWebhooks(t, s.kubeconfig)
+	startWebhooks(t, s.kubeconfigs)
 	api, isWatching := s.api.(client.WithWatch)
 	if !isWatching {
 		t.Fatal("the client cannot watch")
@@ -84,7 +84,7 @@ func (c *created) of(job string) map[string]int {
 // operator starts an operator with some shards.
 func (s *sharded) operator(t *testing.T, count int) *process {
 	t.Helper()
-	return start(t, s.kubeconfig, nil, "operator", "--leader-elect", fmt.Sprintf("--shards=%d", count), "--metrics-address=0",
+	return start(t, s.kubeconfigs, nil, "operator", "--leader-elect", fmt.Sprintf("--shards=%d", count), "--metrics-address=0",
 		"--probe-address=0", "--webhook-probe-interval=0")
 }
 

@@ -62,14 +62,14 @@ func (p *process) log() string {
 }
 
 // start runs the program for a cluster.
-func start(t *testing.T, kubeconfig string, environment []string, args ...string) *process {
+func start(t *testing.T, kubeconfigs string, environment []string, args ...string) *process {
 	t.Helper()
 	own, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := &process{command: exec.CommandContext(t.Context(), own, args...)}
-	p.command.Env = append(append(os.Environ(), mainVariable+"=1", "KUBECONFIG="+kubeconfig), environment...)
+	p.command.Env = append(append(os.Environ(), mainVariable+"=1", "KUBECONFIG="+filepath.Join(kubeconfigs, args[0])), environment...)
 	p.command.Stdout, p.command.Stderr = p, p
 	if err := p.command.Start(); err != nil {
 		t.Fatal(err)
@@ -122,20 +122,17 @@ func freeAddress(t *testing.T) string {
 
 // traced are a cluster and a collector of traces, with the programs.
 type traced struct {
-	config     *rest.Config
-	api        client.Client
-	kubeconfig string
-	collector  *testkit.Collector
+	config      *rest.Config
+	api         client.Client
+	kubeconfigs string
+	collector   *testkit.Collector
 }
 
 func newTraced(t *testing.T) *traced {
 	t.Helper()
 	environment := startAPI(t)
 	var err error
-	made := &traced{config: environment.Config, kubeconfig: filepath.Join(t.TempDir(), "kubeconfig")}
-	if err = os.WriteFile(made.kubeconfig, environment.KubeConfig, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	made := &traced{config: environment.Config, kubeconfigs: writeKubeconfigs(t, environment)}
 	if made.api, err = client.New(environment.Config, client.Options{}); err != nil {
 		t.Fatal(err)
 	}
@@ -148,20 +145,20 @@ func newTraced(t *testing.T) *traced {
 
 func (c *traced) startOperator(t *testing.T) *process {
 	t.Helper()
-	return start(t, c.kubeconfig, nil, "operator", "--tracing-endpoint="+c.collector.Endpoint,
+	return start(t, c.kubeconfigs, nil, "operator", "--tracing-endpoint="+c.collector.Endpoint,
 		"--metrics-address=0", "--probe-address=0", "--webhook-probe-interval=0", "--log-level=debug")
 }
 
 func (c *traced) startWebhooks(t *testing.T) *process {
 	t.Helper()
-	return startWebhooks(t, c.kubeconfig, "--tracing-endpoint="+c.collector.Endpoint)
+	return startWebhooks(t, c.kubeconfigs, "--tracing-endpoint="+c.collector.Endpoint)
 }
 
 // startWebhooks starts the webhooks; the API server reaches them by a URL.
-func startWebhooks(t *testing.T, kubeconfig string, args ...string) *process {
+func startWebhooks(t *testing.T, kubeconfigs string, args ...string) *process {
 	t.Helper()
 	address := freeAddress(t)
-	return start(t, kubeconfig, nil, append([]string{
+	return start(t, kubeconfigs, nil, append([]string{
 		"webhook", "--webhook-address=" + address, "--webhook-url=https://" + address, "--metrics-address=0", "--probe-address=0",
 	}, args...)...)
 }
@@ -169,7 +166,7 @@ func startWebhooks(t *testing.T, kubeconfig string, args ...string) *process {
 // startServer returns the server and its URL.
 func (c *traced) startServer(t *testing.T) (server *process, url string) {
 	t.Helper()
-	server = start(t, c.kubeconfig, []string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + c.collector.Endpoint}, "server",
+	server = start(t, c.kubeconfigs, []string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + c.collector.Endpoint}, "server",
 		"--address=127.0.0.1:0", "--tls-address=", "--identity=off", "--metrics-address=0", "--probe-address=0")
 	serving := regexp.MustCompile(`"Serving","address":"([^"]+)"`)
 	await(t, "di-server serves", func(context.Context) error {

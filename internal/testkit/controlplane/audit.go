@@ -15,6 +15,8 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"opendilab.org/di-orchestrator/internal/testkit"
 )
 
 // Event is the part of an audit log line that tests read.
@@ -30,9 +32,7 @@ type Event struct {
 		Namespace   string `json:"namespace"`
 		Name        string `json:"name"`
 	} `json:"objectRef"`
-	ResponseStatus struct {
-		Code int `json:"code"`
-	} `json:"responseStatus"`
+	ResponseStatus metav1.Status `json:"responseStatus"`
 	// RequestObject is the body of a patch of a job's status.
 	RequestObject json.RawMessage `json:"requestObject"`
 	// Received is the time at which the API server received the request.
@@ -128,6 +128,16 @@ func (p *Plane) Since(mark Mark) (map[string]Requests, error) {
 		return nil
 	})
 	return counts, err
+}
+
+// Refusals returns an error if a role or a policy of the installation refused a request of the users.
+func (p *Plane) Refusals() error {
+	return p.Events(0, func(event *Event) error {
+		if testkit.IsRefusal(&event.ResponseStatus) {
+			return fmt.Errorf("%s of %s is refused: %s", event.What(), event.User.Username, event.ResponseStatus.Message)
+		}
+		return nil
+	})
 }
 
 // Events calls each once for every request since a mark: when it was answered, or when its answer

@@ -158,6 +158,26 @@ func (p *Plane) Kubeconfig(name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	return p.writeKubeconfig(name, user)
+}
+
+// InstallRights creates the roles and policies of the installation. A process that uses the environment of
+// AccountKubeconfig has the permissions of a program.
+func (p *Plane) InstallRights(ctx context.Context) error {
+	return testkit.Install(ctx, p.environment.Config)
+}
+
+// AccountKubeconfig returns the environment with which a process authenticates as the service account of a
+// program.
+func (p *Plane) AccountKubeconfig(program string) (string, error) {
+	user, err := testkit.Account(p.environment, program)
+	if err != nil {
+		return "", err
+	}
+	return p.writeKubeconfig(program, user)
+}
+
+func (p *Plane) writeKubeconfig(name string, user *envtest.AuthenticatedUser) (string, error) {
 	content, err := user.KubeConfig()
 	if err != nil {
 		return "", fmt.Errorf("kubeconfig of %s: %w", name, err)

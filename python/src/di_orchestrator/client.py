@@ -170,8 +170,9 @@ def _read(status: int, retry_after: Optional[str], content: bytes) -> Answer:
         if status in _TRANSIENT:
             raise _Later(f"status {status}", wait) from None
         raise OrchestratorError(f"status {status} with an answer that is not di-server's: {content[:200]!r}") from None
-    if status in _TRANSIENT or (status == http.client.OK and not success):
+    # Without Retry-After the cluster refuses the request for good. Status 200 is for clients without a token.
+    if status in _TRANSIENT or (status == http.client.OK and not success and wait is not None):
         raise _Later(message, wait)
-    if status != http.client.OK:
+    if status != http.client.OK or not success:
         raise RefusedError(status, message)
     return Answer(message, envelope.get("data"))

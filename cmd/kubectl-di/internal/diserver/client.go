@@ -263,7 +263,8 @@ func (c *Client) once(ctx context.Context, method, path string, body []byte) (en
 	}
 	refusal := &Refusal{Status: response.StatusCode, Message: reply.Message}
 	switch {
-	case refusal.Status != http.StatusOK:
+	case refusal.Status != http.StatusOK, !*reply.Success && response.Header.Get("Retry-After") == "":
+		// Without Retry-After the cluster refuses the request for good.
 		return envelope{}, refusal
 	case !*reply.Success:
 		return envelope{}, &UnansweredError{refusal}

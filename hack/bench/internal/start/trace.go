@@ -115,7 +115,7 @@ func (w *world) requestsOf(of *round) ([]request, error) {
 	err := w.Events(of.mark, func(event *controlplane.Event) error {
 		at := event.Received.Sub(of.began)
 		if at >= 0 && at <= of.running && event.ObjectRef.Resource != "leases" {
-			all = append(all, request{after: at, user: event.User.Username, what: event.What(), code: event.ResponseStatus.Code})
+			all = append(all, request{after: at, user: event.User.Username, what: event.What(), code: int(event.ResponseStatus.Code)})
 		}
 		return nil
 	})
