@@ -4,11 +4,7 @@
 package autoscaler
 
 import (
-	"context"
-	"errors"
-	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -74,31 +70,6 @@ func (m *memories) forget(key types.NamespacedName) {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
 	delete(m.jobs, key)
-}
-
-// query returns what Prometheus says.
-func (r *Reconciler) query(ctx context.Context, job *v2alpha1.DIJob, source *v2alpha1.PrometheusSource, pools int) (ratio.Measurement, error) {
-	measured := ratio.Measurement{Pools: make([]ratio.PoolSize, pools)}
-	if r.prometheus == nil {
-		return measured, errors.New("spec.autoscale.ratio.prometheus needs the URL of a Prometheus in the settings of the installation (prometheusURL in the chart)")
-	}
-	replacer := strings.NewReplacer("$(NAMESPACE)", job.Namespace, "$(JOB)", job.Name)
-	for _, each := range []struct {
-		field, query string
-		into         *float64
-	}{
-		{"producerCapacity", source.ProducerCapacity, &measured.ProducerCapacity},
-		{"consumerCapacity", source.ConsumerCapacity, &measured.ConsumerCapacity},
-		{"queue", source.Queue, &measured.Queue},
-		{"batch", source.Batch, &measured.Batch},
-	} {
-		value, err := r.prometheus.Query(ctx, replacer.Replace(each.query))
-		if err != nil {
-			return measured, fmt.Errorf("spec.autoscale.ratio.prometheus.%s: %w", each.field, err)
-		}
-		*each.into = value
-	}
-	return measured, nil
 }
 
 // survey adds the pods of the pools to a measurement.

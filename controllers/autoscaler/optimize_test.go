@@ -75,7 +75,7 @@ var _ = Describe("The optimizer of a job", func() {
 		by = &fixed{plan: optimizer.Plan{
 			Tasks: []optimizer.TaskPlan{{Name: "collector", Requests: optimizer.Resources{CPU: 2000, Memory: 1 << 30}}}, Reason: "collectors are slow",
 		}}
-		api := interceptor.NewClient(api, funcs)
+		api := interceptor.NewClient(own, funcs)
 		w.events = events.NewFakeRecorder(100)
 		optimizing = newOptimizing(api, api, Options{Recorder: w.events, Local: by, Now: w.autoscaler.now})
 	}

@@ -169,7 +169,7 @@ var _ = Describe("The ratio rule", func() {
 	It("reads Prometheus where the job says so", func(ctx SpecContext) {
 		job := newJob(2)
 		job.Spec.Autoscale.Ratio.Prometheus = &v2alpha1.PrometheusSource{
-			ProducerCapacity: "g", ConsumerCapacity: "c", Queue: "q-$(NAMESPACE)-$(JOB)", Batch: "b",
+			ProducerCapacity: "g", ConsumerCapacity: "c", Queue: `q{job="$(JOB)"}`, Batch: "b",
 		}
 		w := newWorld(ctx, job)
 		for range 6 {

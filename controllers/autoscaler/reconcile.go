@@ -5,6 +5,7 @@ package autoscaler
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -49,6 +50,7 @@ type Reconciler struct {
 	now        func() time.Time
 	metrics    *autoscalerMetrics
 	memories   memories
+	querying   querying
 	// written are the jobs as the autoscaler wrote them, until the cache has those versions.
 	written assume.Cache
 }
@@ -151,6 +153,10 @@ func (r *Reconciler) decide(ctx context.Context, job *v2alpha1.DIJob, rule *v2al
 	}
 	if rule.Prometheus != nil {
 		measured, err = r.query(ctx, job, rule.Prometheus, len(ro.pools))
+	}
+	if errors.Is(err, errQuerying) {
+		of.nextAt = now.Add(queryPause)
+		return nil, nil
 	}
 	if err != nil {
 		return refusal(v2alpha1.ReasonWaitingForReports, err.Error(), of.state), nil

@@ -77,7 +77,7 @@ func New(cached client.Client, live client.Reader, options Options) (*Reconciler
 	return &Reconciler{
 		client: cached, live: live, recorder: options.Recorder, prometheus: options.Prometheus,
 		maxPods: cmp.Or(options.MaxPods, limits.PodsPerJob), now: options.Now, metrics: counted,
-		memories: memories{jobs: map[types.NamespacedName]*memory{}},
+		memories: memories{jobs: map[types.NamespacedName]*memory{}}, querying: querying{namespaces: map[string]bool{}},
 	}, nil
 }
 

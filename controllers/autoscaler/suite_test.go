@@ -28,6 +28,7 @@ import (
 	"opendilab.org/di-orchestrator/controllers"
 	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/membership"
+	"opendilab.org/di-orchestrator/internal/testkit"
 	"opendilab.org/di-orchestrator/test/webhooks"
 )
 
@@ -37,8 +38,8 @@ func TestAutoscaler(t *testing.T) {
 	RunSpecs(t, "Autoscaler on a real API server")
 }
 
-// api is the API server that all specs share.
-var api client.WithWatch
+// api is the API server that all specs share. own writes to it as the operator.
+var api, own client.WithWatch
 
 var _ = BeforeSuite(func(ctx SpecContext) {
 	environment, err := webhooks.StartAPIWithWebhooks(ctx)
@@ -49,6 +50,10 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	Expect(v2alpha1.AddToScheme(scheme)).To(Succeed())
 	environment.Config.QPS = -1
 	api, err = client.NewWithWatch(environment.Config, client.Options{Scheme: scheme})
+	Expect(err).NotTo(HaveOccurred())
+	account, err := environment.As(testkit.Operator)
+	Expect(err).NotTo(HaveOccurred())
+	own, err = client.NewWithWatch(account, client.Options{Scheme: scheme, Cache: &client.CacheOptions{Reader: api}})
 	Expect(err).NotTo(HaveOccurred())
 })
 
@@ -85,7 +90,7 @@ func (w *world) restart(faults interceptor.Funcs) {
 	GinkgoHelper()
 	faults.List = listByOwner
 	w.events = events.NewFakeRecorder(100)
-	made, err := New(interceptor.NewClient(api, faults), interceptor.NewClient(api, interceptor.Funcs{List: w.count}), Options{
+	made, err := New(interceptor.NewClient(own, faults), interceptor.NewClient(own, interceptor.Funcs{List: w.count}), Options{
 		Recorder: w.events, Registerer: prometheus.NewRegistry(), Now: func() time.Time { return w.now }, Prometheus: w,
 	})
 	Expect(err).NotTo(HaveOccurred())
@@ -100,14 +105,15 @@ func (w *world) count(ctx context.Context, next client.WithWatch, list client.Ob
 
 // Query answers queries of specs.
 func (w *world) Query(_ context.Context, query string) (float64, error) {
+	own := fmt.Sprintf(`namespace=%q}`, w.namespace)
 	switch query {
-	case "g":
+	case "g{" + own:
 		return w.collector, nil
-	case "c":
+	case "c{" + own:
 		return w.learner, nil
-	case "q-" + w.namespace + "-job":
+	case `q{job="job",` + own:
 		return w.queue, nil
-	case "b":
+	case "b{" + own:
 		return 800, nil
 	}
 	return 0, fmt.Errorf("no value for %s", query)

@@ -22,9 +22,24 @@ const (
 	timeout = 5 * time.Second
 	// maxAnswer bounds the bytes of an answer, of which one value is read.
 	maxAnswer = 64 << 10
-	// maxError bounds the text of an error of Prometheus.
+	// maxError bounds the logged text of an error of Prometheus.
 	maxError = 200
 )
+
+// UpstreamError is a failure whose cause only the operator's log may tell: it names the address of Prometheus, or
+// series of others.
+type UpstreamError struct {
+	// Message is for the author of the query.
+	Message string
+	// Cause is for the log.
+	Cause error
+}
+
+// Error implements error.
+func (e *UpstreamError) Error() string { return e.Message }
+
+// upstream returns an UpstreamError.
+func upstream(message string, cause error) error { return &UpstreamError{message, cause} }
 
 // Client is a client of the HTTP API of Prometheus.
 type Client struct {
@@ -49,8 +64,9 @@ func New(address string) (*Client, error) {
 
 // answer is an answer of the API. A scalar has the value as result, a vector a list of series.
 type answer struct {
-	Status string `json:"status"`
-	Error  string `json:"error"`
+	Status    string `json:"status"`
+	ErrorType string `json:"errorType"`
+	Error     string `json:"error"`
 	Data   struct {
 		Type   string          `json:"resultType"`
 		Result json.RawMessage `json:"result"`
@@ -70,12 +86,12 @@ func (c *Client) Query(ctx context.Context, query string) (float64, error) {
 	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	response, err := c.http.Do(request)
 	if err != nil {
-		return 0, fmt.Errorf("asking Prometheus: %w", err)
+		return 0, upstream("Prometheus does not answer", err)
 	}
 	defer func() { _ = response.Body.Close() }()
 	content, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
 	if err != nil {
-		return 0, fmt.Errorf("reading the answer of Prometheus: %w", err)
+		return 0, upstream("the answer of Prometheus breaks off", err)
 	}
 	if len(content) > maxAnswer {
 		return 0, fmt.Errorf("the answer of Prometheus has more than %d bytes: the query must have one series", maxAnswer)
@@ -85,9 +101,20 @@ func (c *Client) Query(ctx context.Context, query string) (float64, error) {
 		return 0, fmt.Errorf("the answer of Prometheus, with status %d, is no JSON of its API", response.StatusCode)
 	}
 	if got.Status != "success" {
-		return 0, fmt.Errorf("the answer of Prometheus is an error: %s", strconv.QuoteToGraphic(got.Error[:min(len(got.Error), maxError)]))
+		return 0, upstream(got.failure(), errors.New(strconv.QuoteToGraphic(got.Error[:min(len(got.Error), maxError)])))
 	}
 	return got.value()
+}
+
+// failure returns what the author of a query may learn of its failure: a type of the API's documentation.
+func (a *answer) failure() string {
+	switch a.ErrorType {
+	case "bad_data", "execution":
+		return "Prometheus cannot execute the query (" + a.ErrorType + ")"
+	case "timeout", "canceled":
+		return "the query takes Prometheus too long"
+	}
+	return "Prometheus cannot answer now"
 }
 
 // value returns the only value of an answer.

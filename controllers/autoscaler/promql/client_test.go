@@ -24,7 +24,9 @@ func TestAQueryHasOneValue(t *testing.T) {
 		"no series":      {200, fmt.Sprintf(vector, ""), "the query has 0 series: must be one", 0},
 		"two series":     {200, fmt.Sprintf(vector, `{"value":[1,"1"]},{"value":[1,"2"]}`), "the query has 2 series", 0},
 		"a matrix":       {200, `{"status":"success","data":{"resultType":"matrix","result":[]}}`, `of type "matrix"`, 0},
-		"an error":       {400, `{"status":"error","error":"parse error"}`, `the answer of Prometheus is an error: "parse error"`, 0},
+		"an error":       {400, `{"status":"error","errorType":"execution","error":"secret"}`, "Prometheus cannot execute the query (execution)", 0},
+		"a slow query":   {503, `{"status":"error","errorType":"timeout","error":"secret"}`, "takes Prometheus too long", 0},
+		"another error":  {500, `{"status":"error","errorType":"secret","error":"secret"}`, "cannot answer now", 0},
 		"a login page":   {200, "<html>", "is no JSON of its API", 0},
 		"a long answer":  {200, strings.Repeat(" ", maxAnswer+1), "more than 65536 bytes", 0},
 		"a value's lack": {200, fmt.Sprintf(vector, `{"value":[1]}`), "cannot be read", 0},
@@ -46,6 +48,9 @@ func TestAQueryHasOneValue(t *testing.T) {
 				t.Fatal(err)
 			}
 			got, err := client.Query(t.Context(), "sum(x)")
+			if err != nil && strings.Contains(err.Error(), "secret") {
+				t.Errorf("the error tells what Prometheus says: %v", err)
+			}
 			if each.failed == "" && (err != nil || got != each.want) || each.failed != "" && (err == nil || !strings.Contains(err.Error(), each.failed)) {
 				t.Errorf("got %g and error %v, want %g and %q", got, err, each.want, each.failed)
 			}
