@@ -43,6 +43,12 @@ func unchecked() map[string]string {
 		"cat":               "writes the files that later commands name",
 		"chmod":             "an install step of the reader's own machine",
 		"cp":                "an install step of the reader's own machine",
+		"cd":                "enters the clone",
+		"git":               "clones this repository",
+		"diff":              "compares what was built with what was downloaded",
+		"ctr":               "needs containerd",
+		"skopeo":            "needs a registry",
+		"hack/assets":       "the targets of make that test with an API server call it",
 		"docker":            "needs a container engine",
 		"eval":              "its input is checked separately",
 		"grep":              "reads the output of the command before it",
@@ -103,6 +109,8 @@ func TestAWrongCommandIsFound(t *testing.T) {
 		"velero restore create --status-of x":                          "no flag --status-of",
 		"rm -rf /":                                                     "rm",
 		"kubectl get pods && make nothing":                             "no target nothing",
+		"kubectl -n rl di add collector cartpole":                      "flags before di",
+		"kubectl --context=here di list":                               "flags before di",
 		`kubectl -n di-system get pods | while read -r x; do make "$(make nothing)"; done`: "no target nothing",
 	} {
 		commands, err := commandsOf(&Block{Language: "sh", Text: command})
@@ -115,6 +123,29 @@ func TestAWrongCommandIsFound(t *testing.T) {
 		}
 		if err := errors.Join(all...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %q", command, err, want)
+		}
+	}
+}
+
+func TestACommandIsFoundInEveryKindOfBlock(t *testing.T) {
+	for text, want := range map[string]string{
+		"kubectl got pods\n":                         "kubectl got pods",
+		"# A comment.\nkubectl got pods\n":           "kubectl got pods",
+		"KUBECONFIG=a kubectl got pods\n":            "kubectl got pods",
+		"source <(kubectl di completion bash)\n":     "kubectl di completion bash",
+		"$ kubectl got pods\nNAME  READY\n":          "kubectl got pods",
+		"NAME   PHASE\ngpus   Failed, see kubectl\n": "",
+	} {
+		commands, err := commandsOf(&Block{Text: text})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all []string
+		for _, args := range commands {
+			all = append(all, strings.Join(args, " "))
+		}
+		if !slices.Contains(append(all, ""), want) || (want == "" && len(all) > 0) {
+			t.Errorf("%q: got %q, want %q", text, all, want)
 		}
 	}
 }
@@ -149,29 +180,48 @@ func blocksOf(t *testing.T, page string) []*Block {
 }
 
 // script returns the shell commands of a block: all of it, or the lines with a prompt
-// of a console. A block without a language is shell if its first line calls a
-// program that the docs call.
+// of a console. A block without a language, such as an indented one, is shell if one of
+// its lines calls a program that the docs call.
 func script(b *Block) string {
 	switch b.Language {
 	case "sh", "bash", "shell":
 		return b.Text
 	case "console":
-		var lines []string
-		for line := range strings.Lines(b.Text) {
-			if command, isCommand := strings.CutPrefix(line, "$ "); isCommand {
-				lines = append(lines, command)
-			}
-		}
-		return strings.Join(lines, "")
+		return prompted(b.Text)
 	case "":
-		first, _, _ := strings.Cut(strings.TrimSpace(b.Text), " ")
-		_, isChecked := checks()[first]
-		_, isUnchecked := unchecked()[first]
-		if isChecked || isUnchecked {
-			return b.Text
+		if strings.HasPrefix(b.Text, "$ ") {
+			return prompted(b.Text)
+		}
+		for line := range strings.Lines(b.Text) {
+			if callsKnown(line) {
+				return b.Text
+			}
 		}
 	}
 	return ""
+}
+
+func prompted(text string) string {
+	var lines []string
+	for line := range strings.Lines(text) {
+		if command, isCommand := strings.CutPrefix(line, "$ "); isCommand {
+			lines = append(lines, command)
+		}
+	}
+	return strings.Join(lines, "")
+}
+
+// callsKnown reports whether a line begins with a program that the docs call, after variables that are set for it.
+func callsKnown(line string) bool {
+	for _, word := range strings.Fields(line) {
+		if isAssignment, _ := regexp.MatchString(`^[A-Z_]+=`, word); isAssignment {
+			continue
+		}
+		_, isChecked := checks()[word]
+		_, isUnchecked := unchecked()[word]
+		return isChecked || isUnchecked
+	}
+	return false
 }
 
 // commands returns the simple commands of a block, with what the shell would
@@ -359,6 +409,9 @@ func verbs() []string {
 func (c *checker) kubectl(page string, args []string) error {
 	verb := positional(args)
 	if verb == "di" || verb == "krew" {
+		if args[0] != verb {
+			return fmt.Errorf("kubectl finds no plugin with flags before %s: put them behind it", verb)
+		}
 		return nil
 	}
 	if !slices.Contains(verbs(), verb) {
