@@ -55,7 +55,7 @@ spec:
       dnsPolicy: ClusterFirstWithHostNet
       {{- end }}
       securityContext:
-        {{- toYaml $root.Values.podSecurityContext | nindent 8 }}
+        {{- $root.Values.podSecurityContext | default dict | toYaml | nindent 8 }}
       {{- with include "di-orchestrator.placement" $values }}
       {{- . | nindent 6 }}
       {{- end }}
@@ -104,9 +104,9 @@ spec:
               containerPort: 8083
           {{- include "di-orchestrator.probes" $root | nindent 10 }}
           resources:
-            {{- toYaml $values.resources | nindent 12 }}
+            {{- $values.resources | default dict | toYaml | nindent 12 }}
           securityContext:
-            {{- toYaml $root.Values.securityContext | nindent 12 }}
+            {{- $root.Values.securityContext | default dict | toYaml | nindent 12 }}
           {{- with $values.volumeMounts }}
           volumeMounts:
             {{- toYaml . | nindent 12 }}
@@ -129,7 +129,7 @@ spec:
 {{- range concat $own (.env | default list) -}}
 {{- if not (hasKey $given .name) }}{{ $env = append $env . }}{{ end -}}
 {{- end -}}
-{{- concat $env .values.env | toYaml -}}
+{{- concat $env (.values.env | default list) | toYaml -}}
 {{- end }}
 
 {{/* The ServiceAccount of a program. */}}

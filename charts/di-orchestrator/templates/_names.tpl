@@ -44,7 +44,7 @@ app.kubernetes.io/component: web
 {{- define "di-orchestrator.imageOf" -}}
 {{- $image := .image -}}
 {{- $repository := $image.repository -}}
-{{- with .root.Values.global.imageRegistry | default .root.Values.image.registry -}}
+{{- with (.root.Values.global).imageRegistry | default .root.Values.image.registry -}}
 {{- $repository = regexReplaceAll "^(localhost|[^/]*[.:][^/]*)/" $repository "" | printf "%s/%s" . -}}
 {{- end -}}
 {{- if $image.digest -}}
@@ -56,7 +56,7 @@ app.kubernetes.io/component: web
 
 {{/* Nine tenths of a memory limit, for GOMEMLIMIT; nothing without a limit in Mi or Gi. */}}
 {{- define "di-orchestrator.memory" -}}
-{{- $limit := dig "limits" "memory" "" . | toString -}}
+{{- $limit := ((.).limits).memory | toString -}}
 {{- if hasSuffix "Mi" $limit -}}
 {{ div (mul 9 (trimSuffix "Mi" $limit | int)) 10 }}MiB
 {{- else if hasSuffix "Gi" $limit -}}
@@ -84,10 +84,10 @@ app.kubernetes.io/component: web
 {{- if ne (.Values.tracing.samplingRatio | toString) "1" }}
 - --tracing-sampling-ratio={{ .Values.tracing.samplingRatio }}
 {{- end }}
-{{- with .Values.kubeAPI.qps }}
+{{- with (.Values.kubeAPI).qps }}
 - --kube-api-qps={{ . }}
 {{- end }}
-{{- with .Values.kubeAPI.burst }}
+{{- with (.Values.kubeAPI).burst }}
 - --kube-api-burst={{ . }}
 {{- end }}
 {{- end }}

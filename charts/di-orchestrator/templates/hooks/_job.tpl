@@ -12,9 +12,9 @@
   env:
     {{- include "di-orchestrator.podNamespace" .root | nindent 4 }}
   resources:
-    {{- toYaml .root.Values.hooks.resources | nindent 4 }}
+    {{- .root.Values.hooks.resources | default dict | toYaml | nindent 4 }}
   securityContext:
-    {{- toYaml .root.Values.securityContext | nindent 4 }}
+    {{- .root.Values.securityContext | default dict | toYaml | nindent 4 }}
 {{- end }}
 {{/*
 A Job that runs one command of the program, and the rights that it has for the time: everywhere, or by a Role only in the namespace;
@@ -117,7 +117,7 @@ spec:
         {{- toYaml . | nindent 8 }}
       {{- end }}
       securityContext:
-        {{- toYaml $root.Values.podSecurityContext | nindent 8 }}
+        {{- $root.Values.podSecurityContext | default dict | toYaml | nindent 8 }}
       {{- with include "di-orchestrator.placement" $root.Values.operator }}
       {{- . | nindent 6 }}
       {{- end }}

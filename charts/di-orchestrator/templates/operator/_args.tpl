@@ -13,7 +13,7 @@
 {{- if ne $operator.probeInterval "30s" }}
 - --webhook-probe-interval={{ $operator.probeInterval }}
 {{- end }}
-{{- with $operator.migration.qps }}
+{{- with ($operator.migration).qps }}
 - --migration-qps={{ . }}
 {{- end }}
 {{- if or (ne .Release.Namespace "di-system") (ne .Values.serviceDomain "svc.cluster.local") }}
@@ -38,6 +38,10 @@
 {{- end }}
 {{- if ne .Values.allocator.cycle "1m0s" }}
 - --allocator-cycle={{ .Values.allocator.cycle }}
+{{- end }}
+{{- $policies := concat (list "fit" "goodput") (.Values.allocator.linkedPolicies | default list) }}
+{{- if not (has .Values.allocator.policy $policies) }}
+{{- fail (printf "allocator.policy: there is no policy %s: must be one of %s; allocator.linkedPolicies names those that your image links" .Values.allocator.policy (join ", " $policies)) }}
 {{- end }}
 {{- if ne .Values.allocator.policy "fit" }}
 - --allocator-policy={{ .Values.allocator.policy }}

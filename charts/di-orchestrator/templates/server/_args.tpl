@@ -5,22 +5,22 @@
 {{- if ne $server.identity "enforce" }}
 - --identity={{ $server.identity }}
 {{- end }}
-{{- with $server.limits.replicasPerRequest }}
+{{- with ($server.limits).replicasPerRequest }}
 - --max-replicas-per-request={{ int64 . }}
 {{- end }}
-{{- with $server.limits.replicasPerJob }}
+{{- with ($server.limits).replicasPerJob }}
 - --max-replicas-per-job={{ int64 . }}
 {{- end }}
-{{- with $server.limits.writesPerSecond }}
+{{- with ($server.limits).writesPerSecond }}
 - --writes-per-second={{ . }}
 {{- end }}
-{{- with $server.limits.writeBurst }}
+{{- with ($server.limits).writeBurst }}
 - --write-burst={{ int64 . }}
 {{- end }}
-{{- with $server.limits.writeBytesPerMinute }}
+{{- with ($server.limits).writeBytesPerMinute }}
 - --write-bytes-per-minute={{ int64 . }}
 {{- end }}
-{{- with $server.limits.profilingBytes }}
+{{- with ($server.limits).profilingBytes }}
 - --max-profiling-bytes={{ int64 . }}
 {{- end }}
 {{- end }}
