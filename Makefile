@@ -5,8 +5,11 @@ SHELL := /bin/sh
 ifdef SNAPSHOT
 VERSION ?= v0.0.0-snapshot
 endif
-VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 TAG ?= dev
+# What is built for a local image has its tag as the version: so the plugin, which reads
+# the images of the cluster, finds that all are of one build.
+BUILD_VERSION := $(or $(VERSION),$(TAG))
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 IMG ?= di-orchestrator:$(TAG)
 OUT ?= $(CURDIR)/out
 # Programs, tools and tests share what is compiled of Kubernetes' libraries: all are
@@ -23,7 +26,7 @@ RELEASE := go run -C hack/release .
 # Programs say their version, and their requests to the API server do.
 CLIENT_VERSION := k8s.io/client-go/pkg/version
 REVISION := $(shell git rev-parse HEAD 2>/dev/null)
-LDFLAGS := -s -w -X main.version=$(VERSION) -X $(CLIENT_VERSION).gitVersion=$(VERSION) -X $(CLIENT_VERSION).gitCommit=$(REVISION)
+LDFLAGS = -s -w -X main.version=$(VERSION) -X $(CLIENT_VERSION).gitVersion=$(VERSION) -X $(CLIENT_VERSION).gitCommit=$(REVISION)
 
 .PHONY: help
 help: ## Say what each target does.
@@ -46,6 +49,7 @@ demo-down: ## Take the demo's cluster down again.
 ##@ Build
 
 .PHONY: build
+build images: VERSION = $(BUILD_VERSION)
 build: ## Build the binaries into out/bin.
 	go build -ldflags '$(LDFLAGS)' -o $(OUT)/bin/ ./cmd/... ./test/workload/cartpole
 
@@ -143,8 +147,8 @@ cluster-down: cluster-tool ## Take it down and remove all that it made.
 	$(CLUSTER) down
 
 .PHONY: cluster-env
-cluster-env: cluster-tool ## Print the shell settings that point kubectl at it, or at the demo's cluster of kind.
-	@hack/kind env || $(CLUSTER) env
+cluster-env: cluster-tool ## Print the shell settings by which kubectl finds the plugin, and it or the demo's cluster of kind.
+	@{ hack/kind env || $(CLUSTER) env; } && echo 'export PATH="$(OUT)/bin:$$PATH"'
 
 .PHONY: cluster-status
 cluster-status: cluster-tool ## Say what of it runs.

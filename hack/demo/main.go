@@ -67,7 +67,8 @@ All jobs have succeeded. The cluster is still up. To look around:
   eval "$(make -s cluster-env)"
   kubectl get dijobs.v1alpha1.diengine.opendilab.org
   kubectl get dijobs.v2alpha1.diengine.opendilab.org
-  kubectl get pods
+  kubectl di top cartpole-workers
+  kubectl di ui --open
 To take it down and remove all that it made:
   make demo-down
 `)
