@@ -10,19 +10,16 @@ as many replicas as it then has, by the same curve.
 from __future__ import annotations
 
 import argparse
-import os
 import random
-import sys
 import time
-import traceback
-from typing import Any, Callable, Dict, List, NoReturn, Optional
+from typing import Any, Dict, List, Optional
 
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from cartpole import LIMIT, Rollout, play, vtrace
-from di_orchestrator import Batch, Checkpoint, Progress, Step, preemption, rendezvous, report, who_am_i
+from di_orchestrator import Batch, Checkpoint, Progress, Step, preemption, rendezvous, report, run, who_am_i
 from policy import Policy, entropy, log_chances
 
 ENVIRONMENTS = 16
@@ -161,24 +158,6 @@ def tell(trainer: Trainer, seconds: float, iterations: int) -> None:
         progress=Progress(len(trainer.curve), iterations, "iteration"),
         reward=trainer.curve[-1],
     )
-
-
-def run(program: Callable[[], None]) -> NoReturn:
-    """Run a program, and end the process with its exit code at once.
-
-    gloo closes its connections when Python ends, and may then wait forever for a peer that has ended already.
-    """
-    code = 0
-    try:
-        program()
-    except SystemExit as ended:
-        code = ended.code if isinstance(ended.code, int) else 1
-    except BaseException:
-        traceback.print_exc()
-        code = 1
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
 
 
 if __name__ == "__main__":

@@ -11,10 +11,10 @@ from __future__ import annotations
 from .checkpoint import Checkpoint, Saved
 from .client import Answer, Client, new_key
 from .coordinator import Coordinator, Replica, Replicas, Resources
-from .errors import JobFailedError, NotInJobError, OrchestratorError, RefusedError, UnansweredError
+from .errors import FieldError, JobFailedError, NotFoundError, NotInJobError, OrchestratorError, RefusedError, UnansweredError
 from .identity import COORDINATOR_LED, WORKER_LED, Identity, in_job, who_am_i
 from .jobs import Job, Jobs
-from .graceful import GRACEFUL_EXIT, Preempted, Preemption, preemption, run
+from .graceful import GRACEFUL_EXIT, Preempted, Preemption, preemption, run, run_command
 from .profilings import (
     Batch,
     Gradient,
@@ -41,6 +41,7 @@ __all__ = [
     "Checkpoint",
     "Client",
     "Coordinator",
+    "FieldError",
     "GRACEFUL_EXIT",
     "Gradient",
     "Identity",
@@ -52,6 +53,7 @@ __all__ = [
     "Member",
     "Membership",
     "Meter",
+    "NotFoundError",
     "NotInJobError",
     "OrchestratorError",
     "Preempted",
@@ -78,5 +80,6 @@ __all__ = [
     "report",
     "report_role",
     "run",
+    "run_command",
     "who_am_i",
 ]

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping
+from typing import Any, List, Mapping, NamedTuple, Sequence
 
 
 class OrchestratorError(Exception):
@@ -16,16 +16,31 @@ class NotInJobError(OrchestratorError):
     """The environment has none of the variables that the operator sets in the pods of a job."""
 
 
-class RefusedError(OrchestratorError):
-    """di-server refused a request: to repeat it unchanged is useless.
+class NotFoundError(OrchestratorError):
+    """A job does not exist, or the cluster has no DI Orchestrator. The message says which."""
 
-    `status` is the HTTP status, and `message` names the field, its value and what would be right.
+
+class FieldError(NamedTuple):
+    """What is wrong with a field. `field` is its path, such as spec.tasks[0].type, or empty."""
+
+    field: str
+    message: str
+
+
+class RefusedError(OrchestratorError):
+    """di-server or the API server refused a request: to repeat it unchanged is useless.
+
+    `status` is the HTTP status, and `message` names the field, its value and what would be right. `fields` has the findings of
+    the API server, one for each field.
     """
 
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(f"di-server refused the request with status {status}: {message}")
+    def __init__(
+        self, status: int, message: str, fields: Sequence[FieldError] = (), *, what: str = "di-server refused the request"
+    ) -> None:
+        super().__init__(f"{what} with status {status}: {message}")
         self.status = status
         self.message = message
+        self.fields: List[FieldError] = list(fields)
 
 
 class UnansweredError(OrchestratorError):

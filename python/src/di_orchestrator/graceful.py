@@ -8,15 +8,17 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import threading
+import traceback
 from contextlib import contextmanager
 from types import FrameType
-from typing import Callable, Iterator, Optional, Sequence
+from typing import Callable, Iterator, NoReturn, Optional, Sequence
 
 #: The exit code of a replica of a preemptible job that saved its state.
 GRACEFUL_EXIT = 143
 
-# The variable with the process id of run(), for the processes of its command.
+# The variable with the process id of run_command(), for the processes of its command.
 _RUNNER = "DI_RUNNER_PID"
 
 
@@ -87,7 +89,36 @@ def _save(save: Callable[[], object]) -> None:
         os.kill(int(os.environ[_RUNNER]), signal.SIGTERM)
 
 
-def run(command: Sequence[str]) -> int:
+def run(program: Callable[[], object]) -> NoReturn:
+    """Run a function, and end the process with its exit code at once.
+
+    PyTorch's gloo closes its connections when Python ends, and may then wait forever for a peer that has ended already. Let this
+    be the last call of a program: nothing after it runs, and no handler of atexit. run_command() is for commands.
+    """
+    if not callable(program):
+        raise TypeError(f"run() takes a function, such as main, and not {program!r}: run_command() runs a command")
+    code = 0
+    try:
+        program()
+    except SystemExit as ended:
+        code = _exit_code(ended)
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _exit_code(ended: SystemExit) -> int:
+    """Return the exit code that Python itself would have, and print a message that sys.exit() was given."""
+    if ended.code is None or isinstance(ended.code, int):
+        return ended.code or 0
+    print(ended.code, file=sys.stderr)
+    return 1
+
+
+def run_command(command: Sequence[str]) -> int:
     """Run a command, such as torchrun, that does not exit with 143 itself. Returns the exit code for the container.
 
     SIGTERM is passed on. If the command then ends with an error, the code is 143; its processes must have saved by then.

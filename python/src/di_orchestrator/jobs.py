@@ -5,17 +5,21 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import time
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Union
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple, Union
 
-from .errors import JobFailedError, OrchestratorError
+from .errors import FieldError, JobFailedError, NotFoundError, OrchestratorError, RefusedError
 
 _GROUP, _PLURAL, _VERSION = "diengine.opendilab.org", "dijobs", "v2alpha1"
-_NOT_FOUND, _TOO_MANY, _SERVER_ERRORS = 404, 429, 500
+_NOT_FOUND, _UNPROCESSABLE, _TOO_MANY, _SERVER_ERRORS = 404, 422, 429, 500
+# The API server has no log of a container that has not started.
+_NOT_STARTED = 400
 _log = logging.getLogger(__name__)
 
 #: The labels of pods, by lifecycle.
@@ -32,8 +36,8 @@ class Job:
     phase: str
     replicas: int
     ready_replicas: int
-    #: The whole DIJob, in version v2alpha1.
-    object: Mapping[str, Any]
+    #: The whole DIJob, in version v2alpha1. It is not printed.
+    object: Mapping[str, Any] = field(repr=False)
 
 
 class Jobs:
@@ -41,6 +45,9 @@ class Jobs:
 
     The kubeconfig is used with `context`, or its current one. Inside of a cluster, without `context` and the variable
     KUBECONFIG, it is the pod's service account. `namespace` is by default that of the context, or of the pod.
+
+    All calls raise NotFoundError for a job that does not exist, and RefusedError for what the API server refuses. An API server
+    that is unavailable or overloaded raises the exception of the package `kubernetes`.
     """
 
     def __init__(self, namespace: Optional[str] = None, *, context: Optional[str] = None) -> None:
@@ -67,16 +74,19 @@ class Jobs:
         namespace = job.get("metadata", {}).get("namespace", self.namespace)
         if namespace != self.namespace:
             raise ValueError(f"metadata.namespace is {namespace!r}: must be {self.namespace!r}, the namespace of these jobs")
-        created = self._objects.create_namespaced_custom_object(_GROUP, version, namespace, _PLURAL, dict(job))
+        with self._explained(job.get("metadata", {}).get("name", "")):
+            created = self._objects.create_namespaced_custom_object(_GROUP, version, namespace, _PLURAL, dict(job))
         return self.get(created["metadata"]["name"])
 
     def get(self, name: str) -> Job:
         """Return a job."""
-        return _job(self._objects.get_namespaced_custom_object(_GROUP, _VERSION, self.namespace, _PLURAL, name))
+        with self._explained(name):
+            return _job(self._objects.get_namespaced_custom_object(_GROUP, _VERSION, self.namespace, _PLURAL, name))
 
     def list(self) -> "List[Job]":
         """Return all jobs of the namespace."""
-        found = self._objects.list_namespaced_custom_object(_GROUP, _VERSION, self.namespace, _PLURAL)
+        with self._explained():
+            found = self._objects.list_namespaced_custom_object(_GROUP, _VERSION, self.namespace, _PLURAL)
         return [_job(each) for each in found["items"]]
 
     def wait(self, name: str, *, timeout: Optional[float] = None, interval: float = 2.0) -> Job:
@@ -105,8 +115,15 @@ class Jobs:
             time.sleep(interval)
 
     def scale(self, name: str, replicas: int) -> None:
-        """Set the number of replicas of the elastic task of a worker-led job."""
-        self._patch(f"{name}/scale", {"spec": {"replicas": replicas}})
+        """Set the number of replicas of the elastic task of a worker-led job.
+
+        Raises RefusedError, as `kubectl di scale` does, if another decides about the replicas: the coordinator of a
+        coordinator-led job, the allocator of a preemptible one. A job that has finished is refused, too.
+        """
+        why = _not_scalable(self.get(name))
+        if why:
+            raise RefusedError(_UNPROCESSABLE, why, what=f"job {self.namespace}/{name} cannot be scaled")
+        self._patch(name, {"spec": {"replicas": replicas}}, "/scale")
 
     def suspend(self, name: str, suspended: bool = True) -> None:
         """Delete the pods of a job until it is resumed: suspend(name, False)."""
@@ -115,18 +132,19 @@ class Jobs:
     def delete(self, name: str) -> None:
         """Delete a job with its pods. A job that does not exist is no error."""
         try:
-            self._objects.delete_namespaced_custom_object(
-                _GROUP, _VERSION, self.namespace, _PLURAL, name, propagation_policy="Background"
-            )
-        except Exception as error:  # kubernetes.client.ApiException, whose module is imported lazily
-            if getattr(error, "status", None) != _NOT_FOUND:
-                raise
+            with self._explained(name):
+                self._objects.delete_namespaced_custom_object(
+                    _GROUP, _VERSION, self.namespace, _PLURAL, name, propagation_policy="Background"
+                )
+        except NotFoundError:
+            pass
 
     def pods(self, name: str, *, task: Optional[str] = None) -> "List[str]":
         """Return the names of a job's pods, or of one task or role."""
         lifecycle = self.get(name).object["spec"].get("lifecycle") or "WorkerLed"
         selector = f"{_JOB_LABELS[lifecycle]}={name}" + (f",{_TASK_LABELS[lifecycle]}={task}" if task else "")
-        found = self._core.list_namespaced_pod(self.namespace, label_selector=selector)
+        with self._explained(name):
+            found = self._core.list_namespaced_pod(self.namespace, label_selector=selector)
         return sorted(pod.metadata.name for pod in found.items)
 
     def logs(self, name: str, *, task: Optional[str] = None, tail: Optional[int] = None) -> Dict[str, str]:
@@ -135,18 +153,21 @@ class Jobs:
         logs: Dict[str, str] = {}
         for pod in self.pods(name, task=task):
             try:
-                logs[pod] = self._core.read_namespaced_pod_log(pod, self.namespace, container=self._container(pod), **options)
-            except Exception as error:  # as in delete
-                # 400: the container has not started.
-                if getattr(error, "status", None) not in (400, _NOT_FOUND):
+                with self._explained(name):
+                    logs[pod] = self._core.read_namespaced_pod_log(pod, self.namespace, container=self._container(pod), **options)
+            except NotFoundError:
+                pass
+            except RefusedError as error:
+                if error.status != _NOT_STARTED:
                     raise
         return logs
 
     def follow(self, pod: str) -> Iterator[str]:
         """Yield the lines of a pod's main container until it ends."""
-        response = self._core.read_namespaced_pod_log(
-            pod, self.namespace, container=self._container(pod), follow=True, _preload_content=False
-        )
+        with self._explained(pod, "pod"):
+            response = self._core.read_namespaced_pod_log(
+                pod, self.namespace, container=self._container(pod), follow=True, _preload_content=False
+            )
         buffer = b""
         for chunk in response.stream():
             *lines, buffer = (buffer + chunk).split(b"\n")
@@ -154,16 +175,32 @@ class Jobs:
         if buffer:
             yield buffer.decode(errors="replace")
 
-    def _patch(self, path: str, patch: Mapping[str, Any]) -> None:
-        # Releases of kubernetes choose different content types for the patch of a custom object.
-        self._api.call_api(
-            f"/apis/{_GROUP}/{_VERSION}/namespaces/{self.namespace}/{_PLURAL}/{path}",
-            "PATCH",
-            header_params={"Content-Type": "application/merge-patch+json", "Accept": "application/json"},
-            body=patch,
-            response_type="object",
-            auth_settings=["BearerToken"],
-        )
+    def _patch(self, name: str, patch: Mapping[str, Any], subresource: str = "") -> None:
+        with self._explained(name):
+            # Releases of kubernetes choose different content types for the patch of a custom object.
+            self._api.call_api(
+                f"/apis/{_GROUP}/{_VERSION}/namespaces/{self.namespace}/{_PLURAL}/{name}{subresource}",
+                "PATCH",
+                header_params={"Content-Type": "application/merge-patch+json", "Accept": "application/json"},
+                body=patch,
+                response_type="object",
+                auth_settings=["BearerToken"],
+            )
+
+    @contextmanager
+    def _explained(self, name: str = "", kind: str = "job") -> Iterator[None]:
+        """Raise the errors of this package instead of those of the package kubernetes, which is imported lazily."""
+        try:
+            yield
+        except Exception as error:
+            status = getattr(error, "status", None)
+            if not isinstance(status, int) or isinstance(error, OrchestratorError) or _is_transient(error):
+                raise
+            message, fields = _answer(error)
+            what = f"{kind} {self.namespace}/{name}" if name else f"the jobs of namespace {self.namespace}"
+            if status == _NOT_FOUND:
+                raise NotFoundError(f"{what}: {message or 'not found: is DI Orchestrator installed?'}") from error
+            raise RefusedError(status, message or str(error), fields, what=f"the API server refused a request about {what}") from error
 
     def _container(self, pod: str) -> str:
         containers: List[str] = [each.name for each in self._core.read_namespaced_pod(pod, self.namespace).spec.containers]
@@ -210,5 +247,41 @@ def _job(found: Mapping[str, Any]) -> Job:
 
 
 def _reason(found: Mapping[str, Any]) -> str:
-    conditions = found.get("status", {}).get("conditions", [])
-    return next((each.get("message", "") for each in conditions if each.get("type") == "Failed"), "")
+    """Return why a job has failed, with what its program last said."""
+    status = found.get("status", {})
+    conditions = status.get("conditions", [])
+    reason: str = next((each.get("message", "") for each in conditions if each.get("type") == "Failed"), "")
+    said: str = (status.get("lastFailure") or {}).get("message", "")
+    return reason if not said or said in reason else f"{reason}: {said}"
+
+
+def _answer(error: Exception) -> Tuple[str, List[FieldError]]:
+    """Return the message of the API server, and what it says about each field. The body is a Status of Kubernetes, or text."""
+    try:
+        status = json.loads(getattr(error, "body", None) or "")
+        causes = (status.get("details") or {}).get("causes") or []
+        return status.get("message", ""), [FieldError(each.get("field", ""), each.get("message", "")) for each in causes]
+    except (ValueError, TypeError, AttributeError):
+        return "", []
+
+
+def _not_scalable(job: Job) -> str:
+    """Return why the number of replicas of a job cannot be set, or nothing."""
+    spec = job.object.get("spec", {})
+    if spec.get("lifecycle") == "CoordinatorLed":
+        return "it is coordinator-led, and its coordinator decides about its replicas"
+    if not _has_elastic_task(spec):
+        return "it has no task that can be resized: name one in spec.elastic.task"
+    if job.phase in ("Succeeded", "Failed"):
+        return f"it has finished: {job.phase}"
+    if spec.get("preemptible"):
+        return "it is preemptible, and the allocator decides about its replicas: change spec.elastic.minReplicas and maxReplicas"
+    return ""
+
+
+def _has_elastic_task(spec: Mapping[str, Any]) -> bool:
+    """Report whether a task can be resized: the named one, the collector, or the only one."""
+    tasks, named = spec.get("tasks", []), (spec.get("elastic") or {}).get("task")
+    if named:
+        return any(named == (each.get("name") or each.get("type")) for each in tasks)
+    return len(tasks) == 1 or any(each.get("type") == "collector" for each in tasks)

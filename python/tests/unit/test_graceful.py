@@ -140,5 +140,31 @@ class Commands(unittest.TestCase):
         self.assertEqual(self.run_command("import os; print('ready', flush=True); os.kill(os.getpid(), 9)", is_stopped=False), 137)
 
 
+class Programs(unittest.TestCase):
+    def run_program(self, main: str) -> "subprocess.CompletedProcess[str]":
+        # What is left at the end of Python must not run: gloo may hang there.
+        program = f"import atexit, sys, di_orchestrator as di\natexit.register(print, 'late')\n{textwrap.dedent(main)}\ndi.run(main)"
+        command = [sys.executable, "-c", program]
+        return subprocess.run(command, env=ENVIRON, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
+
+    def test_a_program_ends_at_once_with_its_code(self) -> None:
+        for main, code in (
+            ("def main(): print('ready')", 0),
+            ("def main(): print('ready'); sys.exit(7)", 7),
+            ("def main(): print('ready'); sys.exit()", 0),
+            ("def main(): print('ready'); raise di.Preempted", 143),
+            ("def main(): print('ready'); sys.exit('no checkpoint')", 1),
+            ("def main(): print('ready'); 1 / 0", 1),
+        ):
+            ended = self.run_program(main)
+            self.assertEqual((ended.returncode, ended.stdout), (code, "ready\n"), main)
+            self.assertEqual("ZeroDivisionError" in ended.stderr, "1 / 0" in main)
+            self.assertEqual("no checkpoint" in ended.stderr, "no checkpoint" in main)
+
+    def test_a_command_is_not_run_as_a_program(self) -> None:
+        with self.assertRaisesRegex(TypeError, "run_command.. runs a command"):
+            di.run(["torchrun", "train.py"])  # type: ignore[arg-type]
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -22,8 +22,8 @@ MAX_LINE = 140
 #: The modules that the package imports: standard library, except for those that only Jobs imports.
 ALLOWED = {
     "__future__", "base64", "contextlib", "dataclasses", "decimal", "errno", "hashlib", "http", "json", "logging", "math",
-    "numbers", "os", "pathlib", "random", "re", "signal", "ssl", "subprocess", "sys", "threading", "time", "types", "typing",
-    "urllib", "uuid",
+    "numbers", "os", "pathlib", "random", "re", "signal", "ssl", "subprocess", "sys", "threading", "time", "traceback",
+    "types", "typing", "urllib", "uuid",
 }  # fmt: skip
 LAZY = {"jobs.py": {"kubernetes", "yaml"}}
 
