@@ -6,6 +6,7 @@ package jobview
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -13,6 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/remedy"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/api"
 	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/names"
@@ -87,24 +89,28 @@ func remedies(job *v2alpha1.DIJob, row *api.JobRow, condition *v2alpha1.DIJobCon
 		return []string{"An administrator installs Kueue, or the job drops its queue."}
 	case v2alpha1.ReasonNoGangScheduler:
 		return []string{"An administrator installs a gang scheduler, or the job drops spec.scheduling.gang."}
-	case v2alpha1.ReasonQuotaExceeded:
-		return []string{"Other pods of the namespace end, an administrator raises the ResourceQuota, or the job requests less."}
-	case v2alpha1.ReasonPodSecurityViolation:
-		return []string{"The templates ask for less, or an administrator allows it: the message names the fields."}
 	case v2alpha1.ReasonUnschedulable:
-		return append(capacity(job, row), "Check node selectors, affinity and tolerations of the templates.")
-	case v2alpha1.ReasonImagePull:
-		return []string{"Correct the image's name, or add imagePullSecrets to the template."}
-	case v2alpha1.ReasonContainerConfig:
-		return []string{"Create the Secret or ConfigMap that the message names."}
-	case v2alpha1.ReasonContainerStart:
-		return []string{"Correct the command of the container."}
-	case v2alpha1.ReasonCrashLoop:
-		return []string{"Read the log of the replica: its program ends soon after each start."}
-	case v2alpha1.ReasonPodSetup:
-		return []string{"Check the volumes of the templates, and the node's network."}
+		return unschedulable(job, row, condition.Message)
+	}
+	if texts := remedy.Of(condition.Reason, condition.Message); texts != nil {
+		return texts
 	}
 	return remediesOf(condition.Type, row)
+}
+
+// insufficientDevice is what the scheduler says of extended resources, such as GPUs.
+var insufficientDevice = regexp.MustCompile(`Insufficient [^ ,]+/`)
+
+// unschedulable returns what lets a node take pods that fit none.
+func unschedulable(job *v2alpha1.DIJob, row *api.JobRow, message string) []string {
+	texts := remedy.Of(v2alpha1.ReasonUnschedulable, message)
+	switch {
+	case insufficientDevice.MatchString(message):
+		return append(capacity(job, row), texts...)
+	case len(texts) == 0:
+		return append(capacity(job, row), "Check node selectors, affinity and tolerations of the templates.")
+	}
+	return texts
 }
 
 // remediesOf returns what would end a condition whatever its reason is.
