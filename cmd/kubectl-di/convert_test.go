@@ -455,6 +455,40 @@ func TestOddFilesLoseNothing(t *testing.T) {
 	}
 }
 
+func TestAJobOfAnotherOperatorIsSaidNotToBeImported(t *testing.T) {
+	t.Parallel()
+	for head, isJob := range map[string]bool{
+		"{apiVersion: kubeflow.org/v1, kind: MPIJob":                    true,
+		"{apiVersion: kubeflow.org/v2beta1, kind: MPIJob":               true,
+		"{apiVersion: trainer.kubeflow.org/v1alpha1, kind: TrainJob":    true,
+		"{apiVersion: kubeflow.org/v1beta2, kind: TFJob":                true,
+		"{apiVersion: kubeflow.org/v1, kind: XGBoostJob":                true,
+		"{apiVersion: ray.io/v1, kind: RayJob":                          true,
+		"{apiVersion: ray.io/v1, kind: RayCluster":                      true,
+		"{apiVersion: batch.volcano.sh/v1alpha1, kind: Job":             true,
+		"{apiVersion: jobset.x-k8s.io/v1alpha2, kind: JobSet":           true,
+		"{apiVersion: batch/v1, kind: Job":                              false,
+		"{apiVersion: batch/v1, kind: CronJob":                          false,
+		"{apiVersion: v1, kind: ConfigMap":                              false,
+		"{apiVersion: diengine.opendilab.org/v2alpha1, kind: ScalePlan": false,
+	} {
+		manifest := head + ", metadata: {name: other}}\n"
+		for _, in := range []string{manifest, "apiVersion: v1\nkind: List\nitems:\n- " + manifest} {
+			got := kubectlDI(t, in, "convert", "-f", "-")
+			if got.code != 0 || got.stdout != in || strings.Contains(got.stderr, "other: not imported: ") != isJob || strings.Contains(got.stderr, "left as it is") == isJob {
+				t.Errorf("%s: got %+v", in, got)
+			}
+			want := 0
+			if isJob {
+				want = cli.Lost
+			}
+			if got := kubectlDI(t, in, "convert", "-f", "-", "--strict"); got.code != want || (got.stdout == "") != isJob {
+				t.Errorf("%s: strictly: got %+v", in, got)
+			}
+		}
+	}
+}
+
 func TestWhatWouldLoseTextIsRefused(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string]string{

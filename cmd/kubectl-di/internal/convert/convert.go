@@ -33,8 +33,10 @@ Imported are
   DIJob                         of release v1.0.0, which has spec.template
 
 Files may be YAML of several documents, JSON, and lists. All other objects stay
-as they are, byte for byte. Comments, order of keys, quoting, numbers and anchors
-stay where they were, or move with what they are about.
+as they are, byte for byte. The report says of jobs of other operators that they
+are not imported, and with --strict the command fails. Comments, order of keys,
+quoting, numbers and anchors stay where they were, or move with what they are
+about.
 
 The result goes to stdout, a report to stderr: what each object became, what of
 it could not be carried over, and what else there is to know. When anything fails
@@ -128,7 +130,7 @@ func (o *convertOptions) run(ctx context.Context, in io.Reader, out, report io.W
 	return o.write(outputs, out)
 }
 
-// convertFiles converts and reports on all inputs, and counts the fields that could not be
+// convertFiles converts and reports on all inputs, and counts the fields and jobs that could not be
 // converted. Its error joins all failures.
 func (o *convertOptions) convertFiles(inputs []input, report io.Writer) (outputs []output, lost int, err error) {
 	var failures []error
@@ -138,6 +140,9 @@ func (o *convertOptions) convertFiles(inputs []input, report io.Writer) (outputs
 		outputs = append(outputs, output{input: &inputs[i], content: converted})
 		for j := range reports {
 			lost += len(reports[j].lost)
+			if reports[j].isNotImported {
+				lost++
+			}
 			reports[j].write(report)
 		}
 	}

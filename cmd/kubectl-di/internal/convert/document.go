@@ -160,11 +160,26 @@ func (o *convertOptions) convertOne(content []byte, head *object) (*converted, *
 		return result, report, err
 	default:
 		report.became = "left as it is"
-		if head.kind == "" {
+		switch {
+		case head.kind == "":
 			report.became = "is no object of Kubernetes, left as it is"
+		case isForeignJob(head):
+			report.isNotImported = true
+			report.became = "not imported: it is of " + head.apiVersion + ", and " + importable
 		}
 		return &converted{content: content, origins: same}, report, nil
 	}
+}
+
+// importable says which jobs of others there is an importer for.
+const importable = "imported are TFJob and PyTorchJob of kubeflow.org/v1, NerveXJob, and DIJob of earlier generations; write it as a DIJob"
+
+// isForeignJob reports whether an object is a training job of another operator, or of a version of it, that is not imported. The
+// Jobs of Kubernetes itself are no training jobs.
+func isForeignJob(head *object) bool {
+	group, _, hasGroup := strings.Cut(head.apiVersion, "/")
+	isJob := strings.HasSuffix(head.kind, "Job") || head.kind == "JobSet" || head.kind == "RayCluster"
+	return isJob && hasGroup && group != "batch"
 }
 
 func isOurs(head *object) bool {

@@ -27,8 +27,10 @@ type documentReport struct {
 	kind   string
 	name   string
 	became string
-	lost   []importers.Finding
-	notes  []importers.Finding
+	// isNotImported reports whether the object is a job of another operator that stays one.
+	isNotImported bool
+	lost          []importers.Finding
+	notes         []importers.Finding
 }
 
 // longestValue is the maximum length of a printed value.
