@@ -102,13 +102,50 @@ func (w *world) isEmpty(t *testing.T, namespace string) {
 	}
 }
 
+func TestAllMistakesOfAJobAreReportedInOneRound(t *testing.T) {
+	t.Parallel()
+	w := theWorld(t)
+	ns := w.namespace(t)
+	// An unknown field, a value of no type, a value that is none, and an unknown field of a pod.
+	wrong := strings.NewReplacer("spec:\n  volumes", "spec:\n  bakoffLimit: 1\n  ttlSecondsAfterFinished: 1h\n  volumes", "type: learner", "type: lerner").Replace(checked("", "imagee: di,"))
+	for _, tc := range []struct {
+		args  []string
+		wants []string
+	}{
+		{nil, []string{`unknown field "spec.bakoffLimit": did you mean backoffLimit?`, "spec.ttlSecondsAfterFinished: ", `spec.tasks[0].type: Unsupported value: "lerner"`}},
+		{[]string{"--dry-run=server"}, []string{`unknown field "spec.bakoffLimit"`, `spec.tasks[0].type: Unsupported value: "lerner"`}},
+		{[]string{"--check"}, []string{`unknown field "spec.bakoffLimit"`, `spec.tasks[0].type: Unsupported value: "lerner"`}},
+	} {
+		got := w.fed(t, ns, wrong, append([]string{"submit", "-f", "-"}, tc.args...)...)
+		for _, want := range tc.wants {
+			if got.code != cli.Failed || strings.Count(got.stderr, want) != 1 {
+				t.Errorf("%v: got %+v, want %s once", tc.args, got, want)
+			}
+		}
+	}
+	got := w.fed(t, ns, strings.Replace(checked("", "imagee: di,"), "type: learner", "type: lerner", 1), "submit", "--check", "-f", "-")
+	for _, want := range []string{`spec.tasks[0].type: Unsupported value: "lerner"`, "    spec.tasks[1].template.spec.containers[0].imagee: unknown field"} {
+		if got.code != cli.Failed || strings.Count(got.stderr, want) != 1 {
+			t.Errorf("got %+v, want %s once", got, want)
+		}
+	}
+	// The job is right but for an unknown field, so that its pods can be tried.
+	got = w.fed(t, ns, strings.Replace(checked("", "imagee: di,"), "spec:\n  volumes", "spec:\n  bakoffLimit: 1\n  volumes", 1), "submit", "--check", "-f", "-")
+	for _, want := range []string{"job " + ns + "/pong is refused:\n", "bakoffLimit: did you mean", "pong has pods that would be refused:", ".containers[0].imagee: unknown field"} {
+		if got.code != cli.Failed || strings.Count(strings.ReplaceAll(got.stderr, `"spec.bakoffLimit"`, "bakoffLimit"), want) != 1 {
+			t.Errorf("got %+v, want %s once", got, want)
+		}
+	}
+	w.isEmpty(t, ns)
+}
+
 func TestAGoodJobPassesTheCheckAndIsNotCreated(t *testing.T) {
 	t.Parallel()
 	w := theWorld(t)
 	ns := w.namespace(t)
 	for _, manifest := range []string{checked("", ""), strings.Replace(checked("", ""), "name: pong", "generateName: pong-", 1)} {
 		got := w.fed(t, ns, manifest, "submit", "--check", "-f", "-")
-		if got.code != 0 || !strings.HasSuffix(got.stderr, ": pods would be created of task learner, collector\n") || !strings.HasSuffix(got.stdout, " submitted (server dry run)\n") {
+		if got.code != 0 || !strings.HasSuffix(got.stderr, ": the pods would be created: learner, collector\n") || !strings.HasSuffix(got.stdout, " checked, and not created\n") {
 			t.Errorf("got %+v", got)
 		}
 	}

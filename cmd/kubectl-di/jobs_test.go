@@ -21,6 +21,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cli"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/testkit"
 )
 
 func TestJobsAreSuspendedAndResumed(t *testing.T) {
@@ -159,6 +160,66 @@ func TestJobsAreSubmitted(t *testing.T) {
 	must(t, w.live.List(t.Context(), &jobs, client.InNamespace(ns)))
 	if len(jobs.Items) != 7 {
 		t.Errorf("there are %d jobs, want 7", len(jobs.Items))
+	}
+}
+
+func TestOtherObjectsAreSkippedOrCreatedBeforeTheirJob(t *testing.T) {
+	t.Parallel()
+	w := theWorld(t)
+	for _, recipe := range []string{"rllib", "sb3", "verl"} {
+		file := filepath.Join(testkit.Root(), "examples", recipe, "ppo.yaml")
+		ns := w.namespace(t)
+		claims := func() int {
+			var list corev1.PersistentVolumeClaimList
+			must(t, w.live.List(t.Context(), &list, client.InNamespace(ns)))
+			return len(list.Items)
+		}
+		const skipped = "is no DIJob and is skipped; --with-objects creates it\n"
+		got := w.run(t, ns, "submit", "-f", file, "--dry-run=server")
+		if got.code != 0 || !strings.Contains(got.stderr, "PersistentVolumeClaim") || !strings.Contains(got.stderr, skipped) || strings.Count(got.stdout, "\n") != 1 {
+			t.Errorf("%s: got %+v", recipe, got)
+		}
+		if got := w.run(t, ns, "submit", "-f", file, "--with-objects", "--dry-run=server"); got.code != 0 || got.stderr != "" || claims() != 0 {
+			t.Errorf("%s: got %+v", recipe, got)
+		}
+		got = w.run(t, ns, "submit", "-f", file, "--with-objects")
+		if got.code != 0 || got.stderr != "" || claims() != 1 || !strings.HasPrefix(got.stdout, "persistentvolumeclaim/") ||
+			!strings.Contains(got.stdout, "\ndijob.diengine.opendilab.org/") {
+			t.Errorf("%s: got %+v", recipe, got)
+		}
+		// The job exists, so that nothing is created.
+		if got := w.run(t, ns, "submit", "-f", file, "--with-objects"); got.code != cli.Failed || !strings.Contains(got.stderr, "exists already: delete it first") {
+			t.Errorf("%s: got %+v", recipe, got)
+		}
+	}
+}
+
+func TestAnObjectThatExistsStaysAndAWrongOneStopsAll(t *testing.T) {
+	t.Parallel()
+	w := theWorld(t)
+	ns := w.namespace(t)
+	const settings = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {a: b}\n---\n"
+	if got := w.fed(t, ns, settings+manifest("first"), "submit", "-f", "-", "--with-objects"); got.code != 0 || !strings.HasPrefix(got.stdout, "configmap/settings submitted\n") {
+		t.Errorf("got %+v", got)
+	}
+	got := w.fed(t, ns, strings.Replace(settings, "a: b", "a: c", 1)+manifest("second"), "submit", "-f", "-", "--with-objects")
+	if got.code != 0 || !strings.Contains(got.stderr, `ConfigMap "settings" exists already, and stays as it is`) {
+		t.Errorf("got %+v", got)
+	}
+	for name, wrong := range map[string]string{
+		"an unknown field":  strings.NewReplacer("settings", "other", "data:", "dta:").Replace(settings),
+		"an unknown kind":   "apiVersion: example.com/v1\nkind: Nothing\nmetadata: {name: other}\n---\n",
+		"another namespace": strings.Replace(settings, "{name: settings}", "{name: other, namespace: elsewhere}", 1),
+	} {
+		got := w.fed(t, ns, wrong+manifest("third"), "submit", "-f", "-", "--with-objects")
+		if got.code != cli.Failed || got.stdout != "" || !strings.Contains(got.stderr, "nothing was submitted") {
+			t.Errorf("%s: got %+v", name, got)
+		}
+	}
+	var jobs v2alpha1.DIJobList
+	must(t, w.live.List(t.Context(), &jobs, client.InNamespace(ns)))
+	if len(jobs.Items) != 2 {
+		t.Errorf("there are %d jobs, want two", len(jobs.Items))
 	}
 }
 

@@ -398,13 +398,14 @@ func TestAJobIsScaledByItsScaleSubresource(t *testing.T) {
 		{[]string{"--replicas=2", "--dry-run=client"}, 0, "dijob.diengine.opendilab.org/pong scaled (dry run)\n", "", 4},
 		{[]string{"--replicas=2", "--dry-run=server"}, 0, "dijob.diengine.opendilab.org/pong scaled (server dry run)\n", "", 4},
 		{[]string{"--replicas=7", "--dry-run=server"}, cli.Failed, "", "must be at most maxReplicas, which is 6", 4},
-		{[]string{"--replicas=7"}, cli.Failed, "", "job NS/pong cannot be scaled so: ", 4},
+		{[]string{"--replicas=7"}, cli.Failed, "", "job NS/pong cannot be scaled to 7: ", 4},
 		{[]string{"--replicas=2", "--task=learner"}, cli.Failed, "", "job NS/pong resizes task \"collector\" and not \"learner\"", 4},
 		{[]string{"--replicas=-2"}, cli.Usage, "", "--replicas -2: want 0 or more", 4},
 		{nil, cli.Usage, "", "--replicas is missing", 4},
 		{[]string{"--replicas=2", "-o", "wide"}, cli.Usage, "", "--output \"wide\": want one of json, yaml", 4},
 		{[]string{"--replicas=2", "--dry-run=maybe"}, cli.Usage, "", "--dry-run \"maybe\": want one of none, client, server", 4},
 		{[]string{"other", "--replicas=2"}, cli.Usage, "", "\"other\": one job at a time", 4},
+		{[]string{"3"}, cli.Usage, "", "\"3\": the number is given by --replicas 3", 4},
 	} {
 		got := w.run(t, ns, append([]string{"scale", "dijob/pong"}, step.args...)...)
 		if got.code != step.code || plain(got.stdout, ns) != step.stdout || !strings.Contains(plain(got.stderr, ns), step.stderr) {

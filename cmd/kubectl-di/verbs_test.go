@@ -255,7 +255,7 @@ func TestATenantListsTheJobsThatMatter(t *testing.T) {
 		t.Errorf("got %q", table)
 	}
 	got := w.run(t, ns, "list", "--phase", "Rescheduling", "--as", tenant)
-	if got.code != 0 || got.stderr != "kubectl-di: namespace "+ns+" has no such jobs\n" {
+	if got.code != 0 || got.stderr != "kubectl-di: there are no such jobs in namespace "+ns+"\n" {
 		t.Errorf("got %+v", got)
 	}
 	// Only an administrator sees all namespaces.

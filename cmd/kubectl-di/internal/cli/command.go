@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -98,7 +99,12 @@ func NewCommand(help Help, run func(context.Context) error) *cobra.Command {
 // NewJobCommand returns a command with the name of one job as its argument.
 func (e *Env) NewJobCommand(help Help, run func(ctx context.Context, job string) error) *cobra.Command {
 	command := help.Command()
-	command.Args = func(_ *cobra.Command, args []string) error {
+	command.Args = func(command *cobra.Command, args []string) error {
+		if len(args) == 2 && command.Flags().Lookup("replicas") != nil {
+			if _, err := strconv.Atoi(args[1]); err == nil {
+				return Usagef("%q: the number is given by --replicas %s", args[1], args[1])
+			}
+		}
 		_, err := oneJob(args)
 		return err
 	}

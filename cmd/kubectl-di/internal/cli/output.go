@@ -56,6 +56,14 @@ func WrongFlag(command *cobra.Command, err error) error {
 	return Usagef("%w\nsee %s --help", err, command.CommandPath())
 }
 
+// Count returns a number with its noun, such as "1 node" and "2 nodes".
+func Count(number int, noun string) string {
+	if number == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", number, noun)
+}
+
 // Data is the flag -o of a command whose output is not an object.
 type Data struct{ Form string }
 
@@ -93,6 +101,7 @@ func (d *Data) Print(out io.Writer, value any) error {
 type Objects struct {
 	printers.ResourcePrinter
 	dryRun string
+	isSaid bool
 	flags  *genericclioptions.PrintFlags
 }
 
@@ -118,9 +127,14 @@ func BindObjects(command *cobra.Command, done string) *Objects {
 	return o
 }
 
+// Say sets what the output says of an object instead of the default, which names the dry run.
+func (o *Objects) Say(done string) {
+	o.flags.NamePrintFlags.Operation, o.isSaid = done, true
+}
+
 // complete creates the printer.
 func (o *Objects) complete() (err error) {
-	if suffix := map[string]string{"client": "(dry run)", "server": "(server dry run)"}[o.dryRun]; suffix != "" {
+	if suffix := map[string]string{"client": "(dry run)", "server": "(server dry run)"}[o.dryRun]; suffix != "" && !o.isSaid {
 		if err := o.flags.Complete("%s " + suffix); err != nil {
 			return With(Usage, err)
 		}

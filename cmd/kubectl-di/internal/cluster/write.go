@@ -10,6 +10,7 @@ import (
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/retry"
@@ -38,13 +39,73 @@ func (c *Cluster) Submit(ctx context.Context, job *unstructured.Unstructured, va
 			title, err, job.GetNamespace())
 	}
 	if wrong := refusal(err); wrong != "" {
-		lines := strings.Split(wrong, "\n")
+		lines := append(strings.Split(wrong, "\n"), c.withoutUnknown(ctx, job, err, more)...)
 		for i := range lines {
 			lines[i] = suggest(lines[i], job.GetAPIVersion())
 		}
-		return fmt.Errorf("%s is refused:\n%s", title, strings.Join(lines, "\n"))
+		return &RefusedError{title: title, lines: lines}
 	}
 	return explain("submitting "+title, err)
+}
+
+// RefusedError is the API server's refusal of an object.
+type RefusedError struct {
+	title string
+	lines []string
+}
+
+// Error implements error.
+func (e *RefusedError) Error() string {
+	return e.title + " is refused:\n" + strings.Join(e.lines, "\n")
+}
+
+// withoutUnknown returns what else the API server refuses of a job. It refuses unknown fields before it looks at any other, so
+// that they are dropped here, in dry run. The job becomes the one with defaults if it is admitted then.
+func (c *Cluster) withoutUnknown(ctx context.Context, job *unstructured.Unstructured, refused error, more []client.CreateOption) []string {
+	if !apierrors.IsBadRequest(refused) || !strings.Contains(refused.Error(), strictError) {
+		return nil
+	}
+	err := c.client.Create(ctx, job, append([]client.CreateOption{client.DryRunAll, client.FieldValidation(metav1.FieldValidationIgnore)}, more...)...)
+	if wrong := refusal(err); wrong != "" {
+		return strings.Split(wrong, "\n")
+	}
+	return nil
+}
+
+// strictError precedes the unknown fields in a message of the API server.
+const strictError = "strict decoding error: "
+
+// Objects returns a function that creates an object of any kind, in the cluster's namespace if it names none, and reports whether
+// the object exists already. Validation is as of Submit. isGiven is set if the user named the namespace.
+func (c *Cluster) Objects(validation string, isGiven bool) (func(context.Context, *unstructured.Unstructured, bool) (bool, error), error) {
+	api, err := client.New(c.config, client.Options{})
+	if err != nil {
+		return nil, fmt.Errorf("making a client: %w", err)
+	}
+	return func(ctx context.Context, object *unstructured.Unstructured, dryRun bool) (bool, error) {
+		title := fmt.Sprintf("%s %q", object.GetKind(), object.GetName())
+		isNamespaced, err := api.IsObjectNamespaced(object)
+		switch {
+		case err != nil:
+			return false, explain("creating "+title, err)
+		case isNamespaced && object.GetNamespace() == "":
+			object.SetNamespace(c.Namespace)
+		case isNamespaced && isGiven && object.GetNamespace() != c.Namespace:
+			return false, fmt.Errorf("%s is of namespace %s, and -n is %s: leave out one of them", title, object.GetNamespace(), c.Namespace)
+		}
+		options := []client.CreateOption{client.FieldValidation(validation)}
+		if dryRun {
+			options = append(options, client.DryRunAll)
+		}
+		err = api.Create(ctx, object, options...)
+		if apierrors.IsAlreadyExists(err) {
+			return true, nil
+		}
+		if wrong := refusal(err); wrong != "" {
+			return false, fmt.Errorf("%s is refused:\n%s", title, wrong)
+		}
+		return false, explain("creating "+title, err)
+	}, nil
 }
 
 // CreatePlan creates a ScalePlan, and updates it from the response. A dry run stores nothing.
@@ -80,7 +141,7 @@ func refusal(err error) string {
 	if len(lines) == 0 {
 		// The decoder reports all its errors in one line.
 		message := status.Status().Message
-		if _, strict, is := strings.Cut(message, "strict decoding error: "); is {
+		if _, strict, is := strings.Cut(message, strictError); is {
 			message = strict
 		}
 		return "  " + strings.ReplaceAll(message, ", unknown field", "\n  unknown field")
@@ -130,7 +191,7 @@ func explainScale(job *v2alpha1.DIJob, replicas int32, err error) error {
 	case err == nil, apierrors.IsConflict(err):
 		return err
 	case apierrors.IsInvalid(err):
-		return fmt.Errorf("job %s cannot be scaled so: %w", key, err)
+		return fmt.Errorf("job %s cannot be scaled to %d: %w", key, replicas, err)
 	case apierrors.IsInternalError(err) && (job.Spec.Elastic == nil || job.Spec.Elastic.Replicas == nil):
 		return fmt.Errorf("job %s has no spec.elastic.replicas yet, which the operator writes into jobs of earlier releases; to set it yourself:\n"+
 			"  kubectl -n %s patch dijob %s --type merge -p '{\"spec\":{\"elastic\":{\"replicas\":%d}}}'\n%w", key, job.Namespace, job.Name, replicas, err)

@@ -5,6 +5,7 @@ package jobs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -12,9 +13,24 @@ import (
 	"opendilab.org/di-orchestrator/internal/podcheck"
 )
 
+// podsError is the refusal of the pods of a job.
+type podsError struct{ text string }
+
+// Error implements error.
+func (e *podsError) Error() string { return e.text }
+
+// tryPodsToo tries the pods of a job that the API server refuses, so that all findings come in one round. It reports only
+// refusals: a job without defaults may have no pods to try.
+func (o *creating) tryPodsToo(ctx context.Context, found *cluster.Cluster, job manifest) error {
+	if err := o.tryPods(ctx, found, job, "has pods that"); errors.As(err, new(*podsError)) {
+		return err
+	}
+	return nil
+}
+
 // tryPods has the API server try a pod of each task of a job that it has tried. It prints warnings,
 // and returns an error if a pod would be refused.
-func (o *creating) tryPods(ctx context.Context, found *cluster.Cluster, job manifest) error {
+func (o *creating) tryPods(ctx context.Context, found *cluster.Cluster, job manifest, what string) error {
 	title := "job " + job.GetNamespace() + "/" + job.GetName()
 	all, err := found.CheckPods(ctx, job.Unstructured, o.fieldValidation())
 	if err != nil {
@@ -36,10 +52,10 @@ func (o *creating) tryPods(ctx context.Context, found *cluster.Cluster, job mani
 		}
 	}
 	if len(refused) > 0 {
-		return fmt.Errorf("%s: %s is valid, but its pods would be refused:\n%s", strings.TrimSpace(job.source), title, strings.Join(refused, "\n"))
+		return &podsError{fmt.Sprintf("%s: %s %s would be refused:\n%s", strings.TrimSpace(job.source), title, what, strings.Join(refused, "\n"))}
 	}
 	if o.objects.IsText() && len(admitted) > 0 {
-		fmt.Fprintf(o.ErrOut, "%s: pods would be created of task %s\n", title, strings.Join(admitted, ", "))
+		fmt.Fprintf(o.ErrOut, "%s: the pods would be created: %s\n", title, strings.Join(admitted, ", "))
 	}
 	return nil
 }

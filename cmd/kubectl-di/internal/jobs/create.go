@@ -31,6 +31,8 @@ type creating struct {
 	// checkPods also tries a pod of each task.
 	checkPods bool
 	timeout   cli.Timeout
+	// others are objects that the jobs need. They are created before them.
+	others []manifest
 }
 
 // bind adds the flags.
@@ -89,10 +91,11 @@ func (o *creating) setNamespaces(jobs []manifest, namespace string) error {
 	return errors.Join(failures...)
 }
 
-// submit creates the jobs. It dry-runs several jobs first.
+// submit creates the other objects and the jobs. It dry-runs several first.
 func (o *creating) submit(ctx context.Context, found *cluster.Cluster, jobs []manifest) error {
 	var failures []error
-	if len(jobs) > 1 && o.objects.IsReal() {
+	if len(jobs)+len(o.others) > 1 && o.objects.IsReal() {
+		failures = append(failures, o.createOthers(ctx, found, true))
 		for _, job := range jobs {
 			failures = append(failures, o.try(ctx, found, manifest{job.DeepCopy(), job.source}, true))
 		}
@@ -100,17 +103,54 @@ func (o *creating) submit(ctx context.Context, found *cluster.Cluster, jobs []ma
 			return fmt.Errorf("%w\nnothing was submitted", err)
 		}
 	}
+	if err := o.createOthers(ctx, found, false); err != nil {
+		return err
+	}
 	for _, job := range jobs {
 		var err error
 		if !o.objects.IsLocal() {
 			err = o.try(ctx, found, job, !o.objects.IsReal())
 		}
-		if err == nil && o.checkPods {
-			err = o.tryPods(ctx, found, job)
+		switch {
+		case !o.checkPods:
+		case err == nil:
+			err = o.tryPods(ctx, found, job, "is valid, but its pods")
+		case errors.As(err, new(*cluster.RefusedError)):
+			err = errors.Join(err, o.tryPodsToo(ctx, found, job))
 		}
 		if err == nil {
 			err = o.objects.PrintObj(job.Unstructured, o.Out)
 			o.warnOfQueue(ctx, found, job)
+		}
+		failures = append(failures, err)
+	}
+	return errors.Join(failures...)
+}
+
+// createOthers creates the objects that the jobs need, or only tries them.
+func (o *creating) createOthers(ctx context.Context, found *cluster.Cluster, onlyTry bool) error {
+	if len(o.others) == 0 || o.objects.IsLocal() && onlyTry {
+		return nil
+	}
+	create, err := found.Objects(o.fieldValidation(), o.HasNamespace())
+	if err != nil {
+		return err
+	}
+	var failures []error
+	for _, other := range o.others {
+		object, exists := other.DeepCopy(), false
+		var err error
+		if !o.objects.IsLocal() {
+			exists, err = create(ctx, object, onlyTry || !o.objects.IsReal())
+		}
+		switch {
+		case err != nil:
+			err = fmt.Errorf("%s: %w", strings.TrimSpace(other.source), err)
+		case onlyTry:
+		case exists:
+			fmt.Fprintf(o.ErrOut, "kubectl-di: %s %q exists already, and stays as it is\n", object.GetKind(), object.GetName())
+		default:
+			err = o.objects.PrintObj(object, o.Out)
 		}
 		failures = append(failures, err)
 	}

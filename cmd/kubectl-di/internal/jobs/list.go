@@ -97,14 +97,22 @@ func (o *listing) run(ctx context.Context) error {
 	}
 	jobs = slices.DeleteFunc(jobs, func(job v2alpha1.DIJob) bool { return !o.isWanted(&job) })
 	if len(jobs) == 0 && o.output.IsText() {
-		where := "all namespaces have"
+		where := "any namespace"
 		if namespace != "" {
-			where = "namespace " + namespace + " has"
+			where = "namespace " + namespace
 		}
-		fmt.Fprintf(o.ErrOut, "kubectl-di: %s no such jobs\n", where)
+		fmt.Fprintf(o.ErrOut, "kubectl-di: there are no %sjobs in %s\n", o.filtered(), where)
 		return nil
 	}
 	return o.print(jobs)
+}
+
+// filtered returns what precedes the jobs that flags select.
+func (o *listing) filtered() string {
+	if len(o.phases) > 0 || o.stuck || o.selector != "" {
+		return "such "
+	}
+	return ""
 }
 
 // isWanted reports whether a job is listed.

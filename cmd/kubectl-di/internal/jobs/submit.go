@@ -26,6 +26,8 @@ import (
 type submitting struct {
 	creating
 	files resource.FilenameOptions
+	// withObjects also creates the objects of the files that are no jobs.
+	withObjects bool
 }
 
 // NewSubmitCommand returns kubectl di submit.
@@ -43,6 +45,10 @@ would create it, and nothing is created. It reports what quota, Pod Security,
 policies and the validation of pods refuse, by the fields of the manifest. It needs
 the right to create pods.
 
+Files may have other objects, such as the PersistentVolumeClaim of a job. They are
+skipped, and stderr names them. With --with-objects they are created before the
+jobs; one that exists stays as it is.
+
 With --watch the command follows what it submitted to the end: phases, replicas
 and events.
 
@@ -57,6 +63,9 @@ has failed or was deleted; 2 wrong use; 124 --timeout ended the watch.`,
   # Would its pods be created, too?
   kubectl di submit --check -f job.yaml
 
+  # A recipe: the job, with the volume and the program that it needs
+  kubectl di submit -f examples/sb3/ppo.yaml --with-objects --watch
+
   # A job from the web, into another namespace
   kubectl di submit -f https://example.com/cartpole.yaml -n rl
 
@@ -69,6 +78,7 @@ has failed or was deleted; 2 wrong use; 124 --timeout ended the watch.`,
 	flags.StringArrayVarP(&o.files.Filenames, "filename", "f", nil, "file, folder or URL to read, - for stdin; may be repeated")
 	flags.StringVarP(&o.files.Kustomize, "kustomize", "k", "", "folder of a kustomization to read")
 	flags.BoolVarP(&o.files.Recursive, "recursive", "R", false, "read subfolders too")
+	flags.BoolVar(&o.withObjects, "with-objects", false, "create the other objects of the files, too, before the jobs")
 	flags.BoolVar(&o.checkPods, "check", false, "try the jobs and a pod of each task, and create nothing")
 	cli.Enum(command, &o.validation, "validate", "", "strict",
 		"strict refuses fields that the API does not know, warn warns about them, ignore drops them",
@@ -87,6 +97,7 @@ func (o *submitting) implyDryRun(flags *pflag.FlagSet) error {
 	case !o.checkPods || flags.Changed("dry-run"):
 		return nil
 	}
+	o.objects.Say("checked, and not created")
 	return flags.Set("dry-run", "server")
 }
 
@@ -111,30 +122,41 @@ func (o *submitting) check() error {
 }
 
 func (o *submitting) run(ctx context.Context) error {
-	jobs, err := o.read(ctx)
+	found, err := o.read(ctx)
 	if err != nil {
 		return err
 	}
-	return o.create(ctx, jobs)
+	if o.withObjects {
+		o.others = found.others
+	} else {
+		for _, other := range found.others {
+			fmt.Fprintf(o.ErrOut, "kubectl-di: %s: %s %q is no DIJob and is skipped; --with-objects creates it\n",
+				strings.TrimSpace(other.source), other.GetKind(), other.GetName())
+		}
+	}
+	return o.create(ctx, found.jobs)
 }
 
-// read reads the jobs of the files. It returns when the context ends, even if stdin blocks.
-func (o *submitting) read(ctx context.Context) (jobs []manifest, err error) {
+// contents are the objects of files.
+type contents struct{ jobs, others []manifest }
+
+// read reads the files. It returns when the context ends, even if stdin blocks.
+func (o *submitting) read(ctx context.Context) (found contents, err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		jobs, err = o.parse()
+		found, err = o.parse()
 	}()
 	select {
 	case <-ctx.Done():
-		return nil, errors.New("interrupted: nothing was submitted")
+		return contents{}, errors.New("interrupted: nothing was submitted")
 	case <-done:
-		return jobs, err
+		return found, err
 	}
 }
 
-// parse reads the jobs of the files.
-func (o *submitting) parse() ([]manifest, error) {
+// parse reads the files, and fails if they have no job.
+func (o *submitting) parse() (contents, error) {
 	const stdin = "-"
 	builder := resource.NewLocalBuilder().Unstructured().Flatten().ContinueOnError()
 	files := o.files
@@ -145,42 +167,58 @@ func (o *submitting) parse() ([]manifest, error) {
 	if len(files.Filenames) > 0 || files.Kustomize != "" {
 		builder = builder.FilenameParam(false, &files)
 	}
-	var jobs []manifest
+	var found contents
 	var failures []error
 	err := builder.Do().Visit(func(info *resource.Info, err error) error {
 		if err != nil {
 			return err
 		}
-		job, err := jobOf(info)
-		failures, jobs = append(failures, err), append(jobs, job)
+		object, isJob, err := objectOf(info)
+		if failures = append(failures, err); isJob {
+			found.jobs = append(found.jobs, object)
+		} else {
+			found.others = append(found.others, object)
+		}
 		return nil // Reports the errors of all.
 	})
 	if err = errors.Join(append(failures, err)...); err != nil {
-		return nil, fmt.Errorf("%w\nnothing was submitted", err)
+		return contents{}, fmt.Errorf("%w\nnothing was submitted", err)
 	}
-	if len(jobs) == 0 {
-		return nil, errors.New("the input has no DIJob: nothing was submitted")
-	}
-	return jobs, nil
+	return found, found.check()
 }
 
-// jobOf returns the job in a resource, or an error if it is none.
-func jobOf(info *resource.Info) (manifest, error) {
-	object, isUnstructured := info.Object.(*unstructured.Unstructured)
-	if !isUnstructured {
-		return manifest{}, fmt.Errorf("%s: is a %T, and no DIJob", info.Source, info.Object)
+// check returns an error if there is no job.
+func (c *contents) check() error {
+	if len(c.jobs) > 0 {
+		return nil
 	}
-	kind := object.GroupVersionKind()
+	if len(c.others) == 0 {
+		return errors.New("the input has no DIJob: nothing was submitted")
+	}
+	var failures []error
+	for _, other := range c.others {
+		failures = append(failures, fmt.Errorf("%s: %s %q is no DIJob: create it by kubectl apply", other.source, other.GetKind(), other.GetName()))
+	}
+	return fmt.Errorf("%w\nnothing was submitted", errors.Join(failures...))
+}
+
+// objectOf returns the object in a resource, and reports whether it is a job. It refuses what is meant to be a job and is none.
+func objectOf(info *resource.Info) (object manifest, isJob bool, err error) {
+	content, isUnstructured := info.Object.(*unstructured.Unstructured)
+	if !isUnstructured {
+		return manifest{}, false, fmt.Errorf("%s: is a %T, and no DIJob", info.Source, info.Object)
+	}
+	kind := content.GroupVersionKind()
 	known := kind.GroupVersion() == v2alpha1.GroupVersion || kind.GroupVersion() == v1alpha1.GroupVersion
 	switch {
 	case kind.Kind == "DIJob" && known:
-		return manifest{object, info.Source}, nil
+		return manifest{content, info.Source}, true, nil
 	case strings.EqualFold(kind.Kind, "DIJob") && kind.Group == v2alpha1.GroupName:
-		return manifest{}, fmt.Errorf("%s: %s %q is of %s: want kind DIJob of %s or %s", info.Source, kind.Kind, object.GetName(),
+		return manifest{}, false, fmt.Errorf("%s: %s %q is of %s: want kind DIJob of %s or %s", info.Source, kind.Kind, content.GetName(),
 			kind.GroupVersion(), v2alpha1.GroupVersion, v1alpha1.GroupVersion)
 	case slices.Contains([]string{"DIJob", "NerveXJob", "TFJob", "PyTorchJob"}, kind.Kind):
-		return manifest{}, fmt.Errorf("%s: %s %q is of %s: import it by kubectl di convert -f FILE | kubectl di submit -f -",
-			info.Source, kind.Kind, object.GetName(), kind.GroupVersion())
+		return manifest{}, false, fmt.Errorf("%s: %s %q is of %s: import it by kubectl di convert -f FILE | kubectl di submit -f -",
+			info.Source, kind.Kind, content.GetName(), kind.GroupVersion())
 	}
-	return manifest{}, fmt.Errorf("%s: %s %q is no DIJob: create it by kubectl apply", info.Source, kind.Kind, object.GetName())
+	return manifest{content, info.Source}, false, nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/utils/ptr"
 
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cli"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/diserver"
 	"opendilab.org/di-orchestrator/internal/lifecycle/sizing"
 	"opendilab.org/di-orchestrator/internal/names"
@@ -35,7 +36,7 @@ func (c *call) printReplicas(about outcome, answer *diserver.Replicas) error {
 			return err
 		}
 	} else if len(urls) > 0 {
-		fmt.Fprintf(c.Out, "%s: %s %s\n  %s\n", title(c.job), counted(len(urls), about.what), about.done, strings.Join(urls, "\n  "))
+		fmt.Fprintf(c.Out, "%s: %s %s\n  %s\n", title(c.job), cli.Count(len(urls), about.what), about.done, strings.Join(urls, "\n  "))
 	}
 	switch {
 	case len(urls) == 0:
@@ -110,7 +111,7 @@ func (c *call) printLimited(now *resizedJob, text string, isNothing bool) error 
 
 // desired returns the desired number of replicas.
 func (r *resizedJob) desired() string {
-	return counted(int(r.Replicas), "replica") + " desired in all tasks"
+	return cli.Count(int(r.Replicas), "replica") + " desired in all tasks"
 }
 
 // bounds returns the limits of the task's number of replicas.
@@ -119,12 +120,4 @@ func (r *resizedJob) bounds() string {
 		return fmt.Sprintf("%d or more", ptr.Deref(r.MinReplicas, 0))
 	}
 	return fmt.Sprintf("%d to %d", ptr.Deref(r.MinReplicas, 0), *r.MaxReplicas)
-}
-
-// counted formats a count and a noun with a regular plural.
-func counted(count int, what string) string {
-	if count != 1 {
-		what += "s"
-	}
-	return fmt.Sprintf("%d %s", count, what)
 }
