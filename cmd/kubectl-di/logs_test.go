@@ -93,6 +93,27 @@ func TestTheLogsOfAllReplicasArePrinted(t *testing.T) {
 	}
 }
 
+func TestTheLogOfARecreatedReplicaIsSaidToBeGoneAndWhyItEnded(t *testing.T) {
+	t.Parallel()
+	w := theWorld(t)
+	ns := w.namespace(t)
+	two := int32(2)
+	job := w.job(t, ns, "crash", v2alpha1.LifecycleWorkerLed, v2alpha1.Task{Type: v2alpha1.TaskTypeLearner, Replicas: &two})
+	k := w.newLogKubelet(t, job)
+	k.start(t, k.worker(t, 0), names.Container, "again")
+	k.start(t, k.worker(t, 1), names.Container, "again")
+	w.operated(t, ns, "crash", func(status *v2alpha1.DIJobStatus) {
+		status.Restarts = 1
+		status.LastFailure = &v2alpha1.LastFailure{Pod: "crash-learner-0", Message: "flag provided but not defined: -learning-rat"}
+	})
+	const gone = ": this pod was recreated, and the log of the earlier one was deleted with it; a collector of logs keeps it; "
+	want := "kubectl-di: learner-0" + gone + "it ended with: flag provided but not defined: -learning-rat\n" +
+		"kubectl-di: learner-1" + gone + "the last failure was of pod crash-learner-0: flag provided but not defined: -learning-rat\n"
+	if got := w.run(t, ns, "logs", "crash", "--previous"); got != (ran{stderr: want}) {
+		t.Errorf("got %+v, want %s", got, want)
+	}
+}
+
 // TestLogsAreFollowedThroughWhatHappensToPods follows a job while connections break, a container
 // restarts, a pod is replaced under the same name, and another pod appears.
 func TestLogsAreFollowedThroughWhatHappensToPods(t *testing.T) {

@@ -223,10 +223,18 @@ func (p *page) tasks() table {
 	return rows
 }
 
+// placed returns the desired replicas of a task of a worker-led job: of a preemptible one those that its placement has.
+func (p *page) placed(task int) int32 {
+	if p.job.Spec.Preemptible && len(p.job.Status.Allocation) > 0 {
+		return sizing.Wanted(p.job).ByTask[task]
+	}
+	return sizing.Count(p.job, task)
+}
+
 // desired returns the desired replicas of a task.
 func (p *page) desired(task int) string {
 	if p.job.Spec.Lifecycle != v2alpha1.LifecycleCoordinatorLed {
-		return strconv.Itoa(int(sizing.Count(p.job, task)))
+		return strconv.Itoa(int(p.placed(task)))
 	}
 	of := p.job.Spec.Tasks[task].Type
 	switch {

@@ -95,7 +95,7 @@ func (r *run) copy(ctx context.Context, pod *corev1.Pod, container string) error
 		r.notices.print("%s: %s", name, reason(now))
 		return nil
 	case r.log.Previous && now.previous == "":
-		r.notices.print("%s: container %s has not run before", name, container)
+		r.notices.print("%s: %s", name, r.whyNoPrevious(pod, container))
 		return nil
 	}
 	options := r.log
@@ -112,6 +112,22 @@ func (r *run) copy(ctx context.Context, pod *corev1.Pod, container string) error
 		}
 		return r.printer.print(one)
 	}).run()
+}
+
+// whyNoPrevious returns where the log of the earlier run of a container is.
+func (r *run) whyNoPrevious(pod *corev1.Pod, container string) string {
+	if r.job.Status.Restarts == 0 && r.job.Status.Reschedules == 0 && r.job.Status.ReplicaRestarts[pod.Name] == 0 {
+		return fmt.Sprintf("container %s has not run before", container)
+	}
+	text := "this pod was recreated, and the log of the earlier one was deleted with it; a collector of logs keeps it"
+	switch failure := r.job.Status.LastFailure; {
+	case failure == nil || failure.Message == "":
+	case failure.Pod == pod.Name:
+		text += "; it ended with: " + failure.Message
+	default:
+		text += fmt.Sprintf("; the last failure was of pod %s: %s", failure.Pod, failure.Message)
+	}
+	return text
 }
 
 func reason(now state) string {
