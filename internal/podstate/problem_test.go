@@ -325,6 +325,25 @@ func TestACrashLoopHasOneMessageBetweenRestarts(t *testing.T) {
 	expect.Equal(t, "problems", want, seen)
 }
 
+// The messages are those of kube-scheduler of the named releases.
+func TestWhySchedulersOfSeveralReleasesFindNoNode(t *testing.T) {
+	for message, want := range map[string]string{
+		// 1.24, before preemption was described.
+		"0/2 nodes are available: 2 Insufficient cpu.": "Insufficient cpu",
+		// 1.30 to 1.33.
+		"0/2 nodes are available: 2 Insufficient cpu. preemption: 0/2 nodes are available: 2 No preemption victims found for incoming pod.":                                               "Insufficient cpu",
+		"0/2 nodes are available: 1 node(s) had untolerated taint {a: b}, 1 node(s) were unschedulable. preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling.": "node(s) had untolerated taint {a: b}, node(s) were unschedulable",
+		"0/2 nodes are available: 2 Insufficient cpu. preemption: not eligible due to preemptionPolicy=Never.":                                                                            "Insufficient cpu",
+		// 1.34 to 1.36, with dynamic resource allocation.
+		"0/2 nodes are available: 2 Insufficient nvidia.com/mig-1g.5gb. no new claims to deallocate, preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling.": "Insufficient nvidia.com/mig-1g.5gb",
+		"0/2 nodes are available: 2 cannot allocate all claims. still not schedulable, preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling.":               "cannot allocate all claims",
+		"0/2 nodes are available: 2 Insufficient cpu. no new claims to deallocate, preemption: not eligible due to a terminating pod on the nominated node..":                          "Insufficient cpu",
+		"0/1 nodes are available: persistentvolumeclaim \"data\" not found. not found":                                                                                                 "persistentvolumeclaim 'data' not found",
+	} {
+		expect.Equal(t, message, "no node is available: "+want, SchedulerMessage(message))
+	}
+}
+
 func TestTheNumbersOfNodesDoNotChangeAProblem(t *testing.T) {
 	var problems [][]Problem
 	for _, message := range []string{

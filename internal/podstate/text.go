@@ -36,6 +36,17 @@ func tail(text string, length int) string {
 	return strings.ToValidUTF8(text, "")
 }
 
+// LastLines joins texts by line ends, bounded as the message of a failure is. The last text is cut from its
+// beginning: its last lines have the error.
+func LastLines(texts ...string) string {
+	last := len(texts) - 1
+	head := strings.Join(texts[:last], "\n")
+	if left := failureLength - len(head); texts[last] != "" && left > 0 {
+		return head + "\n" + tail(texts[last], left)
+	}
+	return head
+}
+
 // exitText describes how a container terminated. A specific reason, such as
 // OOMKilled, precedes the exit code; the kubelet's Error and Completed add nothing.
 func exitText(end *corev1.ContainerStateTerminated) string {
@@ -72,12 +83,15 @@ func FloorStep(count int32) int32 {
 // SchedulerMessage returns why no node is available. It omits the numbers of nodes, which change as
 // nodes and other pods come and go. A message of another scheduler stays unchanged.
 func SchedulerMessage(message string) string {
-	message, _, _ = strings.Cut(message, " preemption: ")
-	message = strings.TrimSuffix(strings.TrimSpace(message), ".")
 	_, causes, found := strings.Cut(message, " nodes are available: ")
 	if !found {
-		return quotable(message)
+		message, _, _ = strings.Cut(message, " preemption: ")
+		return quotable(strings.TrimSuffix(strings.TrimSpace(message), "."))
 	}
+	// What follows the sentence is what plugins did about it. Each release has more of that: on preemption,
+	// and since 1.34 on claims.
+	causes, _, _ = strings.Cut(causes, ". ")
+	causes = strings.TrimSuffix(strings.TrimSpace(causes), ".")
 	// A cause may itself contain a comma.
 	var kept []string
 	for part := range strings.SplitSeq(causes, ", ") {
