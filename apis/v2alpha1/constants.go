@@ -50,6 +50,9 @@ const (
 	// ConditionReplicasStalled is set while pods of the job make no progress: a pod cannot be scheduled, an image
 	// cannot be pulled, a container crashes repeatedly.
 	ConditionReplicasStalled = "ReplicasStalled"
+	// ConditionReplicasNotReady is set while pods of the job are neither ready nor finished for a minute, and are not
+	// stalled: behind a scheduling gate, for example. Nothing depends on it.
+	ConditionReplicasNotReady = "ReplicasNotReady"
 	// ConditionResizing is set while a running job is resized: a desired replica is not ready yet, or an excess one
 	// still exists.
 	ConditionResizing = "Resizing"
@@ -137,6 +140,14 @@ const (
 	ReasonUnschedulable = "Unschedulable"
 )
 
+// Reasons of the condition ReplicasNotReady.
+const (
+	// ReasonNotReady means that a pod starts slowly, terminates slowly, or fails its startup or readiness probe.
+	ReasonNotReady = "NotReady"
+	// ReasonSchedulingGated means that a pod has scheduling gates, which another program or a user removes.
+	ReasonSchedulingGated = "SchedulingGated"
+)
+
 // Reasons of the condition ReplicasDisrupted and its events.
 const (
 	// ReasonRejected means that the kubelet of the scheduled node rejected a pod.
@@ -149,6 +160,8 @@ const (
 	ReasonNodeLost = "NodeLost"
 	// ReasonGracefulExit means that a replica of a preemptible job saved its state and exited with 143.
 	ReasonGracefulExit = "GracefulExit"
+	// ReasonPeerStalled means that a replica failed while another one could not start.
+	ReasonPeerStalled = "PeerStalled"
 )
 
 // Reasons of the condition Admitted, beside its own name.

@@ -242,7 +242,7 @@ func (w *world) befallPod(random *rand.Rand) {
 		return
 	}
 	name := pods[random.IntN(len(pods))]
-	choice := random.IntN(25)
+	choice := random.IntN(26)
 	if w.isTraced {
 		w.tell("%d befalls %s", choice, outlinePod(w.pods[name]))
 	}
@@ -268,6 +268,8 @@ func (w *world) befallPod(random *rand.Rand) {
 	case choice == 17:
 		w.toRun(name)
 		w.toOutlive(name, []int32{0, 0, 1}[random.IntN(3)])
+	case choice == 25:
+		w.toStall(name)
 	default:
 		w.toRun(name)
 		w.toFail(name, choice)
@@ -289,6 +291,17 @@ func (w *world) leave(name string, choice int) {
 func (w *world) toRun(name string) {
 	if pod := w.pods[name]; !podstate.Finished(pod) && !podstate.OnlyInjectedRun(pod) && !podstate.Terminating(pod) && pod.Status.Phase != corev1.PodUnknown && w.schedule(pod) {
 		w.run(name)
+	}
+}
+
+// toStall makes a pod that has not started unschedulable.
+func (w *world) toStall(name string) {
+	pod := w.pods[name]
+	if podstate.Phase(pod) == corev1.PodPending && pod.Spec.NodeName == "" && !podstate.Terminating(pod) {
+		pod.Status.Conditions = []corev1.PodCondition{{
+			Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable,
+			Message: "0/2 nodes are available: 2 Insufficient nvidia.com/gpu.",
+		}}
 	}
 }
 

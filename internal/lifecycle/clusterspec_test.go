@@ -11,9 +11,9 @@ import (
 	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/lifecycle/sizing"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/testkit/expect"
 )
 
 // clusterWorld returns a running job of a chief, two workers and a parameter server.
@@ -148,9 +148,7 @@ func TestPodsThatWereToldOfAnotherClusterStartAnew(t *testing.T) {
 			w.allRun()
 			w.expectReschedules(1)
 			const want = "the pods have an outdated cluster spec; restarting all replicas"
-			if got := conditions.Find(&w.job.Status, string(v2alpha1.JobRescheduling)); got == nil || got.Message != want {
-				t.Errorf("the condition is %+v, want %s", got, want)
-			}
+			expect.Equal(t, "the event", want, w.lastEvents[v2alpha1.ReasonJobRescheduling])
 		})
 	}
 }

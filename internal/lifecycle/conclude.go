@@ -34,7 +34,8 @@ type Effects struct {
 	Waiting bool
 	// Created is set if an object was created.
 	Created bool
-	// RejectedReason and Rejected describe what the API server rejects, "" for nothing.
+	// RejectedReason and Rejected describe what the API server rejects, or what has failed for a while
+	// without its answer; "" for nothing.
 	RejectedReason, Rejected string
 	// Taken is set if an object could not be created because another one has its name.
 	Taken bool
@@ -95,8 +96,8 @@ func (o *Outcome) reportRejections(observed *Observed, decision *Decision, effec
 	if effects.Rejected == "" && (effects.Failed || isWaiting) {
 		o.Status.ObservedGeneration = observed.Job.Status.ObservedGeneration
 	}
-	// Each rejection has an event of its own.
-	if effects.Rejected != "" || !isWaiting {
+	// Each rejection has an event of its own. After a failure it is unknown whether a rejection has ended.
+	if effects.Rejected != "" || !isWaiting && !effects.Failed {
 		conditions.Report(&o.Status, v2alpha1.ConditionReplicaFailure, effects.RejectedReason, effects.Rejected, observed.Now)
 	}
 }

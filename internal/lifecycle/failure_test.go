@@ -191,9 +191,9 @@ func TestAnOutOfMemoryKillIsToldApart(t *testing.T) {
 	if !slices.Contains(w.events, v2alpha1.ReasonOOMKilled) {
 		t.Errorf("events are %v", w.events)
 	}
-	message := conditions.Find(&w.job.Status, string(v2alpha1.JobRestarting)).Message
+	message := w.lastEvents[v2alpha1.ReasonJobRestarting]
 	if !strings.Contains(message, "(exit code 137, OOMKilled)") {
-		t.Errorf("the condition says %q", message)
+		t.Errorf("the event says %q", message)
 	}
 }
 

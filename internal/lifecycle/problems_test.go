@@ -150,12 +150,17 @@ func TestAJobSaysThatItsPodsDoNotGetOnUntilTheyDo(t *testing.T) {
 }
 
 func TestAJobThatIsOverOrSuspendedIsNotStalled(t *testing.T) {
-	for name, stop := range map[string]func(*world){
-		"suspended": func(w *world) { w.job.Spec.Suspend = ptr.To(true) },
-		"finished": func(w *world) {
+	for name, stop := range map[string]func(*world) string{
+		"suspended": func(w *world) string {
+			w.job.Spec.Suspend = ptr.To(true)
+			return ""
+		},
+		"finished": func(w *world) string {
+			was := "until the job failed: " + w.stalled()[2]
 			w.job.Spec.CleanPodPolicy = v2alpha1.CleanPodPolicyNone
 			w.job.Spec.ActiveDeadlineSeconds = ptr.To(int64(1))
 			w.now = w.now.Add(time.Minute)
+			return was
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -166,9 +171,9 @@ func TestAJobThatIsOverOrSuspendedIsNotStalled(t *testing.T) {
 				if !conditions.IsTrue(&w.job.Status, v2alpha1.ConditionReplicasStalled) {
 					t.Fatalf("the condition is %v", w.stalled())
 				}
-				stop(w)
+				message := stop(w)
 				w.settle()
-				w.expectStalled("False", "", "")
+				w.expectStalled("False", "", message)
 			})
 		})
 	}

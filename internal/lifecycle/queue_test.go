@@ -281,9 +281,9 @@ func TestAQueuedJobQueuesAgainInItsNewSize(t *testing.T) {
 			w.collect(tc.count)
 			w.expectCounts(0, 1)
 			w.expectOneGroup(2 + int(tc.count))
-			told := conditions.Find(&w.job.Status, string(v2alpha1.JobRescheduling)).Message
+			told := w.lastEvents[v2alpha1.ReasonJobRescheduling]
 			if !strings.Contains(told, "Kueue admits all replicas together") {
-				t.Errorf("the condition says %q", told)
+				t.Errorf("the event says %q", told)
 			}
 		})
 	}

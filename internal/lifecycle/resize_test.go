@@ -247,9 +247,7 @@ func TestAJobOfTorchStartsAnewDenseWhenItIsResized(t *testing.T) {
 	w.expectRanks(map[string]int32{"job-learner-0": 0, "job-collector-0": 1, "job-evaluator-0": 2})
 	expect.Equal(t, "the learner was created times", 2, w.created["job-learner-0"])
 	const want = "resized from 4 to 3 replicas; restarting all replicas (spec.clusterSpec: Torch)"
-	if got := conditions.Find(&w.job.Status, string(v2alpha1.JobRescheduling)); got == nil || got.Message != want {
-		t.Errorf("the condition is %+v, want %s", got, want)
-	}
+	expect.Equal(t, "the event", want, w.lastEvents[v2alpha1.ReasonJobRescheduling])
 }
 
 // The counts are recorded again in every reconcile. The rest of the record must survive that.

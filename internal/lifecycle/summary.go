@@ -54,6 +54,7 @@ var problems = []struct {
 	{v2alpha1.ConditionDrainFailed, corev1.ConditionTrue},
 	{v2alpha1.ConditionDraining, corev1.ConditionTrue},
 	{v2alpha1.ConditionReplicasDisrupted, corev1.ConditionTrue},
+	{v2alpha1.ConditionReplicasNotReady, corev1.ConditionTrue},
 	{v2alpha1.ConditionResizing, corev1.ConditionTrue},
 }
 
@@ -72,6 +73,10 @@ func reasonOf(job *v2alpha1.DIJob, status *v2alpha1.DIJobStatus) string {
 		return v2alpha1.ConditionSuspended
 	}
 	for _, problem := range problems {
+		if problem.kind == v2alpha1.ConditionReplicasNotReady && status.Phase == v2alpha1.JobRestarting {
+			// The failure says more than that the failed attempt's pods terminate.
+			continue
+		}
 		// A condition that was cleared has no reason.
 		if condition := conditions.Find(status, problem.kind); condition != nil && condition.Status == problem.status && condition.Reason != "" {
 			return reasonWord(condition)

@@ -90,6 +90,7 @@ func coordinatorChart() chart {
 	live := []v2alpha1.Phase{none, pending, starting, running}
 	const end = "the job finishes with its coordinator"
 	return chart{title: "Coordinator-led", live: live, changes: []change{
+		{[]v2alpha1.Phase{none}, pending, summaryName, "no coordinator", "the coordinator is not created yet"},
 		{but(live, starting), starting, summaryName, "coordinator created", "a coordinator exists and does not run, or it is lost and recreated"},
 		{but(live, running), running, summaryName, "coordinator runs", "the coordinator runs"},
 		{but(live, pending), pending, "a suspended job has no pods", "suspended", "`spec.suspend` is true"},
@@ -244,9 +245,9 @@ func newLedAt(t *testing.T, phase v2alpha1.Phase) *world {
 	w.step()
 	switch phase {
 	case none:
+		// As after a restore from a backup, only the spec of the job is known.
+		w.job.Status = v2alpha1.DIJobStatus{}
 	case pending:
-		// An earlier release called this phase Created and stored it.
-		w.job.Status.Phase = pending
 	case starting:
 		w.step()
 	default:
@@ -258,6 +259,8 @@ func newLedAt(t *testing.T, phase v2alpha1.Phase) *world {
 
 func causeInLed(w *world, row change) {
 	switch row.label {
+	case "no coordinator":
+		clear(w.pods)
 	case "coordinator created":
 		w.pod(coordinator).Status.Phase = "Pending"
 	case "coordinator runs":

@@ -63,6 +63,8 @@ type world struct {
 	uids     int
 	slots    int
 	events   []string
+	// lastEvents are the messages of the last events, by reason.
+	lastEvents map[string]string
 	// created counts how often each pod was created.
 	created map[string]int
 	// rightsizing is what limits and informs a change of resources. refusesResize makes the API
@@ -117,8 +119,9 @@ func newWorld(t judge, spec v2alpha1.DIJobSpec) *world {
 			},
 			Spec: spec,
 		},
-		pods:     map[string]*corev1.Pod{},
-		services: map[string]*corev1.Service{}, configMaps: map[string]*corev1.ConfigMap{}, plans: map[string]*v2alpha1.ScalePlan{},
+		lastEvents: map[string]string{},
+		pods:       map[string]*corev1.Pod{},
+		services:   map[string]*corev1.Service{}, configMaps: map[string]*corev1.ConfigMap{}, plans: map[string]*v2alpha1.ScalePlan{},
 		config: &v2alpha1.AggregatorConfig{
 			ObjectMeta: metav1.ObjectMeta{Name: "aggregator-config", Namespace: "di-system"},
 			Spec:       v2alpha1.AggregatorConfigSpec{Aggregator: v2alpha1.AggregatorSpec{Template: template}},
@@ -377,6 +380,7 @@ func (w *world) commit(observed *Observed, decision *Decision) bool {
 		w.history.recorded = versionOf(w.job)
 		for _, event := range outcome.Events {
 			w.events = append(w.events, event.Reason)
+			w.lastEvents[event.Reason] = event.Message
 		}
 	})
 	return true

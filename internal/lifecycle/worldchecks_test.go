@@ -111,6 +111,7 @@ func newHistory() history {
 func (w *world) checkDecision(observed *Observed, decision *Decision, cause string) {
 	w.t.Helper()
 	w.checkTransition(observed, decision, cause)
+	w.checkFirstCause(observed, decision)
 	if decision.DeleteJob || decision.IsAdoption() || state.IsCoordinatorLed(observed.Job) || state.IsLeftAlone(observed.Job) {
 		return
 	}
@@ -171,7 +172,7 @@ func (w *world) checkDeletion(observed *Observed, decision *Decision, pod *corev
 	isCompleted := isRankIn(podstate.AnnotatedNumber(pod, names.AnnotationRank, podstate.Unranked), status.CompletedRanks)
 	switch {
 	case mayChangeResources(observed.Job, pod), podstate.Active(pod) && isRegrouped(&decision.Status, pod):
-	case state.HasFailed(observed.Job, pod) && !mayIgnoreFailures(observed.Job) && !isReplaced:
+	case state.HasFailed(observed.Job, pod) && !mayIgnoreFailures(observed.Job) && !isReplaced && stallOf(observed) == "":
 		w.t.Fatalf("failed pod %s is deleted before its failure is recorded", pod.Name)
 	case pod.Status.Phase == corev1.PodSucceeded && !w.history.twins && !isCompleted:
 		w.t.Fatalf("succeeded pod %s is deleted before its success is recorded", pod.Name)
@@ -718,4 +719,40 @@ func copyAll[T interface{ DeepCopy() T }](objects []T) []T {
 		copies[i] = object.DeepCopy()
 	}
 	return copies
+}
+
+// stallOf returns the reason why a replica cannot start, according to the pods or to the recorded status, and ""
+// if all can.
+func stallOf(observed *Observed) string {
+	starts := []string{"ContainerStart", "ContainerConfig", "ImagePull", "PodSetup", "Unschedulable"}
+	for _, pod := range observed.Pods {
+		if found, active, _ := podstate.ActiveProblem(pod, observed.Now); active && slices.Contains(starts, found.Reason) {
+			return found.Reason
+		}
+	}
+	for kind, reasons := range map[string][]string{
+		v2alpha1.ConditionReplicasStalled: starts, v2alpha1.ConditionNameConflict: {"NameConflict"},
+		v2alpha1.ConditionReplicaFailure: {"FailedCreate", "QuotaExceeded", "PodSecurityViolation"},
+	} {
+		recorded := conditions.Find(&observed.Job.Status, kind)
+		if recorded != nil && recorded.Status == corev1.ConditionTrue && slices.Contains(reasons, recorded.Reason) {
+			return recorded.Reason
+		}
+	}
+	return ""
+}
+
+// checkFirstCause checks that a job that fails while a replica cannot start names that first.
+func (w *world) checkFirstCause(observed *Observed, decision *Decision) {
+	w.t.Helper()
+	stall := stallOf(observed)
+	if stall == "" || decision.Status.Phase != v2alpha1.JobFailed || state.IsFinished(&observed.Job.Status) {
+		return
+	}
+	said := conditions.Find(&decision.Status, string(v2alpha1.JobFailed))
+	for _, text := range []string{said.Message, decision.Status.LastFailure.Message} {
+		if first, _, found := strings.Cut(text, "then "); !found || !strings.Contains(first, stall+" for ") {
+			w.t.Fatalf("the job has failed while a replica was stalled (%s), and says only: %s", stall, text)
+		}
+	}
 }

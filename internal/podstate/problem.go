@@ -34,7 +34,7 @@ const (
 // Problem is something in a pod's status that keeps the pod from running or from
 // terminating.
 type Problem struct {
-	// Reason is a reason of the condition ReplicasStalled.
+	// Reason is a reason of the condition ReplicasStalled, or of ReplicasNotReady for a wait.
 	Reason string
 	// Message describes the problem. It stays the same while the kubelet retries.
 	Message string
@@ -51,6 +51,12 @@ type Problem struct {
 func ProblemsDiffer(before, after *corev1.Pod, now time.Time) bool {
 	was, is := Problems(before), Problems(after)
 	began := slices.ContainsFunc(is, func(p Problem) bool { return !slices.Contains(was, p) })
+	if wait, waits := Wait(before); waits {
+		was = append(was, wait)
+	}
+	if wait, waits := Wait(after); waits {
+		is = append(is, wait)
+	}
 	return began || slices.ContainsFunc(was, func(p Problem) bool {
 		active, _ := p.Active(now)
 		return active && !slices.Contains(is, p)
@@ -93,6 +99,7 @@ func (p *Problem) Severity() int {
 		v2alpha1.ReasonTerminating,
 		v2alpha1.ReasonCrashLoop, v2alpha1.ReasonContainerStart, v2alpha1.ReasonContainerConfig,
 		v2alpha1.ReasonImagePull, v2alpha1.ReasonMainContainerExited, v2alpha1.ReasonPodSetup, v2alpha1.ReasonUnschedulable,
+		v2alpha1.ReasonNotReady, v2alpha1.ReasonSchedulingGated,
 	}, p.Reason)
 }
 

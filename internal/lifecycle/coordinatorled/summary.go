@@ -28,29 +28,41 @@ func (p *Plan) Summarize() {
 	}
 	if slots, known := p.slots(); known {
 		status.Replicas = int32(len(p.wantedNames(slots)))
+	} else if status.Replicas == 0 {
+		// The coordinator is desired before it can request others.
+		status.Replicas = 1
 	}
 	coordinator := p.coordinator()
 	switch {
 	case coordinator != nil && coordinator.Status.Phase == corev1.PodRunning && !podstate.Terminating(coordinator):
 		p.SetPhase(v2alpha1.JobRunning, fmt.Sprintf("coordinator %s runs", coordinator.Name))
 	case coordinator != nil && podstate.Terminating(coordinator):
-		p.setStarting(fmt.Sprintf("coordinator %s is terminating and is recreated once it is gone", coordinator.Name))
+		p.setWaiting(v2alpha1.JobStarting, fmt.Sprintf("coordinator %s is terminating and is recreated once it is gone", coordinator.Name))
 	case coordinator != nil:
-		p.setStarting(fmt.Sprintf("coordinator %s is created", coordinator.Name))
-	case status.Phase != "" && p.Decision.HeldBack:
-		p.setStarting("the coordinator is missing: the API server refused it, and the operator retries")
-	case status.Phase != "" && p.Decision.Waits:
-		p.setStarting("the coordinator waits until objects of an earlier job of its name are deleted")
-	case status.Phase != "":
-		p.setStarting("the coordinator is gone and is recreated")
+		p.setWaiting(v2alpha1.JobStarting, fmt.Sprintf("coordinator %s is created", coordinator.Name))
+	case status.Phase == "" || status.Phase == v2alpha1.JobPending:
+		p.setWaiting(v2alpha1.JobPending, p.whyMissing("is not created yet"))
+	default:
+		p.setWaiting(v2alpha1.JobStarting, p.whyMissing("is gone and is recreated"))
 	}
 }
 
-// setStarting sets the phase Starting of a coordinator-led job, and keeps its message
-// up to date.
-func (p *Plan) setStarting(message string) {
-	p.SetPhase(v2alpha1.JobStarting, message)
-	p.UpdateMessage(state.ConditionOf(v2alpha1.JobStarting, true), message)
+// whyMissing describes why there is no coordinator.
+func (p *Plan) whyMissing(otherwise string) string {
+	switch {
+	case p.Decision.HeldBack:
+		return "the coordinator is missing: the API server refused it, and the operator retries"
+	case p.Decision.Waits:
+		return "the coordinator waits until objects of an earlier job of its name are deleted"
+	}
+	return "the coordinator " + otherwise
+}
+
+// setWaiting sets the phase of a coordinator-led job whose coordinator does not run, and keeps its
+// message up to date.
+func (p *Plan) setWaiting(phase v2alpha1.Phase, message string) {
+	p.SetPhase(phase, message)
+	p.UpdateMessage(state.ConditionOf(phase, true), message)
 }
 
 // taskOfRole returns the key by which pods of a role are counted: the task whose template they use.

@@ -66,7 +66,7 @@ func (p *Plan) ReportDisruption(disrupted []DisruptedPod) {
 // RecordDisruption sets the condition for disrupted pods, with the action that the operator takes.
 func (p *Plan) RecordDisruption(pods []*corev1.Pod, outcome string) *v2alpha1.DIJobCondition {
 	const condition = v2alpha1.ConditionReplicasDisrupted
-	reason := FailureReason(p.in.Job, pods[0])
+	reason := p.disruptionReason(pods[0])
 	conditions.Set(p.Status(), condition, corev1.ConditionTrue, reason, "", p.in.Now)
 	recorded := conditions.Find(p.Status(), condition)
 	recorded.LastUpdateTime = &p.in.Timestamp
@@ -74,11 +74,23 @@ func (p *Plan) RecordDisruption(pods []*corev1.Pod, outcome string) *v2alpha1.DI
 	return recorded
 }
 
+// disruptionReason returns what disrupted a pod. A pod that failed counts as disrupted only because another
+// replica is stalled.
+func (p *Plan) disruptionReason(pod *corev1.Pod) string {
+	if HasFailed(p.in.Job, pod) {
+		return v2alpha1.ReasonPeerStalled
+	}
+	return FailureReason(p.in.Job, pod)
+}
+
 // describeDisruption describes the disruption of a pod, and counts the others.
 func describeDisruption(pod *corev1.Pod, reason string, others int) string {
 	text := fmt.Sprintf("pod %s was disrupted (%s)", pod.Name, cmp.Or(pod.Status.Reason, reason))
 	if reason == v2alpha1.ReasonGracefulExit {
 		text = fmt.Sprintf("pod %s exited gracefully with code %d", pod.Name, ExitTerminated)
+	}
+	if reason == v2alpha1.ReasonPeerStalled {
+		text = fmt.Sprintf("pod %s has failed%s while another replica could not start", pod.Name, podstate.FailureCause(pod))
 	}
 	if pod.Status.Message != "" {
 		text += beforeQuote + podstate.LastLine(pod.Status.Message) + `"`

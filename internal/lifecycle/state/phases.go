@@ -35,13 +35,14 @@ func isIn(status *v2alpha1.DIJobStatus, phase v2alpha1.Phase, kind string) bool 
 	return status.Phase == phase && conditions.IsTrue(status, kind)
 }
 
-// closePhases sets the conditions of all phases but one to False. Earlier releases
-// left them as they were.
+// closePhases sets the conditions of all phases but one to False, without the messages of when they
+// were True. Earlier releases left both as they were.
 func closePhases(status *v2alpha1.DIJobStatus, but string, now time.Time) {
 	for i := range status.Conditions {
 		condition := &status.Conditions[i]
 		if condition.Type != but && isPhase(condition.Type) {
 			conditions.SetStatus(condition, corev1.ConditionFalse, now)
+			condition.Message = ""
 		}
 	}
 }

@@ -166,18 +166,27 @@ func (p *Plan) ReportCondition(condition, reason string, problems []string) {
 	}
 }
 
-// Finish records the end of the job.
+// Finish records the end of the job. A failure keeps its first cause.
 func (p *Plan) Finish(phase v2alpha1.Phase, message string) {
 	now := p.in.Timestamp
+	if phase == v2alpha1.JobFailed {
+		message = p.keepFirstCause(message)
+	}
 	p.Status().CompletionTimestamp = &now
 	p.SetPhase(phase, message)
 }
 
-// SetPhase sets the job's phase, and records an event if it changed.
+// SetPhase sets the job's phase, and records an event if its condition changed. Pending and Starting
+// of a coordinator-led job share a condition.
 func (p *Plan) SetPhase(phase v2alpha1.Phase, message string) {
 	kind := ConditionOf(phase, IsCoordinatorLed(p.in.Job))
 	closePhases(p.Status(), kind, p.in.Now)
-	if !isIn(p.Status(), phase, kind) {
+	switch before := p.Status().Phase; {
+	case isIn(p.Status(), phase, kind):
+	case before != "" && isIn(p.Status(), before, kind) && ConditionOf(before, IsCoordinatorLed(p.in.Job)) == kind:
+		p.Status().Phase = phase
+		p.UpdateMessage(kind, message)
+	default:
 		p.EnterPhase(phase, message)
 	}
 }

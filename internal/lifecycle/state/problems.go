@@ -15,6 +15,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/podstate"
+	"opendilab.org/di-orchestrator/internal/queueing"
 )
 
 // namedProblems is how many pods with a problem a message names.
@@ -30,17 +31,31 @@ type podProblem struct {
 	problem podstate.Problem
 }
 
-// ReportProblems sets the condition that names pods with problems. It records an
-// event when the condition becomes true or its reason changes.
+// ReportProblems sets the conditions that name stalled pods, and those that are not ready. It records an
+// event when pods begin to stall or the reason changes.
 func (p *Plan) ReportProblems() {
-	const condition = v2alpha1.ConditionReplicasStalled
-	problems := p.podProblems()
-	if len(problems) == 0 {
-		conditions.Clear(p.Status(), condition, p.in.Now)
+	if IsFinished(p.Status()) {
+		p.closeStalled()
+		conditions.Clear(p.Status(), v2alpha1.ConditionReplicasNotReady, p.in.Now)
 		return
 	}
+	stalled, waiting := p.podProblems()
+	if p.reportPods(v2alpha1.ConditionReplicasStalled, stalled) {
+		reported := conditions.Find(p.Status(), v2alpha1.ConditionReplicasStalled)
+		p.Event(corev1.EventTypeWarning, reported.Reason, reported.Message)
+	}
+	p.reportPods(v2alpha1.ConditionReplicasNotReady, waiting)
+}
+
+// reportPods sets a condition that names pods, or clears it if there are none. It reports whether the
+// condition becomes true or its reason changes.
+func (p *Plan) reportPods(condition string, problems []podProblem) (isNews bool) {
+	if len(problems) == 0 {
+		conditions.Clear(p.Status(), condition, p.in.Now)
+		return false
+	}
 	reason, message := problems[0].problem.Reason, describeProblems(problems)
-	isNews := true
+	isNews = true
 	if recorded := conditions.Find(p.Status(), condition); recorded != nil && recorded.Status == corev1.ConditionTrue {
 		isNews = recorded.Reason != reason
 		if differOnlyInQuotes(recorded.Message, message) {
@@ -48,18 +63,15 @@ func (p *Plan) ReportProblems() {
 		}
 	}
 	conditions.Set(p.Status(), condition, corev1.ConditionTrue, reason, message, p.in.Now)
-	if isNews {
-		p.Event(corev1.EventTypeWarning, reason, message)
-	}
+	return isNews
 }
 
-// podProblems returns the pods of an unfinished job that have problems, the most serious first. It
-// requeues the job for the next change that only time causes.
-func (p *Plan) podProblems() []podProblem {
+// podProblems returns the pods of an unfinished job that are stalled, and the others that are not ready,
+// the most serious first. It requeues the job for the next change that only time causes.
+func (p *Plan) podProblems() (stalled, waiting []podProblem) {
 	if IsFinished(p.Status()) || IsSuspended(p.in.Job) {
-		return nil
+		return nil, nil
 	}
-	var problems []podProblem
 	for _, pod := range p.in.Pods {
 		if p.Deleting[pod] {
 			continue
@@ -68,13 +80,29 @@ func (p *Plan) podProblems() []podProblem {
 			if p.in.ForceDeleteAfter > 0 && problem.Reason == v2alpha1.ReasonTerminating && len(pod.Finalizers) > 0 {
 				problem.Message += ", which a force deletion does not remove"
 			}
-			problems = append(problems, podProblem{pod, problem})
+			stalled = append(stalled, podProblem{pod, problem})
+		} else if wait, waits := p.waitOf(pod); waits {
+			waiting = append(waiting, podProblem{pod, wait})
 		}
 	}
-	slices.SortFunc(problems, func(a, b podProblem) int {
+	bySeverity := func(a, b podProblem) int {
 		return cmp.Or(cmp.Compare(a.problem.Severity(), b.problem.Severity()), cmp.Compare(a.pod.Name, b.pod.Name))
-	})
-	return problems
+	}
+	slices.SortFunc(stalled, bySeverity)
+	slices.SortFunc(waiting, bySeverity)
+	return stalled, waiting
+}
+
+// waitOf returns what a pod has waited for longer than its grace period. A pod in a queue of Kueue does not
+// count: condition Admitted reports it.
+func (p *Plan) waitOf(pod *corev1.Pod) (podstate.Problem, bool) {
+	wait, waits := podstate.Wait(pod)
+	if !waits || queueing.IsWaiting(pod) {
+		return wait, false
+	}
+	active, changes := wait.Active(p.in.Now)
+	p.RequeueAfter(changes)
+	return wait, active
 }
 
 // problemOf returns the most serious active problem of a pod. It requeues the job for the next
@@ -107,12 +135,16 @@ func describeProblems(problems []podProblem) string {
 }
 
 func (p *podProblem) describe() string {
-	role := cmp.Or(string(names.RoleOf(p.pod)), p.pod.Labels[names.LabelTaskName])
-	text := fmt.Sprintf("%s (%s): %s", p.pod.Name, role, p.problem.Message)
+	text := fmt.Sprintf("%s (%s): %s", p.pod.Name, roleOf(p.pod), p.problem.Message)
 	if p.problem.LastMessage != "" {
 		text += beforeQuote + p.problem.LastMessage + `"`
 	}
 	return text
+}
+
+// roleOf returns the role of a pod, or the name of its task.
+func roleOf(pod *corev1.Pod) string {
+	return cmp.Or(string(names.RoleOf(pod)), pod.Labels[names.LabelTaskName])
 }
 
 // morePods rounds large numbers, because many pods start or fail at about the

@@ -107,11 +107,30 @@ func (p *Plan) failures() []failure {
 		}
 		found := failure{pod: pod, task: p.Job.Spec.Tasks[replica.Task].Type, rank: replica.Rank}
 		found.action, found.rule = actionFor(p.Job, replica, pod)
-		if found.action != v2alpha1.FailurePolicyIgnore {
+		if found.action != v2alpha1.FailurePolicyIgnore && !p.isVictim(replica, pod) {
 			failures = append(failures, found)
 		}
 	}
 	return append(failures, p.failedLeaving()...)
+}
+
+// isVictim reports whether a replica failed because another one cannot start, so that its failure is a
+// disruption. A rule of the failure policy that fails the job, or ignores the failure, comes first.
+func (p *Plan) isVictim(replica *workload.Replica, pod *corev1.Pod) bool {
+	if !state.HasGivenUp(p.Job, pod) || p.isCounted(pod) {
+		return false
+	}
+	action, _ := actionFor(p.Job, replica, pod)
+	return action != v2alpha1.FailurePolicyFailJob && action != v2alpha1.FailurePolicyIgnore && p.findStall() != nil
+}
+
+// findStall returns why a replica cannot start, nil if all can.
+func (p *Plan) findStall() *state.Stall {
+	if p.stall == nil {
+		found := p.FindStall()
+		p.stall = &found
+	}
+	return *p.stall
 }
 
 // failedLeaving returns the failed excess pods that had not handed over their state. They have no
@@ -267,7 +286,7 @@ func (p *Plan) mayReplaceWorker(replica *workload.Replica, pod *corev1.Pod) bool
 	if !podstate.FailedOrLost(pod) {
 		return false
 	}
-	if !state.HasFailed(p.Job, pod) {
+	if !state.HasFailed(p.Job, pod) || p.isVictim(replica, pod) {
 		return !p.BackingOff
 	}
 	if action, _ := actionFor(p.Job, replica, pod); action != v2alpha1.FailurePolicyIgnore {
@@ -288,7 +307,13 @@ func (p *Plan) restartsOf(pod *corev1.Pod) int32 {
 
 // backOffDisrupted delays pods that are disrupted again within the backoff.
 func (p *Plan) backOffDisrupted() state.Result {
-	if disrupted := p.disruptedReplicas(); len(disrupted) > 0 {
+	disrupted := p.disruptedReplicas()
+	switch stall := p.findStall(); {
+	case len(disrupted) == 0:
+	case stall != nil && stall.IsOver:
+		// The replicas that gave up meanwhile would count as failed from now on.
+		p.ReportDisruption(disrupted)
+	default:
 		p.BackingOff = !p.MayRecreate(disrupted)
 	}
 	return state.Continue
@@ -299,7 +324,7 @@ func (p *Plan) disruptedReplicas() []state.DisruptedPod {
 	var found []state.DisruptedPod
 	for i := range p.assignment.Replicas {
 		replica := &p.assignment.Replicas[i]
-		if pod := p.PodNamed[replica.Pod]; pod != nil && podstate.FailedOrLost(pod) && !podstate.Terminating(pod) && !state.HasFailed(p.Job, pod) {
+		if pod := p.PodNamed[replica.Pod]; pod != nil && podstate.FailedOrLost(pod) && !podstate.Terminating(pod) && (!state.HasFailed(p.Job, pod) || p.isVictim(replica, pod)) {
 			found = append(found, state.DisruptedPod{Pod: pod, Task: p.Job.Spec.Tasks[replica.Task].Type})
 		}
 	}

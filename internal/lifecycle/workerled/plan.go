@@ -38,6 +38,8 @@ type Plan struct {
 	gang gangPlan
 	// handshake is that of a job that has a task with drain.
 	handshake *handshake.Handshake
+	// stall is why a replica cannot start, once it was looked for.
+	stall **state.Stall
 }
 
 // Input is the part of the observation of a worker-led job that no rule changes.
