@@ -39,9 +39,27 @@ type effect struct {
 // effects are the results of a decision's writes.
 type effects []effect
 
-// errNameConflict is the result of a create if an object with the name exists and belongs to another
-// owner.
-var errNameConflict = errors.New("exists and belongs to another owner")
+// nameConflictError is the result of a create if an object with the name exists that the job does not own.
+type nameConflictError struct {
+	text string
+}
+
+// Error implements error.
+func (e nameConflictError) Error() string {
+	return e.text
+}
+
+// conflictWith returns the error for an object that has the name of a creation.
+func conflictWith(existing client.Object) nameConflictError {
+	owner := metav1.GetControllerOf(existing)
+	if owner == nil && len(existing.GetOwnerReferences()) > 0 {
+		owner = &existing.GetOwnerReferences()[0]
+	}
+	if owner == nil {
+		return nameConflictError{"exists and has no owner"}
+	}
+	return nameConflictError{fmt.Sprintf("exists and belongs to %s %s", owner.Kind, owner.Name)}
+}
 
 // leavingError is returned for a creation if an object that will be deleted has the name.
 type leavingError struct {
@@ -56,7 +74,7 @@ func (leavingError) Error() string {
 
 // isTaken reports whether another object has the name of a creation.
 func (e *effect) isTaken() bool {
-	return errors.Is(e.err, errNameConflict) || errors.As(e.err, &leavingError{})
+	return errors.As(e.err, &nameConflictError{}) || errors.As(e.err, &leavingError{})
 }
 
 // errors joins the errors that are retried with backoff. It omits names that another object has, because
@@ -309,10 +327,10 @@ func (r *Reconciler) checkOwner(ctx context.Context, job *v2alpha1.DIJob, object
 	case slices.Equal(controllers.OwnerName(existing), []string{job.Name}):
 		return leavingError{}
 	default:
-		return errNameConflict
+		return conflictWith(existing)
 	}
 	if configMap, isConfigMap := existing.(*corev1.ConfigMap); isConfigMap && !workload.IsNodesConfigMap(job, configMap) {
-		return errNameConflict
+		return nameConflictError{"exists and is no list of the job's peers"}
 	}
 	if _, isGroup := existing.(*unstructured.Unstructured); isGroup && existing.GetDeletionTimestamp() != nil {
 		return errGoing

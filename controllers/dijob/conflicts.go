@@ -81,7 +81,7 @@ func (c *conflict) among(observed *lifecycle.Observed) map[string]state.Taken {
 func (e effects) conflicts() []string {
 	var found []string
 	for i := range e {
-		if errors.Is(e[i].err, errNameConflict) {
+		if errors.As(e[i].err, &nameConflictError{}) {
 			found = append(found, e[i].err.Error())
 		}
 	}

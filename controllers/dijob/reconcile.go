@@ -81,6 +81,10 @@ func (r *Reconciler) summarize(observed *lifecycle.Observed, decision *lifecycle
 		RetryAfter: r.states.nextWrite(observed.Job, observed.Now), OthersWait: r.othersWait(),
 	}
 	effects.RejectedReason, effects.Rejected = done.refusals(observed.Job, decision.Lacking)
+	fault := done.fault()
+	if r.states.isRepeated(observed, fault) && effects.Rejected == "" {
+		effects.RejectedReason, effects.Rejected = fault.reason, fault.describeFault()
+	}
 	if r.assumed.owned.Has(client.ObjectKeyFromObject(observed.Job)) {
 		effects.AssumedFor = assume.TTL
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -69,6 +70,44 @@ func (e effects) refusedWrites() (reason, message string) {
 		return "", ""
 	}
 	return reason, message + waitingOthers(others)
+}
+
+// fault returns the first creation or deletion that failed without a final answer; nil for none. A conflict
+// is an answer, and the next reconcile observes the other writer's version.
+func (e effects) fault() *effect {
+	for i := range e {
+		one := &e[i]
+		isFinal := one.err == nil || one.object == nil || one.isTaken() || one.waits() || refusal.Is(one.err) || apierrors.IsConflict(one.err)
+		if !isFinal && (one.reason == v2alpha1.ReasonFailedCreate || one.reason == v2alpha1.ReasonFailedDelete) {
+			return one
+		}
+	}
+	return nil
+}
+
+// describeFault describes a fault for the condition.
+func (e *effect) describeFault() string {
+	if e.reason == v2alpha1.ReasonFailedDelete {
+		return fmt.Sprintf("%s cannot be deleted: %s; the operator retries", described(e.object), refusal.Fault(e.err))
+	}
+	return fmt.Sprintf("%s cannot be created: %s; the operator retries", described(e.object), refusal.Fault(e.err))
+}
+
+// isRepeated records whether a reconcile had a fault. It reports whether the job's reconciles have had faults
+// for longer than a short outage lasts.
+func (s *jobStates) isRepeated(observed *lifecycle.Observed, fault *effect) bool {
+	repeated := false
+	s.update(client.ObjectKeyFromObject(observed.Job), func(known *jobState) {
+		switch {
+		case fault == nil:
+			known.faultySince = time.Time{}
+		case known.faultySince.IsZero():
+			known.faultySince = observed.Now
+		default:
+			repeated = observed.Now.Sub(known.faultySince) >= state.FirstRefusalDelay
+		}
+	})
+	return repeated
 }
 
 func waitingOthers(count int) string {

@@ -32,7 +32,7 @@ func TestARefusalSaysWhoWhyAndWhatKind(t *testing.T) {
 	}{
 		"nothing":              {nil, "", ""},
 		"a fault that passes":  {[]error{apierrors.NewTooManyRequests("busy", 1)}, "", ""},
-		"a name that is taken": {[]error{errNameConflict}, "", ""},
+		"a name that is taken": {[]error{nameConflictError{"exists and has no owner"}}, "", ""},
 		"a quota, without what is used": {
 			[]error{forbidden("exceeded quota: team, requested: cpu=1,pods=1, used: cpu=7,pods=2, limited: cpu=8,pods=2")},
 			v2alpha1.ReasonQuotaExceeded, who + "exceeded quota: team, requested: cpu=1,pods=1, limited: cpu=8,pods=2",

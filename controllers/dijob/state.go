@@ -42,6 +42,8 @@ type jobState struct {
 	refusedOf string
 	// refusedWrites are the other refusals, by verb, for the same versions.
 	refusedWrites map[string]refusal.Writes
+	// faultySince is since when each reconcile had a write without a final answer; zero if the last had none.
+	faultySince time.Time
 	// conflicts are the names that objects of other owners have.
 	conflicts []conflict
 }

@@ -7,6 +7,9 @@ package refusal
 import (
 	"errors"
 	"fmt"
+	"net"
+	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -55,6 +58,21 @@ func Answer(err error) string {
 		answer = before + ", limited: " + limited
 	}
 	return answer
+}
+
+// streamID is the number of an HTTP/2 stream in an error. Each try has another one.
+var streamID = regexp.MustCompile(`stream ID \d+; `)
+
+// Fault describes why a write has no final answer: the connection broke, the call timed out, or the API
+// server cannot answer now. The text is the same at each try, so it has no addresses and numbers.
+func Fault(err error) string {
+	if failed := (*net.OpError)(nil); errors.As(err, &failed) {
+		return failed.Op + ": " + failed.Err.Error()
+	}
+	if call := (*url.Error)(nil); errors.As(err, &call) {
+		return streamID.ReplaceAllString(call.Err.Error(), "")
+	}
+	return streamID.ReplaceAllString(Answer(err), "")
 }
 
 // Reason returns the reason of a refusal according to its message. Admission plugins return the same code
