@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
@@ -45,16 +46,41 @@ func TestThePodsOfOneReconcileShareAnEventForTheSameResult(t *testing.T) {
 			var done effects
 			for _, pod := range pods {
 				one := tc.effect
-				one.object = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: pod}}
+				one.object = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: pod, UID: types.UID(pod)}}
 				done = append(done, one)
 			}
 			for count, want := range map[int]string{1: tc.one, 2: tc.two} {
+				r.states = jobStates{}
 				r.recordWrites(&v2alpha1.DIJob{}, done[:count])
 				if got := strings.Join(eventsOf(recorder), "\n"); got != want {
 					t.Errorf("the event of %d is %q, want %q", count, got, want)
 				}
 			}
 		})
+	}
+}
+
+func TestAPodThatACacheStillShowsIsNotReportedAsDeletedTwice(t *testing.T) {
+	t.Parallel()
+	recorder := events.NewFakeRecorder(100)
+	r := &Reconciler{recorder: recorder}
+	var done effects
+	for _, name := range []string{"job-collector-0", "job-collector-1", "job-learner-0"} {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}}
+		done = append(done, effect{object: pod, reason: v2alpha1.ReasonSuccessfulDelete})
+	}
+	r.recordWrites(&v2alpha1.DIJob{}, done[:2])
+	r.recordWrites(&v2alpha1.DIJob{}, done)
+	r.recordWrites(&v2alpha1.DIJob{}, done)
+	// A pod of the same name is another pod.
+	done[0].object.SetUID("another")
+	r.recordWrites(&v2alpha1.DIJob{}, done)
+	want := []string{
+		"Normal SuccessfulDelete deleted 2 pods: job-collector-0, job-collector-1",
+		"Normal SuccessfulDelete deleted pod job-learner-0", "Normal SuccessfulDelete deleted pod job-collector-0",
+	}
+	if got := eventsOf(recorder); !slices.Equal(got, want) {
+		t.Errorf("the events are %q, want %q", got, want)
 	}
 }
 

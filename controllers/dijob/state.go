@@ -4,6 +4,7 @@
 package dijob
 
 import (
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -42,6 +43,9 @@ type jobState struct {
 	refusedOf string
 	// refusedWrites are the other refusals, by verb, for the same versions.
 	refusedWrites map[string]refusal.Writes
+	// deleted are the pods that were deleted less than assume.TTL ago, with the times. A cache that is behind
+	// shows them without a deletion timestamp, and they are deleted again.
+	deleted map[types.UID]time.Time
 	// faultySince is since when each reconcile had a write without a final answer; zero if the last had none.
 	faultySince time.Time
 	// conflicts are the names that objects of other owners have.
@@ -94,6 +98,31 @@ func (s *jobStates) setDue(job types.NamespacedName, after time.Duration, now ti
 // recordStatusWrite records when a status was written.
 func (s *jobStates) recordStatusWrite(job types.NamespacedName, now time.Time) {
 	s.update(job, func(state *jobState) { state.statusWritten = now })
+}
+
+// newDeletions returns the writes without deletions of pods that were deleted before.
+func (s *jobStates) newDeletions(job *v2alpha1.DIJob, done effects) effects {
+	isDeletion := func(one effect) bool { return one.reason == v2alpha1.ReasonSuccessfulDelete && one.isPod() }
+	if !slices.ContainsFunc(done, isDeletion) {
+		return done
+	}
+	now := time.Now()
+	kept := slices.Clone(done)
+	s.update(client.ObjectKeyFromObject(job), func(state *jobState) {
+		maps.DeleteFunc(state.deleted, func(_ types.UID, at time.Time) bool { return now.Sub(at) > assume.TTL })
+		kept = slices.DeleteFunc(kept, func(one effect) bool {
+			if !isDeletion(one) {
+				return false
+			}
+			if state.deleted == nil {
+				state.deleted = map[types.UID]time.Time{}
+			}
+			_, isKnown := state.deleted[one.object.GetUID()]
+			state.deleted[one.object.GetUID()] = now
+			return isKnown
+		})
+	})
+	return kept
 }
 
 // assumedObjects are the jobs, and the objects of each job, that the operator wrote and that its caches

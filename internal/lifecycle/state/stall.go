@@ -127,7 +127,7 @@ func (p *Plan) keepFirstCause(message string) string {
 	}
 	kept := end.DeepCopy()
 	if podReason := cmp.Or(end.Reason, v2alpha1.ReasonError); podReason == v2alpha1.ReasonError {
-		kept.Pod, kept.Reason, kept.ExitCode = stall.Pod, stall.Reason, nil
+		kept.Pod, kept.Reason, kept.ExitCode = cmp.Or(stall.Pod, end.Pod), stall.Reason, nil
 	}
 	kept.Message = podstate.LastLines(stall.Cause, "then "+message, end.Message)
 	p.Status().LastFailure = kept

@@ -42,17 +42,45 @@ func (t *table) add(title, text string) {
 	}
 }
 
-// write writes the rows in columns with an indent.
+// write writes the rows in columns with an indent. The text of a title may have several lines, below each other;
+// other cells have one. None has control sequences.
 func (t *table) write(out *bytes.Buffer, indent string) {
 	aligned := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for _, row := range *t {
-		for i, cell := range row {
-			// Cells have one line and no control sequences.
+		last := len(row) - 1
+		for i, cell := range row[:last] {
 			row[i] = printers.EscapeTerminal(oneLine(cell))
 		}
-		fmt.Fprintln(aligned, indent+strings.TrimRight(strings.Join(row, "\t"), "\t"))
+		lines := []string{oneLine(row[last])}
+		if last == 1 {
+			lines = linesOf(row[last])
+		}
+		for i, line := range lines {
+			if i > 0 {
+				clear(row[:last])
+			}
+			row[last] = printers.EscapeTerminal(line)
+			fmt.Fprintln(aligned, indent+strings.TrimRight(strings.Join(row, "\t"), "\t"))
+		}
 	}
 	_ = aligned.Flush() // A buffer returns no error.
+}
+
+// linesOf returns the lines of a text that are not empty, at least one. They keep their indents, without tabs.
+func linesOf(text string) []string {
+	var lines []string
+	for line := range strings.SplitSeq(strings.ReplaceAll(text, "\r", "\n"), "\n") {
+		if line = strings.TrimRight(strings.ReplaceAll(line, "\t", "    "), " "); line != "" {
+			lines = append(lines, line)
+		}
+	}
+	switch len(lines) {
+	case 0:
+		return []string{""}
+	case 1:
+		return []string{oneLine(lines[0])}
+	}
+	return lines
 }
 
 // render returns the page as text.

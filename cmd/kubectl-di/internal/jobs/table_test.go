@@ -1,0 +1,30 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package jobs
+
+import (
+	"bytes"
+	"testing"
+
+	"opendilab.org/di-orchestrator/internal/testkit/expect"
+)
+
+func TestTheLinesOfATextStayBelowEachOther(t *testing.T) {
+	t.Parallel()
+	rows := table{
+		{"Pod:", "job-learner-0"},
+		{"Message:", "Traceback (most recent call last):\n  File \"main.py\", line 3\n\n\tjoin()\r\nRuntimeError: no answer\x1b[2J\n"},
+		{"Seen\nthen:", " now  "},
+		{"", ""},
+	}
+	var out bytes.Buffer
+	rows.write(&out, "  ")
+	expect.Equal(t, "text", `  Pod:        job-learner-0
+  Message:    Traceback (most recent call last):
+                File "main.py", line 3
+                  join()
+              RuntimeError: no answer^[[2J
+  Seen then:  now
+  `+"\n", out.String())
+}
