@@ -174,6 +174,9 @@ const (
 	ReasonNoKueue = "NoKueue"
 )
 
+// ReasonProbeFailed is the reason of a pod that the kubelet killed because its liveness or startup probe failed.
+const ReasonProbeFailed = "ProbeFailed"
+
 // ReasonError is the kubelet's reason for a container that exited with a code other than 0.
 const ReasonError = "Error"
 

@@ -37,6 +37,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if err == nil {
 		err = r.observeNodes(ctx, &observed)
 	}
+	if err == nil {
+		err = r.observeProbeKills(ctx, &observed)
+	}
 	if err != nil {
 		return ctrl.Result{}, err
 	}

@@ -46,6 +46,8 @@ type jobState struct {
 	// deleted are the pods that were deleted less than assume.TTL ago, with the times. A cache that is behind
 	// shows them without a deletion timestamp, and they are deleted again.
 	deleted map[types.UID]time.Time
+	// probeKills describe how a probe ended pods, "" for those that no probe ended.
+	probeKills map[types.UID]string
 	// faultySince is since when each reconcile had a write without a final answer; zero if the last had none.
 	faultySince time.Time
 	// conflicts are the names that objects of other owners have.

@@ -221,7 +221,8 @@ func onlyCoordinator(pods *corev1.PodList) {
 func listByController(ctx context.Context, next client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
 	var asked client.ListOptions
 	asked.ApplyOptions(options)
-	if asked.FieldSelector == nil {
+	if _, isEvents := list.(*corev1.EventList); isEvents || asked.FieldSelector == nil {
+		// The API server itself selects Events by fields.
 		return next.List(ctx, list, options...)
 	}
 	if plans, isPlans := list.(*v2alpha1.ScalePlanList); isPlans {

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
@@ -308,4 +309,22 @@ func TestTheFirstContainerIsTheMainOneWhereNoneIsNamedSo(t *testing.T) {
 	if got := w.job.Status.LastFailure; got == nil || got.ExitCode == nil || *got.ExitCode != 42 {
 		t.Errorf("the last failure is %+v", got)
 	}
+}
+
+func TestAReplicaThatItsProbeKilledHasFailedAlthoughItExitedWithZero(t *testing.T) {
+	eachLifecycle(t, func(t *testing.T, w *world, pod string) {
+		t.Helper()
+		w.job.Spec.BackoffLimit = ptr.To(int32(0))
+		w.end(pod, 0)
+		w.pod(pod).Spec.RestartPolicy = corev1.RestartPolicyNever
+		const kill = "the kubelet killed container di-container: Liveness probe failed: no"
+		observed := w.observe()
+		observed.ProbeKills = map[types.UID]string{w.pod(pod).UID: kill}
+		status := Decide(observed).Status
+		expect.Equal(t, "phase", v2alpha1.JobFailed, status.Phase)
+		expect.Equal(t, "reason and message", []string{v2alpha1.ReasonProbeFailed, kill}, []string{status.LastFailure.Reason, status.LastFailure.Message})
+		expect.Equal(t, "exit code", ptr.To(int32(0)), status.LastFailure.ExitCode)
+		observed.ProbeKills = nil
+		expect.Equal(t, "phase without a kill", v2alpha1.JobSucceeded, Decide(observed).Status.Phase)
+	})
 }

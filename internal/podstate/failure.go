@@ -29,6 +29,8 @@ func FailureReason(pod *corev1.Pod) string {
 		return v2alpha1.ReasonNodeLost
 	case pod.Status.Reason == v2alpha1.ReasonDeadlineExceeded:
 		return v2alpha1.ReasonDeadlineExceeded
+	case IsKilledByProbe(pod):
+		return v2alpha1.ReasonProbeFailed
 	case end == nil:
 		return v2alpha1.ReasonError
 	case end.Reason == v2alpha1.ReasonOOMKilled:
@@ -65,6 +67,8 @@ func Failure(pod *corev1.Pod, now metav1.Time) *v2alpha1.LastFailure {
 	failure := &v2alpha1.LastFailure{Pod: pod.Name, Reason: pod.Status.Reason, Message: pod.Status.Message, Time: &now}
 	end, name := FailedContainer(pod)
 	switch {
+	case end != nil && IsKilledByProbe(pod):
+		failure.Message = LastLines(failure.Message, end.Message)
 	case end != nil:
 		failure.Reason = cmp.Or(failure.Reason, end.Reason)
 		failure.Message = cmp.Or(failure.Message, end.Message)
@@ -93,6 +97,8 @@ func FailureCause(pod *corev1.Pod) string {
 		return " (" + v2alpha1.ReasonNodeLost + ")"
 	case end == nil:
 		return ""
+	case IsKilledByProbe(pod):
+		return fmt.Sprintf(" (exit code %d, %s)", end.ExitCode, pod.Status.Reason)
 	case end.Reason == "" || end.Reason == v2alpha1.ReasonError:
 		return fmt.Sprintf(" (exit code %d)", end.ExitCode)
 	}

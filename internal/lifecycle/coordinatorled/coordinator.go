@@ -128,7 +128,7 @@ func coordinatorResult(pod *corev1.Pod) (succeeded, ended bool) {
 	}
 	main := podstate.MainTermination(pod)
 	if main != nil && pod.Spec.RestartPolicy == corev1.RestartPolicyNever {
-		return main.ExitCode == 0, true
+		return main.ExitCode == 0 && !podstate.IsKilledByProbe(pod), true
 	}
 	return false, pod.Status.Phase == corev1.PodFailed
 }

@@ -29,7 +29,7 @@ func (p *Plan) RecordFailure(task v2alpha1.TaskType, pod *corev1.Pod) {
 // FailureReasons returns the reasons of pods that ended before their work was done.
 func FailureReasons() []string {
 	return []string{
-		v2alpha1.ReasonError, v2alpha1.ReasonOOMKilled, v2alpha1.ReasonContainerStart, v2alpha1.ReasonDeadlineExceeded, v2alpha1.ReasonNodeLost,
+		v2alpha1.ReasonError, v2alpha1.ReasonProbeFailed, v2alpha1.ReasonOOMKilled, v2alpha1.ReasonContainerStart, v2alpha1.ReasonDeadlineExceeded, v2alpha1.ReasonNodeLost,
 		v2alpha1.ReasonRejected, v2alpha1.ReasonEvicted, v2alpha1.ReasonPreempted, v2alpha1.ReasonGracefulExit,
 	}
 }
@@ -52,5 +52,5 @@ func HasFailed(job *v2alpha1.DIJob, pod *corev1.Pod) bool {
 // saved its state and exited.
 func hasLeft(job *v2alpha1.DIJob, pod *corev1.Pod) bool {
 	main := podstate.MainTermination(pod)
-	return job.Spec.Preemptible && main != nil && main.ExitCode == ExitTerminated
+	return job.Spec.Preemptible && main != nil && main.ExitCode == ExitTerminated && !podstate.IsKilledByProbe(pod)
 }

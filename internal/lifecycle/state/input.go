@@ -4,6 +4,7 @@
 package state
 
 import (
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -43,6 +44,7 @@ func NewInput(observed Observed) *Input {
 	if !IsCoordinatorLed(in.Job) {
 		in.Pods = podstate.IgnoreInjected(in.Pods)
 	}
+	in.markProbeKills()
 	for _, pod := range in.Pods {
 		in.PodNamed[pod.Name] = pod
 	}
@@ -50,6 +52,21 @@ func NewInput(observed Observed) *Input {
 		in.ServiceNamed[service.Name] = service
 	}
 	return in
+}
+
+// markProbeKills replaces the pods that a probe ended by failed ones.
+func (in *Input) markProbeKills() {
+	isCopied := false
+	for i, pod := range in.Pods {
+		kill := in.ProbeKills[pod.UID]
+		if kill == "" || podstate.Terminating(pod) {
+			continue
+		}
+		if !isCopied {
+			in.Pods, isCopied = slices.Clone(in.Pods), true
+		}
+		in.Pods[i] = podstate.AsKilledByProbe(pod, kill)
+	}
 }
 
 // IsEarlier reports whether an object names a job in another version than the stored

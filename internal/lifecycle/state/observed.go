@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/gang"
@@ -53,6 +54,8 @@ type Observed struct {
 	TakenConfigMaps map[string]Taken
 	// Refused is what the API server rejected, by kind, according to this operator.
 	Refused map[string]Refusal
+	// ProbeKills describe how a liveness or startup probe ended pods, by UID; "" and none are other pods.
+	ProbeKills map[types.UID]string
 	// Settings are the settings of the installation.
 	Settings workload.Settings
 	// Drain is the drain time of a removed or reported replica.

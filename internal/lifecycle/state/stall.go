@@ -108,10 +108,13 @@ func (p *Plan) lasted(recorded *v2alpha1.DIJobCondition) string {
 	return duration.HumanDuration(lasted)
 }
 
+// givenUp are the reasons of pods that may have failed because their peers do not answer.
+var givenUp = []string{v2alpha1.ReasonError, v2alpha1.ReasonProbeFailed}
+
 // HasGivenUp reports whether a pod failed by an error of its program, as one does whose peers do not answer.
 // Other failures, such as one for lack of memory, have nothing to do with peers.
 func HasGivenUp(job *v2alpha1.DIJob, pod *corev1.Pod) bool {
-	return HasFailed(job, pod) && FailureReason(job, pod) == v2alpha1.ReasonError
+	return HasFailed(job, pod) && slices.Contains(givenUp, FailureReason(job, pod))
 }
 
 // keepFirstCause puts the stall of a replica before what ended the job, in its last failure and in the
@@ -126,7 +129,7 @@ func (p *Plan) keepFirstCause(message string) string {
 		end = &v2alpha1.LastFailure{Reason: v2alpha1.ReasonError, Time: &p.in.Timestamp}
 	}
 	kept := end.DeepCopy()
-	if podReason := cmp.Or(end.Reason, v2alpha1.ReasonError); podReason == v2alpha1.ReasonError {
+	if slices.Contains(givenUp, cmp.Or(end.Reason, v2alpha1.ReasonError)) {
 		kept.Pod, kept.Reason, kept.ExitCode = cmp.Or(stall.Pod, end.Pod), stall.Reason, nil
 	}
 	kept.Message = podstate.LastLines(stall.Cause, "then "+message, end.Message)
