@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/lifecycle/handshake"
 	"opendilab.org/di-orchestrator/internal/lifecycle/ranks"
 	"opendilab.org/di-orchestrator/internal/podstate"
 	"opendilab.org/di-orchestrator/server/auth"
@@ -100,8 +101,8 @@ func (s *Server) acceptAck(c *gin.Context, job *v2alpha1.DIJob, content []byte) 
 // isAwaited reports whether a change waits for an acknowledgement that is not recorded.
 func (s *Server) isAwaited(job *v2alpha1.DIJob, pod *corev1.Pod, version int64, ack *store.Ack) bool {
 	list, acks := store.Published(job), job.Status.MembershipAcks
-	active := ranks.Read(list.Active)
-	if list.Acknowledge == 0 || version < list.Acknowledge || !active.Has(ack.Rank) || !isListed(list, pod) {
+	listed := handshake.ReadList(list)
+	if list.Acknowledge == 0 || version < list.Acknowledge || pod.Status.Phase != corev1.PodRunning || !listed.Has(pod) {
 		return false
 	}
 	if ack.Refuse || acks == nil || acks.Version != list.Acknowledge || len(acks.Refused) > 0 {

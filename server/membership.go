@@ -151,7 +151,7 @@ func (s *Server) listMembers(ctx context.Context, job *v2alpha1.DIJob, isKnown b
 		return nil, err
 	}
 	answer.Members = []wire.Member{}
-	active, leaving := ranks.Read(list.Active), ranks.Read(list.Leaving)
+	listed, leaving := handshake.ReadList(list), ranks.Read(list.Leaving)
 	for _, pod := range pods {
 		rank := podstate.Rank(pod)
 		if rank < 0 || !podstate.Active(pod) || state.IsStale(pod, &job.Status) {
@@ -159,7 +159,7 @@ func (s *Server) listMembers(ctx context.Context, job *v2alpha1.DIJob, isKnown b
 		}
 		member := describeMember(job, pod)
 		switch {
-		case !active.Has(rank) || !isListed(list, pod):
+		case pod.Status.Phase != corev1.PodRunning || !listed.Has(pod):
 		case leaving.Has(rank):
 			member.State = wire.MemberLeaving
 		default:
@@ -188,12 +188,6 @@ func describeMember(job *v2alpha1.DIJob, pod *corev1.Pod) wire.Member {
 		member.Address = names.ReplicaURL(pod.Name, pod.Namespace, names.DIPort(&pod.Spec, store.RoleOf(pod)))
 	}
 	return member
-}
-
-// isListed reports whether a version may mean a pod: one that was created later only has the rank of an
-// earlier pod.
-func isListed(list *v2alpha1.PublishedMembership, pod *corev1.Pod) bool {
-	return pod.Status.Phase == corev1.PodRunning && (list.PublishedAt == nil || !pod.CreationTimestamp.After(list.PublishedAt.Time))
 }
 
 // membershipVersion returns the version of a job's membership; 0 for none.

@@ -382,6 +382,18 @@ type PublishedMembership struct {
 	// +optional
 	Active string `json:"active,omitempty"`
 
+	// pods identify the pods of the active ranks, in their order: six characters of a
+	// digest of each pod's UID. A later pod of the same rank is another member.
+	// +kubebuilder:validation:MaxLength=1048576
+	// +optional
+	Pods string `json:"pods,omitempty"`
+
+	// podsVersion is the version to which pods belong. Those of another version,
+	// or none, are of an earlier operator, which lists members by rank alone.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	PodsVersion int64 `json:"podsVersion,omitempty"`
+
 	// leaving are the ranks of the members that will be removed or replaced once
 	// every member has acknowledged that.
 	// +kubebuilder:validation:MaxLength=1048576

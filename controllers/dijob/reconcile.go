@@ -35,6 +35,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	job = assume.Latest(&r.assumed.jobs, job)
 	observed, err := r.observe(ctx, job)
 	if err == nil {
+		r.states.see(&observed)
 		err = r.observeNodes(ctx, &observed)
 	}
 	if err == nil {

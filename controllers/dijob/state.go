@@ -52,6 +52,8 @@ type jobState struct {
 	faultySince time.Time
 	// conflicts are the names that objects of other owners have.
 	conflicts []conflict
+	// sightings are since when the operator sees what ends by time.
+	sightings state.Sightings
 }
 
 // update calls a function with the state of a job, which it creates if there is none.
@@ -95,6 +97,11 @@ func (s *jobStates) setDue(job types.NamespacedName, after time.Duration, now ti
 			state.due = now.Add(after)
 		}
 	})
+}
+
+// see adds to an observation since when the operator sees what ends by time.
+func (s *jobStates) see(observed *lifecycle.Observed) {
+	s.update(client.ObjectKeyFromObject(observed.Job), func(state *jobState) { state.sightings.See(observed) })
 }
 
 // recordStatusWrite records when a status was written.

@@ -20,6 +20,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/lifecycle/handshake"
 	"opendilab.org/di-orchestrator/internal/lifecycle/sizing"
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 	"opendilab.org/di-orchestrator/internal/names"
@@ -92,6 +93,7 @@ func play(seed uint64, steps []uint64, trace *[]string) (failure string) {
 	judge := &player{}
 	w := newWorld(judge, anySpec(rand.New(rand.NewPCG(seed, 0))))
 	w.gangs = anyGangs(rand.New(rand.NewPCG(seed, 0)), &w.job.Spec)
+	w.clocks = anyClocks(rand.New(rand.NewPCG(seed, 0)))
 	w.isTraced, w.isBusy = trace != nil, seed%2 == 0
 	if seed%4 < 2 {
 		w.settings.InlineNodes = -1
@@ -153,6 +155,8 @@ func anySpec(random *rand.Rand) v2alpha1.DIJobSpec {
 			TimeoutSeconds: ptr.To(1 + random.Int32N(60)),
 			OnTimeout:      []v2alpha1.DrainTimeoutAction{"", v2alpha1.DrainKeep, v2alpha1.DrainRemove}[random.IntN(3)],
 		}
+		// A job that has failed is resized no more.
+		spec.BackoffLimit = ptr.To[int32](-1)
 	}
 	return spec
 }
@@ -170,8 +174,12 @@ func anyClusterSpec(random *rand.Rand) []v2alpha1.ClusterSpec {
 	return nil
 }
 
-// happen applies one random event to the world.
+// happen applies one random event to the world. Jobs that hold state are resized more often.
 func (w *world) happen(random *rand.Rand) {
+	if handshake.HasStateful(w.job) && random.IntN(4) > 0 {
+		w.befallServers(random)
+		return
+	}
 	w.now = w.now.Add(time.Duration(random.IntN(2000)) * time.Millisecond)
 	switch choice := random.IntN(49); {
 	case choice < 12:
@@ -181,8 +189,7 @@ func (w *world) happen(random *rand.Rand) {
 		w.step()
 		w.fate = nil
 		if w.died {
-			w.tell("the operator starts again")
-			w.resync()
+			w.takeOver(random)
 		}
 	case choice < 34:
 		w.befallPod(random)
@@ -434,7 +441,8 @@ func (w *world) calm(random *rand.Rand) {
 		}
 	})
 	for range 10 {
-		w.now = w.now.Add(state.FirstBackoff)
+		// Delays may count from a time by another clock.
+		w.now = w.now.Add(state.FirstBackoff + w.clocks.spread())
 		w.rest()
 		if state.IsFinished(&w.job.Status) {
 			break
@@ -443,7 +451,7 @@ func (w *world) calm(random *rand.Rand) {
 			w.toRun(name)
 		}
 		w.rest()
-		if phase := w.job.Status.Phase; phase != v2alpha1.JobRunning && !state.IsFinished(&w.job.Status) && !w.hasFailedPods() {
+		if phase := w.job.Status.Phase; phase != v2alpha1.JobRunning && sizing.Wanted(w.job).Total > 0 && !state.IsFinished(&w.job.Status) && !w.hasFailedPods() {
 			w.t.Fatalf("the job is %s though all its pods run: %s", phase, w.outline())
 		}
 		for _, name := range w.podNames() {

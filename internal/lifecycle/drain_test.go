@@ -14,6 +14,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/conditions"
+	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 	"opendilab.org/di-orchestrator/internal/testkit/expect"
 )
 
@@ -174,6 +175,72 @@ func TestAServerThatExitsAfterItHandedOverItsStateIsNoFailure(t *testing.T) {
 	w.expectPods("job-worker-0", "job-worker-1", "job-ps-0", "job-ps-1", "job-ps-2")
 }
 
+func TestClocksThatDifferDoNotEndAHandshake(t *testing.T) {
+	t.Parallel()
+	for _, ahead := range []time.Duration{-time.Hour, -5 * time.Second, 5 * time.Second, time.Hour} {
+		w := newWorld(t, statefulJob())
+		w.clocks.api = ahead
+		w.allRun()
+		expect.Equal(t, "active", "0-5", published(w.job).Active)
+		w.now = w.now.Add(24 * time.Hour)
+		w.resizeServers(2)
+		expect.Equal(t, "leaving", "4-5", published(w.job).Leaving)
+		w.expectPods("job-worker-0", "job-worker-1", "job-ps-0", "job-ps-1", "job-ps-2", "job-ps-3")
+	}
+}
+
+func TestAnotherOperatorWaitsTheWholeTimeForAcknowledgements(t *testing.T) {
+	t.Parallel()
+	spec := statefulJob()
+	spec.Tasks[1].Drain = &v2alpha1.Drain{TimeoutSeconds: ptr.To(int32(60)), OnTimeout: v2alpha1.DrainRemove}
+	w := allRunning(t, spec)
+	w.resizeServers(3)
+	w.sightings, w.clocks.operator = state.Sightings{}, time.Hour
+	w.settle()
+	if w.pods["job-ps-3"] == nil {
+		t.Fatal("the replica is removed before its timeout")
+	}
+	w.now = w.now.Add(time.Minute)
+	w.settle()
+	w.expectPods("job-worker-0", "job-worker-1", "job-ps-0", "job-ps-1", "job-ps-2")
+}
+
+func TestALaterPodOfARankIsAnotherMember(t *testing.T) {
+	t.Parallel()
+	w := allRunning(t, statefulJob())
+	before := published(w.job).Version
+	// The operator sees neither that it goes nor that it is not ready.
+	later := w.pod("job-ps-3").DeepCopy()
+	later.UID = "later"
+	w.pods["job-ps-3"] = later
+	w.now = w.now.Add(time.Minute)
+	w.settle()
+	if list := published(w.job); list.Version == before || list.Active != "0-5" {
+		t.Errorf("the later pod is in no version: %+v", list)
+	}
+}
+
+func TestTheMembershipOfAnEarlierOperatorListsItsRanks(t *testing.T) {
+	t.Parallel()
+	w := allRunning(t, statefulJob())
+	before := *published(w.job)
+	w.change(func(job *v2alpha1.DIJob) { published(job).Pods, published(job).PodsVersion = "", 0 })
+	w.settle()
+	expect.Equal(t, "the membership", before, *published(w.job))
+	w.change(func(job *v2alpha1.DIJob) {
+		// An earlier operator keeps what it does not know, of a version that is gone.
+		list := published(job)
+		list.Version, list.Pods = list.Version+1, strings.Repeat("-", len(list.Pods))
+		list.Leaving, list.Acknowledge, list.LeavingSince = "5", list.Version, list.PublishedAt
+		job.Spec.Tasks[1].Replicas = ptr.To(int32(3))
+	})
+	w.listed[before.Version+1] = w.listed[before.Version]
+	w.settle()
+	if list := published(w.job); list.Leaving != "5" || w.pods["job-ps-3"] == nil {
+		t.Errorf("the replica is released: %+v", list)
+	}
+}
+
 // TestStateIsNeverLostByIntent resizes a stateful job at random while its operator, its cache and
 // its members lag. checkRelease must hold at every step, and no handshake may hang.
 func TestStateIsNeverLostByIntent(t *testing.T) {
@@ -190,7 +257,7 @@ func TestStateIsNeverLostByIntent(t *testing.T) {
 			spec.Tasks[1].Drain = &v2alpha1.Drain{TimeoutSeconds: ptr.To(int32(40))}
 		}
 		w := newWorld(judge, spec)
-		w.isTraced = true
+		w.isTraced, w.clocks = true, anyClocks(rand.New(rand.NewPCG(seed, 0)))
 		over := make(chan struct{})
 		go func() {
 			defer close(over)

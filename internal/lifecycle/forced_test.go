@@ -30,6 +30,9 @@ func TestAPodIsDeletedByForceWhereThatIsAllowedAndItsNodeDoesNotAnswer(t *testin
 	for name, tc := range map[string]struct {
 		after     time.Duration
 		since     time.Duration
+		clock     time.Duration
+		grace     int64
+		isAnew    bool
 		node      *corev1.Node
 		isUnknown bool
 		finalizer string
@@ -46,16 +49,25 @@ func TestAPodIsDeletedByForceWhereThatIsAllowedAndItsNodeDoesNotAnswer(t *testin
 		"its time is not over":             {after: after, since: after - time.Second},
 		"it is not allowed":                {since: 1000 * after},
 		"a finalizer holds it":             {after: after, since: after, finalizer: "user/holds"},
-		"it is asked to go in ten minutes": {after: after, since: -after},
+		"it is asked to go in ten minutes": {after: after, since: after, grace: 600},
+		"its grace period is over as well": {after: after, since: 2 * after, grace: 600, want: "is gone"},
+		"the operator's clock is ahead":    {after: after, since: time.Second, clock: -24 * time.Hour},
+		"the operator's clock is behind":   {after: after, since: after, clock: 24 * time.Hour, want: "is gone"},
+		"the operator has begun anew":      {after: after, since: after, isAnew: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := startedJob(t)
 			pod := w.pod("job-collector-0")
 			pod.Spec.NodeName = "dead"
-			going := metav1.NewTime(w.now.Add(-tc.since))
-			pod.DeletionTimestamp = &going
+			// The clock of the API server differs by a day.
+			pod.DeletionTimestamp, pod.DeletionGracePeriodSeconds = &metav1.Time{Time: w.now.Add(tc.clock)}, &tc.grace
 			if tc.finalizer != "" {
 				pod.Finalizers = []string{tc.finalizer}
+			}
+			w.observe()
+			w.now = w.now.Add(tc.since)
+			if tc.isAnew {
+				w.sightings = state.Sightings{}
 			}
 			observed := w.observe()
 			observed.ForceDeleteAfter = tc.after
@@ -91,6 +103,8 @@ func TestThatAPodWasDeletedByForceStaysKnown(t *testing.T) {
 	w := startedJob(t)
 	pod := w.pod("job-collector-0")
 	pod.Spec.NodeName, pod.DeletionTimestamp = "dead", &metav1.Time{Time: w.now.Add(-time.Hour)}
+	w.observe()
+	w.now = w.now.Add(time.Minute)
 	observed := w.observe()
 	observed.ForceDeleteAfter, observed.Nodes = time.Minute, map[string]*corev1.Node{"dead": nil}
 	w.job.Status = Decide(observed).Status

@@ -60,9 +60,13 @@ type world struct {
 	// settings are the settings of the installation.
 	settings workload.Settings
 	now      time.Time
-	uids     int
-	slots    int
-	events   []string
+	// clocks are how far the clocks of the actors are ahead of now.
+	clocks clocks
+	// sightings are what the operator remembers.
+	sightings state.Sightings
+	uids      int
+	slots     int
+	events    []string
 	// lastEvents are the messages of the last events, by reason.
 	lastEvents map[string]string
 	// created counts how often each pod was created.
@@ -84,6 +88,10 @@ type world struct {
 	// knows are the pods that have read a membership that lists them, with the last version that
 	// they acknowledged.
 	knows map[types.UID]int64
+	// listed are the pods that each version of the membership lists, as its operator saw them.
+	listed map[int64]map[types.UID]bool
+	// leaves is since when a version lists a pod as leaving, by no actor's clock.
+	leaves map[types.UID]time.Time
 	// failed is set if a write of this reconcile failed, died if the operator exited.
 	failed, died bool
 	// isDecidedSynced is set if the cache was up to date at the last decision.
@@ -92,6 +100,43 @@ type world struct {
 	// trace records what happened, so that a failed check can be understood.
 	isTraced bool
 	trace    []string
+}
+
+// clocks are how far the clocks of the actors differ from the world's time.
+type clocks struct {
+	operator, api, node, server time.Duration
+}
+
+// anyClocks returns clocks that differ by up to an hour. Some worlds have equal ones.
+func anyClocks(random *rand.Rand) clocks {
+	if random.IntN(4) == 0 {
+		return clocks{}
+	}
+	return clocks{operator: anySkew(random), api: anySkew(random), node: anySkew(random), server: anySkew(random)}
+}
+
+// anySkew returns how far a clock differs: by half an hour at most, and often by seconds.
+func anySkew(random *rand.Rand) time.Duration {
+	most := []time.Duration{30 * time.Second, 30 * time.Minute}[random.IntN(2)]
+	return time.Duration(random.Int64N(2*int64(most))) - most
+}
+
+// spread returns how far the clocks are apart.
+func (c clocks) spread() time.Duration {
+	return max(c.operator, c.api, c.node, c.server) - min(c.operator, c.api, c.node, c.server)
+}
+
+// by returns the time by an actor's clock.
+func (w *world) by(clock time.Duration) time.Time { return w.now.Add(clock) }
+
+// takeOver makes another operator, with a clock of its own, take over from the one that has died.
+func (w *world) takeOver(random *rand.Rand) {
+	w.sightings = state.Sightings{}
+	if w.clocks != (clocks{}) {
+		w.clocks.operator = anySkew(random)
+	}
+	w.tell("another operator starts, %s ahead", w.clocks.operator)
+	w.resync()
 }
 
 // fate is the outcome of a write.
@@ -129,6 +174,8 @@ func newWorld(t judge, spec v2alpha1.DIJobSpec) *world {
 		now:     now,
 		created: map[string]int{},
 		knows:   map[types.UID]int64{},
+		listed:  map[int64]map[types.UID]bool{},
+		leaves:  map[types.UID]time.Time{},
 		history: newHistory(),
 	}
 }
@@ -145,7 +192,7 @@ func (w *world) observe() Observed {
 		known = &cache{job: w.job, pods: w.pods, services: w.services, configMaps: w.configMaps, group: w.group}
 	}
 	observed := Observed{
-		Job: known.job.DeepCopy(), AggregatorConfig: w.config, Now: w.now, Confirmed: true, Drain: state.DefaultDrain, Kueue: w.kueue != nil, Gangs: w.gangs,
+		Job: known.job.DeepCopy(), AggregatorConfig: w.config, Now: w.by(w.clocks.operator), Confirmed: true, Drain: state.DefaultDrain, Kueue: w.kueue != nil, Gangs: w.gangs,
 		Rightsizing: w.rightsizing, Settings: w.settings,
 		NoKueue: w.looksForKueue && w.kueue == nil && queueing.ForJob(known.job).Queue != "",
 	}
@@ -174,6 +221,7 @@ func (w *world) observe() Observed {
 		observed.Membership = w.membership.DeepCopy()
 	}
 	observed.Plans = w.unfinishedPlans()
+	w.sightings.See(&observed)
 	return observed
 }
 
@@ -346,7 +394,7 @@ func (w *world) create(pod *corev1.Pod) {
 	w.uids++
 	pod = pod.DeepCopy()
 	pod.UID = types.UID(fmt.Sprintf("pod-%d", w.uids))
-	pod.CreationTimestamp = metav1.NewTime(w.now)
+	pod.CreationTimestamp = metav1.NewTime(w.by(w.clocks.api))
 	if w.kueue != nil {
 		w.kueue.takeUp(pod)
 	}
@@ -357,7 +405,7 @@ func (w *world) create(pod *corev1.Pod) {
 
 // terminate requests the deletion of a pod.
 func (w *world) terminate(name string) {
-	now := metav1.NewTime(w.now)
+	now := metav1.NewTime(w.by(w.clocks.api))
 	w.pods[name].DeletionTimestamp = &now
 }
 
@@ -376,6 +424,7 @@ func (w *world) commit(observed *Observed, decision *Decision) bool {
 	w.write(func() {
 		w.checkCommit(&status)
 		w.history.recordRanks(observed, decision)
+		w.recordListed(observed, &status)
 		w.change(func(job *v2alpha1.DIJob) { job.Status = status })
 		w.history.recorded = versionOf(w.job)
 		for _, event := range outcome.Events {
@@ -449,7 +498,7 @@ func (w *world) end(name string, exitCode int32) {
 	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{
 		Name: names.Container,
 		State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
-			ExitCode: exitCode, Reason: "Error", FinishedAt: metav1.NewTime(w.now),
+			ExitCode: exitCode, Reason: "Error", FinishedAt: metav1.NewTime(w.by(w.clocks.node)),
 		}},
 	}}
 }

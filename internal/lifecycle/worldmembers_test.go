@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/lifecycle/ranks"
@@ -29,7 +30,33 @@ func published(job *v2alpha1.DIJob) *v2alpha1.PublishedMembership {
 func (w *world) isMember(pod *corev1.Pod) bool {
 	list := published(w.job)
 	return list != nil && pod.Status.Phase == corev1.PodRunning && !podstate.Terminating(pod) && !state.IsStale(pod, &w.job.Status) &&
-		isRankIn(podstate.Rank(pod), list.Active) && !pod.CreationTimestamp.After(list.PublishedAt.Time)
+		w.listed[list.Version][pod.UID]
+}
+
+// recordListed records by UID which pods a new version of the membership means: those that its operator saw run
+// with an active rank. They may hold state from then on, so the later versions list them while they run.
+func (w *world) recordListed(observed *Observed, status *v2alpha1.DIJobStatus) {
+	before, list := published(observed.Job), published(&v2alpha1.DIJob{Status: *status})
+	if list == nil || before != nil && before.Version == list.Version {
+		return
+	}
+	w.listed[list.Version] = map[types.UID]bool{}
+	for _, pod := range observed.Pods {
+		isActive := isRankIn(podstate.Rank(pod), list.Active)
+		switch {
+		case pod.Status.Phase != corev1.PodRunning, podstate.Terminating(pod), state.IsStale(pod, status):
+		case isActive:
+			w.listed[list.Version][pod.UID] = true
+		case before != nil && w.listed[before.Version][pod.UID] && !podstate.OnlyInjectedRun(pod) && !hasTwin(observed.Pods, pod):
+			w.t.Fatalf("pod %s runs and version %d no longer lists it: %+v", pod.Name, list.Version, list)
+		}
+		switch _, isLeaving := w.leaves[pod.UID]; {
+		case !isRankIn(podstate.Rank(pod), list.Leaving):
+			delete(w.leaves, pod.UID)
+		case !isLeaving:
+			w.leaves[pod.UID] = w.now
+		}
+	}
 }
 
 // acknowledge makes members read the current membership and acknowledge it, as di-server records it.
@@ -119,12 +146,12 @@ func (w *world) checkRelease(observed *Observed, decision *Decision, pod *corev1
 		return
 	case list == nil:
 		w.t.Fatalf("pod %s holds state and is deleted without a handshake", pod.Name)
-	case !isRankIn(podstate.Rank(pod), list.Active) || pod.CreationTimestamp.After(list.PublishedAt.Time):
+	case !w.listed[list.Version][pod.UID]:
 		return
 	case !isRankIn(podstate.Rank(pod), list.Leaving):
 		w.t.Fatalf("pod %s holds state and is deleted although it is not leaving: %+v", pod.Name, list)
 	}
-	if drain.OnTimeout == v2alpha1.DrainRemove && !observed.Now.Before(list.LeavingSince.Add(time.Duration(*drain.TimeoutSeconds)*time.Second)) {
+	if drain.OnTimeout == v2alpha1.DrainRemove && !w.now.Before(w.leaves[pod.UID].Add(time.Duration(*drain.TimeoutSeconds)*time.Second)) {
 		return
 	}
 	for name, other := range w.pods {

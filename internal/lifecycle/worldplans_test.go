@@ -29,7 +29,7 @@ func (w *world) plan(name string, spec v2alpha1.ScalePlanSpec) *v2alpha1.ScalePl
 	w.now = w.now.Add(1)
 	w.plans[name] = &v2alpha1.ScalePlan{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: name, Namespace: w.job.Namespace, UID: types.UID(fmt.Sprintf("plan-%d", w.uids)), CreationTimestamp: metav1.NewTime(w.now),
+			Name: name, Namespace: w.job.Namespace, UID: types.UID(fmt.Sprintf("plan-%d", w.uids)), CreationTimestamp: metav1.NewTime(w.by(w.clocks.api)),
 		},
 		Spec: spec,
 	}
@@ -42,7 +42,7 @@ func (w *world) reviewPlans() {
 	if w.cache != nil {
 		job = w.cache.job
 	}
-	verdicts, _ := scaling.Review(job, w.membership, slices.Collect(maps.Values(w.plans)), limits.PodsPerJob, w.now)
+	verdicts, _ := scaling.Review(job, w.membership, slices.Collect(maps.Values(w.plans)), limits.PodsPerJob, w.by(w.clocks.operator))
 	for i := range verdicts {
 		verdict := &verdicts[i]
 		if verdict.Delete {

@@ -121,8 +121,9 @@ func (p *Plan) drainLeft(name string, slots []slot) time.Duration {
 	for i := range p.Membership.Spec.Requests {
 		request := &p.Membership.Spec.Requests[i]
 		urls := slices.Concat(request.Collectors, request.Learners)
-		if slices.ContainsFunc(urls, fills) && request.Time.After(removed) {
-			removed = request.Time.Time
+		// Its own time is by the clock of a di-server.
+		if seen := p.RequestSeen(request); slices.ContainsFunc(urls, fills) && seen.After(removed) {
+			removed = seen
 		}
 	}
 	return removed.Add(p.Drain).Sub(p.Now)

@@ -32,8 +32,9 @@ type Handshake struct {
 	// hasStateful is set if some task has drain.
 	hasStateful bool
 	// published is the recorded membership; nil for none.
-	published             *v2alpha1.PublishedMembership
-	active, leaving, kept ranks.Set
+	published     *v2alpha1.PublishedMembership
+	listed        List
+	leaving, kept ranks.Set
 	// isSameChange is set if kept belongs to the current change.
 	isSameChange bool
 	acknowledged ranks.Set
@@ -52,7 +53,7 @@ func New(base *state.Plan, in *state.Input, change string) *Handshake {
 		return h
 	}
 	h.published = in.Job.Status.Scaling.Membership
-	h.active, h.leaving, h.kept = ranks.Read(h.published.Active), ranks.Read(h.published.Leaving), ranks.Read(h.published.Kept)
+	h.listed, h.leaving, h.kept = ReadList(h.published), ranks.Read(h.published.Leaving), ranks.Read(h.published.Kept)
 	h.isSameChange = h.published.KeptFor == change
 	if acks := in.Job.Status.MembershipAcks; acks != nil && acks.Version == h.published.Acknowledge {
 		h.acknowledged = ranks.Read(acks.Ranks)
@@ -87,14 +88,10 @@ func (h *Handshake) isRunningMember(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodRunning && !podstate.Terminating(pod) && podstate.Rank(pod) >= 0 && !state.IsStale(pod, &h.Job.Status)
 }
 
-// IsListed reports whether the published membership lists a running pod. A pod that was created
-// later has the rank of a pod that the list means.
+// IsListed reports whether the published membership lists a running pod. Another pod of the same rank is not
+// listed.
 func (h *Handshake) IsListed(pod *corev1.Pod) bool {
-	if h.published == nil || !h.isRunningMember(pod) || !h.active.Has(podstate.Rank(pod)) {
-		return false
-	}
-	at := h.published.PublishedAt
-	return at == nil || !pod.CreationTimestamp.After(at.Time)
+	return h.published != nil && h.isRunningMember(pod) && h.listed.Has(pod)
 }
 
 // DrainOf returns how a pod's task is drained, nil if its replicas hold no state.
@@ -150,7 +147,7 @@ func (h *Handshake) IsFailed(pod *corev1.Pod) bool {
 func (h *Handshake) HadState(pod *corev1.Pod) bool {
 	rank := podstate.Rank(pod)
 	isHandedOver := h.leaving.Has(rank) && h.acknowledged.Has(rank)
-	return h.published != nil && h.active.Has(rank) && !isHandedOver && h.DrainOf(pod) != nil && !podstate.Terminating(pod) && !h.IsStale(pod)
+	return h.published != nil && h.listed.Has(pod) && !isHandedOver && h.DrainOf(pod) != nil && !podstate.Terminating(pod) && !h.IsStale(pod)
 }
 
 // result is the state of a handshake.
@@ -179,15 +176,15 @@ func (h *Handshake) result(drain *v2alpha1.Drain) result {
 	return waiting
 }
 
-// timeLeft returns how long members may still take to acknowledge.
+// timeLeft returns how long members may still take to acknowledge. It counts from when this operator saw
+// the handshake: another one, with another clock, may have begun it.
 func (h *Handshake) timeLeft(drain *v2alpha1.Drain) time.Duration {
-	since := h.published.LeavingSince
-	if since == nil {
+	if h.published.LeavingSince == nil {
 		return 0
 	}
 	timeout := defaultTimeout
 	if drain.TimeoutSeconds != nil {
 		timeout = time.Duration(*drain.TimeoutSeconds) * time.Second
 	}
-	return since.Add(timeout).Sub(h.Now)
+	return h.LeavingSeen(h.published).Add(timeout).Sub(h.Now)
 }

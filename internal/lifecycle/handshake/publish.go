@@ -35,7 +35,12 @@ func (h *Handshake) Publish(mayJoin func(*corev1.Pod) bool) {
 	next := h.nextMembership(mayJoin)
 	if before := h.published; before != nil {
 		isSame := next.Active == before.Active && next.Leaving == before.Leaving && next.Kept == before.Kept
-		if isSame || h.delaysJoin(next) {
+		switch {
+		case isSame && h.listed.pods == nil:
+			// An earlier operator published it.
+			h.identify(next)
+			return
+		case isSame && next.Pods == before.Pods, h.delaysJoin(next):
 			return
 		}
 		next.Version = before.Version
@@ -46,12 +51,19 @@ func (h *Handshake) Publish(mayJoin func(*corev1.Pod) bool) {
 	h.reportDrain(next)
 }
 
+// identify adds to the recorded version which pods it lists.
+func (h *Handshake) identify(next *v2alpha1.PublishedMembership) {
+	same := h.published.DeepCopy()
+	same.Pods, same.PodsVersion = next.Pods, same.Version
+	h.Status().Scaling.Membership = same
+}
+
 // numberMembership gives a changed membership its version and times. A member that joins while
 // others leave, and a member that begins to leave, make all members acknowledge again.
 func (h *Handshake) numberMembership(next *v2alpha1.PublishedMembership) {
 	now := h.Timestamp
 	next.Version++
-	next.PublishedAt = &now
+	next.PublishedAt, next.PodsVersion = &now, next.Version
 	if next.Kept != "" {
 		next.KeptFor = h.change
 	}
@@ -63,7 +75,7 @@ func (h *Handshake) numberMembership(next *v2alpha1.PublishedMembership) {
 		return
 	}
 	next.LeavingSince = h.published.LeavingSince
-	if !hasOther(next.Active, &h.active) {
+	if !h.hasJoined(next) {
 		next.Acknowledge = h.published.Acknowledge
 	}
 }
@@ -73,35 +85,47 @@ func hasOther(text string, known *ranks.Set) bool {
 	return slices.ContainsFunc(ranks.ReadRun(text), func(rank int32) bool { return !known.Has(rank) })
 }
 
+// hasJoined reports whether a membership lists a pod that the recorded one does not list.
+func (h *Handshake) hasJoined(next *v2alpha1.PublishedMembership) bool {
+	listed := ReadList(next)
+	return slices.ContainsFunc(ranks.ReadRun(next.Active), func(rank int32) bool {
+		return !h.listed.active.Has(rank) || h.listed.pods != nil && h.listed.pods[rank] != listed.pods[rank]
+	})
+}
+
 // nextMembership returns the current members, without a version.
 func (h *Handshake) nextMembership(mayJoin func(*corev1.Pod) bool) *v2alpha1.PublishedMembership {
-	active, leaving, kept := h.activeRanks(mayJoin), map[int32]bool{}, map[int32]bool{}
+	members, leaving, kept := h.members(mayJoin), map[int32]bool{}, map[int32]bool{}
 	for rank, pod := range h.asked {
 		switch {
-		case !active[rank]:
+		case members[rank] == nil || members[rank].UID != pod.UID:
 		case h.IsFailed(pod):
 			kept[rank] = true
 		default:
 			leaving[rank] = true
 		}
 	}
-	return &v2alpha1.PublishedMembership{Active: ranks.Format(active), Leaving: ranks.Format(leaving), Kept: ranks.Format(kept)}
+	next := &v2alpha1.PublishedMembership{Leaving: ranks.Format(leaving), Kept: ranks.Format(kept)}
+	setMembers(next, members)
+	return next
 }
 
-// activeRanks returns the ranks of the members: the listed pods that still run, and the ready pods
-// that may join.
-func (h *Handshake) activeRanks(mayJoin func(*corev1.Pod) bool) map[int32]bool {
-	active := map[int32]bool{}
+// members returns the members by rank: the listed pods that still run, and the ready pods that may join.
+func (h *Handshake) members(mayJoin func(*corev1.Pod) bool) map[int32]*corev1.Pod {
+	members := map[int32]*corev1.Pod{}
 	for _, pod := range h.Pods {
 		if !h.isRunningMember(pod) {
 			continue
 		}
+		rank, isListed := podstate.Rank(pod), h.IsListed(pod)
 		// The record may be lost while members run.
-		if h.IsListed(pod) || podstate.Ready(pod) && (h.published == nil || mayJoin(pod)) {
-			active[podstate.Rank(pod)] = true
+		mayBe := isListed || podstate.Ready(pod) && (h.published == nil || mayJoin(pod))
+		// Two pods may have a rank for a moment. The listed one keeps it.
+		if other := members[rank]; mayBe && (other == nil || isListed && !h.IsListed(other) || isListed == h.IsListed(other) && pod.Name < other.Name) {
+			members[rank] = pod
 		}
 	}
-	return active
+	return members
 }
 
 // delaysJoin reports whether a version in which members only join must wait, because many members

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/conditions"
@@ -36,13 +37,14 @@ func FindStuckNodes(observed Observed) []string {
 }
 
 // forceDeleteIn returns after how long a pod may be force-deleted; false for one that never is. The
-// deletionTimestamp includes the grace period. Force deletion removes no finalizer, so it does not
-// help a pod that has one.
+// time is that since this operator saw the deletion: the deletionTimestamp is by the API server's clock.
+// Force deletion removes no finalizer, so it does not help a pod that has one.
 func (o *Observed) forceDeleteIn(pod *corev1.Pod) (time.Duration, bool) {
 	if o.ForceDeleteAfter <= 0 || !podstate.Terminating(pod) || pod.Spec.NodeName == "" || len(pod.Finalizers) > 0 {
 		return 0, false
 	}
-	return pod.DeletionTimestamp.Add(o.ForceDeleteAfter).Sub(o.Now), true
+	grace := time.Duration(ptr.Deref(pod.DeletionGracePeriodSeconds, 0)) * time.Second
+	return o.DeletionSeen(pod).Add(grace + o.ForceDeleteAfter).Sub(o.Now), true
 }
 
 // DeleteByForce force-deletes terminating pods on nodes that do not respond, if the installation

@@ -44,6 +44,8 @@ type Observed struct {
 	Confirmed bool
 	// Now is the time of the observation.
 	Now time.Time
+	// since is when this operator first saw what ends by time; Sightings.See sets it.
+	since map[string]time.Time
 	// Written is when this operator last wrote the status of the job or of its Membership; the zero
 	// time if it does not know.
 	Written time.Time
