@@ -25,6 +25,9 @@ func (s *Server) Start(ctx context.Context) error {
 	if err := store.WarmUp(ctx, s.options.Cache); err != nil {
 		return err
 	}
+	if err := s.followRequests(ctx); err != nil {
+		return err
+	}
 	if err := s.followJobs(ctx); err != nil {
 		return err
 	}

@@ -37,6 +37,8 @@ type memory struct {
 	objects client.WithWatch
 
 	lock sync.Mutex
+	// followers are the servers whose caches follow the writes.
+	followers []*Server
 	// isAway makes every API call fail.
 	isAway bool
 	// losing is the number of further answers to writes that are lost. After that the API server is
@@ -164,6 +166,14 @@ func (m *memory) write(object client.Object, do func() error) error {
 	m.lock.Lock()
 	defer m.lock.Unlock()
 	m.written = append(m.written, len(stored))
+	for _, server := range m.followers {
+		switch written := object.(type) {
+		case *v2alpha1.Membership:
+			server.store.SeeMembership(written)
+		case *v2alpha1.DIJob:
+			server.store.SeeJob(written)
+		}
+	}
 	if m.losing > 0 {
 		m.losing--
 		m.isAway = true
@@ -198,6 +208,9 @@ func newServerOver(t *testing.T, objects *memory, cluster store.Cluster, changes
 	if err != nil {
 		t.Fatal(err)
 	}
+	objects.lock.Lock()
+	defer objects.lock.Unlock()
+	objects.followers = append(objects.followers, served)
 	return served
 }
 

@@ -15,6 +15,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"k8s.io/utils/clock"
+
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/server/wire"
@@ -269,6 +271,49 @@ func TestAnUnansweredRemovalIsDoneOnceByAnotherServer(t *testing.T) {
 				if got := len(store.members(t, job)); got != tc.left-2 {
 					t.Errorf("the job has %d members after the next removal, want %d", got, tc.left-2)
 				}
+			})
+		})
+	}
+}
+
+// apart is a clock that differs from the system's.
+type apart struct {
+	clock.RealClock
+	by time.Duration
+}
+
+func (a apart) Now() time.Time                   { return a.RealClock.Now().Add(a.by) }
+func (a apart) Since(at time.Time) time.Duration { return a.Now().Sub(at) }
+
+func TestServersWhoseClocksDifferKnowARepeat(t *testing.T) {
+	t.Parallel()
+	for _, by := range []time.Duration{-time.Hour, -40 * time.Second, 40 * time.Second, time.Hour} {
+		t.Run(by.String(), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				store := newMemory(t)
+				job := store.newCoordinatorLed(t)
+				differ := func(options *Options) { options.Clock = apart{by: by} }
+				servers := []*Server{newMemoryServer(t, store), newMemoryServer(t, store, differ)}
+				post := func(server *Server, want int, when string) {
+					t.Helper()
+					client := &deployed{servers: []*Server{server}}
+					if got, err := client.call(t.Context(), http.MethodPost, replicasPath, asking(2)); err != nil || !got.Success {
+						t.Fatalf("%s: got %+v, %v", when, got, err)
+					}
+					if got := len(store.members(t, job)); got != want {
+						t.Errorf("%s: the job has %d members, want %d", when, got, want)
+					}
+				}
+				post(servers[0], 2, "the first request")
+				mustPass(t, 20*time.Second)
+				post(servers[1], 2, "its repeat at the other server")
+				mustPass(t, 11*time.Second)
+				post(servers[1], 4, "the same after the time for which a repeat is known")
+				post(servers[0], 4, "its repeat at the first server")
+				// A server that has just started does not know how old the request is.
+				mustPass(t, time.Minute)
+				post(newMemoryServer(t, store, differ), 4, "the same at a new server")
 			})
 		})
 	}

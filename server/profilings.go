@@ -63,6 +63,24 @@ func (s *Server) newReports() *limit.Debouncer[report] {
 	})
 }
 
+// followRequests lets the store know since when it knows the recorded requests of coordinators.
+func (s *Server) followRequests(ctx context.Context) error {
+	informer, err := s.options.Cache.GetInformer(ctx, &v2alpha1.Membership{})
+	if err != nil {
+		return fmt.Errorf("watching Memberships: %w", err)
+	}
+	see := func(object any) {
+		if list, isList := object.(*v2alpha1.Membership); isList {
+			s.store.SeeMembership(list)
+		}
+	}
+	_, err = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: see, UpdateFunc: func(_, updated any) { see(updated) }})
+	if err != nil {
+		return fmt.Errorf("watching Memberships: %w", err)
+	}
+	return nil
+}
+
 // followJobs writes the pending report of a job that finishes, and drops that of a job that is deleted.
 func (s *Server) followJobs(ctx context.Context) error {
 	informer, err := s.options.Cache.GetInformer(ctx, &v2alpha1.DIJob{})
@@ -70,9 +88,17 @@ func (s *Server) followJobs(ctx context.Context) error {
 		return fmt.Errorf("watching jobs: %w", err)
 	}
 	_, err = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(added any) {
+			if job, isJob := added.(*v2alpha1.DIJob); isJob {
+				s.store.SeeJob(job)
+			}
+		},
 		UpdateFunc: func(old, updated any) {
 			before, isBefore := old.(*v2alpha1.DIJob)
 			after, isAfter := updated.(*v2alpha1.DIJob)
+			if isAfter {
+				s.store.SeeJob(after)
+			}
 			if isBefore && isAfter && membershipVersion(before) != membershipVersion(after) {
 				s.watchers.notify(after.UID)
 			}

@@ -123,7 +123,7 @@ func (*resizeEdit) Kind() limit.Kind { return limit.OfRequests }
 // Apply resizes a job and records the request in one patch. A repeat gets no patch. A worker that was
 // replaced because of its request still gets the answer.
 func (r *resizeEdit) Apply(job *v2alpha1.DIJob) (store.JobPatch, error) {
-	records := slices.Concat(annotatedRequests(job), job.Status.Requests)
+	records := slices.Concat(store.AnnotatedRequests(job), job.Status.Requests)
 	done, err := r.server.store.Recorded(records, r.request, r.arrived)
 	switch {
 	case err != nil:
@@ -158,10 +158,10 @@ func (r *resizeEdit) Apply(job *v2alpha1.DIJob) (store.JobPatch, error) {
 func (r *resizeEdit) record(job *v2alpha1.DIJob) error {
 	done, now := v2alpha1.RecordedRequest{Message: r.answer}, r.server.options.Clock.Now()
 	if !job.Spec.Preemptible {
-		job.Status.Requests = membership.AppendRecord(slices.Clone(job.Status.Requests), r.request, done, now)
+		job.Status.Requests = membership.AppendRecord(slices.Clone(job.Status.Requests), r.request, done, now, r.server.store.Ages())
 		return nil
 	}
-	content, err := json.Marshal(membership.AppendRecord(annotatedRequests(job), r.request, done, now))
+	content, err := json.Marshal(membership.AppendRecord(store.AnnotatedRequests(job), r.request, done, now, r.server.store.Ages()))
 	if err != nil {
 		return fmt.Errorf("encoding the requests of job %s: %w", r.id.Key, err)
 	}
@@ -170,14 +170,4 @@ func (r *resizeEdit) record(job *v2alpha1.DIJob) error {
 	annotations[names.AnnotationRequests] = string(content)
 	job.Annotations = annotations
 	return nil
-}
-
-// annotatedRequests returns the records in a preemptible job's annotation. It returns none if the
-// annotation does not decode.
-func annotatedRequests(job *v2alpha1.DIJob) []v2alpha1.RecordedRequest {
-	var records []v2alpha1.RecordedRequest
-	if json.Unmarshal([]byte(job.Annotations[names.AnnotationRequests]), &records) != nil {
-		return nil
-	}
-	return records
 }

@@ -284,7 +284,7 @@ func TestARemovedUnitIsDrainedWhole(t *testing.T) {
 	unit := w.current(slot)
 	w.membership.Spec.Members = nil
 	gone := membership.URLs{Learners: []string{names.ReplicaURL(unit[0], w.job.Namespace, 22272)}}
-	membership.Record(&w.membership.Spec, membership.Request{Removal: true}, gone, w.now)
+	membership.Record(&w.membership.Spec, membership.Request{Removal: true}, gone, w.now, membership.Unaged)
 	w.settle()
 	w.expectPods(append(unit, coordinator)...)
 	w.expectServicesOfPods()
@@ -301,7 +301,7 @@ func TestARemovedReplicaIsDrained(t *testing.T) {
 	name := w.current(slot)[0]
 	w.membership.Spec.Members = nil
 	gone := membership.URLs{Collectors: []string{names.ReplicaURL(name, w.job.Namespace, 22270)}}
-	membership.Record(&w.membership.Spec, membership.Request{Removal: true}, gone, w.now)
+	membership.Record(&w.membership.Spec, membership.Request{Removal: true}, gone, w.now, membership.Unaged)
 	w.step()
 	w.expectPods(coordinator, name)
 	if w.services[name] == nil {
@@ -334,7 +334,7 @@ func TestAReportedReplicaIsDrained(t *testing.T) {
 			w.membership.Spec.Members[0].FailureReports++
 			after := w.current(slot)
 			replacement := membership.URLs{Learners: []string{names.ReplicaURL(tc.told(after), w.job.Namespace, tc.port)}}
-			membership.Record(&w.membership.Spec, membership.Request{}, replacement, w.now)
+			membership.Record(&w.membership.Spec, membership.Request{}, replacement, w.now, membership.Unaged)
 			w.settle()
 			w.expectPods(append(slices.Concat(before, after), coordinator)...)
 			w.expectServicesOfPods()

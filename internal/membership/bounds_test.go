@@ -144,7 +144,7 @@ func TestTheLargestMembershipFitsIntoEtcd(t *testing.T) {
 		})
 	}
 	place := Endpoints{Namespace: namespace, Job: job, Ports: func(string, names.ReplicaType) int32 { return 22270 }}
-	Record(spec, Request{ID: strings.Repeat("i", 36), Container: strings.Repeat("c", 64)}, place.URLs(spec.Members, status), time.Now())
+	Record(spec, Request{ID: strings.Repeat("i", 36), Container: strings.Repeat("c", 64)}, place.URLs(spec.Members, status), time.Now(), Unaged)
 	sizes := map[string]int{}
 	for name, part := range map[string]any{"members": spec.Members, "retainedPods": spec.RetainedPods, "requests": spec.Requests, "slots": status.Slots} {
 		encoded, err := json.Marshal(part)

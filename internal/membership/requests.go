@@ -40,6 +40,13 @@ const (
 	pendingKey = "removal:"
 )
 
+// Age returns how long the caller knows a record, by the caller's clock alone: that of the server that wrote
+// the record may differ by an hour. A negative age is that of a record that is newer than the request.
+type Age func(record *v2alpha1.RecordedRequest) time.Duration
+
+// Unaged is the Age of a caller that does not know for how long it knows the records.
+func Unaged(*v2alpha1.RecordedRequest) time.Duration { return 0 }
+
 // ErrKeyReused is the error of a request whose Idempotency-Key another request has used.
 var ErrKeyReused = errors.New("the Idempotency-Key was used for another request: choose a new key for each request")
 
@@ -81,7 +88,7 @@ func (r Request) key() string {
 
 // FindRecord returns the record of a request, or of the request that it repeats; nil if there is
 // none.
-func FindRecord(records []v2alpha1.RecordedRequest, request Request, now time.Time) (*v2alpha1.RecordedRequest, error) {
+func FindRecord(records []v2alpha1.RecordedRequest, request Request, age Age) (*v2alpha1.RecordedRequest, error) {
 	if record := recordOf(records, request.ID); record != nil {
 		return record, nil
 	}
@@ -93,7 +100,7 @@ func FindRecord(records []v2alpha1.RecordedRequest, request Request, now time.Ti
 	for i := range slices.Backward(records) {
 		record := &records[i]
 		switch {
-		case !repeatable(record, now):
+		case !repeatable(record, age):
 		case record.Key == key:
 			return record, nil
 		case strings.HasPrefix(asker, chosenKey) && strings.HasPrefix(record.Key, asker):
@@ -114,13 +121,13 @@ func recordOf(records []v2alpha1.RecordedRequest, id string) *v2alpha1.RecordedR
 }
 
 // Record records the answer to a request, and drops expired and excess records.
-func Record(spec *v2alpha1.MembershipSpec, request Request, answer URLs, now time.Time) {
-	spec.Requests = AppendRecord(spec.Requests, request, v2alpha1.RecordedRequest{Collectors: answer.Collectors, Learners: answer.Learners}, now)
+func Record(spec *v2alpha1.MembershipSpec, request Request, answer URLs, now time.Time, age Age) {
+	spec.Requests = AppendRecord(spec.Requests, request, v2alpha1.RecordedRequest{Collectors: answer.Collectors, Learners: answer.Learners}, now, age)
 }
 
 // AppendRecord appends the record of a request, with its answer, to records that it
 // modifies. It drops expired and excess records.
-func AppendRecord(records []v2alpha1.RecordedRequest, request Request, done v2alpha1.RecordedRequest, now time.Time) []v2alpha1.RecordedRequest {
+func AppendRecord(records []v2alpha1.RecordedRequest, request Request, done v2alpha1.RecordedRequest, now time.Time, age Age) []v2alpha1.RecordedRequest {
 	if request.Removal {
 		endRepeats(records, isAskedBy(request.Container))
 	} else {
@@ -128,7 +135,7 @@ func AppendRecord(records []v2alpha1.RecordedRequest, request Request, done v2al
 		endRepeats(records, isPendingOf(request.Container))
 	}
 	records = slices.DeleteFunc(records, func(record v2alpha1.RecordedRequest) bool {
-		return expired(&record, now)
+		return expired(&record, age)
 	})
 	done.Key, done.ID, done.Time = "", request.ID, metav1.NewTime(now)
 	if request.isRecognizable() {
@@ -197,24 +204,19 @@ func MarkAnswered(spec *v2alpha1.MembershipSpec, id string) bool {
 	return true
 }
 
-// repeatable reports whether a request with the record's key is a repeat. The record
-// may be from the future, because the clocks of servers differ.
-func repeatable(record *v2alpha1.RecordedRequest, now time.Time) bool {
+// repeatable reports whether a request with the record's key is a repeat.
+func repeatable(record *v2alpha1.RecordedRequest, age Age) bool {
 	window := RepeatWindow
 	if strings.HasPrefix(record.Key, chosenKey) {
 		window = KeyWindow
 	}
-	return record.Key != "" && age(record, now) <= window
+	return record.Key != "" && age(record) <= window
 }
 
 // expired reports whether a record is too old to recognize any request.
-func expired(record *v2alpha1.RecordedRequest, now time.Time) bool {
-	known := record.ID != "" && age(record, now) <= idWindow
-	return !known && !repeatable(record, now)
-}
-
-func age(record *v2alpha1.RecordedRequest, now time.Time) time.Duration {
-	return now.Sub(record.Time.Time).Abs()
+func expired(record *v2alpha1.RecordedRequest, age Age) bool {
+	known := record.ID != "" && age(record) <= idWindow
+	return !known && !repeatable(record, age)
 }
 
 // RecordedURLs returns the recorded answer to a request.

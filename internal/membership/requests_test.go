@@ -16,9 +16,14 @@ import (
 	"opendilab.org/di-orchestrator/internal/testkit/expect"
 )
 
+// agedAt returns the ages of a server that knows each record since its time.
+func agedAt(now time.Time) membership.Age {
+	return func(record *v2alpha1.RecordedRequest) time.Duration { return now.Sub(record.Time.Time) }
+}
+
 // recall returns the recorded answer to a request, and whether there is one.
 func recall(spec *v2alpha1.MembershipSpec, request membership.Request, now time.Time) (membership.URLs, bool, error) {
-	record, err := membership.FindRecord(spec.Requests, request, now)
+	record, err := membership.FindRecord(spec.Requests, request, agedAt(now))
 	if record == nil {
 		return membership.URLs{}, false, err
 	}
@@ -35,9 +40,9 @@ func TestRecall(t *testing.T) {
 		repeat        bool
 		err           error
 	}{
-		"the same of the same container is a repeat":             {plain, plain, 30 * time.Second, true, nil},
-		"the same after the window is a new request":             {plain, plain, 31 * time.Second, false, nil},
-		"the same by a server whose clock is behind is a repeat": {plain, plain, -time.Second, true, nil},
+		"the same of the same container is a repeat":                      {plain, plain, 30 * time.Second, true, nil},
+		"the same after the window is a new request":                      {plain, plain, 31 * time.Second, false, nil},
+		"the same that arrived before the first was recorded is a repeat": {plain, plain, -time.Hour, true, nil},
 		"another container's is a new request": {
 			plain, membership.Request{Container: "uid/1", Content: plain.Content}, 0, false, nil,
 		},
@@ -59,7 +64,7 @@ func TestRecall(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			spec := &v2alpha1.MembershipSpec{}
 			answer := membership.URLs{Collectors: []string{"c"}, Learners: []string{}}
-			membership.Record(spec, tc.first, answer, noon)
+			membership.Record(spec, tc.first, answer, noon, agedAt(noon))
 			got, repeat, err := recall(spec, tc.second, noon.Add(tc.later))
 			if repeat != tc.repeat || !errors.Is(err, tc.err) {
 				t.Fatalf("got repeat %t, error %v, want %t, %v", repeat, err, tc.repeat, tc.err)
@@ -79,7 +84,7 @@ func TestARemovalIsNoRepeatAndEndsTheRepeatsOfItsCoordinator(t *testing.T) {
 	keyed := membership.Request{Container: "uid/0", Content: []byte("two fewer"), Removal: true, IdempotencyKey: "k"}
 	spec := &v2alpha1.MembershipSpec{}
 	for _, request := range []membership.Request{addition, others, removal, keyed} {
-		membership.Record(spec, request, membership.URLs{}, noon)
+		membership.Record(spec, request, membership.URLs{}, noon, agedAt(noon))
 	}
 	for name, tc := range map[string]struct {
 		request membership.Request
@@ -117,16 +122,18 @@ func TestARemovalIsARepeatUntilItIsAnswered(t *testing.T) {
 		"the same after another's answer": {func(spec *v2alpha1.MembershipSpec) { membership.MarkAnswered(spec, "2") }, again, 0, true},
 		"the request itself, answered":    {func(spec *v2alpha1.MembershipSpec) { membership.MarkAnswered(spec, "1") }, removal, 0, true},
 		"the same after a different demand": {func(spec *v2alpha1.MembershipSpec) {
-			membership.Record(spec, membership.Request{Container: "uid/0"}, membership.URLs{}, noon)
+			membership.Record(spec, membership.Request{Container: "uid/0"}, membership.URLs{}, noon, agedAt(noon))
 		}, again, 0, false},
 		"the same after another's demand": {func(spec *v2alpha1.MembershipSpec) {
-			membership.Record(spec, membership.Request{Container: "uid/1"}, membership.URLs{}, noon)
+			membership.Record(spec, membership.Request{Container: "uid/1"}, membership.URLs{}, noon, agedAt(noon))
 		}, again, 0, true},
-		"the same after another removal": {func(spec *v2alpha1.MembershipSpec) { membership.Record(spec, another, membership.URLs{}, noon) }, again, 0, false},
+		"the same after another removal": {func(spec *v2alpha1.MembershipSpec) {
+			membership.Record(spec, another, membership.URLs{}, noon, agedAt(noon))
+		}, again, 0, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			spec := &v2alpha1.MembershipSpec{}
-			membership.Record(spec, removal, membership.URLs{Collectors: []string{"c"}}, noon)
+			membership.Record(spec, removal, membership.URLs{Collectors: []string{"c"}}, noon, agedAt(noon))
 			if !membership.IsUnanswered(&spec.Requests[0]) {
 				t.Error("it is answered at once")
 			}
@@ -149,11 +156,11 @@ func TestARemovalOfNothingIsRecordedWhereItEndsRepeatsOnce(t *testing.T) {
 		expect.Equal(t, when, want, membership.MustRecord(spec, removal))
 	}
 	check(false, "nothing was asked for")
-	membership.Record(spec, membership.Request{Container: "uid/1", Content: []byte("two more")}, membership.URLs{}, noon)
+	membership.Record(spec, membership.Request{Container: "uid/1", Content: []byte("two more")}, membership.URLs{}, noon, agedAt(noon))
 	check(false, "another coordinator has asked")
-	membership.Record(spec, membership.Request{Container: "uid/0", Content: []byte("two more")}, membership.URLs{}, noon)
+	membership.Record(spec, membership.Request{Container: "uid/0", Content: []byte("two more")}, membership.URLs{}, noon, agedAt(noon))
 	check(true, "this coordinator has asked")
-	membership.Record(spec, removal, membership.URLs{}, noon)
+	membership.Record(spec, removal, membership.URLs{}, noon, agedAt(noon))
 	check(false, "a removal came since")
 	removal.IdempotencyKey = "k"
 	check(true, "it has a key")
@@ -165,8 +172,8 @@ func TestARequestIsKnownByItsIDWhateverCameBetween(t *testing.T) {
 	removal := membership.Request{ID: "2", Container: "uid/0", Content: []byte("two fewer"), Removal: true}
 	another := membership.Request{ID: "3", Container: "uid/0", Content: []byte("two fewer"), Removal: true}
 	spec := &v2alpha1.MembershipSpec{}
-	membership.Record(spec, addition, membership.URLs{Collectors: []string{"added"}}, noon)
-	membership.Record(spec, removal, membership.URLs{Collectors: []string{"removed"}}, noon.Add(time.Minute))
+	membership.Record(spec, addition, membership.URLs{Collectors: []string{"added"}}, noon, agedAt(noon))
+	membership.Record(spec, removal, membership.URLs{Collectors: []string{"removed"}}, noon.Add(time.Minute), agedAt(noon.Add(time.Minute)))
 	late := noon.Add(2 * time.Minute)
 	for name, tc := range map[string]struct {
 		request membership.Request
@@ -182,7 +189,7 @@ func TestARequestIsKnownByItsIDWhateverCameBetween(t *testing.T) {
 		}
 		expect.Equal(t, name+": answer", tc.want, got.Collectors)
 	}
-	membership.Record(spec, another, membership.URLs{}, noon.Add(time.Hour))
+	membership.Record(spec, another, membership.URLs{}, noon.Add(time.Hour), agedAt(noon.Add(time.Hour)))
 	expect.Equal(t, "result", 1, len(spec.Requests))
 }
 
@@ -193,13 +200,13 @@ func TestRecordForgetsTheOldestAndTheExpired(t *testing.T) {
 	}
 	spec := &v2alpha1.MembershipSpec{}
 	for i := range membership.MaxRequests + 3 {
-		membership.Record(spec, request(i), membership.URLs{}, noon)
+		membership.Record(spec, request(i), membership.URLs{}, noon, agedAt(noon))
 	}
 	expect.Equal(t, "result", membership.MaxRequests, len(spec.Requests))
 	if _, repeat, _ := recall(spec, request(membership.MaxRequests+2), noon); !repeat {
 		t.Error("the newest is forgotten")
 	}
-	membership.Record(spec, request(99), membership.URLs{}, noon.Add(time.Hour))
+	membership.Record(spec, request(99), membership.URLs{}, noon.Add(time.Hour), agedAt(noon.Add(time.Hour)))
 	expect.Equal(t, "result", 1, len(spec.Requests))
 }
 
@@ -207,8 +214,8 @@ func TestRecordBoundsTheURLsKept(t *testing.T) {
 	noon := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 	spec := &v2alpha1.MembershipSpec{}
 	large := membership.URLs{Collectors: make([]string, 3000)}
-	membership.Record(spec, membership.Request{Container: "uid/0", Content: []byte("a")}, large, noon)
-	membership.Record(spec, membership.Request{Container: "uid/0", Content: []byte("b")}, large, noon)
+	membership.Record(spec, membership.Request{Container: "uid/0", Content: []byte("a")}, large, noon, agedAt(noon))
+	membership.Record(spec, membership.Request{Container: "uid/0", Content: []byte("b")}, large, noon, agedAt(noon))
 	if _, repeat, _ := recall(spec, membership.Request{Container: "uid/0", Content: []byte("b")}, noon); !repeat || len(spec.Requests) != 1 {
 		t.Errorf("got %d records, want the newest alone", len(spec.Requests))
 	}

@@ -57,7 +57,7 @@ func (r Resize) Apply(spec *v2alpha1.MembershipSpec, status *v2alpha1.Membership
 	}
 	// Only the names in the record count.
 	at := Endpoints{Namespace: r.Namespace, Job: r.Job, Ports: func(_ string, role names.ReplicaType) int32 { return names.DefaultPort(role) }}
-	Record(spec, Request{ID: r.ID, Removal: true}, at.URLs(removed, status), now)
+	Record(spec, Request{ID: r.ID, Removal: true}, at.URLs(removed, status), now, Unaged)
 	return nil
 }
 

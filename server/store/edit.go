@@ -112,7 +112,7 @@ func (w *write) attempt(ctx context.Context) error {
 	if equality.Semantic.DeepEqual(before, spec) && !membership.MustRecord(spec, w.request) {
 		return nil
 	}
-	membership.Record(spec, w.request, w.answer, w.options.Clock.Now())
+	membership.Record(spec, w.request, w.answer, w.options.Clock.Now(), w.Ages())
 	err = w.charged(ctx, spec.JobUID, w.list, func() error { return w.Update(ctx, w.list) })
 	w.uncertain = w.uncertain || IsUncertain(err)
 	if apierrors.IsNotFound(err) {

@@ -44,11 +44,14 @@ type Store struct {
 	Cluster
 	options Options
 	retries retries
+	ages    recordAges
 }
 
 // New returns a store.
 func New(options Options) *Store {
-	return &Store{Cluster: options.Cluster, options: options, retries: newRetries(options.Clock, options.Watches)}
+	return &Store{
+		Cluster: options.Cluster, options: options, retries: newRetries(options.Clock, options.Watches), ages: newRecordAges(options.Clock),
+	}
 }
 
 // PodsOf returns the pods that a job controls, by name.

@@ -73,7 +73,7 @@ func retryKey(request membership.Request) [sha256.Size]byte {
 // Outages do not count towards the age of a record, because clients could only retry.
 func (s *Store) Recorded(records []v2alpha1.RecordedRequest, request membership.Request, arrived time.Time) (*v2alpha1.RecordedRequest, error) {
 	for _, at := range []time.Time{arrived, s.retries.watches.undisturbed(arrived)} {
-		record, err := membership.FindRecord(records, request, at)
+		record, err := membership.FindRecord(records, request, s.ages.at(at))
 		if err != nil {
 			return nil, failure.New(failure.Conflict, "%v", err)
 		}
