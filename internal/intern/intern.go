@@ -214,12 +214,12 @@ func (s *Parts) shareJob(job *v2alpha1.DIJob) {
 		shareText(s, &condition.Type, &condition.Reason)
 		shareText(s, &condition.Status)
 	}
-	// Maps print in the order of their keys.
+	// Maps print in the order of their keys, and with %#v no two alike: %q prints numbers as characters.
 	if len(status.TaskStatus) > 0 {
-		status.TaskStatus = shared(s, fmt.Sprintf("%q", status.TaskStatus), status.TaskStatus)
+		status.TaskStatus = shared(s, fmt.Sprintf("%#v", status.TaskStatus), status.TaskStatus)
 	}
 	if scaling := status.Scaling; scaling != nil && len(scaling.SpecReplicas) > 0 {
-		scaling.SpecReplicas = shared(s, fmt.Sprintf("%q", scaling.SpecReplicas), scaling.SpecReplicas)
+		scaling.SpecReplicas = shared(s, fmt.Sprintf("%#v", scaling.SpecReplicas), scaling.SpecReplicas)
 	}
 }
 

@@ -170,6 +170,24 @@ func TestJobsShareTemplatesAndCountsOfPods(t *testing.T) {
 	}
 }
 
+func TestJobsWhoseCountsPrintAsTheSameCharacterKeepTheirs(t *testing.T) {
+	t.Parallel()
+	transform := New().After(unchanged)
+	for _, count := range []int32{1, 0xD800, 0xDFFF, 0xFFFD, 1_200_000, 2_000_000} {
+		got, err := transform(&v2alpha1.DIJob{Status: v2alpha1.DIJobStatus{
+			TaskStatus: map[string]v2alpha1.TaskStatus{"a": {corev1.PodRunning: count}},
+			Scaling:    &v2alpha1.ScalingStatus{SpecReplicas: map[string]int32{"a": count}},
+		}})
+		job, isJob := got.(*v2alpha1.DIJob)
+		if err != nil || !isJob {
+			t.Fatal(got, err)
+		}
+		if running, replicas := job.Status.TaskStatus["a"][corev1.PodRunning], job.Status.Scaling.SpecReplicas["a"]; running != count || replicas != count {
+			t.Errorf("%d is read as %d and %d", count, running, replicas)
+		}
+	}
+}
+
 func TestACacheKeepsABoundedNumberOfPartsToShare(t *testing.T) {
 	t.Parallel()
 	parts := New()
