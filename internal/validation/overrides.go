@@ -4,12 +4,14 @@
 package validation
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
@@ -97,9 +99,14 @@ func replicaOverrides(role names.ReplicaType) overrides {
 	return set
 }
 
-// warnTemplates returns warnings about fields of templates that the pods will not have.
-func warnTemplates(spec *v2alpha1.DIJobSpec, at paths) []string {
+// maxHostname is the maximum length of a host name on Linux.
+const maxHostname = 64
+
+// warnTemplates returns warnings about fields of templates that the pods will not have, or with which they
+// do not find each other.
+func warnTemplates(job *v2alpha1.DIJob, at paths, domain string) []string {
 	var warnings []string
+	spec := &job.Spec
 	variables := clusterVariables(spec)
 	for i := range spec.Tasks {
 		if len(warnings) >= jsontype.MaxFindings {
@@ -109,6 +116,7 @@ func warnTemplates(spec *v2alpha1.DIJobSpec, at paths) []string {
 		template, found := jsontype.Read[corev1.PodTemplateSpec](spec.Tasks[i].Template.Raw, at)
 		if len(found.Mistyped) == 0 {
 			warnings = append(warnings, warnTemplate(spec, &spec.Tasks[i], variables, template, at)...)
+			warnings = append(warnings, warnNetwork(job, &spec.Tasks[i], &template.Spec, at.Child("spec"), domain)...)
 		}
 	}
 	return warnings
@@ -130,6 +138,27 @@ func warnTemplate(
 		w.coordinatorLed(task, &template.Spec, at.Child("spec"))
 	} else {
 		w.workerLed(spec, task, &template.Spec, at.Child("spec"))
+	}
+	return w
+}
+
+// warnNetwork returns warnings about settings of a pod's network with which the addresses that the operator
+// sets do not work.
+func warnNetwork(job *v2alpha1.DIJob, task *v2alpha1.Task, pod *corev1.PodSpec, at *field.Path, domain string) []string {
+	var w notes
+	hasServers := pod.DNSConfig != nil && len(pod.DNSConfig.Nameservers) > 0
+	switch {
+	case pod.DNSPolicy == corev1.DNSDefault, pod.DNSPolicy == corev1.DNSNone && !hasServers:
+		w.add(at.Child("dnsPolicy"), "is %s: the pods cannot resolve the names of Services, so neither their peers nor di-server; omit it", pod.DNSPolicy)
+	case pod.DNSPolicy == corev1.DNSNone:
+		w.add(at.Child("dnsPolicy"), "is None: dnsConfig.nameservers must resolve the names of Services, as those of peers and di-server; else omit it")
+	}
+	if !ptr.Deref(pod.SetHostnameAsFQDN, false) || coordinatorLed(&job.Spec) {
+		return w
+	}
+	name := names.WorkerPod(job.Name, names.TaskName(task), max(0, replicasOf(task)-1))
+	if fqdn := names.WorkerFQDN(name, job.Name, job.Namespace, cmp.Or(domain, names.DefaultDomain)); len(fqdn) > maxHostname {
+		w.add(at.Child("setHostnameAsFQDN"), "keeps the pods from starting: %s has %d characters, and a host name has at most %d; omit it", fqdn, len(fqdn), maxHostname)
 	}
 	return w
 }

@@ -24,13 +24,13 @@ func Warnings(request *Request) []string {
 		return nil
 	}
 	at := pathsOf(request.Raw, request.Job)
-	found := append(warnAddresses(request.Job, at, request.Domain), warnTemplates(&request.Job.Spec, at)...)
+	found := append(warnAddresses(request.Job, at, request.Domain), warnTemplates(request.Job, at, request.Domain)...)
 	if request.Create {
 		return found
 	}
 	if len(found) > 0 {
 		at := pathsOf(request.OldRaw, request.Old)
-		found = fewer(found, append(warnAddresses(request.Old, at, request.Domain), warnTemplates(&request.Old.Spec, at)...))
+		found = fewer(found, append(warnAddresses(request.Old, at, request.Domain), warnTemplates(request.Old, at, request.Domain)...))
 	}
 	found = append(found, warnChangedTemplates(request.Job, request.Old, at)...)
 	if writtenInV2(request.Raw) {

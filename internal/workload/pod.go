@@ -34,11 +34,20 @@ func (b *Builder) newPod(template *corev1.PodTemplateSpec, name string) *corev1.
 	}
 	explainFailures(pod.Spec.InitContainers)
 	explainFailures(pod.Spec.Containers)
+	resolveServices(&pod.Spec)
 	pod.Spec.PriorityClassName = b.priorityClass(&pod.Spec)
 	if job.Spec.Scheduling != nil && job.Spec.Scheduling.SchedulerName != "" {
 		pod.Spec.SchedulerName = job.Spec.Scheduling.SchedulerName
 	}
 	return pod
+}
+
+// resolveServices lets a pod in its host's network resolve the names of Services. With ClusterFirst, the
+// default, such a pod asks the host's name servers, which know neither its peers nor di-server.
+func resolveServices(spec *corev1.PodSpec) {
+	if spec.HostNetwork && (spec.DNSPolicy == "" || spec.DNSPolicy == corev1.DNSClusterFirst) {
+		spec.DNSPolicy = corev1.DNSClusterFirstWithHostNet
+	}
 }
 
 // explainFailures makes the kubelet report the last lines of a failed container's log, unless the

@@ -115,3 +115,19 @@ func TestAPlacedPodMayRunOnNoOtherNodeByWhicheverTermOfItsTemplate(t *testing.T)
 		})
 	}
 }
+
+func TestAPodInItsHostsNetworkResolvesServices(t *testing.T) {
+	for policy, want := range map[corev1.DNSPolicy]corev1.DNSPolicy{
+		"": corev1.DNSClusterFirstWithHostNet, corev1.DNSClusterFirst: corev1.DNSClusterFirstWithHostNet,
+		corev1.DNSDefault: corev1.DNSDefault, corev1.DNSNone: corev1.DNSNone,
+	} {
+		for _, isInHosts := range []bool{true, false} {
+			builder := NewBuilder(&v2alpha1.DIJob{ObjectMeta: metav1.ObjectMeta{Name: "j", Namespace: "n"}}, Settings{})
+			pod := builder.newPod(&corev1.PodTemplateSpec{Spec: corev1.PodSpec{HostNetwork: isInHosts, DNSPolicy: policy}}, "p")
+			if !isInHosts {
+				want = policy
+			}
+			expect.Equal(t, "policy of "+string(policy), want, pod.Spec.DNSPolicy)
+		}
+	}
+}
