@@ -34,6 +34,8 @@ const (
 	ConditionAggregatorConfigMissing = "AggregatorConfigMissing"
 	// ConditionSuspended is set while the job is suspended.
 	ConditionSuspended = "Suspended"
+	// ConditionTerminating is set once the job is being deleted, and finalizers of others hold it.
+	ConditionTerminating = "Terminating"
 	// ConditionAllocated reports whether the allocator has placed the job.
 	ConditionAllocated = "Allocated"
 	// ConditionAutoscaling reports whether the ratio rule decides about the size of the job.
@@ -95,6 +97,8 @@ const (
 const (
 	// ReasonDeadlineExceeded is the failure of a job that was active for longer than its deadline.
 	ReasonDeadlineExceeded = "DeadlineExceeded"
+	// ReasonHeldByFinalizer is the reason of the condition Terminating.
+	ReasonHeldByFinalizer = "HeldByFinalizer"
 	// ReasonResumed means that a suspended job was resumed.
 	ReasonResumed = "Resumed"
 

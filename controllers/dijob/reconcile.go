@@ -25,7 +25,7 @@ import (
 // Reconcile observes one job, decides, acts, concludes, commits the status and emits the changes.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	job, err := controllers.Find(ctx, r.client, request.NamespacedName, &v2alpha1.DIJob{})
-	if err == nil && (job == nil || state.IsLeftAlone(job)) {
+	if err == nil && (job == nil || state.IsLeftAlone(job) && !state.IsHeld(job)) {
 		r.forget(request.NamespacedName)
 		return ctrl.Result{}, nil
 	}

@@ -6,6 +6,7 @@ package dijob
 import (
 	"context"
 	"reflect"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -26,7 +27,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/queueing"
 )
 
-// jobChanges passes changes of a job's spec and status, and its deletion. It ignores reports,
+// jobChanges passes changes of a job's spec and status, its deletion, and what holds it then. It ignores reports,
 // and what only the allocator and the autoscaler read.
 func jobChanges() predicate.Predicate {
 	relevant := func(object client.Object) v2alpha1.DIJobStatus {
@@ -40,6 +41,7 @@ func jobChanges() predicate.Predicate {
 	}
 	return predicate.Funcs{UpdateFunc: func(update event.UpdateEvent) bool {
 		return update.ObjectOld.GetGeneration() != update.ObjectNew.GetGeneration() ||
+			update.ObjectNew.GetDeletionTimestamp() != nil && !slices.Equal(update.ObjectOld.GetFinalizers(), update.ObjectNew.GetFinalizers()) ||
 			!equality.Semantic.DeepEqual(relevant(update.ObjectOld), relevant(update.ObjectNew))
 	}}
 }

@@ -59,7 +59,7 @@ func newReconcile(observed Observed) *reconcile {
 // decide also names the step that changed the job's phase, "" if none did.
 func (r *reconcile) decide() (decision Decision, cause string) {
 	p := r.plan
-	if state.IsLeftAlone(r.in.Job) {
+	if state.IsLeftAlone(r.in.Job) && !state.IsHeld(r.in.Job) {
 		return p.Decision, ""
 	}
 	cause = r.apply()

@@ -5,6 +5,7 @@ package lifecycle
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,6 +15,8 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/conditions"
+	"opendilab.org/di-orchestrator/internal/lifecycle/state"
+	"opendilab.org/di-orchestrator/internal/testkit/expect"
 )
 
 // lifecycles returns a running job of each kind, with one pod that decides its result.
@@ -44,6 +47,61 @@ func eachLifecycle(t *testing.T, check func(t *testing.T, w *world, pod string))
 		t.Run(name, func(t *testing.T) {
 			w, pod := start(t)
 			check(t, w, pod)
+		})
+	}
+}
+
+func TestAJobThatIsDeletedAndHeldGivesItsPodsBackAndSaysWhoHoldsIt(t *testing.T) {
+	for name, prepare := range map[string]func(*world, string){
+		"live": func(*world, string) {},
+		"finished, and keeping its pods": func(w *world, pod string) {
+			w.job.Spec.CleanPodPolicy = v2alpha1.CleanPodPolicyNone
+			w.end(pod, 0)
+			w.settle()
+		},
+		"suspended": func(w *world, _ string) { w.job.Spec.Suspend = ptr.To(true) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			eachLifecycle(t, func(t *testing.T, w *world, pod string) {
+				t.Helper()
+				prepare(w, pod)
+				finished := state.IsFinished(&w.job.Status)
+				w.job.Finalizers = []string{"example.com/archive", metav1.FinalizerDeleteDependents, "example.com/bill"}
+				w.job.DeletionTimestamp, w.job.Generation = &metav1.Time{Time: w.now}, w.job.Generation+1
+				w.settle()
+				w.expectPods()
+				said := conditions.Find(&w.job.Status, v2alpha1.ConditionTerminating)
+				if said == nil || said.Status != corev1.ConditionTrue || !strings.Contains(said.Message, "hold it: example.com/archive, example.com/bill.") {
+					t.Errorf("the condition is %+v", said)
+				}
+				status := &w.job.Status
+				expect.Equal(t, "ready", int32(0), status.ReadyReplicas)
+				expect.Equal(t, "observed generation", w.job.Generation, status.ObservedGeneration)
+				expect.Equal(t, "finished", finished, state.IsFinished(status))
+				if !finished {
+					expect.Equal(t, "reason", v2alpha1.ReasonHeldByFinalizer, status.Summary.Reason)
+					w.expectPhase(v2alpha1.JobPending)
+				}
+			})
+		})
+	}
+}
+
+func TestADeletedJobThatNobodyHoldsIsLeftAlone(t *testing.T) {
+	for name, finalizers := range map[string][]string{
+		"in the foreground":                             {metav1.FinalizerDeleteDependents},
+		"its pods are to be orphans":                    {metav1.FinalizerOrphanDependents},
+		"orphans of a job that another finalizer holds": {"example.com/archive", metav1.FinalizerOrphanDependents},
+	} {
+		t.Run(name, func(t *testing.T) {
+			eachLifecycle(t, func(t *testing.T, w *world, _ string) {
+				t.Helper()
+				before, status := w.podNames(), w.job.Status.DeepCopy()
+				w.job.Finalizers, w.job.DeletionTimestamp = finalizers, &metav1.Time{Time: w.now}
+				w.settle()
+				w.expectPods(before...)
+				expect.Equal(t, "status", *status, w.job.Status)
+			})
 		})
 	}
 }

@@ -65,6 +65,8 @@ func reasonOf(job *v2alpha1.DIJob, status *v2alpha1.DIJobStatus) string {
 		lastFailure = status.LastFailure.Reason
 	}
 	switch {
+	case conditions.IsTrue(status, v2alpha1.ConditionTerminating):
+		return v2alpha1.ReasonHeldByFinalizer
 	case status.Phase == v2alpha1.JobSucceeded:
 		return ""
 	case status.Phase == v2alpha1.JobFailed:

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
@@ -75,6 +76,7 @@ func workerChart() chart {
 			but(live, rescheduling), rescheduling, "another placement or size restarts all replicas",
 			"placed anew", "the allocation changed, and not only by a resize that `elastic.onResize: Continue` allows; or the size did and `elastic.onResize` is `Restart`, or the job is one of Torch or queues by Kueue; or such a job was evicted, resumed, or lost all its pods; or a replica [was out of memory](memory.md) and gets more",
 		},
+		{but(live, pending), pending, "a deleted job that is held has no pods", "deleted", "the job is being deleted, and a finalizer holds it"},
 		{but(live, pending), pending, "a suspended job has no pods", "suspended", "`spec.suspend` is true"},
 		{
 			but(live, pending), pending, "stale pods are deleted",
@@ -93,6 +95,7 @@ func coordinatorChart() chart {
 		{[]v2alpha1.Phase{none}, pending, summaryName, "no coordinator", "the coordinator is not created yet"},
 		{but(live, starting), starting, summaryName, "coordinator created", "a coordinator exists and does not run, or it is lost and recreated"},
 		{but(live, running), running, summaryName, "coordinator runs", "the coordinator runs"},
+		{but(live, pending), pending, "a deleted job that is held has no pods", "deleted", "the job is being deleted, and a finalizer holds it"},
 		{but(live, pending), pending, "a suspended job has no pods", "suspended", "`spec.suspend` is true"},
 		{live, v2alpha1.JobSucceeded, end, "coordinator succeeded", "the coordinator has succeeded"},
 		{live, v2alpha1.JobFailed, end, "coordinator failed", "the coordinator has failed"},
@@ -220,6 +223,8 @@ func causeInWorkers(w *world, row change) {
 			pod.Spec.NodeName = "a"
 		}
 		w.job.Status.Allocation = []string{"c", "c", "c", "c"}
+	case "deleted":
+		w.job.Finalizers, w.job.DeletionTimestamp = []string{"example.com/archive"}, &metav1.Time{Time: w.now}
 	case "suspended":
 		w.job.Spec.Suspend = ptr.To(true)
 	case "leftovers, suspended":
@@ -265,6 +270,8 @@ func causeInLed(w *world, row change) {
 		w.pod(coordinator).Status.Phase = "Pending"
 	case "coordinator runs":
 		w.run(coordinator)
+	case "deleted":
+		w.job.Finalizers, w.job.DeletionTimestamp = []string{"example.com/archive"}, &metav1.Time{Time: w.now}
 	case "suspended":
 		w.job.Spec.Suspend = ptr.To(true)
 	case "coordinator succeeded":

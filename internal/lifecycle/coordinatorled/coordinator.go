@@ -45,6 +45,7 @@ func New(base *state.Plan, observed *state.Input) *Plan {
 // Rules are the rules of a coordinator-led job, in order.
 func (p *Plan) Rules() []state.Rule {
 	return []state.Rule{
+		{Name: "a deleted job that is held has no pods", Apply: p.Terminate},
 		{Name: "objects of an earlier release are adopted", Apply: p.adopt},
 		{Name: "the memory of the group is recorded", Apply: p.sizes.Inherit},
 		{Name: "a finished job expires", Apply: p.Expire},

@@ -23,7 +23,7 @@ func (p *Plan) Summarize() {
 		p.Count(taskOfRole(p.Job, names.RoleOf(pod)), pod)
 	}
 	p.ResetBackoff(p.runs)
-	if state.IsFinished(status) || state.IsSuspended(p.Job) {
+	if state.IsFinished(status) || state.IsSuspended(p.Job) || state.IsHeld(p.Job) {
 		return
 	}
 	if slots, known := p.slots(); known {

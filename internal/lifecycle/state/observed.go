@@ -120,7 +120,8 @@ func IsCoordinatorLed(job *v2alpha1.DIJob) bool {
 }
 
 // IsLeftAlone reports whether the operator does nothing for a job: another controller manages it,
-// or it is being deleted and the garbage collector deletes its objects.
+// or it is being deleted and the garbage collector deletes its objects. One that is held ends all the same,
+// see Terminate.
 func IsLeftAlone(job *v2alpha1.DIJob) bool {
 	if !job.DeletionTimestamp.IsZero() {
 		return true

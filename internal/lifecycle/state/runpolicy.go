@@ -100,6 +100,17 @@ func (p *Plan) Suspend() Result {
 
 // Stop deletes the other objects of a suspended job, and reports that the job is suspended.
 func (p *Plan) Stop() Result {
+	p.deleteOthers()
+	const message = "spec.suspend is true: the job has no pods until it is false again"
+	if conditions.Set(p.Status(), v2alpha1.ConditionSuspended, corev1.ConditionTrue, v2alpha1.ConditionSuspended, message, p.in.Now) {
+		p.Event(corev1.EventTypeNormal, v2alpha1.ConditionSuspended, message)
+	}
+	p.SetPhase(v2alpha1.JobPending, "the job is suspended")
+	return Settled
+}
+
+// deleteOthers deletes all objects but the pods, and the Membership once there are no pods.
+func (p *Plan) deleteOthers() {
 	for _, service := range p.in.Services {
 		p.DeleteService(service)
 	}
@@ -108,12 +119,6 @@ func (p *Plan) Stop() Result {
 	if list := p.in.Membership; len(p.in.Pods) == 0 && list != nil && list.DeletionTimestamp.IsZero() {
 		p.Decision.DeleteMembership = true
 	}
-	const message = "spec.suspend is true: the job has no pods until it is false again"
-	if conditions.Set(p.Status(), v2alpha1.ConditionSuspended, corev1.ConditionTrue, v2alpha1.ConditionSuspended, message, p.in.Now) {
-		p.Event(corev1.EventTypeNormal, v2alpha1.ConditionSuspended, message)
-	}
-	p.SetPhase(v2alpha1.JobPending, "the job is suspended")
-	return Settled
 }
 
 // resume reports that a suspended job was resumed.

@@ -31,7 +31,7 @@ func (p *Plan) Summarize() {
 		// The replicas that its pods belong to are unknown.
 		return
 	}
-	if state.IsFinished(status) || state.IsSuspended(p.Job) || status.Restarts > p.Job.Status.Restarts || status.Reschedules > p.Job.Status.Reschedules {
+	if state.IsFinished(status) || state.IsSuspended(p.Job) || state.IsHeld(p.Job) || status.Restarts > p.Job.Status.Restarts || status.Reschedules > p.Job.Status.Reschedules {
 		return
 	}
 	p.summarizePhase()

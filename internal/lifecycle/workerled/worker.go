@@ -32,6 +32,7 @@ func (p *Plan) Rules() []state.Rule {
 		return p.rulesOfExcess()
 	}
 	return []state.Rule{
+		{Name: "a deleted job that is held has no pods", Apply: p.Terminate},
 		{Name: "objects of an earlier release are adopted", Apply: p.adoptWorkers},
 		{Name: "the elastic task is named", Apply: p.nameElastic},
 		{Name: "the desired counts are recorded", Apply: p.recordCounts},
@@ -67,6 +68,7 @@ func (p *Plan) Rules() []state.Rule {
 // do not depend on which replica a pod belongs to.
 func (p *Plan) rulesOfExcess() []state.Rule {
 	return []state.Rule{
+		{Name: "a deleted job that is held has no pods", Apply: p.Terminate},
 		{Name: "objects of an earlier release are adopted", Apply: p.adoptWorkers},
 		{Name: "the elastic task is named", Apply: p.nameElastic},
 		{Name: "the active deadline passes", Apply: p.EndAtDeadline},

@@ -180,7 +180,8 @@ func (p *page) phase() string {
 	if ptr.Deref(job.Spec.Suspend, false) {
 		notes = append(notes, "suspended: kubectl di resume continues it")
 	}
-	if job.Status.Phase != "" && job.Status.ObservedGeneration < job.Generation {
+	// A deletion counts as a change of the object, and the operator leaves most jobs alone from then on.
+	if job.Status.Phase != "" && job.Status.ObservedGeneration < job.Generation && job.DeletionTimestamp == nil {
 		notes = append(notes, "the operator has not observed the last change of the spec")
 	}
 	return strings.Join(notes, ", ")
