@@ -4,8 +4,10 @@
 package controllers
 
 import (
+	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -40,4 +42,10 @@ func OwnerUID(object client.Object) []string {
 		return nil
 	}
 	return []string{string(owner.UID)}
+}
+
+// PodsOf returns the pods of a job among those that OwnerIndex finds by its name. The others are of an earlier
+// job of this name, and still terminate.
+func PodsOf(job *v2alpha1.DIJob, pods []corev1.Pod) []corev1.Pod {
+	return slices.DeleteFunc(pods, func(pod corev1.Pod) bool { return !slices.Contains(OwnerUID(&pod), string(job.UID)) })
 }

@@ -90,6 +90,7 @@ func (o *Optimizing) optimize(ctx context.Context, job *v2alpha1.DIJob) error {
 	if err := o.client.List(ctx, &pods, client.InNamespace(job.Namespace), client.MatchingFields{controllers.OwnerIndex: job.Name}); err != nil {
 		return fmt.Errorf("listing the pods of job %s/%s: %w", job.Namespace, job.Name, err)
 	}
+	pods.Items = controllers.PodsOf(job, pods.Items)
 	plans, err := o.plansOf(ctx, job)
 	if err != nil {
 		return err

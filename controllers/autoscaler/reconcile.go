@@ -165,7 +165,7 @@ func (r *Reconciler) decide(ctx context.Context, job *v2alpha1.DIJob, rule *v2al
 	if err := r.client.List(ctx, &pods, client.InNamespace(job.Namespace), client.MatchingFields{controllers.OwnerIndex: job.Name}); err != nil {
 		return nil, fmt.Errorf("listing the pods of job %s/%s: %w", job.Namespace, job.Name, err)
 	}
-	ro.survey(&measured, pods.Items, now)
+	ro.survey(&measured, controllers.PodsOf(job, pods.Items), now)
 	settings := ro.settings(rule)
 	isAdvice := rule.Driver == v2alpha1.RatioByCoordinator
 	if isAdvice {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -268,10 +269,15 @@ func (r *Reconciler) create(ctx context.Context, job *v2alpha1.DIJob, object cli
 	if _, isPod := object.(*corev1.Pod); isPod {
 		r.options.Shards.Mark(object, client.ObjectKeyFromObject(job))
 	}
+	sent := maps.Clone(object.GetLabels())
 	err := r.send(ctx, object, newer)
 	switch {
 	case err == nil:
+		restored := r.restoreLabels(ctx, object, sent)
 		r.assumed.add(job, object, r.now())
+		if restored != nil {
+			return effect{object: object, reason: v2alpha1.ReasonFailedUpdate, err: restored}
+		}
 		return effect{object: object, reason: v2alpha1.ReasonSuccessfulCreate}
 	case apierrors.IsAlreadyExists(err):
 		err = r.checkOwner(ctx, job, object)
@@ -335,7 +341,8 @@ func (r *Reconciler) checkOwner(ctx context.Context, job *v2alpha1.DIJob, object
 	if _, isGroup := existing.(*unstructured.Unstructured); isGroup && existing.GetDeletionTimestamp() != nil {
 		return errGoing
 	}
-	return nil
+	// Somebody may have changed the label by which the cache selects it.
+	return r.restoreLabels(ctx, existing, object.GetLabels())
 }
 
 // inParallel writes objects in parallel and returns the results in their order.

@@ -136,6 +136,16 @@ func ReplicaLabels(job string, role ReplicaType, pod string) map[string]string {
 	return labels
 }
 
+// IsSelecting reports whether the operator, its Services or its users select pods by a label.
+func IsSelecting(label string) bool {
+	switch label {
+	case LabelGroupName, LabelDIJobName, LabelControllerName, LabelReplicaType, LabelPodName, LabelDDPLearnerType,
+		LabelOperator, LabelJob, LabelTaskType, LabelTaskName, LabelPod, LabelShard:
+		return true
+	}
+	return false
+}
+
 // RoleOf returns the role of a pod of a coordinator-led job, "" for other pods.
 func RoleOf(pod *corev1.Pod) ReplicaType {
 	return ReplicaType(pod.Labels[LabelReplicaType])

@@ -29,11 +29,23 @@ func (e *StrippedError) Error() string {
 	return fmt.Sprintf("admission removes annotation %s, which the job needs: exempt pods that a DIJob owns", e.Annotation)
 }
 
+// ChangedError is returned for a creation that admission changed so that the job does not work. The object
+// exists.
+type ChangedError struct {
+	// What is the changed field, and the values that were sent and created.
+	What string
+}
+
+// Error implements error.
+func (e *ChangedError) Error() string {
+	return fmt.Sprintf("admission changes %s, which the job needs: exempt objects that a DIJob owns", e.What)
+}
+
 // Is reports whether an error is an answer to the request and not a temporary fault. A webhook may fail
 // for days. An object that is too large for etcd stays too large, although the API server returns an
 // internal error.
 func Is(err error) bool {
-	return errors.As(err, new(*StrippedError)) ||
+	return errors.As(err, new(*StrippedError)) || errors.As(err, new(*ChangedError)) ||
 		apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err) ||
 		apierrors.IsInternalError(err) && strings.Contains(err.Error(), "failed calling webhook ") ||
 		strings.Contains(err.Error(), "etcdserver: request is too large")
