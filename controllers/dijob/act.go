@@ -341,7 +341,7 @@ func (r *Reconciler) checkOwner(ctx context.Context, job *v2alpha1.DIJob, object
 	if _, isGroup := existing.(*unstructured.Unstructured); isGroup && existing.GetDeletionTimestamp() != nil {
 		return errGoing
 	}
-	// Somebody may have changed the label by which the cache selects it.
+	// A user may have changed the label by which the cache selects it.
 	return r.restoreLabels(ctx, existing, object.GetLabels())
 }
 

@@ -44,7 +44,7 @@ func TestLabelsThatOthersChangedArePutBack(t *testing.T) {
 		exists, onCreate, onPatch bool
 		refused                   string
 	}{
-		"by somebody":                 {exists: true},
+		"by a user":                   {exists: true},
 		"by admission":                {onCreate: true},
 		"by admission, and each time": {onCreate: true, onPatch: true, refused: "admission changes label " + names.LabelJob},
 	} {

@@ -155,7 +155,7 @@ func anySpec(random *rand.Rand) v2alpha1.DIJobSpec {
 			TimeoutSeconds: ptr.To(1 + random.Int32N(60)),
 			OnTimeout:      []v2alpha1.DrainTimeoutAction{"", v2alpha1.DrainKeep, v2alpha1.DrainRemove}[random.IntN(3)],
 		}
-		// A job that has failed is resized no more.
+		// A failed job is never resized.
 		spec.BackoffLimit = ptr.To[int32](-1)
 	}
 	return spec

@@ -53,7 +53,7 @@ func TestAPodIsDeletedByForceWhereThatIsAllowedAndItsNodeDoesNotAnswer(t *testin
 		"its grace period is over as well": {after: after, since: 2 * after, grace: 600, want: "is gone"},
 		"the operator's clock is ahead":    {after: after, since: time.Second, clock: -24 * time.Hour},
 		"the operator's clock is behind":   {after: after, since: after, clock: 24 * time.Hour, want: "is gone"},
-		"the operator has begun anew":      {after: after, since: after, isAnew: true},
+		"the operator has restarted":       {after: after, since: after, isAnew: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := startedJob(t)

@@ -90,7 +90,7 @@ func TestAJobThatIsDeletedAndHeldGivesItsPodsBackAndSaysWhoHoldsIt(t *testing.T)
 func TestADeletedJobThatNobodyHoldsIsLeftAlone(t *testing.T) {
 	for name, finalizers := range map[string][]string{
 		"in the foreground":                             {metav1.FinalizerDeleteDependents},
-		"its pods are to be orphans":                    {metav1.FinalizerOrphanDependents},
+		"its pods are orphaned":                         {metav1.FinalizerOrphanDependents},
 		"orphans of a job that another finalizer holds": {"example.com/archive", metav1.FinalizerOrphanDependents},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 
 // Sightings remember when this operator first saw what ends by time and costs a pod: by its own clock, as
 // the clocks of those who recorded it may differ by an hour. They are not stored: a new operator sees all
-// of it anew, and waits the whole time again. The zero value remembers nothing.
+// of it again, and waits the whole time. The zero value remembers nothing.
 type Sightings struct {
 	since map[string]time.Time
 }

@@ -23,7 +23,7 @@ func holdersOf(job *v2alpha1.DIJob) []string {
 }
 
 // IsHeld reports whether finalizers of others hold a job that is being deleted, perhaps for days. Until they
-// are gone, the garbage collector deletes no pod. A job whose pods are to be orphaned does not count.
+// are gone, the garbage collector deletes no pod. A deletion that orphans the pods does not count.
 func IsHeld(job *v2alpha1.DIJob) bool {
 	return !job.DeletionTimestamp.IsZero() && names.OtherManager(&job.Spec) == "" && len(holdersOf(job)) > 0 &&
 		!slices.Contains(job.Finalizers, metav1.FinalizerOrphanDependents)
