@@ -283,6 +283,8 @@ var _ = Describe("A pod that does not go from a lost node", func() {
 		s.run(ctx)
 		Expect(s.settle(ctx)).To(Succeed())
 		Expect(shared.api.Delete(ctx, &lost)).To(Succeed())
+		// The time counts from when the operator sees the deletion.
+		Expect(s.settle(ctx)).To(Succeed())
 		s.advance(time.Hour)
 		Expect(s.settle(ctx)).To(Succeed())
 		held := &corev1.Pod{}
