@@ -418,7 +418,7 @@ func (s *space) updateStatus(ctx context.Context, replicas int32, known []string
 // clientOf returns a client with a user agent.
 func clientOf(userAgent string) client.Client {
 	GinkgoHelper()
-	config := rest.CopyConfig(shared.account)
+	config := rest.CopyConfig(shared.config)
 	config.UserAgent = userAgent
 	api, err := client.New(config, client.Options{Scheme: shared.scheme})
 	Expect(err).NotTo(HaveOccurred())

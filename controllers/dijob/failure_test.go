@@ -262,7 +262,7 @@ var _ = Describe("A replica that is disrupted repeatedly", func() {
 // API server.
 func (s *space) recordForReal(ctx context.Context) {
 	GinkgoHelper()
-	clients, err := kubernetes.NewForConfig(shared.config)
+	clients, err := kubernetes.NewForConfig(shared.account)
 	Expect(err).NotTo(HaveOccurred())
 	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: clients.EventsV1()})
 	Expect(broadcaster.StartRecordingToSinkWithContext(ctx)).To(Succeed())

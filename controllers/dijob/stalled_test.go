@@ -244,7 +244,7 @@ var _ = Describe("A job whose pods are refused", func() {
 			HavePrefix(`pod job-coordinator (coordinator) is refused: violates PodSecurity "restricted:latest": allowPrivilegeEscalation != false`),
 			ContainSubstring("runAsNonRoot"),
 		)))
-		Expect(s.job(ctx).Status.Phase).To(BeEmpty())
+		Expect(s.job(ctx).Status.Phase).To(Equal(v2alpha1.JobPending))
 	})
 })
 
