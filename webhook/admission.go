@@ -167,7 +167,7 @@ func mutating(defaults func(*validation.Request) (validation.Patch, error)) admi
 		if err != nil {
 			return unreadable(request, err)
 		}
-		return admission.Patched("", operations...)
+		return admission.Patched("", operations...).WithWarnings(validation.ApplyWarnings(read)...)
 	})
 }
 

@@ -294,3 +294,24 @@ func (c *cluster) typed() client.Client {
 	Expect(err).NotTo(HaveOccurred())
 	return typed
 }
+
+var _ = Describe("The policy about disruption budgets", func() {
+	It("warns about those over pods of jobs that Kubernetes computes wrongly, and about no others", func(ctx SpecContext) {
+		alone := newCluster(ctx)
+		by, warnings := listening(alone.environment.Config)
+		warned := func(spec string) bool {
+			GinkgoHelper()
+			budget := &unstructured.Unstructured{}
+			Expect(budget.UnmarshalJSON([]byte(`{"apiVersion":"policy/v1","kind":"PodDisruptionBudget","metadata":{"namespace":"default","name":"b"},"spec":` + spec + `}`))).To(Succeed())
+			Expect(by.Create(ctx, budget, client.DryRunAll)).To(Succeed())
+			return strings.Contains(strings.Join(warnings.take(), "\n"), "needs minAvailable as a whole number")
+		}
+		const ofJob = `"selector":{"matchLabels":{"diengine/job":"j"}}`
+		Eventually(func() bool { return warned(`{"maxUnavailable":0,` + ofJob + `}`) }).WithContext(ctx).Should(BeTrue())
+		Expect(warned(`{"minAvailable":"50%",` + ofJob + `}`)).To(BeTrue())
+		Expect(warned(`{"maxUnavailable":1,"selector":{"matchExpressions":[{"key":"dijob-name","operator":"Exists"}]}}`)).To(BeTrue())
+		Expect(warned(`{"minAvailable":3,` + ofJob + `}`)).To(BeFalse())
+		Expect(warned(`{"maxUnavailable":1,"selector":{"matchLabels":{"app":"web"}}}`)).To(BeFalse())
+		Expect(warned(`{"maxUnavailable":1}`)).To(BeFalse())
+	})
+})

@@ -40,6 +40,7 @@ func run(args []string) error {
 		"policy.yaml": "policy/policy.yaml", "policy-binding.yaml": "policy/binding.yaml",
 		"server-policy.yaml": "policy/server.yaml", "server-policy-binding.yaml": "policy/server-binding.yaml",
 		"webhook-policy.yaml": "policy/webhook.yaml", "webhook-policy-binding.yaml": "policy/webhook-binding.yaml",
+		"budgets-policy.yaml": "policy/budgets.yaml", "budgets-policy-binding.yaml": "policy/budgets-binding.yaml",
 		"users-rbac.yaml":        "rbac/users/roles.yaml",
 		"submitters-policy.yaml": "policy/submitters/policy.yaml", "submitters-policy-binding.yaml": "policy/submitters/binding.yaml",
 	} {

@@ -26,7 +26,8 @@ func DefaultV1(request *Request) (Patch, error) {
 	if request.Subresource == subresourceStatus {
 		part = "status"
 	}
-	raw := restoreExtended(&changes, request, part)
+	given := dropGivenUp(&changes, request)
+	raw := restoreExtended(&changes, request, given, part)
 	if part != "spec" || !jsontype.IsSet(jsontype.Members(raw)["spec"]) {
 		return changes, nil
 	}
@@ -83,15 +84,15 @@ func isZeroRole(role json.RawMessage) bool {
 
 // restoreExtended restores the stored extended if an update omits it, and returns the resulting
 // object. Old manifests and typed clients omit it.
-func restoreExtended(changes *Patch, request *Request, part string) []byte {
+func restoreExtended(changes *Patch, request *Request, given []byte, part string) []byte {
 	if request.Create {
-		return request.Raw
+		return given
 	}
 	stored := jsontype.Members(jsontype.Members(request.OldRaw)[part])["extended"]
-	job := jsontype.Members(request.Raw)
+	job := jsontype.Members(given)
 	written := jsontype.Members(job[part])
 	if !jsontype.IsSet(stored) || jsontype.IsSet(written["extended"]) || written == nil {
-		return request.Raw
+		return given
 	}
 	changes.set("/"+part+"/extended", stored)
 	written["extended"] = stored

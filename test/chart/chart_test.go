@@ -450,7 +450,7 @@ func TestThePolicyIsLeftOutWhereTheAPIHasNone(t *testing.T) {
 		}
 		return found
 	}
-	none := []string{"crds.protect=false", "policies.server=false", "policies.webhook=false"}
+	none := []string{"crds.protect=false", "policies.server=false", "policies.webhook=false", "policies.budgets=false"}
 	if with, without := count(), count(none...); with != 6 || without != 0 {
 		t.Errorf("got %d objects with the policies, want three and their bindings, and %d without, want none", with, without)
 	}

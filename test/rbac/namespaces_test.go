@@ -54,6 +54,7 @@ var _ = Describe("An installation that watches one namespace", func() {
 
 		s.trainWithCoordinator(ctx)
 		s.trainWithWorkers(ctx)
+		s.trainProbed(ctx)
 		s.placePreemptible(ctx)
 		s.submit(ctx, `{apiVersion: diengine.opendilab.org/v2alpha1, kind: DIJob, metadata: {name: gang},
   spec: {scheduling: {schedulerName: volcano, gang: {}}, tasks: [{type: none, name: work, replicas: 1, template: `+template+`}]}}`)

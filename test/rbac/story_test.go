@@ -172,6 +172,7 @@ func (p *plane) play(ctx context.Context, objects []*unstructured.Unstructured) 
 	s.trainWithCoordinator(ctx)
 	s.askInVain(ctx)
 	s.trainWithWorkers(ctx)
+	s.trainProbed(ctx)
 	s.placePreemptible(ctx)
 	s.trainGangs(ctx)
 	s.conflictOfNames(ctx)
@@ -703,6 +704,19 @@ func (s *story) trainWithWorkers(ctx context.Context) {
 		g.Expect(s.api.List(ctx, &services, client.InNamespace(jobs), client.MatchingLabels{names.LabelJob: "v2"})).To(Succeed())
 		g.Expect(services.Items).To(BeEmpty())
 	}).Should(Succeed())
+}
+
+// trainProbed runs a job whose container has a probe, until it exits with 0. The operator asks the pod's Events
+// whether the probe ended it.
+func (s *story) trainProbed(ctx context.Context) {
+	GinkgoHelper()
+	probed := strings.Replace(templateJSON, `"name":"di-container"`, `"name":"di-container","livenessProbe":{"tcpSocket":{"port":9}}`, 1)
+	Expect(probed).NotTo(Equal(templateJSON))
+	s.submit(ctx, `{apiVersion: diengine.opendilab.org/v2alpha1, kind: DIJob, metadata: {name: probed}, spec: {tasks: [{type: learner, template: `+probed+`}]}}`)
+	pods := s.expectPods(ctx, "probed", 1)
+	s.expectPhase(ctx, "probed", v2alpha1.JobRunning)
+	s.end(ctx, pods[0].Name, corev1.PodSucceeded, 0)
+	s.expectPhase(ctx, "probed", v2alpha1.JobSucceeded)
 }
 
 // trainWithManyWorkers runs a worker-led job whose pods find their peers in a ConfigMap. It keeps running.

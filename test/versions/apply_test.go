@@ -5,13 +5,17 @@ package versions
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -73,12 +77,21 @@ func managers(of *unstructured.Unstructured) map[string]string {
 	return found
 }
 
-// specAfter applies manifests one after the other and returns the spec in v2alpha1.
+// report writes a status at v2alpha1, as the operator does between two applies.
+func report(ctx context.Context, namespace string) {
+	GinkgoHelper()
+	patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"status":{"phase":"Running","restarts":%d}}`, reports.Add(1)))
+	Expect(operator.Status().Patch(ctx, job(v2, namespace, "j", "{}"), patch, client.FieldOwner("di-orchestrator"))).To(Succeed())
+}
+
+// specAfter applies manifests one after the other, with an operator that reports in between, and returns the
+// spec in v2alpha1.
 func specAfter(ctx context.Context, apply way, steps ...[2]string) map[string]any {
 	GinkgoHelper()
 	namespace := newNamespace(ctx)
 	for _, step := range steps {
 		Expect(apply(ctx, step[0], namespace, step[1])).To(Succeed())
+		report(ctx, namespace)
 	}
 	spec, _, err := unstructured.NestedMap(get(ctx, v2, namespace, "j").Object, "spec")
 	Expect(err).NotTo(HaveOccurred())
@@ -102,6 +115,67 @@ var _ = DescribeTable("A manifest that moves to v1alpha1 and back is what it was
 	Entry("kubectl apply", way(clientSide)),
 	Entry("kubectl apply --server-side", serverSide("kubectl")),
 )
+
+// withMore is manifestV1 with fields below its roles.
+const withMore = `
+spec:
+  group: g
+  cleanPodPolicy: All
+  volumes: [{name: v}]
+  coordinator: {template: {metadata: {annotations: {example.com/a~b: c}}, spec: {priorityClassName: high, containers: [{name: di-container, image: a}]}}}
+  collector: {template: {metadata: {labels: {a: b, c: d}}, spec: {nodeSelector: {disk: ssd, zone: a}, containers: [{name: di-container, image: b}]}}}
+  learner: {template: {spec: {containers: [{name: di-container, image: c}]}}}
+`
+
+var _ = DescribeTable("A manifest of v1alpha1 takes away what it says no more, also while the operator writes at v2alpha1",
+	func(ctx SpecContext, apply way) {
+		spec := specAfter(ctx, apply, [2]string{v1, withMore}, [2]string{v1, manifestV1})
+		expectSame(part(manifestV1AsV2, "spec"), spec)
+
+		By("a part of what a map has")
+		less := strings.NewReplacer(", c: d", "", "disk: ssd, ", "").Replace(withMore)
+		namespace := newNamespace(ctx)
+		for _, step := range []string{withMore, less, less} {
+			Expect(apply(ctx, v1, namespace, step)).To(Succeed())
+			report(ctx, namespace)
+		}
+		expectSame(part(less, "spec"), get(ctx, v1, namespace, "j").Object["spec"])
+	},
+	Entry("kubectl apply", way(clientSide)),
+	Entry("kubectl apply --server-side", serverSide("kubectl")),
+	Entry("a GitOps tool", serverSide("argocd-controller", client.ForceOwnership)),
+)
+
+var _ = Describe("What an apply at v1alpha1 gives up", func() {
+	It("stays if another manager of v1alpha1 applies it, too", func(ctx SpecContext) {
+		namespace := newNamespace(ctx)
+		Expect(serverSide("one")(ctx, v1, namespace, withMore)).To(Succeed())
+		Expect(serverSide("two")(ctx, v1, namespace, withMore)).To(Succeed())
+		report(ctx, namespace)
+		Expect(serverSide("one")(ctx, v1, namespace, manifestV1)).To(Succeed())
+		expectSame(part(withMore, "spec"), get(ctx, v1, namespace, "j").Object["spec"])
+	})
+
+	It("stays, with a warning, if somebody owns a part of the spec at v2alpha1", func(ctx SpecContext) {
+		namespace := newNamespace(ctx)
+		Expect(serverSide("one")(ctx, v1, namespace, withMore)).To(Succeed())
+		patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"suspend":true}}`))
+		Expect(c.Patch(ctx, job(v2, namespace, "j", "{}"), patch, client.FieldOwner("person"))).To(Succeed())
+		warnings := &heard{}
+		listening := rest.CopyConfig(api.Config)
+		listening.WarningHandler = warnings
+		by, err := client.New(listening, client.Options{})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(by.Apply(ctx, client.ApplyConfigurationFromUnstructured(job(v1, namespace, "j", manifestV1)), client.FieldOwner("one"))).To(Succeed())
+		Expect(warnings.said).To(ContainElement(And(ContainSubstring("is left out but stays"), ContainSubstring("apply v2alpha1"))))
+	})
+})
+
+// heard records warnings.
+type heard struct{ said []string }
+
+// HandleWarningHeader implements rest.WarningHandler.
+func (h *heard) HandleWarningHeader(_ int, _ string, text string) { h.said = append(h.said, text) }
 
 // manifestV1AsV2 is manifestV1 in v2alpha1.
 const manifestV1AsV2 = `

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -38,6 +39,10 @@ const (
 var (
 	api *webhooks.API
 	c   client.WithWatch
+	// operator has the permissions of the operator.
+	operator client.WithWatch
+	// reports counts the statuses that it has written.
+	reports atomic.Int32
 )
 
 func TestVersions(t *testing.T) {
@@ -51,6 +56,10 @@ var _ = BeforeSuite(func(ctx context.Context) {
 	api, err = webhooks.StartAPIWithWebhooks(ctx)
 	Expect(err).NotTo(HaveOccurred())
 	c, err = testkit.NewClient(api.Config)
+	Expect(err).NotTo(HaveOccurred())
+	account, err := api.As(testkit.Operator)
+	Expect(err).NotTo(HaveOccurred())
+	operator, err = testkit.NewClient(account)
 	Expect(err).NotTo(HaveOccurred())
 })
 
