@@ -23,7 +23,6 @@ import (
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/replicas"
 	"opendilab.org/di-orchestrator/internal/conditions"
-	"opendilab.org/di-orchestrator/internal/lifecycle/sizing"
 	"opendilab.org/di-orchestrator/internal/membership"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/podstate"
@@ -241,46 +240,27 @@ func (p *page) lastFailure() table {
 
 func (p *page) tasks() table {
 	rows := table{{"TASK", "TYPE", "DESIRED", "PODS"}}
+	desired := replicas.Desired(p.job, p.membership)
 	for i := range p.job.Spec.Tasks {
 		task := &p.job.Spec.Tasks[i]
 		name := names.TaskName(task)
-		rows = append(rows, []string{name, string(task.Type), p.desired(i), cmp.Or(replicas.Counts(p.job.Status.TaskStatus[name]), none)})
+		rows = append(rows, []string{name, string(task.Type), p.desired(desired.Tasks[i]), cmp.Or(replicas.Counts(p.job.Status.TaskStatus[name]), none)})
 	}
 	if aggregators := p.job.Status.TaskStatus[v2alpha1.AggregatorTaskStatus]; len(aggregators) > 0 {
-		rows = append(rows, []string{v2alpha1.AggregatorTaskStatus, "", "", cmp.Or(replicas.Counts(aggregators), none)})
+		rows = append(rows, []string{v2alpha1.AggregatorTaskStatus, "", p.desired(desired.Aggregators), cmp.Or(replicas.Counts(aggregators), none)})
 	}
 	return rows
 }
 
-// placed returns the desired replicas of a task of a worker-led job: of a preemptible one those that its placement has.
-func (p *page) placed(task int) int32 {
-	if p.job.Spec.Preemptible && len(p.job.Status.Allocation) > 0 {
-		return sizing.Wanted(p.job).ByTask[task]
-	}
-	return sizing.Count(p.job, task)
-}
-
-// desired returns the desired replicas of a task.
-func (p *page) desired(task int) string {
-	if p.job.Spec.Lifecycle != v2alpha1.LifecycleCoordinatorLed {
-		return strconv.Itoa(int(p.placed(task)))
-	}
-	of := p.job.Spec.Tasks[task].Type
+// desired returns a number of desired pods as text.
+func (p *page) desired(count int) string {
 	switch {
-	case of == v2alpha1.TaskTypeCoordinator:
-		return "1"
+	case count != replicas.Unknown:
+		return strconv.Itoa(count)
 	case p.unread[partMembers] != "":
 		return "unknown"
-	case p.membership == nil:
-		return "0"
 	}
-	count := 0
-	for i := range p.membership.Spec.Members {
-		if p.membership.Spec.Members[i].Task == of {
-			count++
-		}
-	}
-	return strconv.Itoa(count)
+	return "0"
 }
 
 func (p *page) podTable() table {

@@ -16,7 +16,6 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/replicas"
-	"opendilab.org/di-orchestrator/internal/lifecycle/sizing"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/podstate"
 )
@@ -71,6 +70,8 @@ type Replica struct {
 	Ready     bool      `json:"ready"`
 	Restarts  int32     `json:"restarts"`
 	CreatedAt time.Time `json:"createdAt"`
+
+	isAggregator bool
 }
 
 // Event is an event of the job or of one of its pods.
@@ -143,7 +144,7 @@ func (s *Snapshot) end(now time.Time) time.Time {
 
 func replica(job *v2alpha1.DIJob, pod *corev1.Pod) Replica {
 	return Replica{
-		Name: replicas.Name(job.Name, pod.Name), Pod: pod.Name, Task: replicas.Task(pod), Node: pod.Spec.NodeName, Ready: podstate.Ready(pod),
+		Name: replicas.Name(job.Name, pod.Name), Pod: pod.Name, Task: replicas.Task(pod), isAggregator: replicas.IsAggregator(pod), Node: pod.Spec.NodeName, Ready: podstate.Ready(pod),
 		Status: replicas.Status(pod), CreatedAt: pod.CreationTimestamp.Time, Restarts: job.Status.ReplicaRestarts[pod.Name] + replicas.Restarts(pod),
 	}
 }
@@ -185,15 +186,24 @@ func lastFailure(last *v2alpha1.LastFailure) string {
 	return text
 }
 
-// tasks counts the replicas of each task.
+// tasks counts the replicas of each task, and the aggregators if there are any.
 func tasks(job *v2alpha1.DIJob, list *v2alpha1.Membership, all []Replica) []Count {
-	counts := make([]Count, 0, len(job.Spec.Tasks))
+	counts := make([]Count, 0, len(job.Spec.Tasks)+1)
+	desired := replicas.Desired(job, list)
 	for i := range job.Spec.Tasks {
-		counts = append(counts, Count{Name: names.TaskName(&job.Spec.Tasks[i]), Wanted: wanted(job, list, i)})
+		counts = append(counts, Count{Name: names.TaskName(&job.Spec.Tasks[i]), Wanted: desired.Tasks[i]})
+	}
+	aggregators := slices.ContainsFunc(all, func(one Replica) bool { return one.isAggregator })
+	if desired.Aggregators > 0 || aggregators {
+		counts = append(counts, Count{Name: v2alpha1.AggregatorTaskStatus, Wanted: desired.Aggregators})
 	}
 	there := make([]int, len(counts))
 	for i := range all {
-		if at := slices.IndexFunc(counts, func(count Count) bool { return count.Name == all[i].Task }); at >= 0 {
+		name := all[i].Task
+		if all[i].isAggregator {
+			name = v2alpha1.AggregatorTaskStatus
+		}
+		if at := slices.IndexFunc(counts, func(count Count) bool { return count.Name == name }); at >= 0 {
 			there[at]++
 			if all[i].Ready {
 				counts[at].Ready++
@@ -201,46 +211,11 @@ func tasks(job *v2alpha1.DIJob, list *v2alpha1.Membership, all []Replica) []Coun
 		}
 	}
 	for i := range counts {
-		if counts[i].Wanted < 0 {
+		if counts[i].Wanted == replicas.Unknown {
 			counts[i].Wanted = there[i]
 		}
 	}
 	return counts
-}
-
-// wanted returns the desired number of pods of a task; -1 if it is unknown.
-func wanted(job *v2alpha1.DIJob, list *v2alpha1.Membership, task int) int {
-	if job.Spec.Lifecycle != v2alpha1.LifecycleCoordinatorLed {
-		return wantedWorkers(job, task)
-	}
-	if job.Spec.Tasks[task].Type == v2alpha1.TaskTypeCoordinator {
-		return 1
-	}
-	if list == nil || list.Spec.JobUID != job.UID {
-		return -1
-	}
-	pods := 0
-	for i := range list.Spec.Members {
-		if member := &list.Spec.Members[i]; member.Task == job.Spec.Tasks[task].Type {
-			pods += 1 + len(member.DDPGPUs)
-		}
-	}
-	return pods
-}
-
-// wantedWorkers returns the count of the spec. For the elastic task it returns the remainder of the
-// total, which di-server and the allocator change.
-func wantedWorkers(job *v2alpha1.DIJob, task int) int {
-	if job.Status.Replicas == 0 || task != names.ElasticTask(&job.Spec) {
-		return int(sizing.Count(job, task))
-	}
-	left := job.Status.Replicas
-	for i := range job.Spec.Tasks {
-		if i != task {
-			left -= sizing.Count(job, i)
-		}
-	}
-	return int(max(0, left))
 }
 
 // nodes counts the replicas on each node.

@@ -50,6 +50,7 @@ type Observed struct {
 func Detail(o *Observed) *api.JobDetail {
 	row := Row(o.Job)
 	row.Version, row.Curve, row.GPUs = cmp.Or(o.Version, row.Version), o.Best, gpusWith(o.Job, o.Membership)
+	row.Roles = roles(o.Job, o.Membership)
 	parts := Parts(o.Job, o.Pods, o.Membership, o.Now)
 	detail := &api.JobDetail{
 		Job: row, Parts: parts, Edges: Edges(o.Job, parts), Conditions: Conditions(o.Job), Facts: facts(o), Waiting: Waiting(o.Job, &row),

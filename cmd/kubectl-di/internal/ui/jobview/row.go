@@ -16,8 +16,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/replicas"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/api"
-	"opendilab.org/di-orchestrator/internal/lifecycle/sizing"
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
@@ -30,7 +30,7 @@ func Row(job *v2alpha1.DIJob) api.JobRow {
 	row := api.JobRow{
 		Namespace: job.Namespace, Name: job.Name, UID: string(job.UID), Version: writtenIn(job),
 		Lifecycle: string(cmp.Or(job.Spec.Lifecycle, v2alpha1.LifecycleWorkerLed)), Phase: string(cmp.Or(status.Phase, v2alpha1.JobPending)),
-		Ready: int(status.ReadyReplicas), Wanted: int(status.Replicas), Roles: roles(job), GPUs: gpus(job),
+		Ready: int(status.ReadyReplicas), Wanted: int(status.Replicas), Roles: roles(job, nil), GPUs: gpus(job),
 		Restarts: status.Restarts, Reschedules: status.Reschedules, CreatedAt: job.CreationTimestamp.UTC(),
 		CompletedAt: timeOf(status.CompletionTimestamp), Suspended: ptr.Deref(job.Spec.Suspend, false),
 		Terminating: job.DeletionTimestamp != nil, Preemptible: job.Spec.Preemptible, Group: job.Spec.Group, Queue: queue(job),
@@ -100,15 +100,17 @@ func queue(job *v2alpha1.DIJob) string {
 	return ""
 }
 
-// roles counts the pods of each task.
-func roles(job *v2alpha1.DIJob) []api.RoleCount {
+// roles counts the pods of each task. Without the Membership of a coordinator-led job, the desired ones of its
+// coordinator are 0.
+func roles(job *v2alpha1.DIJob, list *v2alpha1.Membership) []api.RoleCount {
+	desired := replicas.Desired(job, list)
 	counts := make([]api.RoleCount, 0, len(job.Spec.Tasks)+1)
 	for i := range job.Spec.Tasks {
 		name := names.TaskName(&job.Spec.Tasks[i])
-		counts = append(counts, count(name, wanted(job, i), job.Status.TaskStatus[name]))
+		counts = append(counts, count(name, max(desired.Tasks[i], 0), job.Status.TaskStatus[name]))
 	}
 	if pods := job.Status.TaskStatus[v2alpha1.AggregatorTaskStatus]; len(pods) > 0 {
-		counts = append(counts, count(v2alpha1.AggregatorTaskStatus, 0, pods))
+		counts = append(counts, count(v2alpha1.AggregatorTaskStatus, max(desired.Aggregators, 0), pods))
 	}
 	return counts
 }
@@ -122,13 +124,7 @@ func count(role string, wanted int, pods v2alpha1.TaskStatus) api.RoleCount {
 
 // wanted returns the desired replicas of a task; 0 if the coordinator decides.
 func wanted(job *v2alpha1.DIJob, task int) int {
-	if isLed(job) {
-		if job.Spec.Tasks[task].Type == v2alpha1.TaskTypeCoordinator {
-			return 1
-		}
-		return 0
-	}
-	return int(sizing.Wanted(job).ByTask[task])
+	return max(replicas.Desired(job, nil).Tasks[task], 0)
 }
 
 // gpus returns the GPUs that the desired replicas request. Of a coordinator-led job the pods that
@@ -136,12 +132,12 @@ func wanted(job *v2alpha1.DIJob, task int) int {
 func gpus(job *v2alpha1.DIJob) int64 {
 	total := int64(0)
 	for i := range job.Spec.Tasks {
-		replicas := wanted(job, i)
+		count := wanted(job, i)
 		if isLed(job) {
 			pods := job.Status.TaskStatus[names.TaskName(&job.Spec.Tasks[i])]
-			replicas = int(pods[corev1.PodRunning] + pods[corev1.PodPending])
+			count = int(pods[corev1.PodRunning] + pods[corev1.PodPending])
 		}
-		total += int64(replicas) * gpusOf(job.Spec.Tasks[i].Template.Raw)
+		total += int64(count) * gpusOf(job.Spec.Tasks[i].Template.Raw)
 	}
 	return total
 }
