@@ -24,6 +24,10 @@ import (
 // of endpoints at different times. A bridge is an EndpointSlice that lists one pod of an earlier
 // di-server under the old and the new name of the port. With a bridge, no order of these updates
 // leaves a node with a port without endpoints.
+//
+// A bridge does not follow its pod, so it says of the pod that it serves and terminates. Nodes use
+// such an endpoint only while a port has no ready one. A bridge with a ready endpoint would hide
+// from nodes that its pod terminates: they prefer it to the endpoint of the control plane.
 
 // bridgeManager is the manager of bridges. The control plane leaves slices of other managers
 // unchanged.
@@ -103,7 +107,7 @@ func bridges(service *corev1.Service, number int32, pod *corev1.Pod) []*discover
 			Ports:       ports,
 			Endpoints: []discoveryv1.Endpoint{{
 				Addresses:  []string{ip.IP},
-				Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true), Serving: ptr.To(true), Terminating: ptr.To(false)},
+				Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(false), Serving: ptr.To(true), Terminating: ptr.To(true)},
 				TargetRef:  &corev1.ObjectReference{Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID},
 			}},
 		}

@@ -5,6 +5,7 @@ package takeover_test
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"slices"
 	"sync"
@@ -78,6 +79,28 @@ func (n *nodes) look(ctx context.Context) {
 			n.call(of.services, and.slices)
 		}
 	}
+	n.expectOurs(services.Items, found.Items)
+}
+
+// expectOurs records when a node that knows everything sends calls to a pod that terminates, though
+// the control plane lists a ready one.
+func (n *nodes) expectOurs(services []corev1.Service, known []discoveryv1.EndpointSlice) {
+	var pods corev1.PodList
+	n.Expect(n.bare.List(context.Background(), &pods, client.InNamespace(n.namespace))).To(Succeed())
+	for i := range services {
+		for _, port := range services[i].Spec.Ports {
+			led := podsBehind(known, services[i].Name, port.Name)
+			written := slices.DeleteFunc(slices.Clone(known), func(slice discoveryv1.EndpointSlice) bool {
+				return slice.Labels[discoveryv1.LabelManagedBy] == "takeover.diengine.opendilab.org"
+			})
+			terminates := func(pod string) bool {
+				return slices.ContainsFunc(pods.Items, func(one corev1.Pod) bool { return one.Name == pod && one.DeletionTimestamp != nil })
+			}
+			if slices.ContainsFunc(led, terminates) && slices.ContainsFunc(podsBehind(written, services[i].Name, port.Name), func(pod string) bool { return !terminates(pod) }) {
+				n.failed = append(n.failed, fmt.Sprintf("%s %s: leads to %v, which terminates, though another is ready", services[i].Name, port.Name, led))
+			}
+		}
+	}
 }
 
 // oldest returns the earliest state that some node may still consider current.
@@ -110,21 +133,35 @@ func (n *nodes) call(services []corev1.Service, known []discoveryv1.EndpointSlic
 	}
 }
 
-// podsBehind returns the pods that calls of a Service's port may reach.
+// podsBehind returns the pods that calls of a Service's port may reach: those that are ready, and
+// without any, those that serve and terminate. Of two endpoints of one pod, that wins which does not
+// terminate, as in kube-proxy.
 func podsBehind(known []discoveryv1.EndpointSlice, service, port string) []string {
-	var pods []string
+	found := map[string]discoveryv1.EndpointConditions{}
 	for i := range known {
 		if known[i].Labels[discoveryv1.LabelServiceName] != service ||
 			!slices.ContainsFunc(known[i].Ports, func(one discoveryv1.EndpointPort) bool { return *one.Name == port }) {
 			continue
 		}
 		for _, endpoint := range known[i].Endpoints {
-			if *endpoint.Conditions.Ready {
-				pods = append(pods, endpoint.TargetRef.Name)
+			if _, has := found[endpoint.TargetRef.Name]; !has || !*endpoint.Conditions.Terminating {
+				found[endpoint.TargetRef.Name] = endpoint.Conditions
 			}
 		}
 	}
-	return pods
+	var ready, serving []string
+	for pod, conditions := range found {
+		switch {
+		case *conditions.Ready:
+			ready = append(ready, pod)
+		case *conditions.Serving && *conditions.Terminating:
+			serving = append(serving, pod)
+		}
+	}
+	if len(ready) > 0 {
+		return ready
+	}
+	return serving
 }
 
 // recorded returns a client that triggers an observation after each write. A pod of an earlier
@@ -217,6 +254,8 @@ func (n *nodes) pod(t *testing.T, name, ip string, labels map[string]string) {
 	if hash := labels[appsv1.DefaultDeploymentUniqueLabelKey]; hash != "" {
 		pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "di-server-" + hash, UID: "1", Controller: ptr.To(true)}}
 		pod.Spec.Containers[0].Ports = nil
+		// Without a node, its deletion would have no grace period.
+		pod.Spec.NodeName = "node"
 	}
 	n.Expect(n.api.Create(t.Context(), pod)).To(Succeed())
 	pod.Status = corev1.PodStatus{
@@ -224,6 +263,38 @@ func (n *nodes) pod(t *testing.T, name, ip string, labels map[string]string) {
 		Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}},
 	}
 	n.Expect(n.api.Status().Update(t.Context(), pod)).To(Succeed())
+}
+
+// serve makes a di-server of this release ready.
+func (n *nodes) serve(t *testing.T) {
+	t.Helper()
+	n.pod(t, "di-orchestrator-server-1", "10.0.0.2", map[string]string{
+		"app.kubernetes.io/name": "di-orchestrator", "app.kubernetes.io/component": "server", "control-plane": "di-server",
+	})
+	n.happened(t.Context())
+}
+
+// terminate deletes the Deployment of the earlier di-server, and lets its pod terminate.
+func (n *nodes) terminate(t *testing.T, grace int64) {
+	t.Helper()
+	n.Expect(n.api.Delete(t.Context(), &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: n.namespace, Name: "di-server"}})).To(Succeed())
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: n.namespace, Name: "di-server-5d9c-x"}}
+	n.Expect(n.api.Delete(t.Context(), pod, client.GracePeriodSeconds(grace))).To(Succeed())
+	n.Expect(n.api.Get(t.Context(), client.ObjectKeyFromObject(pod), pod)).To(Succeed())
+	n.Expect(pod.DeletionTimestamp).NotTo(BeNil())
+}
+
+// bridges returns the names of the bridges.
+func (n *nodes) bridges(t *testing.T) []string {
+	t.Helper()
+	var found discoveryv1.EndpointSliceList
+	n.Expect(n.api.List(t.Context(), &found, client.InNamespace(n.namespace),
+		client.MatchingLabels{discoveryv1.LabelManagedBy: "takeover.diengine.opendilab.org"})).To(Succeed())
+	var all []string
+	for i := range found.Items {
+		all = append(all, found.Items[i].Name)
+	}
+	return all
 }
 
 // bridge runs a bridge until it returns.
@@ -256,8 +327,8 @@ func ourPorts() []corev1.ServicePort {
 }
 
 // takeOver runs the takeover until the earlier di-server has zero replicas and the selectors of
-// Services are restored.
-func (n *nodes) takeOver(t *testing.T) {
+// Services are restored. It calls a function before each second.
+func (n *nodes) takeOver(t *testing.T, before func(second int)) {
 	t.Helper()
 	metrics, err := takeover.NewMetrics(prometheus.NewRegistry())
 	n.Expect(err).NotTo(HaveOccurred())
@@ -268,12 +339,15 @@ func (n *nodes) takeOver(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- runner.Start(ctx) }()
+	second := 0
 	n.Eventually(func() bool {
 		select {
 		case <-runner.Done():
 			return true
 		default:
 			if n.clock.HasWaiters() {
+				second++
+				before(second)
 				n.clock.Step(time.Second)
 			}
 			return false
@@ -290,11 +364,8 @@ func TestEveryNodeSendsEachCallToAReadyPod(t *testing.T) {
 		n.bridge(func(b *takeover.Bridge) error { return b.Ahead(t.Context()) })
 		n.rename(t, ourPorts()...)
 		n.Expect(n.failures()).To(BeEmpty())
-		n.pod(t, "di-orchestrator-server-1", "10.0.0.2", map[string]string{
-			"app.kubernetes.io/name": "di-orchestrator", "app.kubernetes.io/component": "server", "control-plane": "di-server",
-		})
-		n.happened(t.Context())
-		n.takeOver(t)
+		n.serve(t)
+		n.takeOver(t, func(int) {})
 		n.Expect(n.ended).NotTo(BeEmpty())
 		n.Expect(n.failures()).To(BeEmpty())
 
@@ -303,9 +374,28 @@ func TestEveryNodeSendsEachCallToAReadyPod(t *testing.T) {
 		for i := range left.Items {
 			n.Expect(left.Items[i].Spec.Selector).To(Equal(map[string]string{"control-plane": "di-server"}))
 		}
-		var found discoveryv1.EndpointSliceList
-		n.Expect(n.api.List(t.Context(), &found, client.InNamespace(n.namespace))).To(Succeed())
-		n.Expect(found.Items).NotTo(ContainElement(HaveField("Labels", HaveKeyWithValue(discoveryv1.LabelManagedBy, "takeover.diengine.opendilab.org"))))
+		n.Expect(n.bridges(t)).To(BeEmpty())
+	})
+	t.Run("while Helm deletes the Deployment of a di-server that answers for its grace period", func(t *testing.T) {
+		n := installed(t)
+		(&running{WithT: n.WithT, api: n.api, namespace: n.namespace}).define(t)
+		n.bridge(func(b *takeover.Bridge) error { return b.Ahead(t.Context()) })
+		n.rename(t, ourPorts()...)
+		n.terminate(t, 10)
+		n.Expect(n.failures()).To(BeEmpty())
+		n.takeOver(t, func(second int) {
+			switch second {
+			case 2:
+				n.serve(t)
+			case 9:
+				n.Expect(n.bridges(t)).To(BeEmpty(), "they are deleted before the pod ends")
+			case 10:
+				n.end(t.Context())
+			}
+		})
+		n.Expect(n.ended).NotTo(BeEmpty())
+		n.Expect(n.failures()).To(BeEmpty())
+		n.Expect(n.bridges(t)).To(BeEmpty())
 	})
 	t.Run("while its own Service is put back", func(t *testing.T) {
 		n := installed(t)

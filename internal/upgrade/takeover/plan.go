@@ -24,6 +24,10 @@ const (
 	StepDeleteWebhooks Step = "DeleteWebhooks"
 	// StepStopOperator scales the earlier operator and its webhooks to zero.
 	StepStopOperator Step = "StopOperator"
+	// StepDeleteBridges deletes the bridges if the earlier di-server ends by itself, because its
+	// Deployment is deleted, as Helm does, or scaled to zero. It happens once ours answers and nodes
+	// have learned of the Services' ports.
+	StepDeleteBridges Step = "DeleteBridges"
 	// StepAwaitOperator waits until the pods of the earlier operator and webhooks are deleted.
 	StepAwaitOperator Step = "AwaitOperator"
 	// StepAwaitServer waits until our di-server answers beside the earlier one.
@@ -91,6 +95,8 @@ func Plan(observed *Observed) []Step {
 	}{
 		{StepDeleteWebhooks, len(observed.Configurations) > 0},
 		{StepStopOperator, operator},
+		// Before the first step that waits, because pods of the earlier di-server end meanwhile.
+		{StepDeleteBridges, bridged && !server && observed.ServerReady},
 		{StepAwaitOperator, operator || lives(names.EarlierOperator, names.EarlierWebhook)},
 		// If ours is not ready anymore, the earlier one answers again.
 		{StepRestoreServices, server && !observed.ServerReady && narrow},
@@ -99,7 +105,7 @@ func Plan(observed *Observed) []Step {
 		{StepAwaitDrain, server && (!observed.ServerReady || observed.leadsToEarlier())},
 		{StepStopServer, server},
 		{StepAwaitServerEnd, server || lives(names.EarlierServer)},
-		{StepRestoreServices, server || narrow || bridged},
+		{StepRestoreServices, server || narrow || bridged && !observed.ServerReady},
 		{StepAct, !observed.Acting},
 		{StepProbe, !observed.Probed},
 	} {
@@ -156,6 +162,8 @@ func explain(step Step, observed *Observed) string {
 		return "deletes the webhook configurations " + strings.Join(observed.Configurations, ", ")
 	case StepStopOperator:
 		return fmt.Sprintf("scales Deployments %s and %s to zero", names.EarlierOperator, names.EarlierWebhook)
+	case StepDeleteBridges:
+		return "deletes the EndpointSlices that bridged the port names of Services, because the earlier di-server ends"
 	case StepAwaitOperator:
 		return "waits for the end of pods " + pods(names.EarlierOperator, names.EarlierWebhook)
 	case StepAwaitServer:

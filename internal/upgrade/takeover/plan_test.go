@@ -5,6 +5,7 @@ package takeover_test
 
 import (
 	"maps"
+	"strings"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -31,6 +32,80 @@ func TestALineSaysTheStepAndWhatComesAfterIt(t *testing.T) {
 	g.Expect(takeover.IsDone(line)).To(BeFalse())
 }
 
+// Each entry is a path that the upgrade guide documents, or what people do beside it.
+func TestEachPathToAnInstallationHasItsSteps(t *testing.T) {
+	const (
+		operator, server = "di-operator", "di-server"
+		bridge           = "di-server-8081-v4-1"
+	)
+	runs := func(names ...string) map[string]int32 {
+		all := map[string]int32{}
+		for _, name := range names {
+			all[name] = 1
+		}
+		return all
+	}
+	live := func(names ...string) map[string][]string {
+		all := map[string][]string{}
+		for _, name := range names {
+			all[name] = []string{name + "-1"}
+		}
+		return all
+	}
+	wide, bridges := []string{server}, []string{bridge}
+	for path, one := range map[string]struct {
+		found takeover.Observed
+		steps string
+	}{
+		"v0.2.2 by its manifest": {
+			takeover.Observed{Configurations: []string{"a"}, Replicas: runs(operator, "di-webhook", server), Pods: live(operator, "di-webhook", server), Wide: wide, Bridges: bridges, Listed: []string{"di-server-1"}},
+			"DeleteWebhooks StopOperator AwaitOperator AwaitServer DrainServer AwaitDrain StopServer AwaitServerEnd RestoreServices Act Probe",
+		},
+		"v1.1.3 by its manifest, or its chart whose release Helm has forgotten": {
+			takeover.Observed{Replicas: runs(operator, server), Pods: live(operator, server), Wide: wide, Bridges: bridges, Listed: []string{"di-server-1"}},
+			"StopOperator AwaitOperator AwaitServer DrainServer AwaitDrain StopServer AwaitServerEnd RestoreServices Act Probe",
+		},
+		"v1.1.3 by its chart, upgraded, and our di-server is ready before the earlier one ends": {
+			takeover.Observed{Pods: live(operator, server), ServerReady: true, Wide: wide, Bridges: bridges, Listed: []string{"di-server-1"}},
+			"DeleteBridges AwaitOperator AwaitServerEnd Act Probe",
+		},
+		"v1.1.3 by its chart, upgraded, and its operator has ended": {
+			takeover.Observed{Pods: live(server), ServerReady: true, Wide: wide, Bridges: bridges, Listed: []string{"di-server-1"}},
+			"DeleteBridges AwaitServerEnd Act Probe",
+		},
+		"v1.1.3 by its chart, upgraded, and the earlier di-server ends first": {
+			takeover.Observed{Pods: live(operator, server), Wide: wide, Bridges: bridges},
+			"AwaitOperator AwaitServerEnd RestoreServices Act Probe",
+		},
+		"v1.1.3 whose di-server a user has scaled to zero": {
+			takeover.Observed{Replicas: map[string]int32{operator: 1, server: 0}, Pods: live(operator, server), ServerReady: true, Wide: wide, Bridges: bridges},
+			"StopOperator DeleteBridges AwaitOperator AwaitServerEnd Act Probe",
+		},
+		"v1.1.3 whose di-server a user has deleted while it was drained": {
+			takeover.Observed{Pods: live(server), ServerReady: true, Narrow: wide, Bridges: bridges},
+			"DeleteBridges AwaitServerEnd RestoreServices Act Probe",
+		},
+		"put back, and installed again": {
+			takeover.Observed{Replicas: runs(operator, server), Pods: live(operator, server), ServerReady: true, Wide: wide, Bridges: bridges, Listed: []string{"di-server-1"}},
+			"StopOperator AwaitOperator DrainServer AwaitDrain StopServer AwaitServerEnd RestoreServices Act Probe",
+		},
+	} {
+		t.Run(path, func(t *testing.T) {
+			g := NewWithT(t)
+			var planned, done []string
+			for _, step := range takeover.Plan(&one.found) {
+				planned = append(planned, string(step))
+			}
+			g.Expect(strings.Join(planned, " ")).To(Equal(one.steps))
+			for step := takeover.Next(&one.found); step != takeover.StepDone; step = takeover.Next(&one.found) {
+				done = append(done, string(step))
+				world(&one.found, step)
+			}
+			g.Expect(done).To(Equal(planned), "the steps that follow are those that were announced")
+		})
+	}
+}
+
 // From any observed state the plan ends, and our controllers never act beside an earlier operator.
 func TestFromAnyStateTheStepsEndAndTwoOperatorsNeverAct(t *testing.T) {
 	for state := range states() {
@@ -47,8 +122,11 @@ func TestFromAnyStateTheStepsEndAndTwoOperatorsNeverAct(t *testing.T) {
 				g.Expect(observed.Listed).To(BeEmpty(), "%v", done)
 				g.Expect(observed.Bridges).To(BeEmpty(), "%v", done)
 			}
-			if step == takeover.StepDrainServer {
+			if step == takeover.StepDrainServer || step == takeover.StepDeleteBridges {
 				g.Expect(observed.ServerReady).To(BeTrue(), "%v", done)
+			}
+			if waits := step == takeover.StepAwaitOperator || step == takeover.StepAwaitServerEnd; waits && observed.ServerReady && observed.Replicas["di-server"] == 0 {
+				g.Expect(observed.Bridges).To(BeEmpty(), "%v", done)
 			}
 			done = append(done, step)
 			g.Expect(len(done)).To(BeNumerically("<", 20), "%v", done)
@@ -106,6 +184,8 @@ func world(observed *takeover.Observed, step takeover.Step) {
 		observed.Configurations = nil
 	case takeover.StepStopOperator:
 		observed.Replicas["di-operator"], observed.Replicas["di-webhook"] = 0, 0
+	case takeover.StepDeleteBridges:
+		observed.Bridges = nil
 	case takeover.StepAwaitOperator:
 		delete(observed.Pods, "di-operator")
 		delete(observed.Pods, "di-webhook")

@@ -95,7 +95,7 @@ func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 // waitingSteps returns the steps that may take a while.
 func waitingSteps() []string {
 	return []string{
-		string(StepDeleteWebhooks), string(StepStopOperator), string(StepAwaitOperator), string(StepAwaitServer),
+		string(StepDeleteWebhooks), string(StepStopOperator), string(StepDeleteBridges), string(StepAwaitOperator), string(StepAwaitServer),
 		string(StepDrainServer), string(StepAwaitDrain), string(StepStopServer), string(StepAwaitServerEnd), string(StepRestoreServices), string(StepProbe),
 	}
 }

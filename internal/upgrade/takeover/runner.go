@@ -212,6 +212,11 @@ func (r *Runner) do(ctx context.Context, step Step, observed *Observed) (again b
 		return true, r.deleteConfigurations(ctx)
 	case StepStopOperator:
 		return true, errors.Join(r.stop(ctx, names.EarlierOperator), r.stop(ctx, names.EarlierWebhook))
+	case StepDeleteBridges:
+		if !r.portsKnown {
+			return false, nil
+		}
+		return true, r.deleteBridges(ctx, observed)
 	case StepDrainServer:
 		if !r.portsKnown {
 			return false, nil
