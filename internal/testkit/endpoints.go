@@ -61,6 +61,38 @@ func SyncEndpoints(ctx context.Context, api client.Client, namespace string) err
 	return nil
 }
 
+// PodsBehind returns the pods to which nodes send calls of a Service's port, and reports whether they
+// are ready. Without a ready one, nodes use those that serve and terminate. Of two endpoints of one
+// pod, that wins which does not terminate, as in kube-proxy.
+func PodsBehind(known []discoveryv1.EndpointSlice, service, port string) (pods []string, ready bool) {
+	found := map[string]discoveryv1.EndpointConditions{}
+	for i := range known {
+		slice := &known[i]
+		if slice.Labels[discoveryv1.LabelServiceName] != service ||
+			!slices.ContainsFunc(slice.Ports, func(one discoveryv1.EndpointPort) bool { return ptr.Deref(one.Name, "") == port }) {
+			continue
+		}
+		for _, endpoint := range slice.Endpoints {
+			if _, has := found[endpoint.TargetRef.Name]; !has || !ptr.Deref(endpoint.Conditions.Terminating, false) {
+				found[endpoint.TargetRef.Name] = endpoint.Conditions
+			}
+		}
+	}
+	var ending []string
+	for pod, conditions := range found {
+		switch {
+		case ptr.Deref(conditions.Ready, true):
+			pods = append(pods, pod)
+		case ptr.Deref(conditions.Serving, true) && ptr.Deref(conditions.Terminating, false):
+			ending = append(ending, pod)
+		}
+	}
+	if len(pods) > 0 {
+		return pods, true
+	}
+	return ending, false
+}
+
 // addSlices adds the slices of a Service: one for all pods that have the same ports.
 func addSlices(all map[string]*discoveryv1.EndpointSlice, service *corev1.Service, pods []corev1.Pod) {
 	if len(service.Spec.Selector) == 0 {

@@ -34,6 +34,8 @@ const (
 	settle = 5 * time.Second
 	// late is the maximum delay until a node learns of a change.
 	late = settle - time.Millisecond
+	// bridgeManager manages the EndpointSlices of bridges.
+	bridgeManager = "takeover.diengine.opendilab.org"
 )
 
 // moment is the state from a time on.
@@ -82,22 +84,18 @@ func (n *nodes) look(ctx context.Context) {
 	n.expectOurs(services.Items, found.Items)
 }
 
-// expectOurs records when a node that knows everything sends calls to a pod that terminates, though
-// the control plane lists a ready one.
+// expectOurs records when a node that knows everything sends calls to a pod that is not ready,
+// though the control plane lists a ready one.
 func (n *nodes) expectOurs(services []corev1.Service, known []discoveryv1.EndpointSlice) {
-	var pods corev1.PodList
-	n.Expect(n.bare.List(context.Background(), &pods, client.InNamespace(n.namespace))).To(Succeed())
+	written := slices.DeleteFunc(slices.Clone(known), func(slice discoveryv1.EndpointSlice) bool {
+		return slice.Labels[discoveryv1.LabelManagedBy] == bridgeManager
+	})
 	for i := range services {
 		for _, port := range services[i].Spec.Ports {
-			led := podsBehind(known, services[i].Name, port.Name)
-			written := slices.DeleteFunc(slices.Clone(known), func(slice discoveryv1.EndpointSlice) bool {
-				return slice.Labels[discoveryv1.LabelManagedBy] == "takeover.diengine.opendilab.org"
-			})
-			terminates := func(pod string) bool {
-				return slices.ContainsFunc(pods.Items, func(one corev1.Pod) bool { return one.Name == pod && one.DeletionTimestamp != nil })
-			}
-			if slices.ContainsFunc(led, terminates) && slices.ContainsFunc(podsBehind(written, services[i].Name, port.Name), func(pod string) bool { return !terminates(pod) }) {
-				n.failed = append(n.failed, fmt.Sprintf("%s %s: leads to %v, which terminates, though another is ready", services[i].Name, port.Name, led))
+			right, ready := testkit.PodsBehind(written, services[i].Name, port.Name)
+			pods, _ := testkit.PodsBehind(known, services[i].Name, port.Name)
+			if ready && slices.ContainsFunc(pods, func(pod string) bool { return !slices.Contains(right, pod) }) {
+				n.failed = append(n.failed, fmt.Sprintf("%s %s: leads to %v, though %v are ready", services[i].Name, port.Name, pods, right))
 			}
 		}
 	}
@@ -119,7 +117,7 @@ func (n *nodes) call(services []corev1.Service, known []discoveryv1.EndpointSlic
 			if port.Port != 8080 {
 				continue
 			}
-			pods := podsBehind(known, services[i].Name, port.Name)
+			pods, _ := testkit.PodsBehind(known, services[i].Name, port.Name)
 			at := services[i].Name + " " + port.Name
 			if len(pods) == 0 {
 				n.failed = append(n.failed, at+": refused")
@@ -131,37 +129,6 @@ func (n *nodes) call(services []corev1.Service, known []discoveryv1.EndpointSlic
 			}
 		}
 	}
-}
-
-// podsBehind returns the pods that calls of a Service's port may reach: those that are ready, and
-// without any, those that serve and terminate. Of two endpoints of one pod, that wins which does not
-// terminate, as in kube-proxy.
-func podsBehind(known []discoveryv1.EndpointSlice, service, port string) []string {
-	found := map[string]discoveryv1.EndpointConditions{}
-	for i := range known {
-		if known[i].Labels[discoveryv1.LabelServiceName] != service ||
-			!slices.ContainsFunc(known[i].Ports, func(one discoveryv1.EndpointPort) bool { return *one.Name == port }) {
-			continue
-		}
-		for _, endpoint := range known[i].Endpoints {
-			if _, has := found[endpoint.TargetRef.Name]; !has || !*endpoint.Conditions.Terminating {
-				found[endpoint.TargetRef.Name] = endpoint.Conditions
-			}
-		}
-	}
-	var ready, serving []string
-	for pod, conditions := range found {
-		switch {
-		case *conditions.Ready:
-			ready = append(ready, pod)
-		case *conditions.Serving && *conditions.Terminating:
-			serving = append(serving, pod)
-		}
-	}
-	if len(ready) > 0 {
-		return ready
-	}
-	return serving
 }
 
 // recorded returns a client that triggers an observation after each write. A pod of an earlier
@@ -289,7 +256,7 @@ func (n *nodes) bridges(t *testing.T) []string {
 	t.Helper()
 	var found discoveryv1.EndpointSliceList
 	n.Expect(n.api.List(t.Context(), &found, client.InNamespace(n.namespace),
-		client.MatchingLabels{discoveryv1.LabelManagedBy: "takeover.diengine.opendilab.org"})).To(Succeed())
+		client.MatchingLabels{discoveryv1.LabelManagedBy: bridgeManager})).To(Succeed())
 	var all []string
 	for i := range found.Items {
 		all = append(all, found.Items[i].Name)

@@ -73,7 +73,9 @@ var _ = DescribeTable("Helm upgrades its release of v1.1.3, which has the defini
 		left, err := release.Jobs(ctx, p.api, jobs, 10)
 		Expect(err).NotTo(HaveOccurred())
 		left = going(left)
-		p.runDeployments(ctx)
+		// Its di-server does not end before its grace period.
+		p.runUntilEnd(ctx, earlierGrace)
+		watching := p.watchEndpoints(ctx)
 		before, service, kept := p.read(ctx, "v2alpha1"), p.service(ctx), p.uids(ctx)
 		polling := p.poll(ctx, "v2alpha1", left[0].Name)
 
@@ -102,6 +104,7 @@ var _ = DescribeTable("Helm upgrades its release of v1.1.3, which has the defini
 		p.expectServed(ctx, left)
 		Expect(p.tooEarly()).To(BeEmpty())
 		polling.expectNoFailure()
+		watching.expectOurs()
 	},
 	Entry("by Helm 3", "HELM3", SpecTimeout(specTimeout)),
 	Entry("by Helm 4", "HELM", SpecTimeout(specTimeout)),

@@ -54,7 +54,7 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 type plane struct {
 	environment *envtest.Environment
 	// api has all permissions.
-	api client.Client
+	api client.WithWatch
 	*gateway
 	// address is the address of the webhooks, which one program after the other serves.
 	address string

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -64,8 +65,12 @@ func beside(ctx context.Context, round func(context.Context)) (stop func()) {
 }
 
 // runDeployments creates pods for the earlier Deployments, and deletes them when these are scaled
-// to zero or deleted. No controller does so because only an API server runs.
-func (p *plane) runDeployments(ctx context.Context) {
+// to zero or deleted. No controller does so because only an API server runs. The programs end at
+// once when they are deleted.
+func (p *plane) runDeployments(ctx context.Context) { p.runUntilEnd(ctx, 0) }
+
+// runUntilEnd does so for programs that run for a grace period after they are deleted.
+func (p *plane) runUntilEnd(ctx context.Context, grace time.Duration) {
 	GinkgoHelper()
 	var deployments appsv1.DeploymentList
 	Expect(p.api.List(ctx, &deployments, client.InNamespace(system))).To(Succeed())
@@ -86,14 +91,30 @@ func (p *plane) runDeployments(ctx context.Context) {
 				stopped = append(stopped, deployments.Items[i].Name)
 			}
 		}
-		if len(stopped) == len(deployments.Items) {
+		ended := slices.DeleteFunc(stopped, func(name string) bool { return !p.terminate(ctx, name+"-5d9c-x", grace) })
+		if len(ended) == len(deployments.Items) {
 			p.mayAct.Store(true)
 		}
-		for _, name := range stopped {
+		for _, name := range ended {
 			// The next round retries a failed deletion; a pod may already be gone.
 			_ = p.api.Delete(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: name + "-5d9c-x"}}, client.GracePeriodSeconds(0))
 		}
 	})
+}
+
+// terminate deletes a pod, as its ReplicaSet does, and reports whether its grace period is over.
+func (p *plane) terminate(ctx context.Context, name string, grace time.Duration) bool {
+	if grace == 0 {
+		return true
+	}
+	pod := &corev1.Pod{}
+	err := p.api.Get(ctx, client.ObjectKey{Namespace: system, Name: name}, pod)
+	if err == nil && pod.DeletionTimestamp == nil {
+		// The next round retries.
+		_ = p.api.Delete(ctx, pod, client.GracePeriodSeconds(grace/time.Second))
+		return false
+	}
+	return apierrors.IsNotFound(err) || err == nil && !time.Now().Before(pod.DeletionTimestamp.Time)
 }
 
 // createPod creates a ready pod of a Deployment of the system's namespace.
@@ -104,7 +125,8 @@ func (p *plane) createPod(ctx context.Context, deployment string, labels map[str
 			Namespace: system, Name: deployment + "-5d9c-x", Labels: map[string]string{appsv1.DefaultDeploymentUniqueLabelKey: "5d9c"},
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: deployment + "-5d9c", UID: "1", Controller: ptr.To(true)}},
 		},
-		Spec: corev1.PodSpec{Containers: []corev1.Container{{
+		// Without a node, its deletion would have no grace period.
+		Spec: corev1.PodSpec{NodeName: "node", Containers: []corev1.Container{{
 			Name: "main", Image: "main", Ports: []corev1.ContainerPort{{Name: "tls", ContainerPort: 8443}},
 		}}},
 	}
