@@ -10,8 +10,13 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
 
-// currentFor is how long the sums of a di-server describe the present.
-const currentFor = 90 * time.Second
+const (
+	// currentFor is how long the sums of a di-server describe the present, or twice the time between their last
+	// two changes: workers that report when a step ends are silent for as long as a step.
+	currentFor = 90 * time.Second
+	// maxSilence bounds that.
+	maxSilence = 30 * time.Minute
+)
 
 // EstimatorSettings are the constants of an Estimator. A value that is not positive has its default.
 type EstimatorSettings struct {
@@ -60,10 +65,26 @@ type sourceKey struct{ server, role string }
 // source is what a di-server wrote last about a role, and what it counted since.
 type source struct {
 	last v2alpha1.RoleRates
-	// work is since the last round in which there were samples: a step or an episode may take many rounds,
-	// and its time counts together with its samples. time is since the last round.
+	// changedAt is when they changed last by the clock of this process, and every the time since the change before.
+	changedAt time.Time
+	every     time.Duration
+	// work is since the last round in which there were samples, and time since the last one in which workers had
+	// worked or waited: a step or an episode may take many rounds, and counts when it ends.
 	work work
 	time waiting
+	// hasMoved reports whether workers have worked or waited in this round.
+	hasMoved bool
+}
+
+// isCurrent reports whether the current values of an item describe the present.
+func (s *source) isCurrent(entry *v2alpha1.RoleRates, now time.Time) bool {
+	if entry.Reporters <= 0 {
+		return false
+	}
+	if now.Sub(entry.UpdatedAt.Time) <= currentFor {
+		return true
+	}
+	return s != nil && now.Sub(s.changedAt) <= min(2*s.every, maxSilence)
 }
 
 // work is samples and the busy seconds that they took.
@@ -121,7 +142,7 @@ func (e *Estimator) Learn(rates []v2alpha1.RoleRates, roles Roles, now time.Time
 	for i := range rates {
 		key := sourceKey{rates[i].Server, rates[i].Role}
 		present[key] = true
-		isNew = e.count(key, &rates[i]) || isNew
+		isNew = e.count(key, &rates[i], now) || isNew
 	}
 	for key := range e.sources {
 		if !present[key] {
@@ -136,10 +157,10 @@ func (e *Estimator) Learn(rates []v2alpha1.RoleRates, roles Roles, now time.Time
 }
 
 // count counts what an item has gained, and reports whether it has gained any.
-func (e *Estimator) count(key sourceKey, entry *v2alpha1.RoleRates) bool {
+func (e *Estimator) count(key sourceKey, entry *v2alpha1.RoleRates, now time.Time) bool {
 	known := e.sources[key]
 	if known == nil {
-		known = &source{last: *entry}
+		known = &source{last: *entry, changedAt: now}
 		e.sources[key] = known
 		// Old sums of an unknown di-server are history. Young ones are the start of the job.
 		if entry.ReportedMilliseconds > currentFor.Milliseconds()*int64(max(entry.Reporters, 1)) {
@@ -152,6 +173,7 @@ func (e *Estimator) count(key sourceKey, entry *v2alpha1.RoleRates) bool {
 		return false
 	}
 	known.last = *entry
+	known.every, known.changedAt = now.Sub(known.changedAt), now
 	elapsed := entry.ReportedMilliseconds - last.ReportedMilliseconds
 	samples, busy := entry.Samples-last.Samples, entry.BusyMilliseconds-last.BusyMilliseconds
 	waited := entry.BlockedMilliseconds - last.BlockedMilliseconds + entry.StarvedMilliseconds - last.StarvedMilliseconds
@@ -164,6 +186,7 @@ func (e *Estimator) count(key sourceKey, entry *v2alpha1.RoleRates) bool {
 	}
 	known.work.add(work{fresh, float64(busy) / 1000})
 	known.time.add(waiting{float64(waited) / 1000, float64(elapsed) / 1000})
+	known.hasMoved = known.hasMoved || busy > 0 || waited > 0
 	return true
 }
 
@@ -179,18 +202,21 @@ func (e *Estimator) closeRound(rates []v2alpha1.RoleRates, roles Roles) {
 		if one.work.samples > 0 && one.work.busy > 0 {
 			done, one.work = one.work, work{}
 		}
+		spent := waiting{}
+		if one.hasMoved {
+			spent, one.time, one.hasMoved = one.time, waiting{}, false
+		}
 		switch {
 		case isConsumer:
 			consumed.add(done)
-			starved.add(one.time)
+			starved.add(spent)
 		case task != "":
 			produced.add(done)
-			blocked.add(one.time)
+			blocked.add(spent)
 			of := tasks[task]
 			of.add(done)
 			tasks[task] = of
 		}
-		one.time = waiting{}
 	}
 	e.produced.add(produced.capacity(), e.settings)
 	for task, of := range tasks {
@@ -199,7 +225,7 @@ func (e *Estimator) closeRound(rates []v2alpha1.RoleRates, roles Roles) {
 		}
 		e.tasks[task].add(of.capacity(), e.settings)
 	}
-	e.consumed.add(consumed.capacity()*reporting(rates, roles, e.closedAt).workers, e.settings)
+	e.consumed.add(consumed.capacity()*e.reporting(rates, roles, e.closedAt).workers, e.settings)
 	e.blocked.add(blocked.share())
 	e.starved.add(starved.share())
 }
@@ -208,10 +234,10 @@ func (e *Estimator) closeRound(rates []v2alpha1.RoleRates, roles Roles) {
 // is among the reporters of both for some time, so share is the part of the reporters that exists.
 type consumers struct{ workers, share float64 }
 
-func reporting(rates []v2alpha1.RoleRates, roles Roles, now time.Time) consumers {
+func (e *Estimator) reporting(rates []v2alpha1.RoleRates, roles Roles, now time.Time) consumers {
 	reporters := 0.0
 	for i := range rates {
-		if roles.IsConsumer(rates[i].Role) && isCurrent(&rates[i], now) {
+		if roles.IsConsumer(rates[i].Role) && e.isCurrent(&rates[i], now) {
 			reporters += float64(rates[i].Reporters)
 		}
 	}
@@ -222,9 +248,8 @@ func reporting(rates []v2alpha1.RoleRates, roles Roles, now time.Time) consumers
 	return consumers{workers, workers / max(reporters, 1)}
 }
 
-// isCurrent reports whether the current values of an item describe the present.
-func isCurrent(entry *v2alpha1.RoleRates, now time.Time) bool {
-	return now.Sub(entry.UpdatedAt.Time) <= currentFor && entry.Reporters > 0
+func (e *Estimator) isCurrent(entry *v2alpha1.RoleRates, now time.Time) bool {
+	return e.sources[sourceKey{entry.Server, entry.Role}].isCurrent(entry, now)
 }
 
 // Measure returns what the sums say at a time. Its pools are those of the tasks. The caller knows their sizes.
@@ -239,11 +264,11 @@ func (e *Estimator) Measure(rates []v2alpha1.RoleRates, roles Roles, tasks []str
 			m.Pools[i].Capacity = of.now(e.settings)
 		}
 	}
-	part := reporting(rates, roles, now).share
+	part := e.reporting(rates, roles, now).share
 	for i := range rates {
 		entry := &rates[i]
 		switch {
-		case !isCurrent(entry, now):
+		case !e.isCurrent(entry, now):
 		case roles.IsConsumer(entry.Role):
 			m.Batch += part * float64(entry.BatchSamples)
 			m.Queue += part * float64(entry.Queue)

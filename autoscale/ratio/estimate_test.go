@@ -127,6 +127,43 @@ func TestAConsumerThatReportsToAnotherServerCountsOnce(t *testing.T) {
 	}
 }
 
+// A step of 300 s, of which the learner waits a tenth, counts when it ends.
+func TestALongStepIsOneShareOfTimeAndTheConsumerIsCurrentUntilTheNext(t *testing.T) {
+	t.Parallel()
+	r := newReports(State{})
+	entry := v2alpha1.RoleRates{Server: "a", Role: "learner", Reporters: 1, BatchSamples: 800, UpdatedAt: metav1.NewMicroTime(start)}
+	r.estimator.Learn([]v2alpha1.RoleRates{entry}, r.roles, start)
+	for second := 20; second <= 3000; second += 20 {
+		r.now = start.Add(time.Duration(second) * time.Second)
+		entry.UpdatedAt = metav1.NewMicroTime(r.now)
+		entry.ReportedMilliseconds = int64(second) * 1000
+		steps := int64(second / 300)
+		entry.Samples, entry.BusyMilliseconds, entry.StarvedMilliseconds = 27_000*steps, 270_000*steps, 30_000*steps
+		r.rates = []v2alpha1.RoleRates{entry}
+		r.estimator.Learn(r.rates, r.roles, r.now)
+		if m := r.measure(); second >= 320 && (math.Abs(m.Starved-0.1) > 0.01 || math.Abs(m.ConsumerCapacity-100) > 1) {
+			t.Fatalf("second %d: starved %.2f with a capacity of %g, want 0.1 and 100", second, m.Starved, m.ConsumerCapacity)
+		}
+	}
+}
+
+func TestAConsumerThatReportsWhenAStepEndsIsCurrentUntilTheNextReport(t *testing.T) {
+	t.Parallel()
+	r := newReports(State{})
+	entry := v2alpha1.RoleRates{Server: "a", Role: "learner", Reporters: 1, BatchSamples: 800}
+	for step := range 4 {
+		r.now = start.Add(time.Duration(600*step) * time.Second)
+		entry.UpdatedAt = metav1.NewMicroTime(r.now)
+		r.rates = []v2alpha1.RoleRates{entry}
+		r.estimator.Learn(r.rates, r.roles, r.now)
+	}
+	for after, want := range map[time.Duration]float64{0: 800, 590 * time.Second: 800, 1300 * time.Second: 0} {
+		if m := r.estimator.Measure(r.rates, r.roles, nil, r.now.Add(after)); m.Batch != want {
+			t.Errorf("%v after a report: the batch is %g, want %g", after, m.Batch, want)
+		}
+	}
+}
+
 func TestConsumersAtSeveralServersAddUp(t *testing.T) {
 	t.Parallel()
 	r := newReports(State{})

@@ -208,7 +208,7 @@ func TestTheRatioTableHasEachRuleBesideTheOperators(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	for _, args := range [][]string{{"-scenario", "nothing"}, {"-seeds", "0"}, {"-noise", "NaN"}, {"more"}} {
+	for _, args := range [][]string{{"-scenario", "nothing"}, {"-seeds", "0"}, {"-noise", "NaN"}, {"-step-seconds", "0"}, {"-episode-seconds", "601"}, {"-sender", "pigeon"}, {"more"}} {
 		if err := run(append([]string{"ratio"}, args...), io.Discard, io.Discard); err == nil {
 			t.Errorf("%q is accepted, want an error", args)
 		}

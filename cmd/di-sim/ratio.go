@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -35,10 +36,17 @@ func runRatio(args []string, stdout, stderr io.Writer) error {
 	seeds := flags.Int("seeds", len(ratiosim.Seeds()), "how many of the fixed seeds")
 	flags.Float64Var(&options.Noise, "noise", options.Noise, "standard deviation of the producers' speed, as a part of it")
 	flags.Float64Var(&options.NoiseSeconds, "noise-seconds", options.NoiseSeconds, "correlation time of the noise, in seconds")
+	flags.IntVar(&options.StepSeconds, "step-seconds", options.StepSeconds, "how long a step of the learner takes")
+	flags.IntVar(&options.EpisodeSeconds, "episode-seconds", options.EpisodeSeconds, "how long an episode of a collector takes")
+	flags.StringVar((*string)(&options.Sender), "sender", string(options.Sender), "how replicas report: timer, loop or sidecar")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	switch {
+	case options.StepSeconds < 1 || options.StepSeconds > 600 || options.EpisodeSeconds < 1 || options.EpisodeSeconds > 600:
+		return fmt.Errorf("-step-seconds is %d and -episode-seconds is %d: must be from 1 to 600", options.StepSeconds, options.EpisodeSeconds)
+	case !slices.Contains(ratiosim.Senders(), options.Sender):
+		return fmt.Errorf("-sender is %q: must be one of %v", options.Sender, ratiosim.Senders())
 	case flags.NArg() > 0:
 		return fmt.Errorf("argument %q: must be a flag", flags.Arg(0))
 	case *seeds < 1 || *seeds > len(ratiosim.Seeds()):

@@ -21,12 +21,16 @@ import (
 )
 
 const (
-	// maxReporters bounds the reporters of a job, maxAllReporters those of all jobs: about 15 MiB.
+	// maxReporters bounds the reporters of a job, maxAllReporters those of all jobs: about 20 MiB.
 	maxReporters, maxAllReporters = limits.PodsPerJob, 100_000
-	// currentFor is how long the current values of a reporter count.
-	currentFor = 2 * time.Minute
-	// keptFor is how long a silent reporter is remembered, and an entry of a silent di-server in the status.
-	keptFor = 10 * time.Minute
+	// currentFor is how long the current values of a reporter count, or twice the time between its last two
+	// reports, up to maxCurrentFor: one that reports when a step ends is silent for as long as a step.
+	currentFor, maxCurrentFor = 2 * time.Minute, 30 * time.Minute
+	// keptFor is how long a silent reporter is remembered, and an entry of a silent di-server in the status. It
+	// is also the longest time that one report can claim: that of a step, most of which the worker may wait.
+	keptFor = 2 * time.Hour
+	// silentFor is after which silence a reporter makes room for others, if too many are remembered.
+	silentFor = 10 * time.Minute
 	// maxSum is where a sum starts from zero again. Readers ignore a sum that decreases.
 	maxSum = 1 << 62
 )
@@ -54,10 +58,32 @@ type reporterKey struct {
 	rank         int
 }
 
-// reporter is the last report of a worker.
+// reporter is the last report of a worker, and when it arrived here. every is the time since the one before.
 type reporter struct {
 	report  profilings.Role
 	arrived time.Time
+	every   time.Duration
+	// left is the observed time that its counters have not claimed yet. busy is the busy time that it has reported
+	// since its last samples: the time of a step counts together with its samples.
+	left claims
+	busy float64
+}
+
+// isCurrent reports whether the current values of a worker count.
+func (r *reporter) isCurrent(now time.Time) bool {
+	return now.Sub(r.arrived) <= max(currentFor, min(2*r.every, maxCurrentFor))
+}
+
+// claims are seconds by counter. Counters that advance when a step ends claim the whole step at once, however
+// often they are sent. So time that passes without a claim is kept for a later one.
+type claims struct{ reported, busy, blocked, starved float64 }
+
+// each calls a function with each counter's seconds.
+func (c *claims) each(do func(*float64)) {
+	do(&c.reported)
+	do(&c.busy)
+	do(&c.blocked)
+	do(&c.starved)
 }
 
 // sums are the sums of one role, in seconds and samples.
@@ -96,18 +122,18 @@ func (b *Book) Add(job types.UID, sender string, report *profilings.Role, now ti
 	before := of.reporters[key]
 	if before == nil {
 		if len(of.reporters) >= maxReporters {
-			b.reporters -= of.dropSilent(now)
+			b.reporters -= of.dropSilent(now, silentFor)
 		}
 		if len(of.reporters) >= maxReporters {
 			return ErrFull
 		}
 		b.reporters++
 	}
-	current := *report
-	current.Batch = nil
-	of.reporters[key] = &reporter{report: current, arrived: now}
+	current := &reporter{report: *report, arrived: now}
+	current.report.Batch = nil
+	of.reporters[key] = current
 	of.last = now
-	of.sums[report.Role].add(before, &current, now)
+	of.sums[report.Role].add(before, current)
 	return nil
 }
 
@@ -115,8 +141,8 @@ func (b *Book) Add(job types.UID, sender string, report *profilings.Role, now ti
 func (b *Book) jobOf(job types.UID, now time.Time) (*jobBook, error) {
 	if b.reporters >= maxAllReporters {
 		for uid, of := range b.jobs {
-			b.reporters -= of.dropSilent(now)
-			if now.Sub(of.last) > keptFor {
+			b.reporters -= of.dropSilent(now, silentFor)
+			if now.Sub(of.last) > silentFor {
 				delete(b.jobs, uid)
 			}
 		}
@@ -148,13 +174,13 @@ func (b *Book) Of(job types.UID, now time.Time) []v2alpha1.RoleRates {
 	if of == nil {
 		return nil
 	}
-	b.reporters -= of.dropSilent(now)
+	b.reporters -= of.dropSilent(now, keptFor)
 	rates := make([]v2alpha1.RoleRates, 0, len(of.sums))
 	for _, role := range slices.Sorted(maps.Keys(of.sums)) {
 		entry := of.sums[role].entry()
 		entry.Server, entry.Role = b.server, role
 		for key, worker := range of.reporters {
-			if key.role == role && now.Sub(worker.arrived) <= currentFor {
+			if key.role == role && worker.isCurrent(now) {
 				addCurrent(&entry, &worker.report)
 			}
 		}
@@ -163,33 +189,60 @@ func (b *Book) Of(job types.UID, now time.Time) []v2alpha1.RoleRates {
 	return rates
 }
 
-// dropSilent drops workers that no longer report, and returns their number.
-func (j *jobBook) dropSilent(now time.Time) int {
+// dropSilent drops workers that have not reported for some time, and returns their number.
+func (j *jobBook) dropSilent(now time.Time, after time.Duration) int {
 	before := len(j.reporters)
-	maps.DeleteFunc(j.reporters, func(_ reporterKey, worker *reporter) bool { return now.Sub(worker.arrived) > keptFor })
+	maps.DeleteFunc(j.reporters, func(_ reporterKey, worker *reporter) bool { return now.Sub(worker.arrived) > after })
 	return before - len(j.reporters)
 }
 
 // add adds what a worker did since its last report.
-func (s *sums) add(before *reporter, report *profilings.Role, now time.Time) {
-	s.updated = now
+func (s *sums) add(before, current *reporter) {
+	s.updated = current.arrived
 	if before == nil {
 		return
 	}
-	last := &before.report
-	elapsed := now.Sub(before.arrived).Seconds()
-	if report.Time > 0 && last.Time > 0 {
-		elapsed = report.Time - last.Time
-	}
-	if elapsed <= 0 || elapsed > keptFor.Seconds() || report.Samples < last.Samples || report.BusySeconds < last.BusySeconds ||
-		report.BlockedSeconds < last.BlockedSeconds || report.StarvedSeconds < last.StarvedSeconds {
+	passed := current.arrived.Sub(before.arrived)
+	if passed > keptFor || startsAgain(&before.report, &current.report) {
 		return
 	}
-	s.reported = advance(s.reported, elapsed)
-	s.samples = advance(s.samples, report.Samples-last.Samples)
-	s.busy = advance(s.busy, min(report.BusySeconds-last.BusySeconds, elapsed))
-	s.blocked = advance(s.blocked, min(report.BlockedSeconds-last.BlockedSeconds, elapsed))
-	s.starved = advance(s.starved, min(report.StarvedSeconds-last.StarvedSeconds, elapsed))
+	current.every, current.left, current.busy = passed, before.left, before.busy
+	current.left.each(func(left *float64) { *left = min(*left+max(passed.Seconds(), 0), keptFor.Seconds()) })
+	s.claim(&before.report, current, passed.Seconds())
+}
+
+// startsAgain reports whether counters or the time of a worker went back.
+func startsAgain(last, report *profilings.Role) bool {
+	return report.Time > 0 && report.Time < last.Time || report.Samples < last.Samples || report.BusySeconds < last.BusySeconds ||
+		report.BlockedSeconds < last.BlockedSeconds || report.StarvedSeconds < last.StarvedSeconds
+}
+
+// claim adds what a report claims, as far as that much time was observed and is left. The samples of time
+// that was not observed do not count either, so the samples of a busy second stay what they are.
+func (s *sums) claim(last *profilings.Role, current *reporter, passed float64) {
+	report, left := &current.report, &current.left
+	if report.Time > 0 && last.Time > 0 {
+		passed = report.Time - last.Time
+	}
+	claim := func(sum, left *float64, seconds float64) (counted float64) {
+		counted = min(seconds, *left)
+		*left -= counted
+		*sum = advance(*sum, counted)
+		return counted
+	}
+	claim(&s.reported, &left.reported, max(passed, 0))
+	claim(&s.blocked, &left.blocked, report.BlockedSeconds-last.BlockedSeconds)
+	claim(&s.starved, &left.starved, report.StarvedSeconds-last.StarvedSeconds)
+	current.busy += report.BusySeconds - last.BusySeconds
+	samples := report.Samples - last.Samples
+	if samples <= 0 {
+		return
+	}
+	if counted := claim(&s.busy, &left.busy, current.busy); counted < current.busy {
+		samples *= counted / current.busy
+	}
+	current.busy = 0
+	s.samples = advance(s.samples, samples)
 }
 
 // advance adds to a sum. A sum that becomes too large starts from zero.

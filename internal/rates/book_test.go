@@ -5,6 +5,7 @@ package rates
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"strconv"
 	"strings"
 	"testing"
@@ -91,8 +92,96 @@ func TestNoShareOfTimeExceedsTheTime(t *testing.T) {
 	book := NewBook("s")
 	mustAdd(t, book, "a", collector(0, 0, 0), 0)
 	mustAdd(t, book, "a", collector(100, 1000, 2000), 10*time.Second)
-	if got := only(t, book, 10*time.Second); got.BusyMilliseconds != 10_000 || got.BlockedMilliseconds != 10_000 {
+	if got := only(t, book, 10*time.Second); got.BusyMilliseconds != 10_000 || got.BlockedMilliseconds != 10_000 || got.Samples != 1 {
 		t.Errorf("got %+v", got)
+	}
+}
+
+// A worker counts a step of 300 s and 3,000 samples when it ends.
+func TestALongStepCountsWithAllItsTimeHoweverOftenReportsAreSent(t *testing.T) {
+	t.Parallel()
+	for _, every := range []int{1, 10, 30, 300, 600} {
+		book := NewBook("s")
+		for second := 0; second <= 3600; second += every {
+			steps := float64(second / 300)
+			mustAdd(t, book, "a", collector(3000*steps, 300*steps, 0), time.Duration(second)*time.Second)
+		}
+		if got := only(t, book, time.Hour); got.Samples != 36_000 || got.BusyMilliseconds != 3_600_000 {
+			t.Errorf("reports every %d s: got %+v, want 36,000 samples of 3,600 busy seconds", every, got)
+		}
+	}
+}
+
+func TestAStepThatBeganBeforeTheFirstReportCountsWithItsObservedPart(t *testing.T) {
+	t.Parallel()
+	book := NewBook("s")
+	mustAdd(t, book, "a", collector(0, 0, 0), 0)
+	mustAdd(t, book, "a", collector(3000, 300, 0), 30*time.Second)
+	if got := only(t, book, 30*time.Second); got.Samples != 300 || got.BusyMilliseconds != 30_000 {
+		t.Errorf("got %+v, want 300 samples of 30 busy seconds", got)
+	}
+}
+
+// The bounds hold for any reports: those of a worker that lies about its counters and its clock.
+func TestNoWorkerClaimsMoreTimeThanWasObserved(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(50) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		book, now := NewBook("s"), time.Duration(0)
+		report := collector(1, 0, 0)
+		for range 300 {
+			mustAdd(t, book, "a", report, now)
+			now += time.Duration(random.IntN(100)) * time.Second
+			report.Time += 1000 * random.Float64()
+			report.BusySeconds += 500 * random.Float64()
+			report.BlockedSeconds += 500 * random.Float64()
+			report.StarvedSeconds += 1e9 * random.Float64()
+			if random.IntN(20) == 0 {
+				report.BusySeconds = 0
+			}
+		}
+		got, most := only(t, book, now), now.Milliseconds()
+		if got.ReportedMilliseconds > most || got.BusyMilliseconds > most || got.BlockedMilliseconds > most || got.StarvedMilliseconds > most {
+			t.Errorf("seed %d: %d ms were observed, got %+v", seed, most, got)
+		}
+	}
+}
+
+func TestBusyTimeCountsTogetherWithTheSamplesOfItsStep(t *testing.T) {
+	t.Parallel()
+	book := NewBook("s")
+	for second := 0; second <= 300; second += 10 {
+		mustAdd(t, book, "a", collector(3000*float64(second/300), float64(second), 0), time.Duration(second)*time.Second)
+		got := only(t, book, time.Duration(second)*time.Second)
+		if want := int64(second / 300 * 300_000); got.BusyMilliseconds != want || got.Samples != want/100 {
+			t.Fatalf("second %d: got %+v, want %d busy milliseconds", second, got, want)
+		}
+	}
+}
+
+func TestTimeWithoutAClaimIsKeptForTwoHours(t *testing.T) {
+	t.Parallel()
+	book := NewBook("s")
+	for minute := range 240 {
+		mustAdd(t, book, "a", collector(0, 0, 0), time.Duration(minute)*time.Minute)
+	}
+	mustAdd(t, book, "a", collector(144, 14_400, 0), 4*time.Hour)
+	if got := only(t, book, 4*time.Hour); got.BusyMilliseconds != keptFor.Milliseconds() || got.Samples != 72 {
+		t.Errorf("got %+v, want 72 samples of %v", got, keptFor)
+	}
+}
+
+func TestAWorkerThatReportsWhenAStepEndsIsCurrentUntilTheNextReport(t *testing.T) {
+	t.Parallel()
+	book := NewBook("s")
+	for step := range 4 {
+		mustAdd(t, book, "a", profilings.Role{Version: 1, Role: "learner", Queue: 100}, time.Duration(600*step)*time.Second)
+	}
+	if got := only(t, book, 2390*time.Second); got.Reporters != 1 || got.Queue != 100 {
+		t.Errorf("before the next report: got %+v", got)
+	}
+	if got := only(t, book, 3001*time.Second); got.Reporters != 0 {
+		t.Errorf("after two periods: got %+v", got)
 	}
 }
 
@@ -128,21 +217,21 @@ func TestReportersAndRolesAreBounded(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	for i := range limits.Roles - 1 {
-		mustAdd(t, book, "0", profilings.Role{Version: 1, Role: fmt.Sprintf("role-%d", i), Rank: i}, 11*time.Minute)
+		mustAdd(t, book, "0", profilings.Role{Version: 1, Role: fmt.Sprintf("role-%d", i), Rank: i}, 31*time.Minute)
 	}
 	if err := book.Add(job, "0", &profilings.Role{Version: 1, Role: "ninth"}, start()); err == nil || !strings.Contains(err.Error(), `profilings.role is "ninth"`) {
 		t.Errorf("got %v", err)
 	}
 	for i := 0; book.reporters < maxAllReporters; i++ {
 		uid := types.UID(strconv.Itoa(i / maxReporters))
-		if err := book.Add(uid, strconv.Itoa(i%maxReporters), &report, start().Add(11*time.Minute)); err != nil {
+		if err := book.Add(uid, strconv.Itoa(i%maxReporters), &report, start().Add(31*time.Minute)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := book.Add("another", "a", &report, start().Add(12*time.Minute)); err == nil {
+	if err := book.Add("another", "a", &report, start().Add(32*time.Minute)); err == nil {
 		t.Error("more reporters than the maximum are kept")
 	}
-	if err := book.Add("another", "a", &report, start().Add(30*time.Minute)); err != nil || book.reporters != 1 {
+	if err := book.Add("another", "a", &report, start().Add(90*time.Minute)); err != nil || book.reporters != 1 {
 		t.Errorf("silent reporters fill the book: %v, %d reporters", err, book.reporters)
 	}
 }
@@ -162,7 +251,7 @@ func TestServersKeepTheirEntriesApart(t *testing.T) {
 	entry := func(server, role string, at time.Duration, samples int64) v2alpha1.RoleRates {
 		return v2alpha1.RoleRates{Server: server, Role: role, Samples: samples, UpdatedAt: metav1.NewMicroTime(start().Add(at))}
 	}
-	stored := []v2alpha1.RoleRates{entry("a", "collector", 0, 1), entry("b", "collector", 9*time.Minute, 2), entry("gone", "learner", -5*time.Minute, 3)}
+	stored := []v2alpha1.RoleRates{entry("a", "collector", 0, 1), entry("b", "collector", 9*time.Minute, 2), entry("gone", "learner", -2*time.Hour, 3)}
 	merged := Merge(stored, []v2alpha1.RoleRates{entry("a", "collector", 10*time.Minute, 5), entry("a", "learner", 10*time.Minute, 6)}, "a", start().Add(10*time.Minute))
 	var got []string
 	for i := range merged {

@@ -34,12 +34,19 @@ type producer struct {
 	// madeBefore, workedBefore and since are the plant's counters when it started.
 	madeBefore, workedBefore float64
 	since                    int
+	counters
 }
 
-// consumer counts like a learner does: samples and busy time at the end of each gradient step.
+// counters are samples and seconds that a replica counts when a step or an episode ends, at second endedAt.
+type counters struct {
+	samples, busy, waited float64
+	endedAt               int
+}
+
+// consumer is a learner. A step takes its samples while it works.
 type consumer struct {
 	consumed, busy, starved float64
-	samples, samplesBusy    float64
+	counters
 }
 
 func newPlant(scenario *Scenario, options Options, seed uint64) *plant {
@@ -95,36 +102,55 @@ func (p *plant) step() (starved float64) {
 	p.disturb()
 	for _, one := range p.producers {
 		if one.runs == p.second {
-			one.madeBefore, one.workedBefore, one.since = p.made, p.worked, p.second
+			p.restart(one)
 		}
 	}
 	speed := max(p.scenario.Producer(p.second)*(1+p.noise), 0)
 	p.possible = float64(p.running()) * speed
 	wanted := p.scenario.Consumer(p.second)
-	p.delivered = min(p.possible, capacity-p.queue+wanted)
+	p.delivered = min(p.possible, p.options.capacity()-p.queue+wanted)
 	share := 1.0
 	if p.possible > 0 {
 		share = p.delivered / p.possible
 	}
 	p.made, p.worked = p.made+speed*share, p.worked+share
 	p.queue += p.delivered
+	for _, one := range p.producers {
+		if one.runs <= p.second {
+			p.endEpisode(one)
+		}
+	}
 	if wanted <= 0 {
-		p.queue = min(p.queue, capacity)
+		p.queue = min(p.queue, p.options.capacity())
 		return 0
 	}
 	consumed := min(wanted, p.queue)
 	p.queue -= consumed
-	return p.consumer.take(consumed, consumed/wanted)
+	return p.consumer.take(consumed, consumed/wanted, p.options.step(), p.second)
 }
 
-// take counts a second of the consumer, and returns the part of it in which it waited.
-func (c *consumer) take(consumed, busy float64) float64 {
-	steps := math.Floor(c.consumed / miniBatch)
+// take counts a second of the consumer, and returns the part of it in which it waited. A step is of equal samples.
+func (c *consumer) take(consumed, busy, step float64, second int) float64 {
+	steps := math.Floor(c.consumed / step)
 	c.consumed, c.busy, c.starved = c.consumed+consumed, c.busy+busy, c.starved+1-busy
-	if math.Floor(c.consumed/miniBatch) > steps {
-		c.samples, c.samplesBusy = c.consumed, c.busy
+	if math.Floor(c.consumed/step) > steps {
+		c.counters = counters{c.consumed, c.busy, c.starved, second}
 	}
 	return 1 - busy
+}
+
+// endEpisode counts what a producer did, when an episode ends. The producers do not begin together.
+func (p *plant) endEpisode(one *producer) {
+	if (p.second-one.since+one.id*37)%p.options.EpisodeSeconds != 0 {
+		return
+	}
+	busy := p.worked - one.workedBefore
+	one.counters = counters{p.made - one.madeBefore, busy, max(float64(p.second+1-one.since)-busy, 0), p.second}
+}
+
+// restart makes the counters of a producer start again.
+func (p *plant) restart(one *producer) {
+	one.madeBefore, one.workedBefore, one.since, one.counters = p.made, p.worked, p.second, counters{}
 }
 
 // disturb changes the noise, and loses producers.
@@ -141,7 +167,7 @@ func (p *plant) disturb() {
 	if p.scenario.LosesReports > 0 {
 		for _, one := range p.producers {
 			if one.runs < p.second && p.random.Float64() < 1.0/1800 {
-				one.madeBefore, one.workedBefore, one.since = p.made, p.worked, p.second
+				p.restart(one)
 			}
 		}
 	}

@@ -96,8 +96,8 @@ func (w watched) size(p *plant) int {
 
 // newQueue returns a rule as people write it for KEDA: replicas in proportion to the room in the
 // queue, read every 30 s. At rest, with the queue at its target, the proportion is right.
-func newQueue() *hpa {
-	const target = staleness * batch / 2
+func newQueue(options *Options) *hpa {
+	capacity, target := options.capacity(), staleness*options.batch()/2
 	perReplica := (capacity - target) / (baseConsumer / baseProducer)
 	return &hpa{every: 30, recommend: func(p *plant) float64 { return (capacity - p.queue) / perReplica }}
 }

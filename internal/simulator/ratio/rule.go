@@ -51,9 +51,38 @@ type lateReport struct {
 const (
 	// job is the UID of the simulated job, task and learner the roles of its replicas.
 	job, task, learner = "job", "collector", "learner"
-	// reportEvery is the time between two reports of a replica, and writeEvery that between two writes of sums.
-	reportEvery, writeEvery = 10, 20
+	// reportEvery is the time between two reports of a timer, scrapeEvery of a sidecar, and writeEvery that between
+	// two writes of sums.
+	reportEvery, scrapeEvery, writeEvery = 10, 30, 20
 )
+
+// Sender is how replicas send their counters.
+type Sender string
+
+const (
+	// Timer sends every 10 s the counters, which advance when a step or an episode ends.
+	Timer Sender = "timer"
+	// Loop sends them when a step or an episode ends.
+	Loop Sender = "loop"
+	// Sidecar sends every 30 s the samples of the steps that have ended, and busy and waiting time up to now: it
+	// observes the process from outside.
+	Sidecar Sender = "sidecar"
+)
+
+// Senders returns all of them.
+func Senders() []Sender { return []Sender{Timer, Loop, Sidecar} }
+
+// sends reports whether a replica sends at a second, and with which counters.
+func (s Sender) sends(id, second int, ended, now counters) (counters, bool) {
+	switch s {
+	case Loop:
+		return ended, second > 0 && ended.endedAt == second
+	case Sidecar:
+		return counters{samples: ended.samples, busy: now.busy, waited: now.waited}, (second-id)%scrapeEvery == 0
+	default:
+		return ended, (second-id)%reportEvery == 0
+	}
+}
 
 // roles are those of the simulated job.
 type roles struct{}
@@ -116,20 +145,26 @@ func (o *operator) startDelays(p *plant) []time.Duration {
 
 // report delivers the reports of a second, and writes the sums when it is time.
 func (o *operator) report(p *plant) {
+	sender := p.options.Sender
 	for _, one := range p.producers {
-		if one.runs <= p.second && (p.second-one.id)%reportEvery == 0 && p.second > one.since {
+		if one.runs > p.second || p.second <= one.since {
+			continue
+		}
+		busy := p.worked - one.workedBefore
+		now := counters{busy: busy, waited: max(float64(p.second+1-one.since)-busy, 0)}
+		if count, sends := sender.sends(one.id, p.second, one.counters, now); sends {
 			o.send(p, profilings.Role{
 				Role: task, Rank: one.id, Time: float64(p.second) + o.clock(p, one.id),
-				Samples: p.made - one.madeBefore, BusySeconds: p.worked - one.workedBefore,
-				BlockedSeconds: max(float64(p.second+1-one.since)-(p.worked-one.workedBefore), 0),
+				Samples: count.samples, BusySeconds: count.busy, BlockedSeconds: count.waited,
 			})
 		}
 	}
-	if p.second%reportEvery == 0 && p.second > p.scenario.ConsumerStart {
-		c := &p.consumer
+	c := &p.consumer
+	count, sends := sender.sends(0, p.second, c.counters, counters{busy: c.busy, waited: c.starved})
+	if sends && p.second > p.scenario.ConsumerStart {
 		o.send(p, profilings.Role{
-			Role: learner, Time: float64(p.second), Samples: c.samples, BusySeconds: c.samplesBusy, StarvedSeconds: c.starved,
-			BatchSamples: batch, Queue: p.queue, QueueCapacity: capacity, MaxStaleness: staleness,
+			Role: learner, Time: float64(p.second), Samples: count.samples, BusySeconds: count.busy, StarvedSeconds: count.waited,
+			BatchSamples: p.options.batch(), Queue: p.queue, QueueCapacity: p.options.capacity(), MaxStaleness: staleness,
 		})
 	}
 	o.late = slices.DeleteFunc(o.late, func(l lateReport) bool {

@@ -19,17 +19,30 @@ type Options struct {
 	MinDelay, MaxDelay float64
 	// ProducerError and ConsumerError are the factors by which the rule's capacities are wrong.
 	ProducerError, ConsumerError float64
-	Rule                         rule.Settings
-	Estimator                    rule.EstimatorSettings
+	// StepSeconds and EpisodeSeconds are how long a step of the consumer and an episode of a producer take.
+	StepSeconds, EpisodeSeconds int
+	Sender                      Sender
+	Rule                        rule.Settings
+	Estimator                   rule.EstimatorSettings
 }
 
 // DefaultOptions returns the options of the figures.
 func DefaultOptions() Options {
 	return Options{
 		Noise: 0.07, NoiseSeconds: 10, MinDelay: 30, MaxDelay: 120, ProducerError: 1, ConsumerError: 1,
+		StepSeconds: 1, EpisodeSeconds: 1, Sender: Timer,
 		Rule: rule.Defaults(), Estimator: rule.DefaultEstimator(),
 	}
 }
+
+// step returns the samples of a step.
+func (o *Options) step() float64 { return baseConsumer * float64(o.StepSeconds) }
+
+// batch returns the samples of a version of the policy: of at least one step.
+func (o *Options) batch() float64 { return max(baseBatch, o.step()) }
+
+// capacity returns what the bound on staleness lets wait.
+func (o *Options) capacity() float64 { return (staleness + 1) * o.batch() }
 
 // Policies returns the names of the rules, the operator's first.
 func Policies() []string {
@@ -45,7 +58,7 @@ func sizerOf(policy string, options Options) sizer {
 		o := newOperator(options)
 		return watched{newIdeal(o), o}
 	case "KEDA-like on room":
-		return newQueue()
+		return newQueue(&options)
 	case "static 53":
 		return fixed(53)
 	default:
@@ -117,7 +130,7 @@ func (r *recorder) record(p *plant, starved float64, isResized bool) {
 	r.requested += float64(len(p.producers))
 	r.ideal += p.ideal()
 	consumed := (1 - starved) * p.scenario.Consumer(p.second)
-	r.age, r.used = r.age+p.queue/batch*consumed, r.used+consumed
+	r.age, r.used = r.age+p.queue/p.options.batch()*consumed, r.used+consumed
 }
 
 func (r *recorder) figures() Figures {

@@ -9,12 +9,9 @@ import "math"
 const (
 	baseProducer = 20.0
 	baseConsumer = 1000.0
-	batch        = 8000.0
-	// miniBatch is the samples of a gradient step. A batch has several.
-	miniBatch = 1000.0
+	// baseBatch is the samples of a version of the policy. It has several short steps.
+	baseBatch = 8000.0
 	staleness = 4.0
-	// capacity is what the bound on staleness lets wait.
-	capacity = (staleness + 1) * batch
 	// startReplicas is how many producers a run begins with.
 	startReplicas = 10
 	// minReplicas and maxReplicas bound all rules.
