@@ -9,6 +9,9 @@
 // example fit. They place jobs on a [Board]: jobs that keep their nodes first ([Board.Keep]), then
 // the others ([Board.Place], [Board.PlaceCount]). A trial goes onto a clone ([Board.Clone]).
 //
+// [Within] lets a policy decide within what the API server admits: the [Quota] of namespaces, and the
+// [Bound] of jobs.
+//
 // Placements are written one by one, and each write may fail. A [Ledger] tells the writer when a
 // placement fits beside those that are written, so that the written placements never exceed the
 // capacity of the nodes.

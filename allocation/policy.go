@@ -36,6 +36,8 @@ type Round struct {
 	Nodes []*Node
 	// Previous are the nodes of the jobs by rank; "" stands for a rank without a node.
 	Previous map[types.NamespacedName][]string
+	// Quotas are the quotas of namespaces. Within applies them, so a policy does not have to know them.
+	Quotas map[string][]*Quota
 	// Groups are the histories of groups of similar jobs, by name. The policy updates them, and the
 	// caller persists them.
 	Groups map[string]*Group
@@ -83,6 +85,8 @@ type Job struct {
 	// Excluded are nodes that the job must not be placed on, because its pods could not be scheduled
 	// there. Running ranks stay.
 	Excluded map[string]bool
+	// Bound is how many replicas the API server admits, for other reasons than the quotas of the round; nil for any.
+	Bound *Bound
 	// ResizesLive reports whether replicas continue while others of the elastic task are added behind
 	// them or removed. That task is the last one.
 	ResizesLive bool
@@ -108,6 +112,8 @@ type Task struct {
 	Replicas int32
 	// Pod is what one replica requests, and which nodes it accepts.
 	Pod *Requirements
+	// Uses is what one replica uses of each quota of the namespace, nil if the quota does not count it.
+	Uses []Amounts
 }
 
 // size returns the number of replicas of a job with a number of its elastic task.

@@ -185,7 +185,7 @@ const ReasonProbeFailed = "ProbeFailed"
 const ReasonError = "Error"
 
 // Reasons of the condition Allocated and its events. A job whose spec cannot be placed has ConditionInvalidSpec, one
-// that is suspended ConditionSuspended.
+// that is suspended ConditionSuspended, and one that the quotas of its namespace do not admit ReasonQuotaExceeded.
 const (
 	// ReasonPlaced means that all desired replicas have a node.
 	ReasonPlaced = "Placed"

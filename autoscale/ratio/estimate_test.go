@@ -127,7 +127,7 @@ func TestAConsumerThatReportsToAnotherServerCountsOnce(t *testing.T) {
 	}
 }
 
-// A step of 300 s, of which the learner waits a tenth, counts when it ends.
+// A step of 300 s, a tenth of it without samples, counts when it ends.
 func TestALongStepIsOneShareOfTimeAndTheConsumerIsCurrentUntilTheNext(t *testing.T) {
 	t.Parallel()
 	r := newReports(State{})

@@ -18,8 +18,8 @@ import (
 func (a *Reconciler) decide(ctx context.Context, jobs []*v2alpha1.DIJob, r *round) {
 	a.describe(ctx, jobs, r)
 	wanted := allocation.InOrder(slices.Collect(maps.Values(r.wanted)))
-	decided := a.policy.Optimize(&allocation.Round{
-		Now: r.now, Jobs: wanted, Nodes: r.snapshot.Nodes, Previous: r.previous, Groups: a.groups.groups,
+	decided := allocation.Within(a.policy, &allocation.Round{
+		Now: r.now, Jobs: wanted, Nodes: r.snapshot.Nodes, Previous: r.previous, Quotas: r.quotas, Groups: a.groups.groups,
 	})
 	a.groups.use(wanted, r.now)
 	for name, placement := range decided {

@@ -183,7 +183,7 @@ func TestAJobWithClaimsIsPlacedWhereDevicesAreFree(t *testing.T) {
 	place := func() allocation.Placement {
 		counted := countDevices(found, nil)
 		r := &round{
-			snapshot: allocation.NewSnapshot([]*corev1.Node{counted.node(readyNode("a", "0")), counted.node(readyNode("b", "0"))}), devices: counted, maxPods: 100,
+			snapshot: allocation.NewSnapshot([]*corev1.Node{counted.node(readyNode("a", "0")), counted.node(readyNode("b", "0"))}), devices: counted, admission: &admission{}, maxPods: 100,
 			wanted: map[types.NamespacedName]*allocation.Job{}, previous: map[types.NamespacedName][]string{},
 			placed: map[types.NamespacedName][]string{}, placements: map[types.NamespacedName]allocation.Placement{},
 		}

@@ -69,7 +69,7 @@ func placementOf(t *testing.T, e exclusions, job *v2alpha1.DIJob, pods []*corev1
 	t.Helper()
 	r := &round{
 		snapshot: allocation.NewSnapshot(nodes), maxPods: 100, wanted: map[types.NamespacedName]*allocation.Job{}, previous: map[types.NamespacedName][]string{},
-		placed: map[types.NamespacedName][]string{}, placements: map[types.NamespacedName]allocation.Placement{}, devices: &devices{},
+		placed: map[types.NamespacedName][]string{}, placements: map[types.NamespacedName]allocation.Placement{}, devices: &devices{}, admission: &admission{},
 	}
 	r.take(job, pods, now)
 	r.exclude(e, job, pods, nodesOfTerminating(map[types.UID][]*corev1.Pod{job.UID: pods}), now)

@@ -73,6 +73,8 @@ type Reconciler struct {
 	groups  groupStore
 	// exclusions are the nodes where pods of jobs were unschedulable.
 	exclusions exclusions
+	// refusals are the jobs whose pods were refused for a quota.
+	refusals refusals
 
 	// last is the time of the last round. written are the jobs as this process or an earlier one wrote
 	// them, until the cache has those versions; nil before the first round. There is one worker, so no
@@ -194,6 +196,9 @@ func (a *Reconciler) learnWritten(ctx context.Context) error {
 type round struct {
 	snapshot *allocation.Snapshot
 	devices  *devices
+	// admission is what bounds the pods of namespaces, and quotas what that leaves to the jobs.
+	admission *admission
+	quotas    map[string][]*allocation.Quota
 	// maxPods is the maximum number of pods of a job.
 	maxPods int32
 	wanted  map[types.NamespacedName]*allocation.Job
@@ -222,13 +227,17 @@ func (a *Reconciler) survey(ctx context.Context, jobs []*v2alpha1.DIJob) (*round
 	if err != nil {
 		return nil, err
 	}
+	admission, err := a.admission(ctx)
+	if err != nil {
+		return nil, err
+	}
 	devices := a.devices(ctx, jobs, pods)
 	for i := range nodes {
 		nodes[i] = devices.node(nodes[i])
 	}
 	r := &round{
 		now: a.now(), restarts: map[types.UID]restart{}, refreshes: maxRefreshes,
-		snapshot: allocation.NewSnapshot(nodes), devices: devices, pods: pods,
+		snapshot: allocation.NewSnapshot(nodes), devices: devices, admission: admission, pods: pods,
 		maxPods:    cmp.Or(a.maxPods, limits.PodsPerJob),
 		wanted:     make(map[types.NamespacedName]*allocation.Job, len(jobs)),
 		previous:   make(map[types.NamespacedName][]string, len(jobs)),
@@ -242,8 +251,11 @@ func (a *Reconciler) survey(ctx context.Context, jobs []*v2alpha1.DIJob) (*round
 	for _, job := range jobs {
 		r.take(job, pods[job.UID], r.now)
 		r.exclude(a.exclusions, job, pods[job.UID], terminating, r.now)
+		r.admit(a.refusals, job)
 	}
+	r.quotas = r.bounds(jobs)
 	a.exclusions.forget(jobs)
+	a.refusals.forget(jobs)
 	return r, nil
 }
 
@@ -375,9 +387,11 @@ func (r *round) jobToPlace(job *v2alpha1.DIJob, pods []*corev1.Pod) (*allocation
 		if err != nil {
 			return nil, err
 		}
-		spec := r.devices.spec(job.Namespace, workload.WithLargestOverride(&template.Spec, overrides, names.TaskName(task)))
+		admitted := r.admitted(wanted, task, workload.DefaultRequests(workload.WithLargestOverride(&template.Spec, overrides, names.TaskName(task))))
+		existing := podsOf(task, pods)
 		wanted.Tasks = append(wanted.Tasks, allocation.Task{
-			Name: task.Name, Replicas: sizing.Count(job, i), Pod: r.snapshot.RequirementsOf(spec, podsOf(task, pods)...),
+			Name: task.Name, Replicas: sizing.Count(job, i), Uses: r.admission.usesOf(job.Namespace, admitted, existing),
+			Pod: r.snapshot.RequirementsOf(r.devices.spec(job.Namespace, admitted), existing...),
 		})
 	}
 	return wanted, nil

@@ -98,7 +98,7 @@ func New(cached client.Client, live client.Reader, options Options) (*Reconciler
 		maxPods:    options.MaxPods,
 		now:        options.Now,
 		metrics:    roundMetrics,
-		exclusions: exclusions{},
+		exclusions: exclusions{}, refusals: refusals{},
 		everything: options.Everything,
 		groups:     groupStore{client: cached, live: live, key: options.Groups},
 	}, nil
@@ -124,6 +124,9 @@ func Setup(mgr ctrl.Manager, options Options) error {
 		Watches(&v2alpha1.DIJob{}, handler.Funcs{UpdateFunc: delayRound}, builder.WithPredicates(controllers.ChangesOf(reportMatters))).
 		Watches(&corev1.Node{}, round, builder.WithPredicates(controllers.ChangesOf(nodeMatters))).
 		Watches(&corev1.Pod{}, round, builder.WithPredicates(controllers.ChangesOf(podMatters))).
+		Watches(&corev1.ResourceQuota{}, round, builder.WithPredicates(controllers.ChangesOf(hardMatters))).
+		Watches(&corev1.ResourceQuota{}, handler.Funcs{UpdateFunc: delayRound}, builder.WithPredicates(controllers.ChangesOf(usedMatters))).
+		Watches(&corev1.LimitRange{}, round, builder.WithPredicates(controllers.ChangesOf(hardMatters))).
 		Complete(controllers.GateUntil(options.MayAct, tracing.Reconciler(a, options.Traces, spanOfRound)))
 	if err != nil {
 		return fmt.Errorf("adding the allocator: %w", err)
@@ -143,13 +146,14 @@ func delayRound(_ context.Context, _ event.UpdateEvent, queue workqueue.TypedRat
 }
 
 // jobMatters returns the fields of a job that a round depends on: whether it needs a placement, its
-// desired replicas, and its placement.
+// desired replicas, its placement, and whether the API server refuses its pods.
 func jobMatters(object client.Object) any {
 	job, ok := object.(*v2alpha1.DIJob)
 	if !ok || !job.Spec.Preemptible {
 		return nil
 	}
-	return []any{workerled.WantsPlace(job), job.Generation, job.Status.Allocation}
+	_, refusal := refusedSince(job)
+	return []any{workerled.WantsPlace(job), job.Generation, job.Status.Allocation, refusal}
 }
 
 // reportMatters returns what a job reports of itself.

@@ -64,6 +64,39 @@ var _ = Describe("The allocator", func() {
 		Eventually(s.placed).WithContext(ctx).WithTimeout(patience).Should(Equal(fmt.Sprintf("True Placed %[1]s %[1]s %[1]s %[1]s", third.Name)))
 		Eventually(s.podNames).WithContext(ctx).WithTimeout(patience).Should(HaveLen(4))
 	})
+
+	It("places what the quota of a namespace admits, and another tenant gets the rest", func(ctx SpecContext) {
+		s := newSpace(ctx)
+		quota := &corev1.ResourceQuota{
+			ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "team"},
+			Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourceRequestsCPU: resource.MustParse("4")}},
+		}
+		Expect(shared.api.Create(ctx, quota)).To(Succeed())
+		quota.Status = corev1.ResourceQuotaStatus{Hard: quota.Spec.Hard, Used: corev1.ResourceList{corev1.ResourceRequestsCPU: resource.MustParse("0")}}
+		Expect(shared.api.Status().Update(ctx, quota)).To(Succeed())
+		s.startManager(ctx)
+		node := s.newNode(ctx, "node", 16)
+		s.submit(ctx, v2alpha1.DIJobSpec{
+			Preemptible: true,
+			Elastic:     &v2alpha1.Elastic{MinReplicas: ptr.To(int32(1)), MaxReplicas: ptr.To(int32(8))},
+			Tasks:       []v2alpha1.Task{{Type: v2alpha1.TaskTypeCollector, Template: s.demandingTemplate()}},
+		})
+		Eventually(s.placed).WithContext(ctx).WithTimeout(patience).Should(Equal(fmt.Sprintf("True PartiallyPlaced %[1]s %[1]s", node.Name)))
+		Eventually(s.podNames).WithContext(ctx).WithTimeout(patience).Should(HaveLen(2))
+		s.run(ctx)
+		Eventually(s.phase).WithContext(ctx).WithTimeout(patience).Should(Equal(v2alpha1.JobRunning))
+		Expect(s.job(ctx)).To(condition(v2alpha1.ConditionAllocated, corev1.ConditionTrue, "PartiallyPlaced", ContainSubstring("quota team leaves 4 of requests.cpu to it")))
+
+		other := &v2alpha1.DIJob{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: s.name}, Spec: v2alpha1.DIJobSpec{
+			Preemptible: true, Tasks: []v2alpha1.Task{{Type: v2alpha1.TaskTypeCollector, Replicas: ptr.To(int32(6)), Template: s.demandingTemplate()}},
+		}}
+		Expect(shared.api.Create(ctx, other)).To(Succeed())
+		DeferCleanup(func(ctx context.Context) { Expect(shared.api.Delete(ctx, other)).To(Succeed()) })
+		Eventually(func(g Gomega, ctx context.Context) {
+			g.Expect(shared.api.Get(ctx, client.ObjectKeyFromObject(other), other)).To(Succeed())
+			g.Expect(other.Status.Allocation).To(HaveLen(6))
+		}).WithContext(ctx).WithTimeout(patience).Should(Succeed())
+	})
 })
 
 // placed reports whether and where the space's job is placed, with the reason.

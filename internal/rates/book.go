@@ -27,7 +27,7 @@ const (
 	// reports, up to maxCurrentFor: one that reports when a step ends is silent for as long as a step.
 	currentFor, maxCurrentFor = 2 * time.Minute, 30 * time.Minute
 	// keptFor is how long a silent reporter is remembered, and an entry of a silent di-server in the status. It
-	// is also the longest time that one report can claim: that of a step, most of which the worker may wait.
+	// is also the longest time that one report can claim: that of a step with the waits in it.
 	keptFor = 2 * time.Hour
 	// silentFor is after which silence a reporter makes room for others, if too many are remembered.
 	silentFor = 10 * time.Minute

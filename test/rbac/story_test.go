@@ -813,6 +813,7 @@ func (s *story) expectCondition(ctx context.Context, name, condition string) {
 // placePreemptible runs a job that the allocator places. di-server changes its range of replicas.
 func (s *story) placePreemptible(ctx context.Context) {
 	GinkgoHelper()
+	s.boundNamespace(ctx)
 	s.submit(ctx, `{apiVersion: diengine.opendilab.org/v2alpha1, kind: DIJob, metadata: {name: placed},
   spec: {preemptible: true, elastic: {minReplicas: 1, maxReplicas: 2, task: collector},
   tasks: [{type: collector, name: collector, replicas: 2, template: `+template+`}]}}`)
@@ -821,6 +822,13 @@ func (s *story) placePreemptible(ctx context.Context) {
 	s.ask(ctx, call{method: http.MethodPost, path: "/v2alpha1/jobs.placed/replicas", token: user, body: `{"replicas":1}`})
 	s.patch(ctx, "placed", `{"suspend":true}`)
 	s.expectPods(ctx, "placed", 0)
+}
+
+// boundNamespace creates a quota and a limit range, which the allocator reads.
+func (s *story) boundNamespace(ctx context.Context) {
+	GinkgoHelper()
+	s.submit(ctx, `{apiVersion: v1, kind: ResourceQuota, metadata: {name: wide}, spec: {hard: {requests.nvidia.com/gpu: "64"}}}`)
+	s.submit(ctx, `{apiVersion: v1, kind: LimitRange, metadata: {name: wide}, spec: {limits: [{type: PersistentVolumeClaim, max: {storage: 1Ti}}]}}`)
 }
 
 // placeAnother places another job, which needs devices, by an operator whose caches are filled.
