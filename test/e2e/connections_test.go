@@ -10,6 +10,7 @@ import (
 	"flag"
 	"fmt"
 	"os/exec"
+	"slices"
 	"strings"
 	"time"
 
@@ -37,11 +38,11 @@ const (
 	nodesHear = 10 * time.Second
 )
 
-// These specs count the results of connections, one for each call, on nodes where kube-proxy routes
-// them.
-var _ = DescribeTable("Every new connection to di-server is answered while it is exchanged", Serial, Label("upgrade", "connections", twoNodes),
-	func(ctx SpecContext, release legacy.Release, version string, port int, job *unstructured.Unstructured, urls ...string) {
-		t := &takeover{release: release}
+// These specs count the results of calls, over new and over kept connections, on nodes where
+// kube-proxy routes them.
+var _ = DescribeTable("Every call of di-server is answered while it is exchanged", Serial, Label("upgrade", "connections", twoNodes),
+	func(ctx SpecContext, path path, version string, job *unstructured.Unstructured, urls ...string) {
+		t := &takeover{release: path.release}
 		loadImage(ctx, earlierImage, "./test/e2e/earlier")
 		makeNamespace(ctx, callersNamespace)
 		DeferCleanup(func(ctx SpecContext) {
@@ -53,7 +54,7 @@ var _ = DescribeTable("Every new connection to di-server is answered while it is
 		for round := 1; round <= *upgradeRounds; round++ {
 			removeAll(ctx)
 			t.removeRights(ctx)
-			t.createObjects(ctx, []string{fmt.Sprintf("--listen=:%d", port)})
+			path.leave(ctx, t)
 			if job != nil {
 				create(ctx, job.DeepCopy())
 			}
@@ -61,23 +62,111 @@ var _ = DescribeTable("Every new connection to di-server is answered while it is
 
 			calling := startCallers(ctx, urls)
 			// The callers are pods of no job, so di-server must not authenticate them.
-			helmOutput(ctx, "install", demo.Release, chartFolder(), "--take-ownership", "--force-conflicts", "--wait", helmWaiting(), "--set=server.identity=off")
+			helmOutput(ctx, append(path.install, chartFolder(), "--wait", helmWaiting(), "--set=server.identity=off")...)
 			t.expectTakenOver(ctx)
 			Expect(pace.Pause(ctx, nodesHear)).To(Succeed())
-			calling.expectAllAnswered(ctx, fmt.Sprintf("%s taken over, round %d", release.Name, round))
+			calling.expectAllAnswered(ctx, fmt.Sprintf("%s taken over, round %d", path, round))
 
 			calling = startCallers(ctx, urls)
+			t.restoreDeleted(ctx, path.server)
 			t.putBack(ctx, plugins, version)
 			Expect(pace.Pause(ctx, nodesHear)).To(Succeed())
-			calling.expectAllAnswered(ctx, fmt.Sprintf("%s put back, round %d", release.Name, round))
+			calling.expectAllAnswered(ctx, fmt.Sprintf("%s put back, round %d", path, round))
 			kubectlOutput(ctx, "delete", dijobs, "--all", "--namespace="+callersNamespace, waiting())
 		}
 	},
-	Entry("of v0.2.2", legacy.V022(), "v1alpha1", 8080, nil,
+	Entry("of v0.2.2 by its manifest", overManifest(legacy.V022(), 8080), "v1alpha1", nil,
 		"http://di-server.di-system.svc.cluster.local.:8080/v1alpha1/replicas", "http://di-server-nodeport.di-system.svc.cluster.local.:8080/v1alpha1/replicas"),
-	Entry("of v1.1.3", legacy.V113(), "v2alpha1", 8081, calledJob(),
-		"http://di-server.di-system.svc.cluster.local.:8081/v2alpha1/job/"+callersNamespace+".called/replicas"),
+	Entry("of v1.1.3 by its manifest", overManifest(legacy.V113(), 8081), "v2alpha1", calledJob(), calledURL),
+	Entry("of v1.1.3 by its chart, whose release is forgotten", overForgotten(legacy.V113(), 8081), "v2alpha1", calledJob(), calledURL),
+	Entry("of v1.1.3 by its chart, whose release is upgraded", overChart(legacy.V113(), 8081), "v2alpha1", calledJob(), calledURL),
 )
+
+// calledURL is what v1.1.3 answers about the job that waits.
+const calledURL = "http://di-server.di-system.svc.cluster.local.:8081/v2alpha1/job/" + callersNamespace + ".called/replicas"
+
+// path is a way from an earlier release to this one, as the upgrade guide describes it.
+type path struct {
+	name    string
+	release legacy.Release
+	// server are the arguments of the program that replaces the earlier di-server.
+	server []string
+	// leave creates the earlier installation.
+	leave func(SpecContext, *takeover)
+	// install are the first arguments of Helm.
+	install []string
+}
+
+func (p path) String() string { return p.release.Name + " by " + p.name }
+
+// overManifest returns the path over an installation by the manifest of a release.
+func overManifest(release legacy.Release, port int) path {
+	server := []string{fmt.Sprintf("--listen=:%d", port)}
+	return path{
+		name: "its manifest", release: release, server: server,
+		leave:   func(ctx SpecContext, t *takeover) { t.createObjects(ctx, server) },
+		install: []string{"install", "--take-ownership", "--force-conflicts", demo.Release},
+	}
+}
+
+// overChart returns the path over an installation by the chart of a release, which Helm upgrades. It
+// deletes the earlier Deployments while their di-server still answers.
+func overChart(release legacy.Release, port int) path {
+	server := []string{fmt.Sprintf("--listen=:%d", port), "--until-killed"}
+	return path{
+		name: "its chart", release: release, server: server,
+		leave:   func(ctx SpecContext, t *takeover) { t.installChart(ctx, server) },
+		install: []string{"upgrade", "--reset-values", demo.Release},
+	}
+}
+
+// overForgotten returns the path over an installation by the chart of a release that Helm forgets
+// first.
+func overForgotten(release legacy.Release, port int) path {
+	forgotten := overChart(release, port)
+	leave := forgotten.leave
+	forgotten.name, forgotten.install = "its forgotten chart", overManifest(release, port).install
+	forgotten.leave = func(ctx SpecContext, t *takeover) {
+		leave(ctx, t)
+		t.system(ctx, "delete secrets --selector=owner=helm,name="+demo.Release)
+	}
+	return forgotten
+}
+
+// installChart installs the release by a chart as its own was, with the definition beside it.
+func (t *takeover) installChart(ctx SpecContext, server []string) {
+	GinkgoHelper()
+	var templates []*unstructured.Unstructured
+	for _, object := range t.objects() {
+		switch object.GetKind() {
+		case "Namespace", "CustomResourceDefinition":
+			create(ctx, object)
+			continue
+		case "Deployment":
+			standIn(object, server)
+		}
+		templates = append(templates, object)
+	}
+	folder := GinkgoT().TempDir()
+	Expect(t.release.WriteChart(folder, templates)).To(Succeed())
+	helmOutput(ctx, "install", demo.Release, folder, "--wait", helmWaiting())
+}
+
+// restoreDeleted creates the earlier di-server without replicas, with what it needs, where Helm has
+// deleted them.
+func (t *takeover) restoreDeleted(ctx SpecContext, server []string) {
+	GinkgoHelper()
+	for _, object := range t.objects() {
+		switch {
+		case object.GetKind() == "Deployment" && object.GetName() == names.EarlierServer:
+			standIn(object, server)
+			Expect(unstructured.SetNestedField(object.Object, int64(0), "spec", "replicas")).To(Succeed())
+		case !slices.Contains([]string{"ServiceAccount", "ConfigMap", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"}, object.GetKind()):
+			continue
+		}
+		create(ctx, object)
+	}
+}
 
 // calledJob returns a job of v1.1.3 that waits until it is deleted.
 func calledJob() *unstructured.Unstructured {
@@ -153,7 +242,7 @@ func startCallers(ctx SpecContext, urls []string) *fleet {
 			Spec: corev1.PodSpec{
 				NodeName: node, RestartPolicy: corev1.RestartPolicyNever, TerminationGracePeriodSeconds: &grace,
 				Containers: []corev1.Container{{Name: "caller", Image: earlierImage, Args: []string{
-					fmt.Sprintf("--listen=:%d", callersPort), "--call=" + strings.Join(urls, ","), "--every=50ms",
+					fmt.Sprintf("--listen=:%d", callersPort), "--call=" + strings.Join(urls, ","), "--keep", "--every=50ms",
 				}}},
 			},
 		}, metav1.CreateOptions{})
@@ -170,7 +259,8 @@ func startCallers(ctx SpecContext, urls []string) *fleet {
 
 // tally counts the calls of a URL by one pod.
 type tally struct {
-	URL string
+	URL  string
+	Kept bool
 	pace.Tally
 }
 
@@ -195,8 +285,8 @@ func (f *fleet) expectAllAnswered(ctx SpecContext, during string) {
 	GinkgoHelper()
 	var failures []string
 	for i, one := range f.ask(ctx, Default, "stop") {
-		AddReportEntry(fmt.Sprintf("%s: caller %d, %s: %d calls, %d failed, the slowest took %s",
-			during, i, one.URL, one.Calls(), one.Failed, one.Slowest.Round(time.Millisecond)), ReportEntryVisibilityAlways)
+		AddReportEntry(fmt.Sprintf("%s: caller %d, %s, kept connection %t: %d calls, %d failed, the slowest took %s",
+			during, i, one.URL, one.Kept, one.Calls(), one.Failed, one.Slowest.Round(time.Millisecond)), ReportEntryVisibilityAlways)
 		if one.Failed > 0 || one.Slowest > slowCall {
 			failures = append(failures, fmt.Sprintf("%s: %d failed, the slowest took %s: %s", one.URL, one.Failed, one.Slowest, strings.Join(one.Failures, "\n")))
 		}

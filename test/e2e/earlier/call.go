@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"sync"
 	"time"
 
@@ -23,29 +24,29 @@ const callTimeout = 30 * time.Second
 // Tally counts the calls of one URL. A call without an answer or with an error status has failed.
 type Tally struct {
 	URL string
+	// Kept means that the calls share a connection.
+	Kept bool
 	pace.Tally
 }
 
-// callAll calls URLs at a fixed rate, over a new connection for each call, as coordinators do.
-// /tallies returns the counts of each URL so far. /stop stops the calls first.
-func callAll(ctx context.Context, address string, urls []string, every time.Duration) error {
+// callAll calls URLs at a fixed rate, over a new connection for each call, as coordinators do, and
+// also over a kept one if required. /tallies returns the counts of each URL so far. /stop stops the
+// calls first.
+func callAll(ctx context.Context, address string, urls []string, keep bool, every time.Duration) error {
 	addresses, err := resolve(ctx, urls)
 	if err != nil {
 		return err
 	}
-	dialer := &net.Dialer{}
-	sender := &http.Client{Timeout: callTimeout, Transport: &http.Transport{
-		DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-			return dialer.DialContext(ctx, network, addresses[address])
-		},
-	}}
 	var mutex sync.Mutex
-	probers, tallies := make([]*pace.Prober, len(urls)), make([]Tally, len(urls))
-	for i, one := range urls {
-		tallies[i].URL = one
-		probers[i] = &pace.Prober{Name: one, Every: every, Call: func(ctx context.Context, _ int) error { return send(ctx, sender, one) }}
-		probers[i].Start(ctx)
+	var probers []*pace.Prober
+	var tallies []Tally
+	for _, kept := range slices.Compact([]bool{false, keep}) {
+		sender := newSender(addresses, kept)
+		for _, one := range urls {
+			prober := &pace.Prober{Name: one, Every: every, Call: func(ctx context.Context, _ int) error { return send(ctx, sender, one) }}
+			prober.Start(ctx)
+			probers, tallies = append(probers, prober), append(tallies, Tally{URL: one, Kept: kept})
+		}
 	}
 	return listen(ctx, address, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		mutex.Lock()
@@ -59,6 +60,17 @@ func callAll(ctx context.Context, address string, urls []string, every time.Dura
 		// The client may have disconnected.
 		_ = json.NewEncoder(w).Encode(tallies)
 	}))
+}
+
+// newSender returns a client that connects to resolved addresses.
+func newSender(addresses map[string]string, kept bool) *http.Client {
+	dialer := &net.Dialer{}
+	return &http.Client{Timeout: callTimeout, Transport: &http.Transport{
+		DisableKeepAlives: !kept,
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			return dialer.DialContext(ctx, network, addresses[address])
+		},
+	}}
 }
 
 // resolve looks up each name once because name resolution is not part of the measurement.

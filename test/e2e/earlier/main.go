@@ -4,7 +4,7 @@
 // Command earlier replaces the programs of earlier releases, whose images are not available where
 // the tests run. It does not reconcile: it waits for its termination. On request it answers every
 // call as di-server of v0.2.2 did for one job with constant replicas. Like those programs it exits
-// immediately on termination. It can also run clients that call di-server.
+// immediately on termination, unless a flag forbids it. It can also run clients that call di-server.
 package main
 
 import (
@@ -37,6 +37,8 @@ func run(ctx context.Context, args []string) error {
 	coordinator := flags.String("coordinator", "", "pod of the job's coordinator")
 	collectors := flags.String("collectors", "", "URLs of its collectors, separated by commas")
 	call := flags.String("call", "", "URLs to call instead, separated by commas, until /stop is called, which tells what came of it")
+	keep := flags.Bool("keep", false, "also call each over a kept connection")
+	untilKilled := flags.Bool("until-killed", false, "answer until the process is killed, as di-server of v1.1 did, which a termination does not end")
 	every := flags.Duration("every", 50*time.Millisecond, "how often to call each")
 	learners := flags.String("learners", "", "URLs of its learners, separated by commas")
 	if err := flags.Parse(args); err != nil {
@@ -47,7 +49,7 @@ func run(ctx context.Context, args []string) error {
 		return nil
 	}
 	if *call != "" {
-		return callAll(ctx, *listen, list(*call), *every)
+		return callAll(ctx, *listen, list(*call), *keep, *every)
 	}
 	answer, err := json.Marshal(map[string]any{
 		"success": true, "code": 0, "message": "successfully get replicas", "data": map[string]any{
@@ -56,6 +58,9 @@ func run(ctx context.Context, args []string) error {
 	})
 	if err != nil {
 		return fmt.Errorf("encoding the answer: %w", err)
+	}
+	if *untilKilled {
+		ctx = context.WithoutCancel(ctx)
 	}
 	return serve(ctx, *listen, answer)
 }

@@ -5,7 +5,6 @@ package takeover
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"os"
 	"os/exec"
@@ -20,9 +19,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 
 	"opendilab.org/di-orchestrator/internal/testkit"
 	"opendilab.org/di-orchestrator/internal/testkit/program"
@@ -165,19 +164,12 @@ func (m *machine) release(command string, more ...string) []string {
 // includes the definitions as templates only if requested.
 func earlierChart(release legacy.Release, definitions bool) string {
 	GinkgoHelper()
-	folder := GinkgoT().TempDir()
-	Expect(os.Mkdir(filepath.Join(folder, "templates"), 0o700)).To(Succeed())
-	Expect(os.WriteFile(filepath.Join(folder, "Chart.yaml"), []byte("apiVersion: v2\nname: di-orchestrator\nversion: "+release.Name[1:]+"\n"), 0o600)).To(Succeed())
 	objects, err := release.Objects()
 	Expect(err).NotTo(HaveOccurred())
-	for i, object := range objects {
-		if kind := object.GetKind(); kind == "Namespace" || kind == "CustomResourceDefinition" && !definitions {
-			continue
-		}
-		content, err := yaml.Marshal(object.Object)
-		Expect(err).NotTo(HaveOccurred())
-		Expect(os.WriteFile(filepath.Join(folder, "templates", fmt.Sprintf("%02d.yaml", i)), content, 0o600)).To(Succeed())
-	}
+	folder := GinkgoT().TempDir()
+	Expect(release.WriteChart(folder, slices.DeleteFunc(objects, func(object *unstructured.Unstructured) bool {
+		return object.GetKind() == "Namespace" || object.GetKind() == "CustomResourceDefinition" && !definitions
+	}))).To(Succeed())
 	return folder
 }
 
