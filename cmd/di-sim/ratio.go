@@ -42,19 +42,8 @@ func runRatio(args []string, stdout, stderr io.Writer) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	switch {
-	case options.StepSeconds < 1 || options.StepSeconds > 600 || options.EpisodeSeconds < 1 || options.EpisodeSeconds > 600:
-		return fmt.Errorf("-step-seconds is %d and -episode-seconds is %d: must be from 1 to 600", options.StepSeconds, options.EpisodeSeconds)
-	case !slices.Contains(ratiosim.Senders(), options.Sender):
-		return fmt.Errorf("-sender is %q: must be one of %v", options.Sender, ratiosim.Senders())
-	case flags.NArg() > 0:
-		return fmt.Errorf("argument %q: must be a flag", flags.Arg(0))
-	case *seeds < 1 || *seeds > len(ratiosim.Seeds()):
-		return fmt.Errorf("-seeds is %d: must be from 1 to %d", *seeds, len(ratiosim.Seeds()))
-	case !(options.Noise >= 0 && options.Noise <= 0.5):
-		return fmt.Errorf("-noise is %g: must be from 0 to 0.5", options.Noise)
-	case !(options.NoiseSeconds >= 1 && options.NoiseSeconds <= 3600):
-		return fmt.Errorf("-noise-seconds is %g: must be from 1 to 3600", options.NoiseSeconds)
+	if err := checkRatio(flags, &options, *seeds); err != nil {
+		return err
 	}
 	rows := compareRatio(*only, options, ratiosim.Seeds()[:*seeds])
 	if len(rows) == 0 {
@@ -74,6 +63,25 @@ func runRatio(args []string, stdout, stderr io.Writer) error {
 	}
 	if *directory != "" {
 		return drawRatio(*directory, *only, options)
+	}
+	return nil
+}
+
+// checkRatio checks the flags of di-sim ratio.
+func checkRatio(flags *flag.FlagSet, options *ratiosim.Options, seeds int) error {
+	switch {
+	case options.StepSeconds < 1 || options.StepSeconds > 600 || options.EpisodeSeconds < 1 || options.EpisodeSeconds > 600:
+		return fmt.Errorf("-step-seconds is %d and -episode-seconds is %d: must be from 1 to 600", options.StepSeconds, options.EpisodeSeconds)
+	case !slices.Contains(ratiosim.Senders(), options.Sender):
+		return fmt.Errorf("-sender is %q: must be one of %v", options.Sender, ratiosim.Senders())
+	case flags.NArg() > 0:
+		return fmt.Errorf("argument %q: must be a flag", flags.Arg(0))
+	case seeds < 1 || seeds > len(ratiosim.Seeds()):
+		return fmt.Errorf("-seeds is %d: must be from 1 to %d", seeds, len(ratiosim.Seeds()))
+	case !(options.Noise >= 0 && options.Noise <= 0.5):
+		return fmt.Errorf("-noise is %g: must be from 0 to 0.5", options.Noise)
+	case !(options.NoiseSeconds >= 1 && options.NoiseSeconds <= 3600):
+		return fmt.Errorf("-noise-seconds is %g: must be from 1 to 3600", options.NoiseSeconds)
 	}
 	return nil
 }
