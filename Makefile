@@ -17,7 +17,7 @@ OUT ?= $(CURDIR)/out
 export CGO_ENABLED := 0
 # Compilers collect garbage half as often: a quarter less processor time, at most twice
 # the memory. Benchmarks run as users do.
-demo build images helm helm3 cluster-tool cluster-up generate manifests fmt lint verify test test-unit test-modules test-race test-integration test-slow e2e e2e-short: export GOGC ?= 200
+demo build images helm helm3 cluster-tool cluster-up generate manifests fmt lint verify test test-unit test-modules test-race test-integration test-slow e2e e2e-short conformance: export GOGC ?= 200
 TOOL := go tool -modfile=hack/tools/go.mod
 CLUSTER := $(OUT)/bin/cluster
 IMAGE := go run -C hack/image .
@@ -305,6 +305,12 @@ e2e: cluster-up images-load helm helm3 ## Run the end-to-end tests on the local 
 .PHONY: e2e-short
 e2e-short: cluster-up images-load helm ## Run the end-to-end tests that CI runs: without the labels of E2E_LONG.
 	$(E2E) -timeout 40m -ginkgo.label-filter='!($(subst $() , || ,$(E2E_LONG)))' $(E2E_FLAGS)
+
+# It installs nothing: the cluster has the chart and the image of the workload.
+.PHONY: conformance
+conformance: cluster-tool ## Run every cell of docs/conformance.md on the cluster that KUBECONFIG names, or on the local one.
+	go build -o $(OUT)/bin/ ./cmd/kubectl-di
+	eval "$$($(CLUSTER) env)" && PATH="$(OUT)/bin:$$PATH" $(TEST) -tags conformance -count=1 -v -parallel 4 -timeout 20m ./test/conformance $(CONFORMANCE_FLAGS)
 
 .PHONY: readme-test
 readme-test: ## Do what the README says in a fresh clone of what is committed, with an empty home: needs what the demo needs.

@@ -43,6 +43,9 @@ func roles() map[string]role {
 		"dist":        runDist,
 		"crash":       runCrash,
 		"memory":      runMemory,
+		"wait":        runWait,
+		"exit":        runExit,
+		"call":        runCall,
 		"paramserver": runParamServer,
 		"pusher":      runPusher,
 	}
@@ -74,6 +77,9 @@ func exitCode(ctx context.Context, err error) int {
 		return 0
 	}
 	fmt.Fprintln(os.Stderr, "cartpole:", err)
+	if code, ok := errors.AsType[exitError](err); ok {
+		return int(code)
+	}
 	if ctx.Err() != nil {
 		return exitTerminated
 	}

@@ -1,0 +1,73 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package conformance
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"opendilab.org/di-orchestrator/internal/testkit"
+)
+
+var update = flag.Bool("update", false, "write docs/conformance.md")
+
+func TestThePageShowsTheTable(t *testing.T) {
+	path := filepath.Join(testkit.Root(), "docs", "conformance.md")
+	if *update {
+		if err := os.WriteFile(path, []byte(Page()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(content) != Page() {
+		t.Errorf("%s is not that of the table: go test ./test/conformance -update", path)
+	}
+}
+
+func TestEveryCellThatDoesNotRunSaysWhy(t *testing.T) {
+	names := map[string]bool{}
+	for _, cell := range Table() {
+		if outcome := cell.Outcome(); outcome.Kind != Runs && outcome.Text == "" {
+			t.Errorf("%s: the outcome has no text", cell.Sentence())
+		}
+		if name := cell.Sentence(); names[name] {
+			t.Errorf("two cells have the name %q", name)
+		} else {
+			names[name] = true
+		}
+	}
+}
+
+func TestEveryRuleDecidesAboutACell(t *testing.T) {
+	for _, capability := range Capabilities() {
+		alone := capability
+		for i := range capability.rules {
+			alone.rules = capability.rules[:i]
+			before := outcomes(&alone)
+			alone.rules = capability.rules[:i+1]
+			if after := outcomes(&alone); before == after {
+				t.Errorf("%s: rule %d (%q) decides about no cell", capability.Name, i, capability.rules[i].outcome.Text)
+			}
+		}
+	}
+}
+
+// outcomes counts the cells of a capability that no rule decides about.
+func outcomes(capability *Capability) (open int) {
+	for _, lifecycle := range Lifecycles() {
+		for _, version := range Versions() {
+			for _, caller := range Callers() {
+				if (Cell{capability, lifecycle, version, caller}).Outcome().Kind == Runs {
+					open++
+				}
+			}
+		}
+	}
+	return open
+}
