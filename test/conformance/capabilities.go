@@ -66,7 +66,7 @@ func ofSizes() []Capability {
 		{"resize by kubectl di plan", "resizes by kubectl di plan", "the same", plain(onlyV2, viewPlans)},
 		{"resize by kubectl di add and delete", "resizes by kubectl di add and delete", "the task grows by one replica and shrinks again", plain(
 			onlyV2, viewPlans)},
-		{"resize by di-server", "asks di-server for a replica and gives it up again of", "each answer arrives within five seconds; the task grows by one replica and shrinks again",
+		{"resize by di-server", "asks di-server for a replica and gives it up again of", "each answer arrives within 20 seconds; the task grows by one replica and shrinks again",
 			[]rule{
 				noCoordinator, where(refused("may not create dijobs/replicas"), View), otherProtocol,
 			}},

@@ -126,7 +126,8 @@ func editOther(c *trial) error {
 }
 
 func suspend(c *trial) error {
-	c.start(shape{})
+	c.create(manifest(c.Lifecycle, c.written(), shape{}))
+	c.running(c.first())
 	if err := c.patch(c.Version, "--type=merge", extended(c.Version, `{"suspend":true}`)); err != nil {
 		return err
 	}
