@@ -65,7 +65,7 @@ func ofSizes() []Capability {
 		{"resize by a ScalePlan", "resizes by a ScalePlan", "the plan succeeds, and the task has its replicas", plain(onlyV2, viewPlans)},
 		{"resize by kubectl di plan", "resizes by kubectl di plan", "the same", plain(onlyV2, viewPlans)},
 		{"resize by kubectl di add and delete", "resizes by kubectl di add and delete", "the task grows by one replica and shrinks again", plain(
-			onlyV2, viewPlans)},
+			onlyV2, where(refused(`cannot create resource "serviceaccounts/token"`), View))},
 		{"resize by di-server", "asks di-server for a replica and gives it up again of", "each answer arrives within 20 seconds; the task grows by one replica and shrinks again",
 			[]rule{
 				noCoordinator, where(refused("may not create dijobs/replicas"), View), otherProtocol,
