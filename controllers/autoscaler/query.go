@@ -29,7 +29,7 @@ const (
 // errQuerying is the error of a job that must wait for another one of its namespace.
 var errQuerying = errors.New("another job of the namespace queries Prometheus")
 
-// querying are the namespaces of which a job queries Prometheus. The jobs of one namespace query one after the
+// querying are the namespaces whose jobs query Prometheus. The jobs of one namespace query one after the
 // other, so that slow queries take one worker of the autoscaler and not all.
 type querying struct {
 	mutex      sync.Mutex

@@ -133,7 +133,7 @@ func (c *trial) first() int {
 	return 1
 }
 
-// running waits until the namespace has so many pods, all of which run, and returns them.
+// running waits until the namespace has so many running pods, and returns them.
 func (c *trial) running(count int) []corev1.Pod {
 	c.t.Helper()
 	var pods []corev1.Pod

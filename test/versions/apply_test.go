@@ -127,7 +127,7 @@ spec:
   learner: {template: {spec: {containers: [{name: di-container, image: c}]}}}
 `
 
-var _ = DescribeTable("A manifest of v1alpha1 takes away what it says no more, also while the operator writes at v2alpha1",
+var _ = DescribeTable("A manifest of v1alpha1 removes what it no longer says, also while the operator writes at v2alpha1",
 	func(ctx SpecContext, apply way) {
 		spec := specAfter(ctx, apply, [2]string{v1, withMore}, [2]string{v1, manifestV1})
 		expectSame(part(manifestV1AsV2, "spec"), spec)
@@ -156,7 +156,7 @@ var _ = Describe("What an apply at v1alpha1 gives up", func() {
 		expectSame(part(withMore, "spec"), get(ctx, v1, namespace, "j").Object["spec"])
 	})
 
-	It("stays, with a warning, if somebody owns a part of the spec at v2alpha1", func(ctx SpecContext) {
+	It("stays, with a warning, if another user owns a part of the spec at v2alpha1", func(ctx SpecContext) {
 		namespace := newNamespace(ctx)
 		Expect(serverSide("one")(ctx, v1, namespace, withMore)).To(Succeed())
 		patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"suspend":true}}`))

@@ -49,7 +49,7 @@ func TestAQueryHasOneValue(t *testing.T) {
 			}
 			got, err := client.Query(t.Context(), "sum(x)")
 			if err != nil && strings.Contains(err.Error(), "secret") {
-				t.Errorf("the error tells what Prometheus says: %v", err)
+				t.Errorf("the error repeats Prometheus: %v", err)
 			}
 			if each.failed == "" && (err != nil || got != each.want) || each.failed != "" && (err == nil || !strings.Contains(err.Error(), each.failed)) {
 				t.Errorf("got %g and error %v, want %g and %q", got, err, each.want, each.failed)
