@@ -76,8 +76,7 @@ func isHugePages(name corev1.ResourceName) bool {
 }
 
 func amountOfQuota(name corev1.ResourceName, thousandths, whole func() int64) int64 {
-	switch name {
-	case corev1.ResourceCPU, corev1.ResourceRequestsCPU, corev1.ResourceLimitsCPU:
+	if name == corev1.ResourceCPU || name == corev1.ResourceRequestsCPU || name == corev1.ResourceLimitsCPU {
 		return thousandths()
 	}
 	return whole()

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -329,5 +330,5 @@ func amountText(name corev1.ResourceName, amount int64) string {
 	if amountOfQuota(name, func() int64 { return 1 }, func() int64 { return 0 }) == 1 {
 		return fmt.Sprintf("%g", float64(amount)/1000)
 	}
-	return fmt.Sprint(max(amount, 0))
+	return strconv.FormatInt(max(amount, 0), 10)
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -216,14 +217,14 @@ func randomTenants(random *rand.Rand) *tenants {
 	for n := range 3 {
 		namespace := fmt.Sprint("space-", n)
 		if random.IntN(4) > 0 {
-			s.bound(namespace, quotaOf("gpus", nil, "requests.nvidia.com/gpu", fmt.Sprint(random.IntN(12)), "pods", fmt.Sprint(random.IntN(12))))
+			s.bound(namespace, quotaOf("gpus", nil, "requests.nvidia.com/gpu", strconv.Itoa(random.IntN(12)), "pods", strconv.Itoa(random.IntN(12))))
 		}
 		if random.IntN(2) > 0 {
-			s.bound(namespace, quotaOf("cpu", listOf("limits.cpu", fmt.Sprint(random.IntN(4))), "limits.cpu", fmt.Sprint(random.IntN(12))))
+			s.bound(namespace, quotaOf("cpu", listOf("limits.cpu", strconv.Itoa(random.IntN(4))), "limits.cpu", strconv.Itoa(random.IntN(12))))
 		}
 		for k := range random.IntN(5) {
 			least := int32(1 + random.IntN(3))
-			job := s.add(namespace, fmt.Sprint("job-", k), least, least+int32(random.IntN(8)), gpuPod(fmt.Sprint(random.IntN(3))))
+			job := s.add(namespace, fmt.Sprint("job-", k), least, least+int32(random.IntN(8)), gpuPod(strconv.Itoa(random.IntN(3))))
 			job.Priority = int32(random.IntN(2))
 			if random.IntN(3) == 0 {
 				job.Tasks = append([]allocation.Task{job.Tasks[0]}, job.Tasks...)

@@ -5,7 +5,6 @@ package autoscaler
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -154,12 +153,8 @@ func (r *Reconciler) decide(ctx context.Context, job *v2alpha1.DIJob, rule *v2al
 	if rule.Prometheus != nil {
 		measured, err = r.query(ctx, job, rule.Prometheus, len(ro.pools))
 	}
-	if errors.Is(err, errQuerying) {
-		of.nextAt = now.Add(queryPause)
-		return nil, nil
-	}
 	if err != nil {
-		return refusal(v2alpha1.ReasonWaitingForReports, err.Error(), of.state), nil
+		return of.unmeasured(err, now), nil
 	}
 	var pods corev1.PodList
 	if err := r.client.List(ctx, &pods, client.InNamespace(job.Namespace), client.MatchingFields{controllers.OwnerIndex: job.Name}); err != nil {

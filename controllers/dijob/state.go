@@ -110,12 +110,11 @@ func (s *jobStates) recordStatusWrite(job types.NamespacedName, now time.Time) {
 }
 
 // newDeletions returns the writes without deletions of pods that were deleted before.
-func (s *jobStates) newDeletions(job *v2alpha1.DIJob, done effects) effects {
+func (s *jobStates) newDeletions(job *v2alpha1.DIJob, done effects, now time.Time) effects {
 	isDeletion := func(one effect) bool { return one.reason == v2alpha1.ReasonSuccessfulDelete && one.isPod() }
 	if !slices.ContainsFunc(done, isDeletion) {
 		return done
 	}
-	now := time.Now()
 	kept := slices.Clone(done)
 	s.update(client.ObjectKeyFromObject(job), func(state *jobState) {
 		maps.DeleteFunc(state.deleted, func(_ types.UID, at time.Time) bool { return now.Sub(at) > assume.TTL })

@@ -172,13 +172,18 @@ func (w *world) checkDeletion(observed *Observed, decision *Decision, pod *corev
 	isCompleted := isRankIn(podstate.AnnotatedNumber(pod, names.AnnotationRank, podstate.Unranked), status.CompletedRanks)
 	switch {
 	case mayChangeResources(observed.Job, pod), podstate.Active(pod) && isRegrouped(&decision.Status, pod):
-	case state.HasFailed(observed.Job, pod) && !mayIgnoreFailures(observed.Job) && !isReplaced && stallOf(observed) == "":
+	case mustRecordFailure(observed, pod) && !isReplaced:
 		w.t.Fatalf("failed pod %s is deleted before its failure is recorded", pod.Name)
 	case pod.Status.Phase == corev1.PodSucceeded && !w.history.twins && !isCompleted:
 		w.t.Fatalf("succeeded pod %s is deleted before its success is recorded", pod.Name)
 	case !isReplaced && !isCompleted && !hasCause(observed, pod):
 		w.t.Fatalf("pod %s is deleted without a cause", pod.Name)
 	}
+}
+
+// mustRecordFailure reports whether a pod has failed in a way that counts.
+func mustRecordFailure(observed *Observed, pod *corev1.Pod) bool {
+	return state.HasFailed(observed.Job, pod) && !mayIgnoreFailures(observed.Job) && stallOf(observed) == ""
 }
 
 // isRegrouped reports whether the replica of a pod is recorded in another group of Kueue.

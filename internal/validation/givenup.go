@@ -174,7 +174,7 @@ func readApplied(request *Request) *applied {
 		switch {
 		case !ok:
 			return nil
-		case isV1 && entry.Operation == metav1.ManagedFieldsOperationApply && entry.Manager == request.FieldManager && entry.Subresource == "":
+		case request.applies(entry):
 			found.after = set
 		case isV1:
 			found.others = found.others.Union(set)
@@ -186,15 +186,17 @@ func readApplied(request *Request) *applied {
 		return nil
 	}
 	for i := range old {
-		entry := &old[i]
-		if entry.Manager == request.FieldManager && entry.Operation == metav1.ManagedFieldsOperationApply &&
-			entry.APIVersion == v1alpha1.GroupVersion.String() && entry.Subresource == "" {
-			if set, ok := fieldsOf(entry); ok {
-				found.before = set
-			}
+		if set, ok := fieldsOf(&old[i]); ok && request.applies(&old[i]) {
+			found.before = set
 		}
 	}
 	return found
+}
+
+// applies reports whether an entry is that of the manager of the request, which applies at v1alpha1.
+func (r *Request) applies(entry *metav1.ManagedFieldsEntry) bool {
+	return entry.Manager == r.FieldManager && entry.Operation == metav1.ManagedFieldsOperationApply &&
+		entry.APIVersion == v1alpha1.GroupVersion.String() && entry.Subresource == ""
 }
 
 // managedFields returns the managers of an object.

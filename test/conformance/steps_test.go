@@ -7,6 +7,7 @@ package conformance
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -176,7 +177,7 @@ func (c *trial) awaitGone() {
 		if apierrors.IsNotFound(err) {
 			return nil
 		}
-		return fmt.Errorf("the job exists: %v", err)
+		return fmt.Errorf("the job exists: %w", err)
 	})
 }
 
@@ -185,7 +186,7 @@ func (c *trial) awaitCondition(condition, reason string) {
 	c.t.Helper()
 	eventually(c.t, func() error {
 		for _, found := range c.job().Status.Conditions {
-			if string(found.Type) == condition && found.Status == corev1.ConditionTrue && found.Reason == reason {
+			if found.Type == condition && found.Status == corev1.ConditionTrue && found.Reason == reason {
 				return nil
 			}
 		}
@@ -252,7 +253,7 @@ func stallByQuota(c *trial) error {
 			return err
 		}
 		if len(quota.Status.Hard) == 0 {
-			return fmt.Errorf("the quota is not counted")
+			return errors.New("the quota is not counted")
 		}
 		return nil
 	})

@@ -176,7 +176,8 @@ func (w *world) forward(t *testing.T) string {
 	for lines.Scan() {
 		if found := forwarding.FindStringSubmatch(lines.Text()); found != nil {
 			go func() {
-				for lines.Scan() { //nolint:revive // kubectl writes a line for each connection
+				// kubectl writes a line for each connection.
+				for lines.Scan() {
 				}
 			}()
 			return "http://" + found[1]

@@ -213,8 +213,9 @@ func prompted(text string) string {
 
 // callsKnown reports whether a line begins with a program that the docs call, after variables that are set for it.
 func callsKnown(line string) bool {
+	assignment := regexp.MustCompile(`^[A-Z_]+=`)
 	for _, word := range strings.Fields(line) {
-		if isAssignment, _ := regexp.MatchString(`^[A-Z_]+=`, word); isAssignment {
+		if assignment.MatchString(word) {
 			continue
 		}
 		_, isChecked := checks()[word]

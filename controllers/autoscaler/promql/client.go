@@ -67,7 +67,7 @@ type answer struct {
 	Status    string `json:"status"`
 	ErrorType string `json:"errorType"`
 	Error     string `json:"error"`
-	Data   struct {
+	Data      struct {
 		Type   string          `json:"resultType"`
 		Result json.RawMessage `json:"result"`
 	} `json:"data"`

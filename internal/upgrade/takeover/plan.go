@@ -88,11 +88,7 @@ func Plan(observed *Observed) []Step {
 	}
 	operator, server := runs(names.EarlierOperator, names.EarlierWebhook), runs(names.EarlierServer)
 	narrow, bridged := len(observed.Narrow) > 0, len(observed.Bridges) > 0
-	var plan []Step
-	for _, one := range []struct {
-		step   Step
-		needed bool
-	}{
+	return needed([]possibleStep{
 		{StepDeleteWebhooks, len(observed.Configurations) > 0},
 		{StepStopOperator, operator},
 		// Before the first step that waits, because pods of the earlier di-server end meanwhile.
@@ -108,7 +104,18 @@ func Plan(observed *Observed) []Step {
 		{StepRestoreServices, server || narrow || bridged && !observed.ServerReady},
 		{StepAct, !observed.Acting},
 		{StepProbe, !observed.Probed},
-	} {
+	})
+}
+
+// possibleStep is a step, and whether it remains.
+type possibleStep struct {
+	step   Step
+	needed bool
+}
+
+func needed(steps []possibleStep) []Step {
+	var plan []Step
+	for _, one := range steps {
 		if one.needed {
 			plan = append(plan, one.step)
 		}

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import http.client
 import logging
 import math
 import numbers
@@ -305,8 +306,12 @@ class Meter:
 def _send(data: Mapping[str, Any], to: Union[Worker, Coordinator, None]) -> bool:
     try:
         (to if to is not None else connect()).post_profilings(data, deadline=_REPORT_SECONDS)
-    except RefusedError:
-        raise
+    except RefusedError as error:
+        # Status 200: a policy of the cluster denies the write, which is no mistake of the program.
+        if error.status != http.client.OK:
+            raise
+        _log.warning("A report was refused: %s", error)
+        return False
     except OrchestratorError as error:
         _log.warning("A report was not sent: %s", error)
         return False

@@ -16,7 +16,8 @@ import di_orchestrator as di
 from di_orchestrator import client
 
 DONE = (200, {"success": True, "code": 0, "message": "done", "data": 7})
-LATER = (200, {"success": False, "code": 1, "message": "suspended", "data": None})
+LATER = (200, {"success": False, "code": 1, "message": "suspended", "data": None}, ("Retry-After", "2"))
+UNAVAILABLE = (503, LATER[1])
 
 
 class Server(ThreadingHTTPServer):
@@ -100,12 +101,12 @@ class Calls(unittest.TestCase):
         self.assertEqual([request[2]["Idempotency-Key"] for request in server.requests], ["k"] * 6)
 
     def test_a_retry_waits_as_long_as_the_server_says(self) -> None:
-        _, calls = self.serve((*LATER, ("Retry-After", "2")), (503, b"", ("Retry-After", "7")), DONE)
+        _, calls = self.serve(LATER, (503, b"", ("Retry-After", "7")), DONE)
         calls.call("GET", "/path")
         self.assertEqual(self.waited, [2, 7])
 
     def test_the_backoff_grows_to_a_bound(self) -> None:
-        _, calls = self.serve(*[LATER] * 8, DONE)
+        _, calls = self.serve(*[UNAVAILABLE] * 8, DONE)
         calls.call("GET", "/path")
         for waited, expected in zip(self.waited, [1, 2, 4, 8, 15, 15, 15, 15]):
             self.assertAlmostEqual(waited, expected, delta=0.25 * expected)
@@ -130,6 +131,13 @@ class Calls(unittest.TestCase):
             self.assertEqual((refused.exception.status, refused.exception.message), (status, "wrong field"))
             self.assertEqual(len(server.requests), 1)
 
+    def test_what_a_policy_denies_is_not_repeated(self) -> None:
+        server, calls = self.serve(LATER[:2])
+        with self.assertRaises(di.RefusedError) as refused:
+            calls.call("POST", "/path", body={})
+        self.assertEqual((refused.exception.status, refused.exception.message), (200, "suspended"))
+        self.assertEqual(len(server.requests), 1)
+
     def test_an_unknown_caller_tries_once_more(self) -> None:
         refusal = (401, {"success": False, "code": 1, "message": "no token", "data": None})
         server, calls = self.serve(refusal, DONE)
@@ -146,10 +154,11 @@ class Calls(unittest.TestCase):
                 calls.call("GET", "/path")
 
     def test_a_report_does_not_stop_a_training(self) -> None:
-        _, calls = self.serve(LATER)
         me = di.who_am_i({"DI_JOB_ID": "n.j.0", "DI_RANK": "0", "DI_NODES": "j-a-0.di-j", "DI_SERVER_URL": "unused"})
-        with self.assertLogs("di_orchestrator", "WARNING"):
-            self.assertFalse(di.report(progress=di.Progress(1), to=di.Worker(me, calls)))
+        for answer in (LATER, LATER[:2]):
+            _, calls = self.serve(answer)
+            with self.assertLogs("di_orchestrator", "WARNING"):
+                self.assertFalse(di.report(progress=di.Progress(1), to=di.Worker(me, calls)))
 
     def test_a_url_that_is_none_is_refused(self) -> None:
         for url in ("", "http://", "ftp://di-server"):
