@@ -49,7 +49,6 @@ func worldOfDefinitions(t *testing.T) *world {
 	w, err := startCluster()
 	t.Cleanup(func() { must(t, w.end()) })
 	must(t, err)
-	must(t, w.live.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: names.SystemNamespace}}))
 	return w
 }
 

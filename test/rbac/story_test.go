@@ -45,10 +45,13 @@ func exceptions() map[exception]string {
 	const restricted = "OpenShift asks for it where the address of a pod is written"
 	const bridged = "the names of bridges hold the UIDs of pods"
 	const sharded = "with more than one shard it is used for the Leases of shards"
+	const repeated = "an Event that repeats is patched, and none of the story does"
 	return map[exception]string{
 		{"di-orchestrator-operator", "get", "aggregatorconfigs", ""}:                "which one is the cluster's is a setting, aggregatorConfig.name",
 		{"di-orchestrator-operator", "patch", "podgroups", ""}:                      "those of Kubernetes can be changed from v1alpha3 on, which this API server does not serve",
 		{"di-orchestrator-operator", "get", "leases", ""}:                           sharded,
+		{"di-orchestrator-operator", "patch", "events", ""}:                         repeated,
+		{"di-orchestrator-webhook", "patch", "events", ""}:                          repeated,
 		{"di-orchestrator-operator", "patch", "leases", ""}:                         sharded,
 		{"di-orchestrator-operator", "update", "leases", ""}:                        sharded,
 		{"di-orchestrator-operator", "get", "configmaps", ""}:                       "one that a pod waits for and the cache lacks is read in the job's namespace, which happens where somebody deletes it",

@@ -339,7 +339,7 @@ func (c *traced) expectServedSpans(t *testing.T) {
 	t.Helper()
 	c.one(t, "the pass that starts the job", func(s *testkit.Span) bool {
 		return s.GetName() == "reconcile dijob" && s.Attributes["di.job.name"] == "traced" && s.Attributes["di.status_written"] == true &&
-			s.Attributes["di.job.phase.before"] == "" && s.Attributes["di.job.phase.after"] == "Starting"
+			s.Attributes["di.job.phase.before"] == "Pending" && s.Attributes["di.job.phase.after"] == "Starting"
 	})
 	c.one(t, "a conversion", func(s *testkit.Span) bool {
 		return s.Service == webhookService && s.GetName() == "POST /convert" && s.Attributes["di.conversion.objects"] == int64(1)
