@@ -57,6 +57,7 @@ func maxima() map[string]int64 {
 		"dijobs v2alpha1 .status.scaling.growth.groups[].ranks":          RanksLength,
 		"dijobs v2alpha1 .status.scaling.growth.start":                   LabelLength,
 		"dijobs v2alpha1 .status.scaling.membership.active":              RanksLength,
+		"dijobs v2alpha1 .status.scaling.membership.pods":                RanksLength,
 		"dijobs v2alpha1 .status.scaling.membership.kept":                RanksLength,
 		"dijobs v2alpha1 .status.scaling.membership.keptFor":             FreeTextLength,
 		"dijobs v2alpha1 .status.scaling.membership.leaving":             RanksLength,

@@ -451,8 +451,8 @@ func TestThePolicyIsLeftOutWhereTheAPIHasNone(t *testing.T) {
 		return found
 	}
 	none := []string{"crds.protect=false", "policies.server=false", "policies.webhook=false", "policies.budgets=false"}
-	if with, without := count(), count(none...); with != 6 || without != 0 {
-		t.Errorf("got %d objects with the policies, want three and their bindings, and %d without, want none", with, without)
+	if with, without := count(), count(none...); with != 8 || without != 0 {
+		t.Errorf("got %d objects with the policies, want four and their bindings, and %d without, want none", with, without)
 	}
 	if submitters := count(append(none, "policies.submitters=true")...); submitters != 2 {
 		t.Errorf("got %d objects of the policy about who may submit jobs, want it and its binding", submitters)

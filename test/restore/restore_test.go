@@ -151,8 +151,17 @@ var _ = Describe("Applying an old definition", func() {
 		intact()
 
 		By("one of both versions without the stanza, and no policy: the operator mends it")
+		binding := &unstructured.Unstructured{}
+		binding.SetAPIVersion("admissionregistration.k8s.io/v1")
+		binding.SetKind("ValidatingAdmissionPolicyBinding")
+		binding.SetName("di-orchestrator-conversion")
+		Expect(s.Delete(ctx, binding)).To(Succeed())
 		reset := whole.DeepCopy()
 		bare(reset)
+		Eventually(func() error {
+			_, err := s.kubectl(ctx, reset.DeepCopy(), "replace", "--dry-run=server")
+			return err
+		}).WithContext(ctx).Should(Succeed())
 		out, err = s.kubectl(ctx, reset, "replace")
 		Expect(err).NotTo(HaveOccurred(), out)
 		Eventually(func() any { return s.definition(ctx).Object["spec"] }).WithContext(ctx).Should(Equal(whole.Object["spec"]))
