@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -49,7 +50,30 @@ func worldOfDefinitions(t *testing.T) *world {
 	w, err := startCluster()
 	t.Cleanup(func() { must(t, w.end()) })
 	must(t, err)
+	w.unprotect(t)
 	return w
+}
+
+// unprotect removes the policy that protects the conversion, because tests write definitions without webhooks.
+func (w *world) unprotect(t *testing.T) {
+	t.Helper()
+	binding := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: "di-orchestrator-conversion"}}
+	must(t, w.live.Delete(t.Context(), binding))
+	none := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"conversion":{"strategy":"None","webhook":null}}}`))
+	for {
+		err := w.live.Patch(t.Context(), w.definition(t, "dijobs"), none, client.DryRunAll)
+		if err == nil {
+			return
+		}
+		if !apierrors.IsForbidden(err) {
+			t.Fatal(err)
+		}
+		select {
+		case <-t.Context().Done():
+			t.Fatal(err)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
 }
 
 func (w *world) definition(t *testing.T, resource string) *apiextensionsv1.CustomResourceDefinition {
