@@ -87,7 +87,7 @@ var _ = Describe("The policy of the webhooks' pods", func() {
 			out, err := kubectl(ctx, api.KubeConfig, "apply", "-f", filepath.Join(testkit.Root(), "config", "policy", file))
 			Expect(err).NotTo(HaveOccurred(), out)
 		}
-		const account = "system:serviceaccount:di-system:di-orchestrator-webhook"
+		account := testkit.AccountName(testkit.Webhook)
 		allow(ctx, namespace, account, "", "pods")
 		webhooks, _ := listeningAs(account)
 		create := func(options ...client.CreateOption) error {

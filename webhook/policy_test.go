@@ -107,8 +107,8 @@ var _ = Describe("The policy that bounds di-server", func() {
 		server := alone.serve(ctx, webhook.Options{})
 		Expect(server.WaitPublished(ctx)).To(Succeed())
 		// RBAC itself is not under test.
-		alone.allow(ctx, "di-server", diServer, "*", "*")
-		di := alone.as(diServer)
+		alone.allow(ctx, "di-server", testkit.AccountName(testkit.Server), "*", "*")
+		di := alone.as(testkit.AccountName(testkit.Server))
 		const task = `{"type":"collector","replicas":2,"template":{"spec":{"containers":[{"name":"c","image":"i"}]}}}`
 		job := unstructuredJob(`{"preemptible":true,"elastic":{"minReplicas":1,"maxReplicas":3},"tasks":[` + task + `]}`)
 		Eventually(func() error { return alone.Create(ctx, job) }).WithContext(ctx).Should(Succeed())
@@ -219,9 +219,6 @@ func (c *cluster) unprotect(ctx context.Context) {
 	none := mergePatch(`{"spec":{"conversion":{"strategy":"None","webhook":null}}}`)
 	Eventually(func() error { return c.Patch(ctx, c.definition(ctx), none, client.DryRunAll) }).WithContext(ctx).Should(Succeed())
 }
-
-// diServer is the user name of di-server.
-const diServer = "system:serviceaccount:di-system:di-orchestrator-server"
 
 // as returns a client that impersonates a user.
 func (c *cluster) as(user string) client.Client {

@@ -11,9 +11,9 @@ import (
 
 const head = `# Conformance
 
-This page lists what an installation does, for each lifecycle of a job, each API version and each caller. ` + "`make conformance`" + ` runs it on
+This page lists what an installation has to do, for each lifecycle of a job, each API version and each caller. ` + "`make conformance`" + ` runs it on
 the cluster that KUBECONFIG names, by public interfaces alone: kubectl, kubectl di, HTTP as pods call it, and the Python library. The page is
-generated from ` + "`test/conformance`" + `, with ` + "`go test ./test/conformance -update`" + `.
+generated from ` + "`test/conformance`" + `, with ` + "`go test ./test/conformance -update`" + `. CI checks the page, and does not run the table.
 
 | a cell | means |
 | --- | --- |
