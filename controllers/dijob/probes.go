@@ -5,7 +5,6 @@ package dijob
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"fmt"
 
@@ -66,7 +65,7 @@ func hasProbe(job *v2alpha1.DIJob, pod *corev1.Pod) bool {
 		if state.IsCoordinatorLed(job) {
 			named = string(task.Type)
 		}
-		if of := cmp.Or(string(names.RoleOf(pod)), pod.Labels[names.LabelTaskName]); of == named {
+		if names.RoleOrTask(pod) == named {
 			return bytes.Contains(task.Template.Raw, []byte(`"livenessProbe"`)) || bytes.Contains(task.Template.Raw, []byte(`"startupProbe"`))
 		}
 	}

@@ -7,6 +7,8 @@
 package names
 
 import (
+	"cmp"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
@@ -149,6 +151,11 @@ func IsSelecting(label string) bool {
 // RoleOf returns the role of a pod of a coordinator-led job, "" for other pods.
 func RoleOf(pod *corev1.Pod) ReplicaType {
 	return ReplicaType(pod.Labels[LabelReplicaType])
+}
+
+// RoleOrTask returns the role of a pod of a coordinator-led job, or the name of the task of another pod.
+func RoleOrTask(pod *corev1.Pod) string {
+	return cmp.Or(string(RoleOf(pod)), pod.Labels[LabelTaskName])
 }
 
 // WorkerJobLabels returns the labels of all pods and the service of a worker-led job.

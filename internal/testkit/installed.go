@@ -195,13 +195,20 @@ func Manifests(ctx context.Context, path string) ([]*unstructured.Unstructured, 
 	if err != nil {
 		return nil, fmt.Errorf("kubectl kustomize %s: %w", path, err)
 	}
+	return Decode(output)
+}
+
+// Decode returns the objects of a YAML text. It leaves out documents without content.
+func Decode(text []byte) ([]*unstructured.Unstructured, error) {
 	var objects []*unstructured.Unstructured
-	for document := range strings.SplitSeq(string(output), "\n---\n") {
+	for document := range strings.SplitSeq(string(text), "\n---\n") {
 		object := &unstructured.Unstructured{}
 		if err := yaml.Unmarshal([]byte(document), &object.Object); err != nil {
-			return nil, fmt.Errorf("decoding an object of %s: %w", path, err)
+			return nil, fmt.Errorf("decoding an object: %w", err)
 		}
-		objects = append(objects, object)
+		if len(object.Object) > 0 {
+			objects = append(objects, object)
+		}
 	}
 	return objects, nil
 }

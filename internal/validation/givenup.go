@@ -28,49 +28,55 @@ type applied struct {
 	isShared bool
 }
 
+// givenUp is what a server-side apply at v1alpha1 left out and that is still there.
+type givenUp struct {
+	// paths are JSON pointers of it, in order. object is the object without it.
+	paths  []string
+	object map[string]any
+	// isShared is set if a manager of v2alpha1 owns a part of the spec: it may own what was left out.
+	isShared bool
+}
+
+// readGivenUp returns what a request gave up; nothing if it does not apply at v1alpha1.
+func readGivenUp(request *Request) (found givenUp) {
+	if request.Create || request.Subresource != "" || writtenInV2(request.Raw) {
+		return found
+	}
+	if fields := readApplied(request); fields != nil {
+		found.isShared = fields.isShared
+		found.object, found.paths = fields.dropped(request.Raw)
+	}
+	return found
+}
+
 // dropGivenUp removes the fields of the spec that a server-side apply gave up, and returns the resulting
 // object. The API server keeps them once another manager has written at v2alpha1, as the operator does with
 // each status: it compares what remains at that version, where all tasks are one value. Fields that a manager of
-// v2alpha1 owns stay.
+// v2alpha1 may own stay.
 func dropGivenUp(changes *Patch, request *Request) []byte {
-	if request.Create || request.Subresource != "" {
+	found := readGivenUp(request)
+	if found.isShared || len(found.paths) == 0 {
 		return request.Raw
 	}
-	fields := readApplied(request)
-	if fields == nil || fields.isShared {
-		return request.Raw
-	}
-	object, paths := fields.dropped(request.Raw)
-	if len(paths) == 0 {
-		return request.Raw
-	}
-	for _, path := range paths {
+	for _, path := range found.paths {
 		changes.remove(path)
 	}
-	raw, err := json.Marshal(object)
-	if err != nil {
-		return request.Raw
-	}
+	// A decoded object encodes again.
+	raw, _ := json.Marshal(found.object)
 	return raw
 }
 
-// ApplyWarnings returns a warning about fields that a server-side apply at v1alpha1 gave up and that stay, because
-// a manager of v2alpha1 owns a part of the spec.
+// ApplyWarnings returns a warning about fields that a server-side apply at v1alpha1 gave up and that stay.
 func ApplyWarnings(request *Request) []string {
-	if request.Create || request.Subresource != "" || writtenInV2(request.Raw) {
+	found := readGivenUp(request)
+	if !found.isShared || len(found.paths) == 0 {
 		return nil
 	}
-	fields := readApplied(request)
-	if fields == nil || !fields.isShared {
-		return nil
+	shown := strings.ReplaceAll(strings.TrimPrefix(found.paths[0], "/"), "/", ".")
+	if more := len(found.paths) - 1; more > 0 {
+		shown += fmt.Sprintf(" and %d more", more)
 	}
-	_, paths := fields.dropped(request.Raw)
-	if len(paths) == 0 {
-		return nil
-	}
-	shown := strings.ReplaceAll(strings.TrimPrefix(paths[0], "/"), "/", ".")
-	return []string{fmt.Sprintf("%s is left out but stays, because another field manager owns a part of the spec in v2alpha1; the same holds for %d more "+
-		"fields: remove them by kubectl edit, or apply v2alpha1", shown, len(paths)-1)}
+	return []string{shown + ": is left out but stays, because another field manager owns a part of the spec in v2alpha1: remove it by kubectl edit, or apply v2alpha1"}
 }
 
 // dropped returns an object without the fields of the spec that a manager gave up, and the JSON pointers of what

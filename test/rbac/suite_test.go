@@ -22,7 +22,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/yaml"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -115,14 +114,8 @@ func chart(ctx context.Context, values ...string) []*unstructured.Unstructured {
 	}
 	output, err := exec.CommandContext(ctx, helm, args...).Output()
 	Expect(err).NotTo(HaveOccurred())
-	var objects []*unstructured.Unstructured
-	for document := range strings.SplitSeq(string(output), "\n---\n") {
-		object := &unstructured.Unstructured{}
-		Expect(yaml.Unmarshal([]byte(document), &object.Object)).To(Succeed())
-		if len(object.Object) > 0 {
-			objects = append(objects, object)
-		}
-	}
+	objects, err := testkit.Decode(output)
+	Expect(err).NotTo(HaveOccurred())
 	return objects
 }
 

@@ -135,16 +135,11 @@ func describeProblems(problems []podProblem) string {
 }
 
 func (p *podProblem) describe() string {
-	text := fmt.Sprintf("%s (%s): %s", p.pod.Name, roleOf(p.pod), p.problem.Message)
+	text := fmt.Sprintf("%s (%s): %s", p.pod.Name, names.RoleOrTask(p.pod), p.problem.Message)
 	if p.problem.LastMessage != "" {
 		text += beforeQuote + p.problem.LastMessage + `"`
 	}
 	return text
-}
-
-// roleOf returns the role of a pod, or the name of its task.
-func roleOf(pod *corev1.Pod) string {
-	return cmp.Or(string(names.RoleOf(pod)), pod.Labels[names.LabelTaskName])
 }
 
 // morePods rounds large numbers, because many pods start or fail at about the

@@ -14,6 +14,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/conditions"
+	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/podstate"
 )
 
@@ -60,7 +61,7 @@ func (p *Plan) FindStall() *Stall {
 	}
 	return &Stall{
 		Pod: found.pod.Name, Reason: found.problem.Reason,
-		Cause: fmt.Sprintf("%s (%s) was %s for %s: %s", found.pod.Name, roleOf(found.pod), found.problem.Reason, p.lasted(recorded), text),
+		Cause: fmt.Sprintf("%s (%s) was %s for %s: %s", found.pod.Name, names.RoleOrTask(found.pod), found.problem.Reason, p.lasted(recorded), text),
 	}
 }
 
