@@ -302,7 +302,7 @@ func TestACallIsRetriedAndDoneOnce(t *testing.T) {
 		t.Errorf("%d replicas are desired", got)
 	}
 	never := w.run(t, ns, "add", "collector", "pong", "--server", "127.0.0.1:1")
-	if strings.Contains(never.stderr, "whether it was done") || strings.Count(never.stderr, "calling again") != 4 || never.code != cli.Failed || never.stdout != "" {
+	if strings.Contains(never.stderr, "whether it was done") || strings.Count(never.stderr, "calling again") != 5 || never.code != cli.Failed || never.stdout != "" {
 		t.Errorf("got %+v", never)
 	}
 }
@@ -312,7 +312,7 @@ func TestTheSameKeyIsDoneOnce(t *testing.T) {
 	w := theWorld(t)
 	ns := w.namespace(t)
 	job := w.trainer(t, ns, "cartpole")
-	cut := newCutter(t, w.url, 5)
+	cut := newCutter(t, w.url, 6)
 	got := w.run(t, ns, "add", "collector", "cartpole", "--server", cut.URL)
 	key := regexp.MustCompile(`whether it was done is not known: run the command again within an hour with --idempotency-key (\S+),`).
 		FindStringSubmatch(got.stderr)

@@ -163,11 +163,12 @@ func (c *trial) pods() []corev1.Pod {
 	return pods
 }
 
+// placeOf returns the key by which pods are sorted. Collectors and learners of a coordinator-led job have no rank.
 func placeOf(pod *corev1.Pod) string {
 	if strings.HasSuffix(pod.Name, "-coordinator") {
 		return ""
 	}
-	return pod.Annotations[names.AnnotationRank]
+	return "rank " + pod.Annotations[names.AnnotationRank]
 }
 
 // job reads the job.

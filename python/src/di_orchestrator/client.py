@@ -22,7 +22,7 @@ TOKEN_FILE = "/var/run/secrets/diengine.opendilab.org/token"
 
 _MAX_ANSWER = 8 << 20
 #: Backoff without a Retry-After header, and the most that is waited for one retry.
-_FIRST_BACKOFF, _MAX_BACKOFF = 1.0, 15.0
+_FIRST_BACKOFF, _MAX_BACKOFF = 0.1, 15.0
 #: Answers of gateways and overloaded servers. di-server itself says "later" with status 200.
 _TRANSIENT = frozenset({429, 500, 502, 503, 504})
 _UNAUTHENTICATED = 401

@@ -18,6 +18,8 @@ import (
 	"net/url"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
+
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
@@ -25,7 +27,7 @@ const (
 	// answerTime is the timeout of one call: di-server works on a request for up to 30 seconds.
 	answerTime = 45 * time.Second
 	// attempts is the maximum number of attempts when connections break.
-	attempts = 5
+	attempts = 6
 	// maxReply limits the size of a response. shownReply limits the printed part of a response that
 	// is not di-server's.
 	maxReply   = 8 << 20
@@ -52,7 +54,7 @@ type Options struct {
 	Token string
 	// IdempotencyKey identifies the single write of the client.
 	IdempotencyKey string
-	// RetryWait is the backoff before a retry.
+	// RetryWait is the backoff before the first retry. It doubles with each retry.
 	RetryWait time.Duration
 	// Report is called with the reason of a retry.
 	Report func(error)
@@ -192,7 +194,7 @@ func (c *Client) call(ctx context.Context, method, path string, body any) (envel
 	if err != nil {
 		return envelope{}, fmt.Errorf("encoding a request: %w", err)
 	}
-	sent := false
+	sent, backoff := false, wait.Backoff{Duration: c.options.RetryWait, Factor: 2, Steps: attempts}
 	for attempt := 1; ; attempt++ {
 		reply, err := c.once(ctx, method, path, encoded)
 		var unanswered *UnansweredError
@@ -210,7 +212,7 @@ func (c *Client) call(ctx context.Context, method, path string, body any) (envel
 		select {
 		case <-ctx.Done():
 			return envelope{}, stillUnknown(context.Cause(ctx), sent)
-		case <-time.After(c.options.RetryWait):
+		case <-time.After(backoff.Step()):
 		}
 	}
 }

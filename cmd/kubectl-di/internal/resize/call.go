@@ -24,8 +24,8 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
-// retryWait is the backoff before a retry of a call to di-server.
-const retryWait = time.Second
+// retryWait is the backoff before the first retry of a call to di-server. Another pod usually serves already.
+const retryWait = 100 * time.Millisecond
 
 const reachLong = `
 di-server is reached by a port that is forwarded to one of its pods, as kubectl
