@@ -42,6 +42,10 @@ func ofJobs() []Capability {
 		{"suspend", "suspends", "the job has no pods, and condition Suspended is True", []rule{fromOutside, viewPatches, readOnly}},
 		{"resume", "resumes", "a suspended job gets its pods", []rule{fromOutside, viewPatches, readOnly}},
 		{"describe", "describes by kubectl di", "the command prints phase and replicas", []rule{fromOutside, onlyV2}},
+		{"show on the page", "opens on the page of kubectl di ui", "the answer of the page's API has the pods", []rule{fromOutside, onlyV2}},
+		{"suspend on the page", "suspends on the page of kubectl di ui", "the job has no pods, and condition Suspended is True", []rule{
+			fromOutside, onlyV2, viewPatches,
+		}},
 		{"delete", "deletes", "job and pods are gone", []rule{
 			fromOutside, where(refused(`cannot delete resource "dijobs"`), View),
 		}},
@@ -85,6 +89,10 @@ func ofReplicas() []Capability {
 			fromOutside,
 			where(notApplicable("pods are the same in both versions"), V1),
 			where(refused(`cannot delete resource "pods"`), View),
+		}},
+		{"replace a replica by kubectl di restart", "replaces a replica by kubectl di restart of", "a pod with a new name takes its place", []rule{
+			fromOutside, onlyV2, where(refused("its protocol has no restart: delete the pod, and it is recreated"), WorkerLed),
+			where(refused(`cannot create resource "serviceaccounts/token"`), View),
 		}},
 		{"report a failed replica", "reports a replica as failed to di-server of", "a pod with a new name takes its place", []rule{
 			where(notApplicable("protocol v2alpha1 has no such call: the operator sees pods that fail"), WorkerLed),

@@ -159,11 +159,17 @@ func planByPlugin(c *trial) error {
 	return c.commands("di plan job --task collector=2 --wait --timeout 60s", "di plan job --task collector=1 --wait --timeout 60s")
 }
 
-func addByPlugin(c *trial) error {
+// startForToken starts a job with a collector, for requests that need its pods even if they are refused.
+func (c *trial) startForToken() {
+	c.t.Helper()
 	c.create(manifest(c.Lifecycle, c.written(), shape{}))
 	if c.running(c.first()); c.Lifecycle == CoordinatorLed {
 		c.addFirst()
 	}
+}
+
+func addByPlugin(c *trial) error {
+	c.startForToken()
 	return c.commands("di add collector job", "di delete collector job")
 }
 
@@ -211,11 +217,28 @@ func report(c *trial) error {
 
 func reportFailed(c *trial) error {
 	c.startWithCollector()
+	return c.replaceCollector(func(old string) error {
+		_, err := c.call(http.MethodPost, "/v1alpha1/replicas/failed", c.demand(`"collectors":["`+old+`"]`))
+		return err
+	})
+}
+
+func restartByPlugin(c *trial) error {
+	c.startForToken()
+	return c.replaceCollector(func(old string) error {
+		_, err := c.kubectl("", "di", "restart", job, old)
+		return err
+	})
+}
+
+// replaceCollector makes a request to replace the collector, and waits for another one.
+func (c *trial) replaceCollector(request func(old string) error) error {
+	c.t.Helper()
 	old := "job-collector-aaaaa"
 	if c.Outcome().Kind == Runs {
 		old = c.pods()[1].Name
 	}
-	if _, err := c.call(http.MethodPost, "/v1alpha1/replicas/failed", c.demand(`"collectors":["`+old+`"]`)); err != nil {
+	if err := request(old); err != nil {
 		return err
 	}
 	eventually(c.t, func() error {

@@ -201,10 +201,14 @@ func (c *trial) run(env []string, stdin, program string, args ...string) (string
 	command := exec.CommandContext(c.ctx, program, args...)
 	command.Env = env
 	command.Stdin = strings.NewReader(stdin)
+	return run(command)
+}
+
+func run(command *exec.Cmd) (string, error) {
 	var output, complaints bytes.Buffer
 	command.Stdout, command.Stderr = &output, &complaints
 	if err := command.Run(); err != nil {
-		return "", fmt.Errorf("%s %s: %w: %s%s", program, strings.Join(args, " "), err, &output, &complaints)
+		return "", fmt.Errorf("%s: %w: %s%s", command, err, &output, &complaints)
 	}
 	return output.String(), nil
 }
@@ -251,7 +255,7 @@ func (c *trial) send(ctx context.Context, method, path, body string) (status int
 	if c.Caller == Pod {
 		args = append(args, "--token")
 	}
-	output, err := exec.CommandContext(ctx, c.world.kubectl, append(args, method, path, body)...).Output()
+	output, err := run(exec.CommandContext(ctx, c.world.kubectl, append(args, method, path, body)...))
 	if err != nil {
 		return 0, "", err
 	}
@@ -259,7 +263,7 @@ func (c *trial) send(ctx context.Context, method, path, body string) (status int
 		Status int    `json:"status"`
 		Body   string `json:"body"`
 	}
-	err = json.Unmarshal(output, &printed)
+	err = json.Unmarshal([]byte(output), &printed)
 	return printed.Status, printed.Body, err
 }
 
