@@ -8,6 +8,7 @@ import (
 	"unique"
 
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -23,21 +24,23 @@ import (
 // CacheOptions returns the options of a manager's cache. The cache watches all pods, because no selector
 // matches both generations of jobs, and because the allocator accounts for the pods of other owners. Of
 // foreign pods it keeps only the resources that they occupy, and of pods of jobs what podstate.Trim leaves.
-// Objects share equal parts. It watches only the ConfigMaps of worker-led jobs, because a cluster may have
-// many long ConfigMaps.
+// Objects share equal parts. It watches only the ConfigMaps and PodDisruptionBudgets of jobs, because a cluster may
+// have many others.
 func CacheOptions() cache.Options {
 	parts := intern.New()
 	trim := parts.After(trimForeign)
+	ofJobs := cache.ByObject{
+		Label:     labels.SelectorFromSet(labels.Set{names.LabelOperator: names.ControllerName}),
+		Transform: trim,
+	}
 	return cache.Options{
 		DefaultTransform: parts.After(cache.TransformStripManagedFields()),
 		ByObject: map[client.Object]cache.ByObject{
-			&corev1.Pod{}:     {Transform: trim},
-			&corev1.Service{}: {Transform: trim},
-			&corev1.Node{}:    {Transform: trimNode},
-			&corev1.ConfigMap{}: {
-				Label:     labels.SelectorFromSet(labels.Set{names.LabelOperator: names.ControllerName}),
-				Transform: trim,
-			},
+			&corev1.Pod{}:                   {Transform: trim},
+			&corev1.Service{}:               {Transform: trim},
+			&corev1.Node{}:                  {Transform: trimNode},
+			&corev1.ConfigMap{}:             ofJobs,
+			&policyv1.PodDisruptionBudget{}: ofJobs,
 		},
 	}
 }
@@ -72,11 +75,13 @@ func trimForeign(in any) (any, error) {
 		return &corev1.Service{ObjectMeta: meta}, nil
 	case *corev1.ConfigMap:
 		return &corev1.ConfigMap{ObjectMeta: meta}, nil
+	case *policyv1.PodDisruptionBudget:
+		return &policyv1.PodDisruptionBudget{ObjectMeta: meta}, nil
 	}
 	return object, nil
 }
 
-// Shrink drops the managed fields of an object, and what no decision reads of a job's pod or Service. It shares long
+// Shrink drops the managed fields of an object, and what no decision reads of a job's pod, Service or budget. It shares long
 // values with the other pods of the job.
 func Shrink(object client.Object) {
 	if object.GetManagedFields() != nil {
@@ -93,6 +98,8 @@ func Shrink(object client.Object) {
 		spec := &object.Spec
 		object.Spec = corev1.ServiceSpec{Selector: spec.Selector, PublishNotReadyAddresses: spec.PublishNotReadyAddresses}
 		object.Status = corev1.ServiceStatus{}
+	case *policyv1.PodDisruptionBudget:
+		object.Status = policyv1.PodDisruptionBudgetStatus{}
 	}
 }
 

@@ -114,6 +114,7 @@ spec:
   collector: {template: {b: 2}}
   extended:
     autoscale: {memory: {max: 0.50Ti}}
+    disruption: {maxUnavailable: 25%}
     tasks: [{type: coordinator, name: coordinator, replicas: 1}, {type: collector, name: collector, replicas: 0, drain: {timeoutSeconds: 5}}]
 `,
 			v2: `
@@ -121,6 +122,7 @@ spec:
   lifecycle: CoordinatorLed
   backoffLimit: 0
   autoscale: {memory: {max: 0.50Ti}}
+  disruption: {maxUnavailable: 25%}
   tasks:
   - {type: coordinator, name: coordinator, replicas: 1, template: {a: 1}}
   - {type: collector, name: collector, replicas: 0, template: {b: 2}, drain: {timeoutSeconds: 5}}

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/randfill"
 
 	"opendilab.org/di-orchestrator/apis/v1alpha1"
@@ -130,6 +131,10 @@ func filler(seed int64) *randfill.Filler {
 			}
 		},
 		func(s *v2alpha1.DIJobSpec, c randfill.Continue) { fillHubSpec(s, c) },
+		// Pointers to numbers or strings are left nil otherwise.
+		func(d *v2alpha1.Disruption, c randfill.Continue) {
+			d.MaxUnavailable, d.MinAvailable = anyIntOrString(c.Rand), anyIntOrString(c.Rand)
+		},
 		func(p *v2alpha1.Phase, c randfill.Continue) {
 			*p = pick(c.Rand, "", v2alpha1.JobPending, "Created", v2alpha1.JobStarting, v2alpha1.JobRestarting,
 				v2alpha1.JobRescheduling, v2alpha1.JobRunning, v2alpha1.JobSucceeded, v2alpha1.JobFailed, v2alpha1.JobUnknown, "New", "v1alpha1/Starting", "v1alpha1/New")
@@ -165,6 +170,11 @@ func filler(seed int64) *randfill.Filler {
 			}
 		},
 	)
+}
+
+func anyIntOrString(r *rand.Rand) *intstr.IntOrString {
+	value := pick(r, intstr.FromInt32(0), intstr.FromInt32(3), intstr.FromString("25%"), intstr.FromString("half"))
+	return pick(r, nil, &value)
 }
 
 // fillHubSpec gives about a third of the coordinator-led jobs the form that v1alpha1 writes.

@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"opendilab.org/di-orchestrator/apis/v1alpha1"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
@@ -40,7 +41,7 @@ func fieldOfType(t reflect.Type, path string) *apiField {
 	switch {
 	case t == reflect.TypeFor[metav1.Time](), t == reflect.TypeFor[metav1.MicroTime]():
 		found.kind = reflect.Interface
-	case t == reflect.TypeFor[resource.Quantity]():
+	case t == reflect.TypeFor[resource.Quantity](), t == reflect.TypeFor[intstr.IntOrString]():
 		found.kind = reflect.Uint64
 	case t == reflect.TypeFor[v1alpha1.RawObject](), t == reflect.TypeFor[v2alpha1.RawObject](), t == reflect.TypeFor[metav1.ObjectMeta]():
 		found.kind = reflect.Struct

@@ -301,7 +301,8 @@ var _ = Describe("The policy about disruption budgets", func() {
 			budget := &unstructured.Unstructured{}
 			Expect(budget.UnmarshalJSON([]byte(`{"apiVersion":"policy/v1","kind":"PodDisruptionBudget","metadata":{"namespace":"default","name":"b"},"spec":` + spec + `}`))).To(Succeed())
 			Expect(by.Create(ctx, budget, client.DryRunAll)).To(Succeed())
-			return strings.Contains(strings.Join(warnings.take(), "\n"), "needs minAvailable as a whole number")
+			heard := strings.Join(warnings.take(), "\n")
+			return strings.Contains(heard, "needs minAvailable as a whole number") && strings.Contains(heard, "spec.disruption of the job")
 		}
 		const ofJob = `"selector":{"matchLabels":{"diengine/job":"j"}}`
 		Eventually(func() bool { return warned(`{"maxUnavailable":0,` + ofJob + `}`) }).WithContext(ctx).Should(BeTrue())

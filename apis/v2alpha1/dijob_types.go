@@ -6,6 +6,7 @@ package v2alpha1
 import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
 // Rules about immutable fields are at the root, because a transition rule runs
@@ -185,6 +186,11 @@ type DIJobSpec struct {
 	// +kubebuilder:validation:MaxItems=8
 	// +optional
 	ClusterSpec []ClusterSpec `json:"clusterSpec,omitempty"`
+
+	// disruption makes the operator keep a PodDisruptionBudget of the job's name,
+	// which limits how many of its replicas evictions may take at once.
+	// +optional
+	Disruption *Disruption `json:"disruption,omitempty"`
 
 	// aggregatorConfig names the AggregatorConfig of a coordinator-led job; the
 	// default is the cluster's.
@@ -452,6 +458,30 @@ const (
 	// the same for torchrun.
 	ClusterSpecTorch ClusterSpec = "Torch"
 )
+
+// Disruption limits how many replicas of a job voluntary evictions, such as those of
+// kubectl drain, may take at once. Exactly one field is set. Both count all replicas
+// that the job desires, and percentages of them round up, as those of a
+// PodDisruptionBudget do.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.maxUnavailable) != has(self.minAvailable)",messageExpression="'must have exactly one of maxUnavailable and minAvailable, not ' + (has(self.maxUnavailable) ? 'both' : 'none')"
+type Disruption struct {
+	// maxUnavailable is how many replicas may be unavailable after an eviction: a
+	// number, or a percentage such as 25%. 0 or 0% forbids evictions.
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 && self <= 100000 : self.matches('^(100|[1-9]?[0-9])%$')",messageExpression="'must be a number from 0 to 100000 or a percentage from 0%% to 100%%, not %s'.format([self])"
+	// +optional
+	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
+
+	// minAvailable is how many replicas must be available after an eviction: a
+	// number, or a percentage such as 75%. 100% forbids evictions.
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 && self <= 100000 : self.matches('^(100|[1-9]?[0-9])%$')",messageExpression="'must be a number from 0 to 100000 or a percentage from 0%% to 100%%, not %s'.format([self])"
+	// +optional
+	MinAvailable *intstr.IntOrString `json:"minAvailable,omitempty"`
+}
 
 // AggregatorConfigReference names an AggregatorConfig.
 type AggregatorConfigReference struct {

@@ -127,6 +127,7 @@ func (r *Reconciler) act(ctx context.Context, observed *lifecycle.Observed, deci
 	} {
 		done = append(done, r.removeAll(ctx, observed, objects)...)
 	}
+	done = append(done, r.writeBudget(ctx, observed, decision)...)
 	done = append(done, r.resizePods(ctx, observed, decision)...)
 	done = append(done, r.write(ctx, observed, verbForce, toObjects(decision.ForceDeletePods), refusal.NoContent, r.removeByForce)...)
 	list := r.writeMembership(ctx, observed, decision)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -53,7 +54,8 @@ func takenBy(err error, until time.Time) state.Taken {
 
 // observeConflicts adds the names that other objects have.
 func (s *jobStates) observeConflicts(observed *lifecycle.Observed) {
-	observed.TakenPods, observed.TakenServices, observed.TakenConfigMaps = map[string]state.Taken{}, map[string]state.Taken{}, map[string]state.Taken{}
+	observed.TakenPods, observed.TakenServices = map[string]state.Taken{}, map[string]state.Taken{}
+	observed.TakenConfigMaps, observed.TakenBudgets = map[string]state.Taken{}, map[string]state.Taken{}
 	s.update(client.ObjectKeyFromObject(observed.Job), func(state *jobState) {
 		for i := range state.conflicts {
 			each := &state.conflicts[i]
@@ -73,6 +75,8 @@ func (c *conflict) among(observed *lifecycle.Observed) map[string]state.Taken {
 		return observed.TakenServices
 	case reflect.TypeFor[*corev1.ConfigMap]():
 		return observed.TakenConfigMaps
+	case reflect.TypeFor[*policyv1.PodDisruptionBudget]():
+		return observed.TakenBudgets
 	}
 	return nil
 }

@@ -71,6 +71,9 @@ func (r *Reconciler) observe(ctx context.Context, job *v2alpha1.DIJob) (lifecycl
 			observed.TakenServices[service.Name] = leftBy(service)
 		}
 	}
+	if err := r.observeBudget(ctx, &observed); err != nil {
+		return observed, err
+	}
 	if !state.IsCoordinatorLed(job) {
 		return observed, r.observeWorkerLed(ctx, &observed, assumed, owned)
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -187,6 +188,8 @@ func described(object client.Object) string {
 		return "membership " + object.GetName()
 	case *corev1.ConfigMap:
 		return "ConfigMap " + object.GetName()
+	case *policyv1.PodDisruptionBudget:
+		return "PodDisruptionBudget " + object.GetName()
 	default:
 		return "service " + object.GetName()
 	}

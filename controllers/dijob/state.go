@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -164,6 +165,9 @@ func (a *assumedObjects) complete(observed *lifecycle.Observed, listed assume.Ob
 	if observed.Membership != nil {
 		cached = append(cached, observed.Membership)
 	}
+	if observed.Budget != nil {
+		cached = append(cached, observed.Budget)
+	}
 	isOwned := func(object client.Object) bool { return isOfJob(object, observed.Job) }
 	for _, object := range a.owned.Missing(client.ObjectKeyFromObject(observed.Job), listed, cached, observed.Now, isOwned) {
 		switch object := object.(type) {
@@ -173,6 +177,8 @@ func (a *assumedObjects) complete(observed *lifecycle.Observed, listed assume.Ob
 			observed.Services = append(observed.Services, object)
 		case *corev1.ConfigMap:
 			observed.ConfigMaps = append(observed.ConfigMaps, object)
+		case *policyv1.PodDisruptionBudget:
+			observed.Budget = object
 		case *v2alpha1.Membership:
 			observed.Membership = object
 		case *unstructured.Unstructured:

@@ -130,6 +130,12 @@ func existence() predicate.Predicate {
 	}}
 }
 
+// budgetChanges passes creations, deletions and changes of the spec. Kubernetes writes the status of a budget
+// whenever a pod changes.
+func budgetChanges() predicate.Predicate {
+	return predicate.Or[client.Object](existence(), predicate.GenerationChangedPredicate{})
+}
+
 // jobsOfConfig returns the jobs that use an AggregatorConfig.
 func (r *Reconciler) jobsOfConfig(ctx context.Context, object client.Object) []reconcile.Request {
 	var jobs v2alpha1.DIJobList

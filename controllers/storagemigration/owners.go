@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -30,7 +31,8 @@ func (m *Reconciler) misversioned(ctx context.Context, version string) ([]client
 	var configMaps corev1.ConfigMapList
 	var memberships v2alpha1.MembershipList
 	var plans v2alpha1.ScalePlanList
-	for _, list := range []client.ObjectList{&pods, &services, &configMaps, &memberships, &plans} {
+	var budgets policyv1.PodDisruptionBudgetList
+	for _, list := range []client.ObjectList{&pods, &services, &configMaps, &memberships, &plans, &budgets} {
 		if err := m.Cached.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
 			return nil, fmt.Errorf("listing what jobs own: %w", err)
 		}
@@ -55,6 +57,9 @@ func (m *Reconciler) misversioned(ctx context.Context, version string) ([]client
 	}
 	for i := range plans.Items {
 		add(&plans.Items[i])
+	}
+	for i := range budgets.Items {
+		add(&budgets.Items[i])
 	}
 	return found, nil
 }

@@ -43,6 +43,9 @@ type lifecycle interface {
 	Summarize()
 	// Report sets the conditions that not every job has.
 	Report()
+	// Desired returns the names of the pods that the job desires and that have not completed; false
+	// if they are unknown.
+	Desired() (pods map[string]bool, isKnown bool)
 }
 
 func newReconcile(observed Observed) *reconcile {
@@ -74,6 +77,7 @@ func (r *reconcile) decide() (decision Decision, cause string) {
 	p.ReportProblems()
 	p.DeleteByForce()
 	r.job.Report()
+	p.KeepBudget(r.job.Desired())
 	p.ReportInvalid()
 	p.Decision.Status.ObservedGeneration = r.in.Job.Generation
 	return p.Decision, cause

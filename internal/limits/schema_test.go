@@ -24,6 +24,8 @@ func maxima() map[string]int64 {
 		"dijobs v2alpha1 .spec.aggregatorConfig.namespace":               LabelLength,
 		"dijobs v2alpha1 .spec.cleanPodPolicy":                           LabelLength,
 		"dijobs v2alpha1 .spec.clusterSpec":                              ClusterSpecs,
+		"dijobs v2alpha1 .spec.disruption.maxUnavailable":                LabelLength,
+		"dijobs v2alpha1 .spec.disruption.minAvailable":                  LabelLength,
 		"dijobs v2alpha1 .spec.elastic.maxReplicas":                      Replicas,
 		"dijobs v2alpha1 .spec.elastic.minReplicas":                      Replicas,
 		"dijobs v2alpha1 .spec.elastic.replicas":                         Replicas,

@@ -672,7 +672,7 @@ func (s *story) expectGone(ctx context.Context, job string) {
 func (s *story) trainWithWorkers(ctx context.Context) {
 	GinkgoHelper()
 	s.submit(ctx, `{apiVersion: diengine.opendilab.org/v2alpha1, kind: DIJob, metadata: {name: v2},
-  spec: {backoffLimit: 3, cleanPodPolicy: All, elastic: {minReplicas: 1, maxReplicas: 4, task: collector},
+  spec: {backoffLimit: 3, cleanPodPolicy: All, elastic: {minReplicas: 1, maxReplicas: 4, task: collector}, disruption: {maxUnavailable: 1},
   tasks: [{type: learner, name: learner, replicas: 1, template: `+template+`}, {type: collector, name: collector, replicas: 2, template: `+template+`}]}}`)
 	pods := s.expectPods(ctx, "v2", 3)
 	s.expectPhase(ctx, "v2", v2alpha1.JobRunning)
@@ -918,7 +918,7 @@ func (s *story) expectAutoscaling(ctx context.Context, reason string) {
 	}).Should(Succeed())
 }
 
-// conflictOfNames submits a job whose pods' and service's names are taken by foreign objects.
+// conflictOfNames submits a job whose pods', service's and budget's names are taken by foreign objects.
 func (s *story) conflictOfNames(ctx context.Context) {
 	GinkgoHelper()
 	Expect(s.api.Create(ctx, &corev1.Pod{
@@ -929,8 +929,9 @@ func (s *story) conflictOfNames(ctx context.Context) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: jobs, Name: names.WorkerService("taken")},
 		Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 1}}},
 	})).To(Succeed())
+	s.submit(ctx, `{apiVersion: policy/v1, kind: PodDisruptionBudget, metadata: {name: taken}, spec: {minAvailable: 0}}`)
 	s.submit(ctx, `{apiVersion: diengine.opendilab.org/v2alpha1, kind: DIJob, metadata: {name: taken},
-  spec: {tasks: [{type: none, name: work, replicas: 1, template: `+template+`}]}}`)
+  spec: {disruption: {maxUnavailable: 1}, tasks: [{type: none, name: work, replicas: 1, template: `+template+`}]}}`)
 	Eventually(func(g Gomega) {
 		var job v2alpha1.DIJob
 		g.Expect(s.api.Get(ctx, client.ObjectKey{Namespace: jobs, Name: "taken"}, &job)).To(Succeed())

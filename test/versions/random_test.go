@@ -100,7 +100,8 @@ func (r random) shared(spec map[string]any) {
 func (r random) hubOnly() map[string]any {
 	return r.some(map[string]any{}, map[string][]any{
 		"suspend": {true, false}, "activeDeadlineSeconds": {int64(1), int64(1) << 30}, "ttlSecondsAfterFinished": {int64(0), int64(7)},
-		"managedBy": {"example.com/other"}, "scheduling": {map[string]any{}, map[string]any{"queue": "", "schedulerName": "s"}}, "preemptible": {false},
+		"disruption": {map[string]any{"maxUnavailable": int64(0)}, map[string]any{"minAvailable": "50%"}},
+		"managedBy":  {"example.com/other"}, "scheduling": {map[string]any{}, map[string]any{"queue": "", "schedulerName": "s"}}, "preemptible": {false},
 	})
 }
 

@@ -97,6 +97,7 @@ spec:
   managedBy: example.com/controller
   scheduling: {schedulerName: volcano, queue: q, gang: {minAvailable: 3}}
   clusterSpec: [TensorFlow, Torch]
+  disruption: {minAvailable: 2}
 `, ""),
 	Entry("v2alpha1, with empty values and nulls", v2, `
 spec:

@@ -47,6 +47,12 @@ func (p *Plan) Summarize() {
 	}
 }
 
+// Desired returns the names of the desired pods, with those of units; false without a Membership.
+func (p *Plan) Desired() (pods map[string]bool, isKnown bool) {
+	slots, isKnown := p.slots()
+	return p.wantedNames(slots), isKnown
+}
+
 // whyMissing describes why there is no coordinator.
 func (p *Plan) whyMissing(otherwise string) string {
 	switch {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
@@ -14,7 +15,7 @@ import (
 )
 
 // Decision is what a reconcile changes. The fields are in the order of the writes: adoptions,
-// releases, deletions, Membership, PodGroup, ConfigMaps, services, pods, the job's status, events.
+// releases, deletions, budget, Membership, PodGroup, ConfigMaps, services, pods, the job's status, events.
 type Decision struct {
 	// DeleteJob is set if the job has been finished for its time to live. Nothing else is decided
 	// then.
@@ -40,6 +41,9 @@ type Decision struct {
 	DeleteConfigMaps []*corev1.ConfigMap
 	// DeletePodGroups are objects as observed.
 	DeletePodGroups []*unstructured.Unstructured
+	// CreateBudget is a whole object, UpdateBudget an observed one with the desired changes, and
+	// DeleteBudget one as observed; nil for none.
+	CreateBudget, UpdateBudget, DeleteBudget *policyv1.PodDisruptionBudget
 	// DeleteMembership is set if the Membership is of another job with the same name, or
 	// of a suspended job.
 	DeleteMembership bool

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -31,6 +32,8 @@ type Observed struct {
 	Services []*corev1.Service
 	// ConfigMaps are those whose controller is a worker-led job. They list the peers of its pods.
 	ConfigMaps []*corev1.ConfigMap
+	// Budget is the PodDisruptionBudget whose controller is the job, nil if there is none.
+	Budget *policyv1.PodDisruptionBudget
 	// Membership lists a coordinator-led job's replicas, nil if there is none.
 	Membership *v2alpha1.Membership
 	// Plans are the unfinished ScalePlans that name the job.
@@ -49,11 +52,12 @@ type Observed struct {
 	// Written is when this operator last wrote the status of the job or of its Membership; the zero
 	// time if it does not know.
 	Written time.Time
-	// TakenPods, TakenServices and TakenConfigMaps are the names that other owners have,
-	// according to this operator.
+	// TakenPods, TakenServices, TakenConfigMaps and TakenBudgets are the names that other owners
+	// have, according to this operator.
 	TakenPods       map[string]Taken
 	TakenServices   map[string]Taken
 	TakenConfigMaps map[string]Taken
+	TakenBudgets    map[string]Taken
 	// Refused is what the API server rejected, by kind, according to this operator.
 	Refused map[string]Refusal
 	// ProbeKills describe how a liveness or startup probe ended pods, by UID; "" and none are other pods.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
@@ -28,6 +29,7 @@ const (
 	KindConfigMaps = "/configmaps"
 	KindMembership = "/membership"
 	KindPodGroups  = "/podgroup"
+	KindBudgets    = "/poddisruptionbudget"
 )
 
 // Refusal is what the operator remembers about a kind after the API server rejected an object of
@@ -82,6 +84,8 @@ func KindOf(job *v2alpha1.DIJob, object metav1.Object) string {
 		return KindConfigMaps
 	case *v2alpha1.Membership:
 		return KindMembership
+	case *policyv1.PodDisruptionBudget:
+		return KindBudgets
 	}
 	return KindPodGroups
 }

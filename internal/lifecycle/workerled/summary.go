@@ -76,6 +76,18 @@ func (p *Plan) summarizePhase() {
 	}
 }
 
+// Desired returns the names of the desired pods whose ranks have not succeeded; false if no ranks are
+// assigned.
+func (p *Plan) Desired() (pods map[string]bool, isKnown bool) {
+	pods = map[string]bool{}
+	for i := range p.assignment.Replicas {
+		if replica := &p.assignment.Replicas[i]; !p.completed().Has(replica.Rank) {
+			pods[replica.Pod] = true
+		}
+	}
+	return pods, len(p.assignment.Replicas) > 0 || p.counts.Total == 0
+}
+
 // updateRunningMessage keeps the message of a running job up to date.
 func (p *Plan) updateRunningMessage(format string, replicas int) {
 	p.UpdateMessage(string(v2alpha1.JobRunning), fmt.Sprintf(format, replicas))

@@ -111,8 +111,9 @@ func TestWhatBlocksTheWayBackIsCounted(t *testing.T) {
 func TestMisruns(t *testing.T) {
 	t.Parallel()
 	led := v2alpha1.DIJobSpec{Lifecycle: v2alpha1.LifecycleCoordinatorLed, Tasks: []v2alpha1.Task{{Type: v2alpha1.TaskTypeCoordinator}}}
-	suspended, renamed := led, led
+	suspended, renamed, protected := led, led, led
 	suspended.Suspend = ptr.To(true)
+	protected.Disruption = &v2alpha1.Disruption{}
 	renamed.Tasks = []v2alpha1.Task{{Type: v2alpha1.TaskTypeCoordinator, Name: "boss"}}
 	worker := v2alpha1.DIJobSpec{Tasks: []v2alpha1.Task{{Type: v2alpha1.TaskTypeLearner}}}
 	scaled := worker
@@ -127,6 +128,7 @@ func TestMisruns(t *testing.T) {
 		"and not what workers lead":              {v2alpha1.DIJob{Spec: worker}, ReleaseV0, []string{"it is led by its workers"}},
 		"unless that has finished":               {v2alpha1.DIJob{Spec: worker, Status: finished}, ReleaseV0, nil},
 		"nor what is suspended":                  {v2alpha1.DIJob{Spec: suspended}, ReleaseV0, []string{"it does not know spec.suspend"}},
+		"nor what has a budget":                  {v2alpha1.DIJob{Spec: protected}, ReleaseV0, []string{"it does not know spec.disruption"}},
 		"nor names that it cannot say":           {v2alpha1.DIJob{Spec: renamed}, ReleaseV0, []string{"it does not know spec.tasks"}},
 		"v1.1.3 runs what workers lead":          {v2alpha1.DIJob{Spec: worker}, ReleaseV1, nil},
 		"and not what a coordinator leads":       {v2alpha1.DIJob{Spec: led}, ReleaseV1, []string{"it is led by its coordinator"}},

@@ -75,6 +75,8 @@ func unknownTo(job *v2alpha1.DIJob, release Release) []string {
 		"scheduling":              spec.Scheduling != nil && *spec.Scheduling != (v2alpha1.Scheduling{}),
 		"clusterSpec":             len(spec.ClusterSpec) > 0,
 		"aggregatorConfig":        spec.AggregatorConfig != nil,
+		// The budget would keep its number when the job is resized.
+		"disruption": spec.Disruption != nil,
 	}
 	if release == ReleaseV0 {
 		fields["priority"] = spec.Priority == v2alpha1.PriorityHigh && spec.PriorityClassName == ""
