@@ -191,7 +191,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, options Options) error {
 	watching, err := ctrl.NewControllerManagedBy(mgr).
 		For(&v2alpha1.DIJob{}, builder.WithPredicates(options.Shards.Changes(), jobChanges())).
 		Watches(&corev1.Pod{}, reconciler.ownedBy(), builder.WithPredicates(podChanges(reconciler.now))).
-		Watches(&corev1.Service{}, reconciler.ownedBy(), builder.WithPredicates(existence())).
+		Watches(&corev1.Service{}, reconciler.ownedBy(), builder.WithPredicates(serviceChanges())).
 		Watches(&corev1.ConfigMap{}, reconciler.ownedBy(), builder.WithPredicates(existence())).
 		Watches(&v2alpha1.Membership{}, reconciler.ownedBy()).
 		Watches(&v2alpha1.ScalePlan{}, handler.EnqueueRequestsFromMapFunc(jobOfPlan), builder.WithPredicates(planChanges())).
