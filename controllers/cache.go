@@ -96,7 +96,10 @@ func Shrink(object client.Object) {
 		shareVariables(object)
 	case *corev1.Service:
 		spec := &object.Spec
-		object.Spec = corev1.ServiceSpec{Selector: spec.Selector, PublishNotReadyAddresses: spec.PublishNotReadyAddresses}
+		object.Spec = corev1.ServiceSpec{
+			Type: spec.Type, Selector: spec.Selector, Ports: spec.Ports, PublishNotReadyAddresses: spec.PublishNotReadyAddresses,
+			ExternalName: spec.ExternalName,
+		}
 		object.Status = corev1.ServiceStatus{}
 	case *policyv1.PodDisruptionBudget:
 		object.Status = policyv1.PodDisruptionBudgetStatus{}

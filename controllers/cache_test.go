@@ -70,12 +70,13 @@ func TestForeignPodsAreKeptForTheirResourcesOnly(t *testing.T) {
 	}
 }
 
-func TestOfAServiceOfAJobTheSelectorIsKept(t *testing.T) {
+func TestOfAServiceOfAJobWhatTheOperatorPutsBackIsKept(t *testing.T) {
 	t.Parallel()
 	kept, err := trimForeign(&corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: "a-0", OwnerReferences: podOwnedBy("diengine.opendilab.org/v2alpha1", JobKind).OwnerReferences},
 		Spec: corev1.ServiceSpec{
 			Selector: map[string]string{"pod": "a-0"}, ClusterIP: corev1.ClusterIPNone, Ports: []corev1.ServicePort{{Port: 1}},
+			SessionAffinity: corev1.ServiceAffinityNone,
 		},
 	})
 	if err != nil {
@@ -85,7 +86,7 @@ func TestOfAServiceOfAJobTheSelectorIsKept(t *testing.T) {
 	if !is {
 		t.Fatalf("kept is a %T", kept)
 	}
-	if diff := cmp.Diff(corev1.ServiceSpec{Selector: map[string]string{"pod": "a-0"}}, service.Spec); diff != "" {
+	if diff := cmp.Diff(corev1.ServiceSpec{Selector: map[string]string{"pod": "a-0"}, Ports: []corev1.ServicePort{{Port: 1}}}, service.Spec); diff != "" {
 		t.Errorf("spec (-want +got):\n%s", diff)
 	}
 }

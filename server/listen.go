@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"slices"
 
 	"opendilab.org/di-orchestrator/internal/netlimit"
@@ -109,6 +110,20 @@ func (l listener) serve(server *http.Server) error {
 	return server.Serve(l.Listener)
 }
 
+// podsAt returns how many pods of jobs have an address. Those in their host's network share that of a node, and each
+// may hold a connection for its watch.
+func (s *Server) podsAt(ctx context.Context, address string) int {
+	parsed, err := netip.ParseAddr(address)
+	if err != nil {
+		return 0
+	}
+	pods, err := s.cluster.Pods(ctx, store.AddressIndex, parsed.Unmap().WithZone("").String())
+	if err != nil {
+		return 0
+	}
+	return len(pods)
+}
+
 // listen listens on all addresses. If one fails, it listens on none.
 func (s *Server) listen(ctx context.Context) ([]listener, error) {
 	addresses := slices.Clone(s.options.Addresses)
@@ -127,7 +142,7 @@ func (s *Server) listen(ctx context.Context) ([]listener, error) {
 		}
 		listeners = append(listeners, listener{tls: i >= len(s.options.Addresses), Listener: netlimit.Listen(opened, netlimit.Limits{
 			PerAddress: s.options.Limits.ConnectionsPerAddress, Total: s.options.Limits.Connections,
-			Refused: s.limited.connectionRefused,
+			Clients: func(address string) int { return s.podsAt(ctx, address) }, Refused: s.limited.connectionRefused,
 		})})
 	}
 	return listeners, nil

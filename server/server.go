@@ -109,6 +109,7 @@ type Server struct {
 	options Options
 	auth    *auth.Auth
 	store   *store.Store
+	cluster store.Cluster
 	reports *limit.Debouncer[report]
 	// rates are the sums of the reports of workers, by job and role.
 	rates       *rates.Book
@@ -154,6 +155,7 @@ func newServer(options Options, calls *auth.Metrics, cluster store.Cluster) (*Se
 	}
 	server := &Server{
 		options: options,
+		cluster: cluster,
 		limited: limited,
 		auth: auth.New(auth.Options{
 			Mode: options.Identity, StrictAddresses: options.StrictAddresses,

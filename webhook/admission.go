@@ -68,7 +68,9 @@ type hooks struct {
 	jobs       client.Reader
 	checks     *podChecks
 	namespaces scope.Namespaces
-	guard      *guard
+	// namespace is the one of the installation.
+	namespace string
+	guard     *guard
 }
 
 // newHandler returns the handler of all paths.
@@ -78,7 +80,7 @@ func newHandler(log logr.Logger, metrics *hookMetrics, by hooks) (http.Handler, 
 		return nil, fmt.Errorf("admission webhooks: %w", err)
 	}
 	rules := validation.NewRules(schema, by.bounds)
-	resizes := &scaling{jobs: by.jobs, maxPods: by.bounds.MaxPods}
+	resizes := &scaling{jobs: by.jobs, maxPods: by.bounds.MaxPods, namespace: by.namespace}
 	mux, admitted := http.NewServeMux(), newIntake(metrics.Refused)
 	mux.Handle(PathConvert, metrics.timed(conversion.NewHandler(conversion.Options{Observer: metrics, MaxReviewBytes: reviewBytes(debug.SetMemoryLimit(-1))})))
 	for path, handle := range map[string]admission.HandlerFunc{
@@ -174,6 +176,7 @@ func mutating(defaults func(*validation.Request) (validation.Patch, error)) admi
 // validating answers with the errors of the validation function, and with warnings.
 func (h hooks) validating(validate func(*validation.Request) field.ErrorList) admission.HandlerFunc {
 	return answering(func(ctx context.Context, request *admission.Request, read *validation.Request) admission.Response {
+		read.ByAutoscaler = isAutoscaler(request, h.namespace)
 		errs := validate(read)
 		if read.HasLeft() {
 			return admission.Response{}

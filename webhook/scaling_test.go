@@ -13,6 +13,7 @@ import (
 	. "github.com/onsi/gomega"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/internal/names"
@@ -41,7 +42,14 @@ var _ = Describe("The scale subresource", func() {
 		Expect(scaledTo(ctx, ruled, 5)).To(MatchError(ContainSubstring(scaleRefused)))
 		Expect(scaledTo(ctx, ruled, 2)).To(Succeed(), "the same number")
 		byAutoscaler := &client.SubResourceUpdateOptions{UpdateOptions: client.UpdateOptions{FieldManager: names.AutoscalerName}}
-		Expect(scaledTo(ctx, ruled, 5, byAutoscaler)).To(Succeed())
+		Expect(scaledTo(ctx, ruled, 5, byAutoscaler)).To(MatchError(ContainSubstring(scaleRefused)), "anybody may use its name")
+		as := rest.CopyConfig(api.Config)
+		as.Impersonate = rest.ImpersonationConfig{UserName: "operator", Groups: []string{"system:masters", "system:serviceaccounts:" + names.SystemNamespace}}
+		operator, err := client.New(as, client.Options{Scheme: c.Scheme()})
+		Expect(err).NotTo(HaveOccurred())
+		scale := &autoscalingv1.Scale{Spec: autoscalingv1.ScaleSpec{Replicas: 5}}
+		Expect(operator.SubResource("scale").Update(ctx, ruled, client.WithSubResourceBody(scale))).To(MatchError(ContainSubstring(scaleRefused)))
+		Expect(operator.SubResource("scale").Update(ctx, ruled, byAutoscaler, client.WithSubResourceBody(scale))).To(Succeed())
 	})
 
 	It("passes for any other job", func(ctx SpecContext) {

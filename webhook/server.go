@@ -235,7 +235,8 @@ func New(options Options) (*Server, error) {
 	bounds := validation.Bounds{MaxPods: options.MaxPods, Domain: options.ServiceDomain}
 	s := &Server{}
 	handler, err := newHandler(options.Log, metrics, hooks{
-		bounds: bounds, fields: pods.Current, jobs: api, checks: newPodChecks(checker.Check), namespaces: options.Namespaces, guard: &s.guard,
+		bounds: bounds, fields: pods.Current, jobs: api, checks: newPodChecks(checker.Check), namespaces: options.Namespaces,
+		namespace: options.Namespace, guard: &s.guard,
 	})
 	if err != nil {
 		return nil, err

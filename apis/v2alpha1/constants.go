@@ -70,6 +70,9 @@ const (
 	// ConditionPodsForceDeleted names the pods that were force-deleted because their nodes do not answer. It stays
 	// set, because their containers may still run there.
 	ConditionPodsForceDeleted = "PodsForceDeleted"
+	// ConditionPodsChanged is set while pods run whose fields admission changed at their creation, so that they may not
+	// work as the job requires.
+	ConditionPodsChanged = "PodsChanged"
 	// ConditionInvalidSpec is set while the stored spec cannot be used, because a template does not decode, for example.
 	ConditionInvalidSpec = "InvalidSpec"
 )
@@ -151,6 +154,9 @@ const (
 	// ReasonSchedulingGated means that a pod has scheduling gates, which another program or a user removes.
 	ReasonSchedulingGated = "SchedulingGated"
 )
+
+// ReasonChangedByAdmission is the reason of the condition PodsChanged and its event.
+const ReasonChangedByAdmission = "ChangedByAdmission"
 
 // Reasons of the condition ReplicasDisrupted and its events.
 const (
@@ -275,6 +281,8 @@ const (
 	ReasonFailedDelete     = "FailedDelete"
 	// ReasonFailedUpdate means that the API server refuses an update.
 	ReasonFailedUpdate = "FailedUpdate"
+	// ReasonRestored means that labels, annotations or the owner of a pod, or a service, were put back, which others changed.
+	ReasonRestored = "Restored"
 	// ReasonAdopted means that pods and services of an earlier release were adopted.
 	ReasonAdopted = "Adopted"
 )

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -25,6 +24,7 @@ import (
 	"opendilab.org/di-orchestrator/controllers/dijob/refusal"
 	"opendilab.org/di-orchestrator/internal/lifecycle"
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
+	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/workload"
 )
 
@@ -120,7 +120,7 @@ func (e effects) taken() effects {
 // act carries out a decision. It creates no pod before it has written the Membership, the PodGroup and the
 // ConfigMaps that pods depend on.
 func (r *Reconciler) act(ctx context.Context, observed *lifecycle.Observed, decision *lifecycle.Decision) effects {
-	done := r.adopt(ctx, observed, decision)
+	done := append(r.adopt(ctx, observed, decision), r.restore(ctx, observed, decision)...)
 	done = append(done, r.release(ctx, observed, decision)...)
 	for _, objects := range [][]client.Object{
 		toObjects(decision.DeletePods), toObjects(decision.DeleteServices), toObjects(decision.DeleteConfigMaps), toObjects(decision.DeletePodGroups),
@@ -270,16 +270,14 @@ func (r *Reconciler) create(ctx context.Context, job *v2alpha1.DIJob, object cli
 	if _, isPod := object.(*corev1.Pod); isPod {
 		r.options.Shards.Mark(object, client.ObjectKeyFromObject(job))
 	}
-	sent := maps.Clone(object.GetLabels())
+	sent, isObject := object.DeepCopyObject().(client.Object)
+	if !isObject {
+		return effect{object: object, reason: v2alpha1.ReasonFailedCreate, err: fmt.Errorf("a copy of %T is no object", object)}
+	}
 	err := r.send(ctx, object, newer)
 	switch {
 	case err == nil:
-		restored := r.restoreLabels(ctx, object, sent)
-		r.assumed.add(job, object, r.now())
-		if restored != nil {
-			return effect{object: object, reason: v2alpha1.ReasonFailedUpdate, err: restored}
-		}
-		return effect{object: object, reason: v2alpha1.ReasonSuccessfulCreate}
+		return r.accept(ctx, job, object, sent)
 	case apierrors.IsAlreadyExists(err):
 		err = r.checkOwner(ctx, job, object)
 		if err == nil {
@@ -291,6 +289,35 @@ func (r *Reconciler) create(ctx context.Context, job *v2alpha1.DIJob, object cli
 	}
 	err = fmt.Errorf("creating %s %s/%s: %w", typeOf(object), object.GetNamespace(), object.GetName(), err)
 	return effect{object: object, reason: v2alpha1.ReasonFailedCreate, err: err}
+}
+
+// accept compares a created object with what was sent. It puts back what can be, deletes a pod that could never
+// end as the job requires, and notes on a pod what else admission changed.
+func (r *Reconciler) accept(ctx context.Context, job *v2alpha1.DIJob, created, sent client.Object) effect {
+	if pod, isPod := created.(*corev1.Pod); isPod {
+		wanted, _ := sent.(*corev1.Pod)
+		altered := workload.Altered(wanted, pod)
+		if altered.Refused != "" {
+			err := error(&refusal.ChangedError{Who: "admission", What: altered.Refused})
+			if gone := r.removeByForce(ctx, pod); gone.err != nil {
+				err = errors.Join(err, gone.err)
+			}
+			return effect{object: created, reason: v2alpha1.ReasonFailedCreate, err: err}
+		}
+		if altered.Noted != "" {
+			metav1.SetMetaDataAnnotation(&wanted.ObjectMeta, names.AnnotationAltered, altered.Noted)
+		}
+	}
+	stored, err := r.restoreCreated(ctx, job, created, sent)
+	if stored != nil {
+		r.assumed.add(job, stored, r.now())
+	} else {
+		r.assumed.add(job, created, r.now())
+	}
+	if err != nil {
+		return effect{object: created, reason: v2alpha1.ReasonFailedUpdate, err: err}
+	}
+	return effect{object: created, reason: v2alpha1.ReasonSuccessfulCreate}
 }
 
 // send sends a creation. The pod includes the fields that its Go type does not have. For fields that the
@@ -328,7 +355,7 @@ func (r *Reconciler) checkOwner(ctx context.Context, job *v2alpha1.DIJob, object
 	}
 	leaving := existing.GetDeletionTimestamp()
 	switch {
-	case metav1.IsControlledBy(existing, job):
+	case metav1.IsControlledBy(existing, job), leaving == nil && (state.IsDisowned(existing, job) || r.states.misses(job, existing)):
 	case leaving != nil:
 		return leavingError{leaving.Time}
 	case slices.Equal(controllers.OwnerName(existing), []string{job.Name}):
@@ -342,8 +369,15 @@ func (r *Reconciler) checkOwner(ctx context.Context, job *v2alpha1.DIJob, object
 	if _, isGroup := existing.(*unstructured.Unstructured); isGroup && existing.GetDeletionTimestamp() != nil {
 		return errGoing
 	}
-	// A user may have changed the label by which the cache selects it.
-	return r.restoreLabels(ctx, existing, object.GetLabels())
+	// Others may have changed the label by which the cache selects it, or its owner. Its annotations may be those of
+	// another attempt, if the cache is behind.
+	sent, isObject := object.DeepCopyObject().(client.Object)
+	if !isObject {
+		return fmt.Errorf("a copy of %T is no object", object)
+	}
+	sent.SetAnnotations(nil)
+	_, err := r.restoreCreated(ctx, job, existing, sent)
+	return err
 }
 
 // inParallel writes objects in parallel and returns the results in their order.

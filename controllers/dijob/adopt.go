@@ -6,11 +6,8 @@ package dijob
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
@@ -24,11 +21,7 @@ func (r *Reconciler) adopt(ctx context.Context, observed *lifecycle.Observed, de
 	if len(decision.AdoptPods)+len(decision.AdoptServices) == 0 {
 		return nil
 	}
-	originals := map[types.UID]client.Object{}
-	for _, object := range slices.Concat(toObjects(observed.Pods), toObjects(observed.Services)) {
-		originals[object.GetUID()] = object
-	}
-	content := refusal.PatchFrom(func(object client.Object) client.Object { return originals[object.GetUID()] })
+	originals, content := observedAs(observed)
 	var done effects
 	for _, wanted := range [][]client.Object{toObjects(decision.AdoptPods), toObjects(decision.AdoptServices)} {
 		done = append(done, r.write(ctx, observed, verbAdopt, wanted, content, func(ctx context.Context, object client.Object) effect {
@@ -51,10 +44,8 @@ func (r *Reconciler) patchMetadata(ctx context.Context, original, wanted client.
 		}
 		return effect{err: fmt.Errorf("adopting %T %s/%s: %w", wanted, wanted.GetNamespace(), wanted.GetName(), err)}
 	}
-	for _, key := range slices.Sorted(maps.Keys(wanted.GetAnnotations())) {
-		if _, kept := stored.GetAnnotations()[key]; !kept {
-			return effect{err: &refusal.StrippedError{Annotation: key}}
-		}
+	if stripped := strippedFrom(stored, wanted); stripped != "" {
+		return effect{err: &refusal.StrippedError{Annotation: stripped}}
 	}
 	return effect{object: wanted, reason: v2alpha1.ReasonAdopted}
 }

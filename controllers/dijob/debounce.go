@@ -5,6 +5,7 @@ package dijob
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -54,13 +55,27 @@ func (h *ownedHandler) Create(ctx context.Context, created createEvent, into que
 // Update implements handler.EventHandler.
 func (h *ownedHandler) Update(ctx context.Context, updated updateEvent, into queue) {
 	h.confirm(updated.ObjectNew, h.assumed.Confirm)
+	if !slices.Equal(controllers.OwnerUID(updated.ObjectOld), controllers.OwnerUID(updated.ObjectNew)) {
+		h.miss(updated.ObjectOld)
+	}
 	h.EventHandler.Update(ctx, updated, h.debounce(updated.ObjectNew, into))
 }
 
 // Delete implements handler.EventHandler.
 func (h *ownedHandler) Delete(ctx context.Context, deleted deleteEvent, into queue) {
 	h.confirm(deleted.Object, h.assumed.ConfirmDeleted)
+	if _, isPod := deleted.Object.(*corev1.Pod); isPod && deleted.Object.GetDeletionTimestamp() == nil {
+		// It was deleted without a grace period, or the watch no longer selects it.
+		h.miss(deleted.Object)
+	}
 	h.EventHandler.Delete(ctx, deleted, h.debounce(deleted.Object, into))
+}
+
+// miss records an object that its job no longer has in the cache.
+func (h *ownedHandler) miss(object client.Object) {
+	for _, name := range controllers.OwnerName(object) {
+		h.states.miss(types.NamespacedName{Namespace: object.GetNamespace(), Name: name}, object)
+	}
 }
 
 // confirm passes the object of a watch event to the assume cache of its job.

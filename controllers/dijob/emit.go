@@ -66,6 +66,14 @@ func (e *effect) isLeaving() bool {
 	return errors.As(e.err, &leavingError{})
 }
 
+// subject names the object of the write.
+func (e *effect) subject() string {
+	if e.isPod() {
+		return "pod " + e.object.GetName()
+	}
+	return described(e.object)
+}
+
 // groupKey returns what the pods of one Event have in common.
 func (e *effect) groupKey() string {
 	return e.reason + "/" + e.note
@@ -74,7 +82,7 @@ func (e *effect) groupKey() string {
 // recordWrite records the Event of one object, or of many pods with the same result. The Event of many
 // pods is about the first pod, because the API server would count Events about the job as repetitions.
 func (r *Reconciler) recordWrite(job *v2alpha1.DIJob, one *effect, objects ...string) {
-	subject, failure := "pod "+objects[0], ""
+	subject, failure := one.subject(), ""
 	if one.err != nil {
 		failure = one.err.Error()
 	}
@@ -93,6 +101,8 @@ func (r *Reconciler) recordWrite(job *v2alpha1.DIJob, one *effect, objects ...st
 		event(one.object, corev1.EventTypeNormal, actionResize, fmt.Sprintf("resized in place to %s: %s", one.note, subject))
 	case one.reason == v2alpha1.ReasonPodResizeRefused:
 		event(one.object, corev1.EventTypeWarning, actionResize, fmt.Sprintf("cannot resize %s in place: %s", subject, one.note))
+	case one.reason == v2alpha1.ReasonRestored:
+		event(one.object, corev1.EventTypeWarning, actionUpdate, fmt.Sprintf("put back what others changed of %s: %s", subject, one.note))
 	case one.reason == v2alpha1.ReasonFailedCreate:
 		event(nil, corev1.EventTypeWarning, actionCreate, failure)
 	case one.reason == v2alpha1.ReasonFailedDelete:

@@ -29,7 +29,7 @@ import (
 func (r *Reconciler) observe(ctx context.Context, job *v2alpha1.DIJob) (lifecycle.Observed, error) {
 	observed := lifecycle.Observed{
 		Job: job, Now: r.now(), Settings: r.options.Settings, Drain: r.options.Drain, NoAllocator: r.options.NoAllocator,
-		ForceDeleteAfter: r.options.ForceDeleteAfter,
+		ForceDeleteAfter: r.options.ForceDeleteAfter, ShardLabel: r.options.Shards.Label(client.ObjectKeyFromObject(job)),
 	}
 	var err error
 	if observed.Settings.JobVersion, err = r.options.JobVersion(ctx); err != nil {
@@ -107,6 +107,9 @@ func (r *Reconciler) observeWorkerLed(ctx context.Context, observed *lifecycle.O
 		return err
 	}
 	r.complete(observed, assumed)
+	if err := r.findMissed(ctx, observed); err != nil {
+		return err
+	}
 	if err := r.confirmNodes(ctx, observed); err != nil {
 		return err
 	}
@@ -145,6 +148,9 @@ func (r *Reconciler) observeCoordinatorLed(ctx context.Context, observed *lifecy
 		return err
 	}
 	r.complete(observed, assumed)
+	if err := r.findMissed(ctx, observed); err != nil {
+		return err
+	}
 	if err := r.confirm(ctx, observed); err != nil {
 		return err
 	}
@@ -216,24 +222,28 @@ func (r *Reconciler) confirmPods(ctx context.Context, observed *lifecycle.Observ
 		if err != nil {
 			return err
 		}
-		if pod != nil && metav1.IsControlledBy(pod, observed.Job) {
+		if pod != nil && (metav1.IsControlledBy(pod, observed.Job) || state.IsDisowned(pod, observed.Job)) {
 			observed.Pods = append(observed.Pods, pod)
 		}
 	}
 	return nil
 }
 
-// livePods lists the pods of a coordinator-led job live. It selects them by label, because the API server
-// cannot select by owner.
+// livePods lists the pods of a job live. It selects them by label, because the API server cannot select by
+// owner.
 func (r *Reconciler) livePods(ctx context.Context, job *v2alpha1.DIJob) ([]*corev1.Pod, error) {
 	var list corev1.PodList
-	err := r.live.List(ctx, &list, client.InNamespace(job.Namespace), client.MatchingLabels(names.JobLabels(job.Name)))
+	selected := names.JobLabels(job.Name)
+	if !state.IsCoordinatorLed(job) {
+		selected = names.WorkerJobLabels(job.Name)
+	}
+	err := r.live.List(ctx, &list, client.InNamespace(job.Namespace), client.MatchingLabels(selected))
 	if err != nil {
 		return nil, fmt.Errorf("listing the pods of job %s/%s live: %w", job.Namespace, job.Name, err)
 	}
 	var pods []*corev1.Pod
 	for i := range list.Items {
-		if metav1.IsControlledBy(&list.Items[i], job) {
+		if pod := &list.Items[i]; metav1.IsControlledBy(pod, job) || state.IsDisowned(pod, job) {
 			pods = append(pods, &list.Items[i])
 		}
 	}

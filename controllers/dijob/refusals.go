@@ -200,6 +200,7 @@ func described(object client.Object) string {
 // The verbs of changes and deletions. Each verb and type of object has separate refusals.
 const (
 	verbAdopt   = "adopt"
+	verbRestore = "restore"
 	verbRelease = "release"
 	verbDelete  = "delete"
 	verbForce   = "delete by force"

@@ -192,7 +192,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, options Options) error {
 	watching, err := ctrl.NewControllerManagedBy(mgr).
 		For(&v2alpha1.DIJob{}, builder.WithPredicates(options.Shards.Changes(), jobChanges())).
 		Watches(&corev1.Pod{}, reconciler.ownedBy(), builder.WithPredicates(podChanges(reconciler.now))).
-		Watches(&corev1.Service{}, reconciler.ownedBy(), builder.WithPredicates(existence())).
+		Watches(&corev1.Service{}, reconciler.ownedBy(), builder.WithPredicates(serviceChanges())).
 		Watches(&corev1.ConfigMap{}, reconciler.ownedBy(), builder.WithPredicates(existence())).
 		Watches(&policyv1.PodDisruptionBudget{}, reconciler.ownedBy(), builder.WithPredicates(budgetChanges())).
 		Watches(&v2alpha1.Membership{}, reconciler.ownedBy()).

@@ -51,6 +51,9 @@ type jobState struct {
 	probeKills map[types.UID]string
 	// faultySince is since when each reconcile had a write without a final answer; zero if the last had none.
 	faultySince time.Time
+	// restored counts how often objects were put back lately, and missed are pods that left the cache.
+	restored map[types.UID]restoration
+	missed   map[types.UID]missed
 	// conflicts are the names that objects of other owners have.
 	conflicts []conflict
 	// sightings are since when the operator sees what ends by time.

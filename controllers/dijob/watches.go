@@ -52,8 +52,38 @@ func podChanges(now func() time.Time) predicate.Predicate {
 		before, okBefore := update.ObjectOld.(*corev1.Pod)
 		after, okAfter := update.ObjectNew.(*corev1.Pod)
 		return okBefore && okAfter &&
-			(!reflect.DeepEqual(outlineOf(before), outlineOf(after)) || podstate.ProblemsDiffer(before, after, now()))
+			(!reflect.DeepEqual(outlineOf(before), outlineOf(after)) || identityDiffers(before, after) || podstate.ProblemsDiffer(before, after, now()))
 	}}
+}
+
+// identityDiffers reports whether two states of an object differ in its owners, or in the labels and annotations by
+// which it is found.
+func identityDiffers(before, after client.Object) bool {
+	return differ(before.GetLabels(), after.GetLabels(), names.IsSelecting) ||
+		differ(before.GetAnnotations(), after.GetAnnotations(), names.IsIdentifying) ||
+		!slices.EqualFunc(before.GetOwnerReferences(), after.GetOwnerReferences(), isSameReference)
+}
+
+// differ reports whether two maps differ in some keys.
+func differ(before, after map[string]string, isOf func(string) bool) bool {
+	changes := func(from, to map[string]string) bool {
+		for key, value := range from {
+			if other, has := to[key]; isOf(key) && (!has || other != value) {
+				return true
+			}
+		}
+		return false
+	}
+	return changes(before, after) || changes(after, before)
+}
+
+// serviceChanges passes creations and deletions of services, and the changes that the operator puts back.
+func serviceChanges() predicate.Predicate {
+	return predicate.Or(existence(), predicate.Funcs{UpdateFunc: func(update event.UpdateEvent) bool {
+		before, okBefore := update.ObjectOld.(*corev1.Service)
+		after, okAfter := update.ObjectNew.(*corev1.Service)
+		return okBefore && okAfter && (identityDiffers(before, after) || !reflect.DeepEqual(before.Spec, after.Spec))
+	}})
 }
 
 // outline contains the fields of a pod that decisions depend on, apart from its problems.

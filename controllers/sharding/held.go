@@ -11,6 +11,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
@@ -39,7 +40,9 @@ type Held struct {
 
 type shard struct {
 	sync.RWMutex
-	isHeld bool
+	// isHeld changes while no reconcile holds the lock. Watch events read it without the lock, so they do not
+	// wait for a reconcile that hangs.
+	isHeld atomic.Bool
 }
 
 // NewHeld returns a number of shards. None is held.
@@ -62,12 +65,7 @@ func (h *Held) Has(job types.NamespacedName) bool {
 }
 
 // has reports whether this process reconciles the jobs of a shard.
-func (h *Held) has(index int) bool {
-	of := &h.shards[index]
-	of.RLock()
-	defer of.RUnlock()
-	return of.isHeld
-}
+func (h *Held) has(index int) bool { return h.shards[index].isHeld.Load() }
 
 // Mark adds the label of a job's shard to a new pod of the job.
 func (h *Held) Mark(pod client.Object, job types.NamespacedName) {
@@ -78,8 +76,16 @@ func (h *Held) Mark(pod client.Object, job types.NamespacedName) {
 	if labels == nil {
 		labels = map[string]string{}
 	}
-	labels[names.LabelShard] = shards.Label(shards.Of(job, len(h.shards)), len(h.shards))
+	labels[names.LabelShard] = h.Label(job)
 	pod.SetLabels(labels)
+}
+
+// Label returns the label of a job's shard; "" if there is only one.
+func (h *Held) Label(job types.NamespacedName) string {
+	if h == nil {
+		return ""
+	}
+	return shards.Label(shards.Of(job, len(h.shards)), len(h.shards))
 }
 
 // set starts or stops to reconcile the jobs of a shard, and reports whether that is a change. If it stops,
@@ -87,8 +93,7 @@ func (h *Held) Mark(pod client.Object, job types.NamespacedName) {
 func (h *Held) set(index int, isHeld bool) bool {
 	of := &h.shards[index]
 	of.Lock()
-	isChanged := of.isHeld != isHeld
-	of.isHeld = isHeld
+	isChanged := of.isHeld.Swap(isHeld) != isHeld
 	of.Unlock()
 	if !isChanged {
 		return false
@@ -131,7 +136,7 @@ func (r *held) Reconcile(ctx context.Context, request reconcile.Request) (reconc
 	of := &r.held.shards[shards.Of(request.NamespacedName, len(r.held.shards))]
 	of.RLock()
 	defer of.RUnlock()
-	if !of.isHeld {
+	if !of.isHeld.Load() {
 		if r.forget != nil {
 			r.forget(request.NamespacedName)
 		}

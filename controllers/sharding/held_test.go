@@ -5,6 +5,7 @@ package sharding
 
 import (
 	"fmt"
+	"runtime"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -41,5 +42,31 @@ func TestAllChangesPassWithOneShard(t *testing.T) {
 	job := &v2alpha1.DIJob{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "job"}}
 	if !h.Changes().Create(event.CreateEvent{Object: job}) {
 		t.Error("the creation of a job does not pass")
+	}
+}
+
+func TestAnEventDoesNotWaitForTheReconcileThatKeepsAShard(t *testing.T) {
+	t.Parallel()
+	held := NewHeld(1)
+	held.set(0, true)
+	reconcile := &held.shards[0]
+	reconcile.RLock()
+	released := make(chan struct{})
+	go func() {
+		defer close(released)
+		held.set(0, false)
+	}()
+	for reconcile.TryRLock() {
+		// The release does not wait yet.
+		reconcile.RUnlock()
+		runtime.Gosched()
+	}
+	if !held.has(0) {
+		t.Error("the shard is released during a reconcile")
+	}
+	reconcile.RUnlock()
+	<-released
+	if held.has(0) {
+		t.Error("the shard is not released")
 	}
 }

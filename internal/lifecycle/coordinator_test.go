@@ -387,7 +387,7 @@ func TestACoordinatorThatIsGoneIsMadeAgain(t *testing.T) {
 	}
 }
 
-func TestAServiceThatDoesNotSelectItsPodIsMadeAgain(t *testing.T) {
+func TestAServiceThatDoesNotSelectItsPodSelectsItAgain(t *testing.T) {
 	w := led(t, ledJob())
 	w.services[coordinator].Spec.Selector["team"] = "of another template"
 	w.settle()

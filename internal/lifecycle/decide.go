@@ -75,6 +75,7 @@ func (r *reconcile) decide() (decision Decision, cause string) {
 		cause = summaryName
 	}
 	p.ReportProblems()
+	p.ReportAltered()
 	p.DeleteByForce()
 	r.job.Report()
 	p.KeepBudget(r.job.Desired())

@@ -56,6 +56,7 @@ var problems = []struct {
 	{v2alpha1.ConditionReplicasDisrupted, corev1.ConditionTrue},
 	{v2alpha1.ConditionReplicasNotReady, corev1.ConditionTrue},
 	{v2alpha1.ConditionResizing, corev1.ConditionTrue},
+	{v2alpha1.ConditionPodsChanged, corev1.ConditionTrue},
 }
 
 // reasonOf returns in one word why a job does not run as desired, or why it failed; "" if neither applies.

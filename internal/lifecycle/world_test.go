@@ -270,6 +270,21 @@ func (w *world) write(do func()) {
 	w.died = how == deadBefore || how == deadAfter
 }
 
+// restore puts back what others changed, and reports whether there is anything.
+func (w *world) restore(decision *Decision) bool {
+	for _, pod := range decision.RestorePods {
+		w.write(func() {
+			restored := w.pods[pod.Name].DeepCopy()
+			restored.Labels, restored.Annotations, restored.OwnerReferences = pod.Labels, pod.Annotations, pod.OwnerReferences
+			w.pods[pod.Name] = restored
+		})
+	}
+	for _, service := range decision.RestoreServices {
+		w.write(func() { w.services[service.Name] = service })
+	}
+	return len(decision.RestorePods)+len(decision.RestoreServices) > 0
+}
+
 func (w *world) act(decision *Decision) bool {
 	changed := decision.IsAdoption()
 	for _, pod := range decision.AdoptPods {
@@ -278,6 +293,7 @@ func (w *world) act(decision *Decision) bool {
 	for _, service := range decision.AdoptServices {
 		w.write(func() { w.services[service.Name] = service })
 	}
+	changed = w.restore(decision) || changed
 	for _, pod := range decision.ReleasePods {
 		w.write(func() { w.release(pod) })
 		changed = true

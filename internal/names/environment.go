@@ -95,6 +95,15 @@ const (
 	WorkerServer            = "http://di-server.di-system.svc.cluster.local:8081"
 )
 
+// IsOurs reports whether the operator sets a variable of pods, by which a replica knows itself and its peers.
+func IsOurs(variable string) bool {
+	switch variable {
+	case EnvWorldSize, EnvLocalWorldSize, EnvStartRank, EnvMasterAddr, EnvMasterPort:
+		return true
+	}
+	return strings.HasPrefix(variable, "DI_") || strings.HasPrefix(variable, "KUBERNETES_")
+}
+
 // DefaultPort returns the port of a role whose container names none.
 func DefaultPort(role ReplicaType) int32 {
 	switch role {

@@ -8,6 +8,7 @@ package names
 
 import (
 	"cmp"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -75,6 +76,8 @@ const (
 	AnnotationDDPGPUs = "diengine/ddp-gpus"
 	// AnnotationDDPPort is, on an aggregator, the port that its DDP learners serve on.
 	AnnotationDDPPort = "diengine/ddp-port"
+	// AnnotationAltered describes what admission changed of the pod at its creation; absent for nothing.
+	AnnotationAltered = "diengine/altered"
 )
 
 // AnnotationSharedWith lists, on an AggregatorConfig, the namespaces whose jobs may name it,
@@ -119,6 +122,14 @@ const (
 	DDPLearnerWorker DDPLearnerType = "ddp-learner-worker"
 )
 
+// DDPKind returns the kind of the DDP learner pod with an index in rank order. The first is the master.
+func DDPKind(index int) DDPLearnerType {
+	if index == 0 {
+		return DDPLearnerMaster
+	}
+	return DDPLearnerWorker
+}
+
 // JobLabels returns the labels of all pods and services of a coordinator-led job. They select its
 // running pods.
 func JobLabels(job string) map[string]string {
@@ -147,6 +158,11 @@ func IsSelecting(label string) bool {
 	}
 	return false
 }
+
+// IsIdentifying reports whether an annotation of pods is the operator's.
+func IsIdentifying(annotation string) bool { return strings.HasPrefix(annotation, annotationPrefix) }
+
+const annotationPrefix = "diengine/"
 
 // RoleOf returns the role of a pod of a coordinator-led job, "" for other pods.
 func RoleOf(pod *corev1.Pod) ReplicaType {

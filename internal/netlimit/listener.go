@@ -14,6 +14,9 @@ type Limits struct {
 	// PerAddress bounds the connections of one source address. An API server opens one for each concurrent
 	// request.
 	PerAddress int
+	// Clients returns how many known clients share an address. Each adds a connection to PerAddress. It is asked only at
+	// that bound; nil for none.
+	Clients func(address string) int
 	// Total bounds the connections of all addresses. Beyond it, a new connection displaces one from the
 	// address with the most unanswered connections. Unknown clients that only keep connections open
 	// therefore do not displace an API server. If there is no such connection, the address with the most
@@ -27,6 +30,9 @@ type Limits struct {
 func Listen(listener net.Listener, limits Limits) net.Listener {
 	if limits.Refused == nil {
 		limits.Refused = func() {}
+	}
+	if limits.Clients == nil {
+		limits.Clients = func(string) int { return 0 }
 	}
 	return &limited{Listener: listener, limits: limits, open: map[string]map[*counted]struct{}{}}
 }
@@ -62,7 +68,7 @@ func (l *limited) admit(conn net.Conn) net.Conn {
 	address := Host(conn.RemoteAddr().String())
 	l.mutex.Lock()
 	own := l.open[address]
-	if len(own) >= l.limits.PerAddress {
+	if len(own) >= l.limits.PerAddress && len(own) >= l.limits.PerAddress+l.limits.Clients(address) {
 		l.mutex.Unlock()
 		return nil
 	}

@@ -69,6 +69,15 @@ func TestAnAddressHasNoMoreConnectionsThanItMay(t *testing.T) {
 	}
 }
 
+func TestEachClientThatSharesAnAddressMayHaveOneMoreConnection(t *testing.T) {
+	shared := func(address string) int { return map[string]int{"10.0.0.1": 4}[address] }
+	limits := Limits{PerAddress: 3, Total: 20, Clients: shared}
+	accepted := accept(t, limits, append(arrivalsFrom("10.0.0.1", 9), arrivalsFrom("10.0.0.2", 5)...)...)
+	if len(accepted) != 7+3 {
+		t.Errorf("%d are accepted, want 10", len(accepted))
+	}
+}
+
 func TestWhoeverHasMostConnectionsLosesOneToOthers(t *testing.T) {
 	greedy := arrivalsFrom("10.0.0.1", 4)
 	other := arrivalsFrom("10.0.0.2", 3)

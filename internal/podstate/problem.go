@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -26,6 +27,8 @@ const (
 	// StableAfter is how long a container runs before its earlier crashes no longer count. The
 	// kubelet resets its backoff after the same time.
 	StableAfter = 10 * time.Minute
+	// namedFinalizers is how many finalizers of a pod a message names.
+	namedFinalizers = 3
 	// toleratedRestarts is how often a container may have restarted before the next crash makes a
 	// crash loop. Any program may crash once.
 	toleratedRestarts = 1
@@ -125,7 +128,7 @@ func terminationProblem(pod *corev1.Pod) Problem {
 		text += " on node " + pod.Spec.NodeName
 	}
 	if len(pod.Finalizers) > 0 {
-		text += ", blocked by finalizer " + quotable(pod.Finalizers[0])
+		text += ", blocked by finalizer " + quotable(strings.Join(pod.Finalizers[:min(len(pod.Finalizers), namedFinalizers)], ", "))
 	}
 	return Problem{Reason: v2alpha1.ReasonTerminating, Message: text, from: pod.DeletionTimestamp.Add(TerminatingGracePeriod)}
 }

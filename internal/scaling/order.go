@@ -39,6 +39,12 @@ func IsOfOtherJob(plan *v2alpha1.ScalePlan, job *v2alpha1.DIJob) bool {
 	})
 }
 
+// isOlder reports whether a plan that no job owns was created before a job. It was meant for an earlier job of this
+// name, which ended before it owned the plan. The API server stamped both.
+func isOlder(plan *v2alpha1.ScalePlan, job *v2alpha1.DIJob) bool {
+	return !isOwned(plan, job) && plan.CreationTimestamp.Before(&job.CreationTimestamp)
+}
+
 // isOwned reports whether a plan has a job as its owner.
 func isOwned(plan *v2alpha1.ScalePlan, job *v2alpha1.DIJob) bool {
 	return slices.ContainsFunc(plan.OwnerReferences, func(owner metav1.OwnerReference) bool { return owner.UID == job.UID })

@@ -94,6 +94,9 @@ func (r *review) decide(v *Verdict) {
 	switch {
 	case r.record != nil && r.record.UID == string(plan.UID):
 		r.follow(v)
+	case r.job != nil && isOlder(plan, r.job):
+		r.finish(v, v2alpha1.PlanRefused, v2alpha1.ReasonPlanRefused,
+			fmt.Sprintf("spec.job: job %s was created after the plan, which may be meant for an earlier job: create the plan again", plan.Spec.Job))
 	case !isNewer(plan, r.record):
 		r.finish(v, v2alpha1.PlanSuperseded, v2alpha1.ReasonPlanSuperseded, fmt.Sprintf("plan %s is newer", r.record.Name))
 	case r.newest != nil:

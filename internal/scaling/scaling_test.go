@@ -227,6 +227,34 @@ func TestAPlanOfAnEarlierJobIsLeftAlone(t *testing.T) {
 	}
 }
 
+func TestAPlanOlderThanItsJobIsRefusedUnlessTheJobOwnsIt(t *testing.T) {
+	t.Parallel()
+	later := job()
+	later.CreationTimestamp = metav1.NewTime(start.Add(time.Second))
+	owner := []metav1.OwnerReference{{Kind: "DIJob", Name: "job", UID: later.UID}}
+	for name, tc := range map[string]struct {
+		seconds  int
+		owners   []metav1.OwnerReference
+		accepted bool
+		want     v2alpha1.PlanPhase
+	}{
+		"older":                           {0, nil, false, v2alpha1.PlanRefused},
+		"older, accepted for another job": {0, nil, true, v2alpha1.PlanRefused},
+		"older and owned":                 {0, owner, false, v2alpha1.PlanPending},
+		"of the same second":              {1, nil, false, v2alpha1.PlanPending},
+	} {
+		plan := planAt("a", tc.seconds, collectors(3))
+		plan.OwnerReferences = tc.owners
+		if tc.accepted {
+			plan.Status.Conditions = []metav1.Condition{{Type: v2alpha1.PlanConditionAccepted, Status: metav1.ConditionTrue}}
+		}
+		verdicts, _ := Review(later, nil, []*v2alpha1.ScalePlan{plan}, 50, start.Add(time.Minute))
+		if got := verdicts[0].Status; got.Phase != tc.want {
+			t.Errorf("%s: phase %s, want %s: %s", name, got.Phase, tc.want, got.Message)
+		}
+	}
+}
+
 func TestAPlanOlderThanTheRecordedOneIsNotTaken(t *testing.T) {
 	t.Parallel()
 	job := job()

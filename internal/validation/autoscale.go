@@ -236,7 +236,7 @@ func Rescale(job *v2alpha1.DIJob, replicas int32) field.ErrorList {
 // validateCountsOfRatio refuses an update that changes counts which the ratio rule sets, unless the
 // autoscaler sends it. An update that adds or removes the rule may set them.
 func validateCountsOfRatio(request *Request, at paths) field.ErrorList {
-	if request.FieldManager == names.AutoscalerName || request.Old == nil {
+	if request.ByAutoscaler || request.Old == nil {
 		return nil
 	}
 	var errs field.ErrorList

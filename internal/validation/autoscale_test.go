@@ -8,8 +8,6 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
-
-	"opendilab.org/di-orchestrator/internal/names"
 )
 
 const (
@@ -128,19 +126,23 @@ func TestOnlyTheAutoscalerChangesCountsThatARatioRuleSets(t *testing.T) {
 		both    = ", autoscale: {ratio: {producers: [{task: actor}, {task: spot, maxReplicas: 9}]}}"
 		refused = "Forbidden: the ratio rule in spec.autoscale.ratio sets the number of task "
 	)
-	for name, tc := range map[string]struct{ before, after, manager, want string }{
-		"the elastic task":      {job("2", "3", both), job("4", "3", both), "kubectl", "spec.elastic.replicas: " + refused + "actor"},
-		"another producer":      {job("2", "3", both), job("2", "4", both), "", "spec.tasks[2].replicas: " + refused + "spot"},
-		"by the autoscaler":     {job("2", "3", both), job("4", "4", both), names.AutoscalerName, ""},
-		"nothing changes":       {job("2", "3", both), job("2", "3", both), "kubectl", ""},
-		"the rule is added":     {job("2", "3", ""), job("4", "4", both), "kubectl", ""},
-		"the rule is removed":   {job("2", "3", both), job("4", "4", ""), "kubectl", ""},
-		"a task without a rule": {job("2", "3", ", autoscale: {ratio: {}}"), job("2", "4", ", autoscale: {ratio: {}}"), "kubectl", ""},
+	for name, tc := range map[string]struct {
+		before, after string
+		byAutoscaler  bool
+		want          string
+	}{
+		"the elastic task":      {job("2", "3", both), job("4", "3", both), false, "spec.elastic.replicas: " + refused + "actor"},
+		"another producer":      {job("2", "3", both), job("2", "4", both), false, "spec.tasks[2].replicas: " + refused + "spot"},
+		"by the autoscaler":     {job("2", "3", both), job("4", "4", both), true, ""},
+		"nothing changes":       {job("2", "3", both), job("2", "3", both), false, ""},
+		"the rule is added":     {job("2", "3", ""), job("4", "4", both), false, ""},
+		"the rule is removed":   {job("2", "3", both), job("4", "4", ""), false, ""},
+		"a task without a rule": {job("2", "3", ", autoscale: {ratio: {}}"), job("2", "4", ", autoscale: {ratio: {}}"), false, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			got := ask(t, func(request *Request) field.ErrorList {
-				request.FieldManager = tc.manager
+				request.ByAutoscaler = tc.byAutoscaler
 				return validateV2(request)
 			}, "v2alpha1", tc.after, tc.before).errors
 			if text := strings.Join(got, "; "); !strings.HasPrefix(text, tc.want) || (tc.want == "") != (text == "") {

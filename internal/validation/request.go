@@ -30,6 +30,8 @@ type Request struct {
 	Bounds
 	// FieldManager is the field manager that the writer names, "" if it names none.
 	FieldManager string
+	// ByAutoscaler is set if the operator's autoscaler is the writer, by its account.
+	ByAutoscaler bool
 	// Left returns an error once the caller has disconnected. It is nil if no caller waits.
 	Left func() error
 }

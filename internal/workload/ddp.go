@@ -45,14 +45,12 @@ func (b *Builder) setDDP(pod *corev1.Pod, gpus []int32, first string, index int)
 
 	master := "localhost"
 	if len(gpus) > 1 {
-		kind := names.DDPLearnerWorker
 		if index == 0 {
-			kind = names.DDPLearnerMaster
 			addPort(&pod.Spec, names.MasterPort, names.DefaultMasterPort)
 		} else {
 			master = first
 		}
-		setLabels(pod, map[string]string{names.LabelDDPLearnerType: string(kind)})
+		setLabels(pod, map[string]string{names.LabelDDPLearnerType: string(names.DDPKind(index))})
 	}
 
 	var world, start int32

@@ -84,16 +84,29 @@ func SetRank(pod *corev1.Pod, rank int32) {
 // main one. Admission may insert others, even before the main one.
 func annotateContainers(pod *corev1.Pod, main *corev1.Container) {
 	delete(pod.Annotations, names.AnnotationContainers)
-	if main == nil {
-		return
+	if main != nil {
+		setAnnotation(pod, names.AnnotationContainers, ownContainers(&pod.Spec, main))
 	}
+}
+
+func ownContainers(spec *corev1.PodSpec, main *corev1.Container) string {
 	own := []string{main.Name}
-	for i := range pod.Spec.Containers {
-		if name := pod.Spec.Containers[i].Name; name != main.Name {
+	for i := range spec.Containers {
+		if name := spec.Containers[i].Name; name != main.Name {
 			own = append(own, name)
 		}
 	}
-	setAnnotation(pod, names.AnnotationContainers, strings.Join(own, ","))
+	return strings.Join(own, ",")
+}
+
+// OwnContainers returns the annotation of a task's workers that lists their containers; "" if their template has
+// none.
+func (b *Builder) OwnContainers(task int) string {
+	template, err := b.task(task)
+	if err != nil || len(template.Spec.Containers) == 0 {
+		return ""
+	}
+	return ownContainers(&template.Spec, names.MainContainer(&template.Spec))
 }
 
 // mainOfRole returns the container that a role runs in: the one named as the main container or

@@ -198,6 +198,17 @@ func IsOfEarlierRelease(pod *corev1.Pod) bool {
 	return strings.Contains(told(pod, names.EnvDIJobID), "/")
 }
 
+// RankOf returns the rank in a worker's variables, which no one can change; "" for none.
+func RankOf(pod *corev1.Pod) string { return told(pod, names.EnvDIRank) }
+
+// GenerationOf returns how often the job was restarted or rescheduled before a worker was created, by its
+// variables. It returns false for pods of earlier releases.
+func GenerationOf(pod *corev1.Pod) (int64, bool) {
+	id := told(pod, names.EnvDIJobID)
+	generation, err := strconv.ParseInt(id[strings.LastIndexByte(id, '.')+1:], 10, 64)
+	return generation, err == nil && !IsOfEarlierRelease(pod)
+}
+
 func told(pod *corev1.Pod, key string) string {
 	// All containers that a pod was created with have the same value. Those that admission adds
 	// have none.

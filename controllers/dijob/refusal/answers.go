@@ -29,16 +29,18 @@ func (e *StrippedError) Error() string {
 	return fmt.Sprintf("admission removes annotation %s, which the job needs: exempt pods that a DIJob owns", e.Annotation)
 }
 
-// ChangedError is returned for a creation that admission changed so that the job does not work. The object
-// exists.
+// ChangedError is returned for a write that others change so that the job does not work. It counts as refused,
+// because a repeat has the same result.
 type ChangedError struct {
-	// What is the changed field, and the values that were sent and created.
+	// Who changes it: admission, or another writer.
+	Who string
+	// What is the changed field.
 	What string
 }
 
 // Error implements error.
 func (e *ChangedError) Error() string {
-	return fmt.Sprintf("admission changes %s, which the job needs: exempt objects that a DIJob owns", e.What)
+	return fmt.Sprintf("%s changes %s, which the job needs: exempt objects that a DIJob owns", e.Who, e.What)
 }
 
 // Is reports whether an error is an answer to the request and not a temporary fault. A webhook may fail

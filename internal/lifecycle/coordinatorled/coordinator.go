@@ -9,7 +9,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/conditions"
@@ -36,6 +35,7 @@ type Plan struct {
 
 // New returns the plan of a coordinator-led job.
 func New(base *state.Plan, observed *state.Input) *Plan {
+	observed.Restore(identify(observed))
 	execution := scaling.Execution{Plan: base, Input: observed}
 	return &Plan{
 		Plan: base, Input: observed, sizes: rightsize.New(base, observed), execution: execution, handshake: handshake.New(base, observed, change(observed)),
@@ -47,6 +47,7 @@ func (p *Plan) Rules() []state.Rule {
 	return []state.Rule{
 		{Name: "a deleted job that is held has no pods", Apply: p.Terminate},
 		{Name: "objects of an earlier release are adopted", Apply: p.adopt},
+		{Name: "what others changed of pods is put back", Apply: p.RestorePods},
 		{Name: "the memory of the group is recorded", Apply: p.sizes.Inherit},
 		{Name: "a finished job expires", Apply: p.Expire},
 		{Name: "a finished job is cleaned up", Apply: p.CleanUp},
@@ -145,6 +146,11 @@ func (p *Plan) ensureMembership() state.Result {
 	case stored.Spec.JobUID != p.Job.UID:
 		p.Decision.DeleteMembership = true
 		return state.Settled
+	case !metav1.IsControlledBy(stored, p.Job):
+		// Others removed the owner reference, and the list would outlive the job.
+		restored := stored.DeepCopy()
+		restored.OwnerReferences = state.OwnedBy(stored, p.Job, p.Settings.JobVersion)
+		p.Decision.UpdateMembership = restored
 	}
 	return state.Continue
 }
@@ -209,14 +215,8 @@ func (p *Plan) coordinator() *corev1.Pod {
 	return p.PodNamed[names.CoordinatorPod(p.Job.Name)]
 }
 
-// ensureReplicaService creates the service of a coordinator-led job's pod. A service that does not
-// select the pod belonged to an earlier pod with the same name, under another template. Such a
-// service is deleted.
+// ensureReplicaService creates the service of a coordinator-led job's pod, or lets it select the pod. It may have
+// belonged to an earlier pod with the same name, under another template.
 func (p *Plan) ensureReplicaService(pod *corev1.Pod) {
-	existing := p.ServiceNamed[pod.Name]
-	if existing != nil && !labels.SelectorFromSet(existing.Spec.Selector).Matches(labels.Set(pod.Labels)) {
-		p.DeleteService(existing)
-		return
-	}
-	p.EnsureService(workload.ReplicaService(p.Job, pod))
+	p.EnsureService(workload.ReplicaService(p.Job, pod), names.ReplicaLabels(p.Job.Name, names.RoleOf(pod), pod.Name))
 }

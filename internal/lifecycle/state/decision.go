@@ -24,6 +24,9 @@ type Decision struct {
 	// there are any, nothing else is decided.
 	AdoptPods     []*corev1.Pod
 	AdoptServices []*corev1.Service
+	// RestorePods and RestoreServices are objects as observed, without what others changed.
+	RestorePods     []*corev1.Pod
+	RestoreServices []*corev1.Service
 	// Elastic is the desired spec.elastic, which the scale subresource reads; nil leaves it
 	// unchanged. It is written last.
 	Elastic *v2alpha1.Elastic

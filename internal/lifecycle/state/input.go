@@ -29,6 +29,8 @@ type Input struct {
 	ServiceNamed map[string]*corev1.Service
 	// ConfigMapNamed are the ConfigMaps whose content matches their name, by name.
 	ConfigMapNamed map[string]*corev1.ConfigMap
+	// Changed are those of Pods that others changed, as they must be.
+	Changed []*corev1.Pod
 }
 
 // NewInput computes the input.

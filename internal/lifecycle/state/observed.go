@@ -62,6 +62,8 @@ type Observed struct {
 	Refused map[string]Refusal
 	// ProbeKills describe how a liveness or startup probe ended pods, by UID; "" and none are other pods.
 	ProbeKills map[types.UID]string
+	// ShardLabel is the label of the job's shard on its pods, "" if there is only one shard.
+	ShardLabel string
 	// Settings are the settings of the installation.
 	Settings workload.Settings
 	// Drain is the drain time of a removed or reported replica.

@@ -122,10 +122,16 @@ func (p *Plan) CreatePod(pod *corev1.Pod) {
 	}
 }
 
-// EnsureService creates a service unless one with its name exists.
-func (p *Plan) EnsureService(service *corev1.Service) {
-	if _, exists := p.in.ServiceNamed[service.Name]; !exists {
+// EnsureService creates a service, or puts back what others changed of the one with its name. Its selector must
+// have some labels.
+func (p *Plan) EnsureService(service *corev1.Service, must map[string]string) {
+	existing := p.in.ServiceNamed[service.Name]
+	if existing == nil {
 		p.CreateService(service)
+		return
+	}
+	if restored := workload.RestoredService(existing, service, must); restored != nil && existing.DeletionTimestamp.IsZero() {
+		p.Decision.RestoreServices = append(p.Decision.RestoreServices, restored)
 	}
 }
 

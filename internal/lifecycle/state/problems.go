@@ -69,11 +69,12 @@ func (p *Plan) reportPods(condition string, problems []podProblem) (isNews bool)
 // podProblems returns the pods of an unfinished job that are stalled, and the others that are not ready,
 // the most serious first. It requeues the job for the next change that only time causes.
 func (p *Plan) podProblems() (stalled, waiting []podProblem) {
-	if IsFinished(p.Status()) || IsSuspended(p.in.Job) {
+	if IsFinished(p.Status()) {
 		return nil, nil
 	}
+	isSuspended := IsSuspended(p.in.Job)
 	for _, pod := range p.in.Pods {
-		if p.Deleting[pod] {
+		if p.Deleting[pod] || isSuspended && !podstate.Terminating(pod) {
 			continue
 		}
 		if problem, active := p.problemOf(pod); active {
@@ -81,7 +82,7 @@ func (p *Plan) podProblems() (stalled, waiting []podProblem) {
 				problem.Message += ", which a force deletion does not remove"
 			}
 			stalled = append(stalled, podProblem{pod, problem})
-		} else if wait, waits := p.waitOf(pod); waits {
+		} else if wait, waits := p.waitOf(pod); waits && !isSuspended {
 			waiting = append(waiting, podProblem{pod, wait})
 		}
 	}

@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/internal/lifecycle/ranks"
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/podstate"
@@ -50,25 +49,7 @@ func (in *Input) adoptedWorker(pod *corev1.Pod) *corev1.Pod {
 	wanted.OwnerReferences = in.StoredReferences(pod)
 	metav1.SetMetaDataAnnotation(&wanted.ObjectMeta, names.AnnotationAttempt, strconv.Itoa(int(attempt)))
 	metav1.SetMetaDataAnnotation(&wanted.ObjectMeta, names.AnnotationReschedule, strconv.Itoa(int(reschedule)))
-	in.labelWorker(wanted)
 	return wanted
-}
-
-// labelWorker adds the labels of its task to a pod. Pods are counted and selected by them, and
-// v1.1.0 and v1.1.1 did not set them.
-func (in *Input) labelWorker(pod *corev1.Pod) {
-	if pod.Labels[names.LabelTaskName] != "" {
-		return
-	}
-	for i := range in.Job.Spec.Tasks {
-		task := &in.Job.Spec.Tasks[i]
-		if _, isOf := ranks.IndexOf(in.Job.Name, names.TaskName(task), pod.Name); isOf {
-			for key, value := range names.WorkerLabels(in.Job.Name, task.Type, names.TaskName(task), pod.Name) {
-				metav1.SetMetaDataLabel(&pod.ObjectMeta, key, value)
-			}
-			return
-		}
-	}
 }
 
 // counted returns the job without a total that an earlier release wrote before the spec changed.
@@ -110,17 +91,7 @@ func (p *Plan) ensureWorkerService() {
 		}
 	}
 	wanted.Name = p.assignment.Subdomain
-	if existing := p.ServiceNamed[wanted.Name]; existing != nil && len(p.Pods) == 0 && !isSameService(existing, wanted) {
-		p.DeleteService(existing)
-		p.CreateService(wanted)
-		return
-	}
-	p.EnsureService(wanted)
-}
-
-// isSameService reports whether two services select the same pods, ready or not.
-func isSameService(a, b *corev1.Service) bool {
-	return maps.Equal(a.Spec.Selector, b.Spec.Selector) && a.Spec.PublishNotReadyAddresses == b.Spec.PublishNotReadyAddresses
+	p.EnsureService(wanted, wanted.Spec.Selector)
 }
 
 // selector returns the labels by which services select the existing pods.

@@ -63,6 +63,7 @@ type Input struct {
 // New returns the plan of a worker-led job.
 func New(base *state.Plan, observed *state.Input) *Plan {
 	in := &Input{Input: observed}
+	observed.Restore(in.identify)
 	in.readWorkers()
 	base.Invalidate(in.tooMany...)
 	return &Plan{

@@ -34,6 +34,7 @@ func (p *Plan) Rules() []state.Rule {
 	return []state.Rule{
 		{Name: "a deleted job that is held has no pods", Apply: p.Terminate},
 		{Name: "objects of an earlier release are adopted", Apply: p.adoptWorkers},
+		{Name: "what others changed of pods is put back", Apply: p.RestorePods},
 		{Name: "the elastic task is named", Apply: p.nameElastic},
 		{Name: "the desired counts are recorded", Apply: p.recordCounts},
 		{Name: "the newest ScalePlan is taken", Apply: p.execution.Take},
@@ -70,6 +71,7 @@ func (p *Plan) rulesOfExcess() []state.Rule {
 	return []state.Rule{
 		{Name: "a deleted job that is held has no pods", Apply: p.Terminate},
 		{Name: "objects of an earlier release are adopted", Apply: p.adoptWorkers},
+		{Name: "what others changed of pods is put back", Apply: p.RestorePods},
 		{Name: "the elastic task is named", Apply: p.nameElastic},
 		{Name: "the active deadline passes", Apply: p.EndAtDeadline},
 		{Name: "a suspended job has no pods", Apply: p.suspendWorkers},

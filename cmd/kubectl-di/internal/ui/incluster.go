@@ -13,6 +13,7 @@ import (
 	"os"
 	"runtime/debug"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
@@ -87,7 +88,7 @@ func (o *options) opener(found *cluster.Cluster) gate.Open {
 		if err != nil {
 			return nil, err
 		}
-		user, err := connected.User(ctx)
+		user, err := userOf(ctx, connected)
 		switch {
 		case apierrors.IsUnauthorized(err):
 			return nil, gate.Refuse(http.StatusUnauthorized, "Unauthorized", "token: the API server does not accept it")
@@ -99,7 +100,7 @@ func (o *options) opener(found *cluster.Cluster) gate.Open {
 			return nil, err
 		}
 		options.Cluster = connected.In(options.Namespace)
-		return &caller{New(options)}, nil
+		return &caller{New(options), user}, nil
 	}
 }
 
@@ -123,8 +124,23 @@ func scope(ctx context.Context, connected *cluster.Cluster, user string) (string
 	return "", gate.Refuse(http.StatusForbidden, "Forbidden", fmt.Sprintf("%s may not list the jobs of namespace %s", user, namespace))
 }
 
+// verifyTime is how long the API server may take to say whose a token is. A worthless one blocks others no longer.
+const verifyTime = 5 * time.Second
+
+func userOf(ctx context.Context, connected *cluster.Cluster) (string, error) {
+	ctx, stop := context.WithTimeout(ctx, verifyTime)
+	defer stop()
+	return connected.User(ctx)
+}
+
 // caller is the server of one caller.
-type caller struct{ *Server }
+type caller struct {
+	*Server
+	user string
+}
+
+// User implements gate.Caller.
+func (c *caller) User() string { return c.user }
 
 // Check implements gate.Caller. An API server that does not answer ends no session.
 func (c *caller) Check(ctx context.Context) error {

@@ -15,8 +15,10 @@ import (
 )
 
 const (
-	// mostOpening bounds how many tokens are verified at once.
-	mostOpening = 8
+	// mostOpening bounds how many tokens are verified at once, and mostOfAddress how many of one address. Who sends
+	// worthless tokens keeps no one else from signing in.
+	mostOpening   = 8
+	mostOfAddress = mostOpening / 2
 	// openPatience is how long the verification of a token may take.
 	openPatience = 30 * time.Second
 	// checkPause is the time between two checks of a caller.
@@ -32,6 +34,8 @@ type Caller interface {
 	Run(ctx context.Context)
 	// Check returns an error if the caller may not be served any more.
 	Check(ctx context.Context) error
+	// User returns the name of the caller, according to the API server.
+	User() string
 }
 
 // Login is how a caller wants to be served.
@@ -39,6 +43,8 @@ type Login struct {
 	Token string
 	// Namespace is the only one that is shown; empty for all.
 	Namespace string
+	// Address is that of the caller's connection.
+	Address string
 	// ByForm is set if the caller signed in by the form, and can sign out.
 	ByForm bool
 }
@@ -60,9 +66,10 @@ type table struct {
 	open    Open
 	clock   clock.WithTicker
 	opening singleflight.Group
-	places  chan struct{}
 
 	mutex sync.Mutex
+	// verified counts the tokens that are verified now, by address.
+	verified map[string]int
 	// isOver is set when the server ends.
 	isOver bool
 	all    map[string]*session
@@ -79,7 +86,7 @@ type session struct {
 }
 
 func newTable(open Open, bounds Bounds, clk clock.WithTicker) *table {
-	return &table{Bounds: bounds, open: open, clock: clk, places: make(chan struct{}, mostOpening), all: map[string]*session{}}
+	return &table{Bounds: bounds, open: open, clock: clk, verified: map[string]int{}, all: map[string]*session{}}
 }
 
 // run ends all sessions when the context ends.
@@ -100,12 +107,10 @@ func (t *table) begin(name string, login Login) error {
 		if t.has(name) {
 			return nil, nil
 		}
-		select {
-		case t.places <- struct{}{}:
-			defer func() { <-t.places }()
-		default:
+		if !t.enter(login.Address) {
 			return nil, busy("many callers sign in: try again")
 		}
+		defer t.leave(login.Address)
 		ctx, stop := context.WithTimeout(context.Background(), openPatience)
 		defer stop()
 		caller, err := t.open(ctx, login)
@@ -115,6 +120,29 @@ func (t *table) begin(name string, login Login) error {
 		return nil, t.add(name, caller)
 	})
 	return err
+}
+
+// enter counts a token that is verified for an address, and reports whether there is room for it.
+func (t *table) enter(address string) bool {
+	t.mutex.Lock()
+	defer t.mutex.Unlock()
+	total := 0
+	for _, count := range t.verified {
+		total += count
+	}
+	if total >= mostOpening || t.verified[address] >= mostOfAddress {
+		return false
+	}
+	t.verified[address]++
+	return true
+}
+
+func (t *table) leave(address string) {
+	t.mutex.Lock()
+	defer t.mutex.Unlock()
+	if t.verified[address]--; t.verified[address] == 0 {
+		delete(t.verified, address)
+	}
 }
 
 func busy(message string) error {
@@ -127,7 +155,7 @@ func (t *table) has(name string) bool {
 	return t.all[name] != nil
 }
 
-// add serves a caller, in place of the one that is idle longest if there is no room.
+// add serves a caller. If there is no room, an idle session of the user with most of them ends.
 func (t *table) add(name string, caller Caller) error {
 	isFull := t.IsFull()
 	t.mutex.Lock()
@@ -135,7 +163,7 @@ func (t *table) add(name string, caller Caller) error {
 	if t.isOver {
 		return busy("the server ends")
 	}
-	if (isFull || len(t.all) >= t.Callers) && !t.dropIdle() {
+	if (isFull || len(t.all) >= t.Callers) && !t.dropIdle(caller.User()) {
 		return busy("the server has no room for another caller: try again later")
 	}
 	ctx, end := context.WithCancel(context.Background())
@@ -145,19 +173,36 @@ func (t *table) add(name string, caller Caller) error {
 	return nil
 }
 
-// dropIdle ends the caller that is idle longest, and reports whether there is one.
-func (t *table) dropIdle() bool {
-	longest := ""
+// dropIdle ends an idle session for another one of a user, and reports whether there is one: of the user with most
+// sessions, the one that is idle longest. Only sessions of the user itself and of those with more sessions than the
+// user count.
+func (t *table) dropIdle(user string) bool {
+	sessions := map[string]int{}
+	for _, one := range t.all {
+		sessions[one.User()]++
+	}
+	own := sessions[user]
+	sessions[user]++
+	dropped := ""
 	for name, one := range t.all {
-		if one.active == 0 && (longest == "" || one.used.Before(t.all[longest].used)) {
-			longest = name
+		of := sessions[one.User()]
+		if one.active > 0 || of <= own {
+			continue
+		}
+		if dropped == "" {
+			dropped = name
+			continue
+		}
+		best := t.all[dropped]
+		if most := sessions[best.User()]; of > most || of == most && one.used.Before(best.used) {
+			dropped = name
 		}
 	}
-	if longest == "" {
+	if dropped == "" {
 		return false
 	}
-	t.all[longest].end()
-	delete(t.all, longest)
+	t.all[dropped].end()
+	delete(t.all, dropped)
 	return true
 }
 

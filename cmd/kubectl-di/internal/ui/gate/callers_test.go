@@ -6,6 +6,7 @@ package gate
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -20,7 +21,10 @@ import (
 type fakeCaller struct {
 	begun, release, ended chan struct{}
 	refused               error
+	user                  string
 }
+
+func (f *fakeCaller) User() string { return f.user }
 
 func newFakeCaller() *fakeCaller {
 	return &fakeCaller{begun: make(chan struct{}, 9), release: make(chan struct{}), ended: make(chan struct{})}
@@ -69,6 +73,8 @@ func inTable(t *testing.T, test func(c *callers)) {
 				return nil, errors.New("unknown token")
 			}
 			c.made[login.Token] = newFakeCaller()
+			// The tokens mallory-1 and mallory-2 are of one user.
+			c.made[login.Token].user, _, _ = strings.Cut(login.Token, "-")
 			return c.made[login.Token], nil
 		}
 		c.table = newTable(open, Bounds{Callers: 2, IsFull: func() bool { return c.full }}, clock.RealClock{})
@@ -114,6 +120,48 @@ func TestIdleCallerMakesRoomForAnotherAndABusyOneDoesNot(t *testing.T) {
 		if err := c.signIn("ada"); err == nil || !strings.Contains(err.Error(), "no room") {
 			t.Errorf("one caller too many: %v", err)
 		}
+	})
+}
+
+func TestUserWithManySessionsLosesThemAndNotThoseOfOthers(t *testing.T) {
+	t.Parallel()
+	inTable(t, func(c *callers) {
+		c.signedIn("ada")
+		<-time.After(time.Second)
+		for _, token := range []string{"mallory-1", "mallory-2", "mallory-3"} {
+			c.signedIn(token)
+			<-time.After(time.Second)
+		}
+		if c.made["ada"].hasEnded() || !c.made["mallory-1"].hasEnded() || !c.made["mallory-2"].hasEnded() || c.made["mallory-3"].hasEnded() {
+			t.Error("the sessions of one user displace that of another")
+		}
+		c.request("mallory-3")
+		if err := c.signIn("mallory-4"); err == nil || c.made["ada"].hasEnded() {
+			t.Errorf("a user whose sessions are busy: %v", err)
+		}
+	})
+}
+
+func TestWorthlessTokensOfOneAddressLeaveRoomForOthers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		answered := make(chan struct{})
+		open := func(_ context.Context, login Login) (Caller, error) {
+			if strings.HasPrefix(login.Token, "worthless") {
+				<-answered
+				return nil, errors.New("unknown token")
+			}
+			return nil, errors.New("the API server knows it")
+		}
+		c := newTable(open, Bounds{Callers: 2, IsFull: func() bool { return false }}, clock.RealClock{})
+		for i := range 2 * mostOpening {
+			go func() { _ = c.begin(fmt.Sprint(i), Login{Token: fmt.Sprint("worthless-", i), Address: "10.0.0.1"}) }()
+		}
+		synctest.Wait()
+		if err := c.begin("ada", Login{Token: "ada", Address: "10.0.0.2"}); err == nil || !strings.Contains(err.Error(), "knows it") {
+			t.Errorf("signing in: %v", err)
+		}
+		close(answered)
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"html/template"
+	"net"
 	"net/http"
 	"regexp"
 	"strings"
@@ -94,13 +95,22 @@ func (t *Tokens) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// addressOf returns the address of a request's connection, without its port.
+func addressOf(r *http.Request) string {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return r.RemoteAddr
+	}
+	return host
+}
+
 func isPage(r *http.Request) bool {
 	return !strings.HasPrefix(r.URL.Path, "/api/") && (r.Method == http.MethodGet || r.Method == http.MethodHead)
 }
 
 // serveBearer serves the owner of a header's token, who needs no cookie.
 func (t *Tokens) serveBearer(token string, w http.ResponseWriter, r *http.Request) error {
-	login := Login{Token: token}
+	login := Login{Token: token, Address: addressOf(r)}
 	if cookie, err := r.Cookie(t.namespaceCookie(r)); err == nil {
 		login.Namespace = cookie.Value
 	}
@@ -156,7 +166,7 @@ func (t *Tokens) login(w http.ResponseWriter, r *http.Request) {
 		Fail(w, err)
 		return
 	}
-	login := Login{Namespace: strings.TrimSpace(r.PostFormValue("namespace"))}
+	login := Login{Address: addressOf(r), Namespace: strings.TrimSpace(r.PostFormValue("namespace"))}
 	var isGiven bool
 	login.Token, isGiven = bearer(r)
 	cookie, value, name := t.namespaceCookie(r), login.Namespace, byToken(&login)

@@ -179,7 +179,7 @@ func isTrouble(condition *v2alpha1.DIJobCondition) bool {
 		return condition.Status == corev1.ConditionFalse
 	case v2alpha1.ConditionAggregatorConfigMissing, v2alpha1.ConditionNameConflict, v2alpha1.ConditionReplicaFailure,
 		v2alpha1.ConditionReplicasStalled, v2alpha1.ConditionDrainFailed, v2alpha1.ConditionReplicasDisrupted,
-		v2alpha1.ConditionPodsForceDeleted, v2alpha1.ConditionInvalidSpec, string(v2alpha1.JobFailed):
+		v2alpha1.ConditionPodsForceDeleted, v2alpha1.ConditionPodsChanged, v2alpha1.ConditionInvalidSpec, string(v2alpha1.JobFailed):
 		return condition.Status == corev1.ConditionTrue
 	}
 	return false

@@ -1,0 +1,324 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package dijob
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/controllers"
+	"opendilab.org/di-orchestrator/controllers/dijob/refusal"
+	"opendilab.org/di-orchestrator/internal/lifecycle"
+	"opendilab.org/di-orchestrator/internal/lifecycle/state"
+	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/workload"
+)
+
+// observedAs returns the observed pods and services by UID, and the content of a patch of one of them.
+func observedAs(observed *lifecycle.Observed) (map[types.UID]client.Object, func(client.Object) string) {
+	originals := map[types.UID]client.Object{}
+	for _, object := range slices.Concat(toObjects(observed.Pods), toObjects(observed.Services)) {
+		originals[object.GetUID()] = object
+	}
+	return originals, refusal.PatchFrom(func(object client.Object) client.Object { return originals[object.GetUID()] })
+}
+
+// restore puts back what others changed of pods and services.
+func (r *Reconciler) restore(ctx context.Context, observed *lifecycle.Observed, decision *lifecycle.Decision) effects {
+	if len(decision.RestorePods)+len(decision.RestoreServices) == 0 {
+		return nil
+	}
+	originals, content := observedAs(observed)
+	var done effects
+	for _, wanted := range [][]client.Object{toObjects(decision.RestorePods), toObjects(decision.RestoreServices)} {
+		done = append(done, r.write(ctx, observed, verbRestore, wanted, content, func(ctx context.Context, object client.Object) effect {
+			return r.restoreObserved(ctx, observed, originals[object.GetUID()], object)
+		})...)
+	}
+	return done
+}
+
+// restoreObserved puts back what others changed of an observed object. If they change it each time, the operator
+// waits between its writes, as it does after a refusal.
+func (r *Reconciler) restoreObserved(ctx context.Context, observed *lifecycle.Observed, original, wanted client.Object) effect {
+	changed := describeChange(original, wanted)
+	stored, err := r.putBack(ctx, original, wanted)
+	if err != nil {
+		return effect{err: err}
+	}
+	if r.states.isChangedEachTime(observed, stored) {
+		return effect{err: &refusal.ChangedError{Who: "another writer", What: changed}}
+	}
+	return effect{object: wanted, reason: v2alpha1.ReasonRestored, note: changed}
+}
+
+// putBack patches an object that others changed, unless it no longer exists. It returns a ChangedError if
+// admission changes it again, and the object as it is stored.
+func (r *Reconciler) putBack(ctx context.Context, original, wanted client.Object) (client.Object, error) {
+	desired, isObject := original.DeepCopyObject().(client.Object)
+	if !isObject {
+		return nil, fmt.Errorf("a copy of %T is no object", original)
+	}
+	desired.SetLabels(maps.Clone(wanted.GetLabels()))
+	desired.SetAnnotations(maps.Clone(wanted.GetAnnotations()))
+	desired.SetOwnerReferences(wanted.GetOwnerReferences())
+	if service, isService := wanted.(*corev1.Service); isService {
+		desired = service.DeepCopy()
+	}
+	patch := client.MergeFrom(original)
+	if !slices.EqualFunc(original.GetOwnerReferences(), wanted.GetOwnerReferences(), isSameReference) {
+		// The patch replaces a list that other writers change too.
+		patch = client.MergeFromWithOptions(original, client.MergeFromWithOptimisticLock{})
+	}
+	if err := client.IgnoreNotFound(r.client.Patch(ctx, desired, patch, controllers.FieldOwner)); err != nil {
+		return nil, fmt.Errorf("putting back what others changed of %s %s/%s: %w", typeOf(original), original.GetNamespace(), original.GetName(), err)
+	}
+	if stripped := strippedFrom(desired, wanted); stripped != "" {
+		return desired, &refusal.StrippedError{Annotation: stripped}
+	}
+	if again := describeChange(desired, wanted); again != "" {
+		return desired, &refusal.ChangedError{Who: "admission", What: again}
+	}
+	return desired, nil
+}
+
+// strippedFrom returns the first annotation of a wanted object that a stored one lacks; "" for none.
+func strippedFrom(stored, wanted client.Object) string {
+	for _, key := range slices.Sorted(maps.Keys(wanted.GetAnnotations())) {
+		if _, kept := stored.GetAnnotations()[key]; !kept {
+			return key
+		}
+	}
+	return ""
+}
+
+func isSameReference(a, b metav1.OwnerReference) bool {
+	return a.UID == b.UID && a.APIVersion == b.APIVersion
+}
+
+// describeChange names the labels, annotations and references of a wanted object that a stored one does not have;
+// "" for none.
+func describeChange(stored, wanted client.Object) string {
+	changed := append(describeService(stored, wanted), append(lacking("label ", stored.GetLabels(), wanted.GetLabels()),
+		lacking("annotation ", stored.GetAnnotations(), wanted.GetAnnotations())...)...)
+	if owner := metav1.GetControllerOf(wanted); owner != nil && !slices.ContainsFunc(stored.GetOwnerReferences(), func(reference metav1.OwnerReference) bool {
+		return reference.UID == owner.UID && reference.Controller != nil && *reference.Controller
+	}) {
+		changed = append(changed, "the owner reference")
+	}
+	return state.Few(changed, ", ")
+}
+
+// describeService names the fields of a wanted service that a stored one does not have.
+func describeService(stored, wanted client.Object) []string {
+	before, okBefore := stored.(*corev1.Service)
+	after, okAfter := wanted.(*corev1.Service)
+	if !okBefore || !okAfter {
+		return nil
+	}
+	var changed []string
+	if !maps.Equal(before.Spec.Selector, after.Spec.Selector) {
+		changed = append(changed, "the selector")
+	}
+	if !slices.EqualFunc(before.Spec.Ports, after.Spec.Ports, workload.IsSamePort) {
+		changed = append(changed, "the ports")
+	}
+	if before.Spec.Type != after.Spec.Type || before.Spec.PublishNotReadyAddresses != after.Spec.PublishNotReadyAddresses {
+		changed = append(changed, "the type")
+	}
+	return changed
+}
+
+func lacking(kind string, stored, wanted map[string]string) []string {
+	var keys []string
+	for _, key := range slices.Sorted(maps.Keys(wanted)) {
+		if value, has := stored[key]; !has || value != wanted[key] {
+			keys = append(keys, kind+key)
+		}
+	}
+	return keys
+}
+
+// restoreCreated puts back what admission changed of the metadata of an object that was created or exists: its
+// owner, and the labels and annotations by which it is found. It returns the object as it is stored then.
+func (r *Reconciler) restoreCreated(ctx context.Context, job *v2alpha1.DIJob, stored, sent client.Object) (client.Object, error) {
+	labels := withOurs(stored.GetLabels(), sent.GetLabels(), names.IsSelecting)
+	annotations := withOurs(stored.GetAnnotations(), sent.GetAnnotations(), names.IsIdentifying)
+	isOwned := metav1.IsControlledBy(stored, job) || !metav1.IsControlledBy(sent, job)
+	if maps.Equal(labels, stored.GetLabels()) && maps.Equal(annotations, stored.GetAnnotations()) && isOwned {
+		return stored, nil
+	}
+	wanted, isObject := stored.DeepCopyObject().(client.Object)
+	if !isObject {
+		return nil, fmt.Errorf("a copy of %T is no object", stored)
+	}
+	wanted.SetLabels(labels)
+	wanted.SetAnnotations(annotations)
+	if !isOwned {
+		wanted.SetOwnerReferences(state.OwnedBy(stored, job, versionOf(sent)))
+	}
+	return r.putBack(ctx, stored, wanted)
+}
+
+// versionOf returns the version in which an object names the job that controls it.
+func versionOf(object client.Object) string {
+	_, version, _ := strings.Cut(metav1.GetControllerOf(object).APIVersion, "/")
+	return version
+}
+
+// withOurs returns stored labels or annotations with ours as they were sent.
+func withOurs(stored, sent map[string]string, isOurs func(string) bool) map[string]string {
+	result := maps.Clone(stored)
+	for key, value := range sent {
+		if !isOurs(key) {
+			continue
+		}
+		if result == nil {
+			result = map[string]string{}
+		}
+		result[key] = value
+	}
+	return result
+}
+
+// restoration is how often an object was put back lately.
+type restoration struct {
+	count   int
+	last    time.Time
+	version string
+}
+
+// toleratedRestorations is how often an object is put back at once.
+const toleratedRestorations = 10
+
+// isChangedEachTime records that an object was put back, as it is stored. It reports whether that happens again and
+// again. A repeat that changed nothing does not count: the cache was behind.
+func (s *jobStates) isChangedEachTime(observed *lifecycle.Observed, object client.Object) (again bool) {
+	s.update(client.ObjectKeyFromObject(observed.Job), func(known *jobState) {
+		maps.DeleteFunc(known.restored, func(_ types.UID, of restoration) bool { return observed.Now.Sub(of.last) > 2*state.LongestRefusalDelay })
+		if known.restored == nil {
+			known.restored = map[types.UID]restoration{}
+		}
+		of := known.restored[object.GetUID()]
+		if version := object.GetResourceVersion(); of.version != version {
+			of.count, of.last, of.version = of.count+1, observed.Now, version
+		}
+		known.restored[object.GetUID()] = of
+		again = of.count > toleratedRestorations
+	})
+	return again
+}
+
+// missed is an object of a job that left the cache without being deleted. Others removed its owner, or changed the label
+// by which the cache selects it.
+type missed struct {
+	job  types.UID
+	name string
+	// isPod is set for a pod. It is read live until it is back, or gone.
+	isPod bool
+}
+
+// miss records an object that its job no longer has in the cache.
+func (s *jobStates) miss(job types.NamespacedName, object client.Object) {
+	owner := metav1.GetControllerOf(object)
+	_, isPod := object.(*corev1.Pod)
+	s.update(job, func(known *jobState) {
+		if _, isDeleted := known.deleted[object.GetUID()]; isDeleted {
+			return
+		}
+		if known.missed == nil {
+			known.missed = map[types.UID]missed{}
+		}
+		known.missed[object.GetUID()] = missed{job: owner.UID, name: object.GetName(), isPod: isPod}
+	})
+}
+
+// misses reports whether an object was one of a job, and left the cache.
+func (s *jobStates) misses(job *v2alpha1.DIJob, object client.Object) (is bool) {
+	s.update(client.ObjectKeyFromObject(job), func(known *jobState) { is = known.missed[object.GetUID()].job == job.UID })
+	return is
+}
+
+// missedPods returns the names of the pods of a job that left the cache, by UID, and forgets those that are back.
+func (s *jobStates) missedPods(observed *lifecycle.Observed) map[types.UID]string {
+	pods := map[types.UID]string{}
+	s.update(client.ObjectKeyFromObject(observed.Job), func(known *jobState) {
+		for _, pod := range observed.Pods {
+			delete(known.missed, pod.UID)
+		}
+		for uid, each := range known.missed {
+			if each.job != observed.Job.UID {
+				delete(known.missed, uid)
+			} else if each.isPod {
+				pods[uid] = each.name
+			}
+		}
+	})
+	return pods
+}
+
+// findMissed adds the pods that left the cache without being deleted. When the job is suspended or held, it lists all
+// its pods live, because another operator may have seen them leave.
+func (r *Reconciler) findMissed(ctx context.Context, observed *lifecycle.Observed) error {
+	pods := r.states.missedPods(observed)
+	mustHaveNone := state.MustHaveNoPods(observed.Job)
+	if len(pods) == 0 && !mustHaveNone {
+		return nil
+	}
+	for uid, name := range pods {
+		found, err := r.findMissedPod(ctx, observed.Job, uid, name)
+		if err != nil {
+			return err
+		}
+		if found == nil {
+			r.states.update(client.ObjectKeyFromObject(observed.Job), func(known *jobState) { delete(known.missed, uid) })
+			continue
+		}
+		observed.Pods = append(observed.Pods, found)
+	}
+	if !mustHaveNone {
+		return nil
+	}
+	all, err := r.livePods(ctx, observed.Job)
+	if err != nil {
+		return err
+	}
+	for _, pod := range all {
+		if !slices.ContainsFunc(observed.Pods, func(other *corev1.Pod) bool { return other.UID == pod.UID }) {
+			observed.Pods = append(observed.Pods, pod)
+		}
+	}
+	return nil
+}
+
+// findMissedPod reads live a pod that left the cache; nil if it is gone, or belongs to another owner. The garbage collector
+// removes the owner as well, if a deletion of the job orphans its pods, so the job is read, too.
+func (r *Reconciler) findMissedPod(ctx context.Context, job *v2alpha1.DIJob, uid types.UID, name string) (*corev1.Pod, error) {
+	pod, err := controllers.Find(ctx, r.live, types.NamespacedName{Namespace: job.Namespace, Name: name}, &corev1.Pod{})
+	if err != nil || pod == nil || pod.UID != uid {
+		return nil, err
+	}
+	owner := metav1.GetControllerOf(pod)
+	if owner != nil && owner.UID != job.UID {
+		return nil, nil
+	}
+	if owner == nil {
+		stored, err := controllers.Find(ctx, r.live, client.ObjectKeyFromObject(job), &v2alpha1.DIJob{})
+		if err != nil || stored == nil || stored.UID != job.UID || !stored.DeletionTimestamp.IsZero() {
+			return nil, err
+		}
+	}
+	controllers.Shrink(pod)
+	return pod, nil
+}

@@ -1,0 +1,388 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package dijob
+
+import (
+	"context"
+	"maps"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/controllers/sharding"
+	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/shards"
+)
+
+// identity is the metadata of a pod, without what the API server writes.
+type identity struct {
+	uid                 types.UID
+	labels, annotations map[string]string
+	owners              []metav1.OwnerReference
+}
+
+func (s *space) podIdentities(ctx context.Context) map[string]identity {
+	all := map[string]identity{}
+	for _, pod := range s.pods(ctx) {
+		all[pod.Name] = identity{pod.UID, pod.Labels, pod.Annotations, pod.OwnerReferences}
+	}
+	return all
+}
+
+// vandalize changes every pod as an administrator may.
+func (s *space) vandalize(ctx context.Context, change func(*corev1.Pod)) {
+	GinkgoHelper()
+	for _, pod := range s.pods(ctx) {
+		before := pod.DeepCopy()
+		change(&pod)
+		Expect(shared.api.Patch(ctx, &pod, client.MergeFrom(before))).To(Succeed())
+	}
+}
+
+// mutate lets admission change the pods that are created in the space, by a JSON patch, and returns once it does. The
+// returned function ends that.
+func (s *space) mutate(ctx context.Context, patch string) func() {
+	GinkgoHelper()
+	policy := &admissionv1.MutatingAdmissionPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: s.name},
+		Spec: admissionv1.MutatingAdmissionPolicySpec{
+			ReinvocationPolicy: admissionv1.NeverReinvocationPolicy,
+			MatchConstraints: &admissionv1.MatchResources{
+				NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: s.name}},
+				ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: admissionv1.RuleWithOperations{
+					Operations: []admissionv1.OperationType{admissionv1.Create, admissionv1.Update},
+					Rule:       admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}},
+				}}},
+			},
+			Mutations: []admissionv1.Mutation{{
+				PatchType: admissionv1.PatchTypeJSONPatch, JSONPatch: &admissionv1.JSONPatch{Expression: patch},
+			}},
+		},
+	}
+	binding := &admissionv1.MutatingAdmissionPolicyBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: s.name}, Spec: admissionv1.MutatingAdmissionPolicyBindingSpec{PolicyName: s.name},
+	}
+	Expect(shared.api.Create(ctx, policy)).To(Succeed())
+	Expect(shared.api.Create(ctx, binding)).To(Succeed())
+	probe := func() (bool, error) {
+		asked := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "probe", Labels: map[string]string{names.LabelTaskName: "probe"}},
+			Spec:       corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+		}
+		sent := asked.DeepCopy()
+		if err := shared.api.Create(ctx, asked, client.DryRunAll); err != nil {
+			return false, err
+		}
+		return !maps.Equal(asked.Labels, sent.Labels) || asked.Spec.RestartPolicy != sent.Spec.RestartPolicy ||
+			asked.Spec.DNSPolicy != corev1.DNSClusterFirst, nil
+	}
+	end := func() { _ = client.IgnoreNotFound(shared.api.Delete(context.WithoutCancel(ctx), binding)) }
+	DeferCleanup(end)
+	Eventually(probe).WithContext(ctx).WithTimeout(patience).Should(BeTrue())
+	return func() {
+		end()
+		Eventually(probe).WithContext(ctx).WithTimeout(patience).Should(BeFalse())
+	}
+}
+
+// garble changes all labels and annotations by which a pod is found.
+func garble(pod *corev1.Pod) {
+	for key := range pod.Labels {
+		if names.IsSelecting(key) {
+			pod.Labels[key] = "other"
+		}
+	}
+	for _, key := range []string{
+		names.AnnotationRank, names.AnnotationTaskRank, names.AnnotationAttempt, names.AnnotationSlot,
+	} {
+		if pod.Annotations[key] != "" {
+			pod.Annotations[key] = "7"
+		}
+	}
+	delete(pod.Annotations, names.AnnotationContainers)
+}
+
+// strip removes what garble changes.
+func strip(pod *corev1.Pod) {
+	for key := range pod.Labels {
+		if names.IsSelecting(key) {
+			delete(pod.Labels, key)
+		}
+	}
+	for _, key := range []string{
+		names.AnnotationRank, names.AnnotationTaskRank, names.AnnotationAttempt, names.AnnotationSlot,
+	} {
+		delete(pod.Annotations, key)
+	}
+}
+
+var _ = Describe("A job whose objects others change", func() {
+	const failing = v2alpha1.ConditionReplicaFailure
+
+	for name, change := range map[string]func(*corev1.Pod){"changed": garble, "removed": strip} {
+		It("puts back labels and annotations of workers that are "+name+", and replaces no pod", func(ctx SpecContext) {
+			s := newSpace(ctx)
+			s.submitWorkers(ctx, 0)
+			s.start(ctx)
+			before := s.podIdentities(ctx)
+			s.vandalize(ctx, change)
+			Expect(s.settle(ctx)).To(Succeed())
+			Expect(s.podIdentities(ctx)).To(Equal(before))
+			Expect(s.job(ctx).Status.Restarts).To(BeZero())
+		})
+		It("puts back labels and slots of replicas that are "+name+", and replaces no pod", func(ctx SpecContext) {
+			s := newSpace(ctx)
+			s.submitLed(ctx, "")
+			s.start(ctx)
+			s.askForReplicas(ctx)
+			Expect(s.settle(ctx)).To(Succeed())
+			s.run(ctx)
+			Expect(s.settle(ctx)).To(Succeed())
+			before := s.podIdentities(ctx)
+			Expect(before).To(HaveLen(5))
+			s.vandalize(ctx, func(pod *corev1.Pod) {
+				containers := pod.Annotations[names.AnnotationContainers]
+				change(pod)
+				// This annotation of a coordinator-led job's pod follows from nothing else.
+				metav1.SetMetaDataAnnotation(&pod.ObjectMeta, names.AnnotationContainers, containers)
+			})
+			Expect(s.settle(ctx)).To(Succeed())
+			Expect(s.podIdentities(ctx)).To(Equal(before))
+		})
+	}
+
+	It("says who is in its way if a label is changed each time", func(ctx SpecContext) {
+		s := newSpace(ctx)
+		s.clock()
+		s.submitWorkers(ctx, 0)
+		s.start(ctx)
+		rewrite := func(pod *corev1.Pod) { pod.Labels[names.LabelTaskName] = "other" }
+		for range toleratedRestorations + 2 {
+			s.vandalize(ctx, rewrite)
+			_ = s.reconcile(ctx)
+		}
+		says := condition(failing, corev1.ConditionTrue, v2alpha1.ReasonFailedUpdate, ContainSubstring("another writer changes label diengine/task-name"))
+		Expect(s.job(ctx)).To(says)
+		s.vandalize(ctx, rewrite)
+		_ = s.reconcile(ctx)
+		Expect(s.job(ctx)).To(says, "it lasts while the writes wait")
+		s.reconcileFor(ctx, 15*time.Minute)
+		Expect(s.job(ctx)).To(condition(failing, corev1.ConditionFalse, "", BeEmpty()))
+	})
+
+	It("puts back services that others change, and creates deleted ones", func(ctx SpecContext) {
+		s := newSpace(ctx)
+		s.submitWorkers(ctx, 0)
+		s.start(ctx)
+		led := newSpace(ctx)
+		led.submitLed(ctx, "")
+		led.start(ctx)
+		for _, each := range []*space{s, led} {
+			stored := func() []corev1.Service {
+				var list corev1.ServiceList
+				Expect(shared.api.List(ctx, &list, client.InNamespace(each.name))).To(Succeed())
+				for i := range list.Items {
+					list.Items[i].ManagedFields, list.Items[i].ResourceVersion, list.Items[i].UID = nil, "", ""
+					list.Items[i].CreationTimestamp = metav1.Time{}
+				}
+				return list.Items
+			}
+			before := stored()
+			Expect(before).To(HaveLen(1))
+			for what, change := range map[string]func(*corev1.Service){
+				"labels":   func(service *corev1.Service) { service.Labels = nil },
+				"selector": func(service *corev1.Service) { service.Spec.Selector = map[string]string{"team": "blue"} },
+				"ports": func(service *corev1.Service) {
+					service.Spec.Ports = []corev1.ServicePort{{Name: "other", Port: 1, TargetPort: intstr.FromInt32(2), Protocol: corev1.ProtocolTCP}}
+				},
+				"readiness": func(service *corev1.Service) {
+					service.Spec.PublishNotReadyAddresses = !service.Spec.PublishNotReadyAddresses
+				},
+			} {
+				var list corev1.ServiceList
+				Expect(shared.api.List(ctx, &list, client.InNamespace(each.name))).To(Succeed())
+				changed := list.Items[0].DeepCopy()
+				change(changed)
+				Expect(shared.api.Patch(ctx, changed, client.MergeFrom(&list.Items[0]))).To(Succeed(), what)
+				Expect(each.settle(ctx)).To(Succeed(), what)
+				Expect(stored()).To(Equal(before), what)
+			}
+			Expect(shared.api.DeleteAllOf(ctx, &corev1.Service{}, client.InNamespace(each.name))).To(Succeed())
+			Expect(each.settle(ctx)).To(Succeed())
+			Expect(stored()).To(Equal(before))
+		}
+	})
+
+	It("takes back the Membership, and pods and services that it no longer controls", func(ctx SpecContext) {
+		s := newSpace(ctx)
+		s.submitLed(ctx, "")
+		s.start(ctx)
+		before := s.podIdentities(ctx)
+		disown := func(object client.Object) {
+			changed, _ := object.DeepCopyObject().(client.Object)
+			references := changed.GetOwnerReferences()
+			references[0].Controller = nil
+			changed.SetOwnerReferences(references)
+			Expect(shared.api.Patch(ctx, changed, client.MergeFrom(object))).To(Succeed())
+		}
+		for _, pod := range s.pods(ctx) {
+			disown(&pod)
+		}
+		var list corev1.ServiceList
+		Expect(shared.api.List(ctx, &list, client.InNamespace(s.name))).To(Succeed())
+		for i := range list.Items {
+			disown(&list.Items[i])
+		}
+		s.edit(ctx, func(list *v2alpha1.Membership) { list.OwnerReferences = nil })
+		Expect(s.settle(ctx)).To(Succeed())
+		Expect(s.podIdentities(ctx)).To(Equal(before))
+		Expect(metav1.IsControlledBy(s.membership(ctx), s.job(ctx))).To(BeTrue())
+		Expect(shared.api.List(ctx, &list, client.InNamespace(s.name))).To(Succeed())
+		for i := range list.Items {
+			Expect(metav1.IsControlledBy(&list.Items[i], s.job(ctx))).To(BeTrue())
+		}
+	})
+
+	It("names the finalizers that keep pods of a suspended job", func(ctx SpecContext) {
+		s := newSpace(ctx)
+		s.submitWorkers(ctx, 0)
+		s.start(ctx)
+		release := s.hold(ctx, "job-learner-0")
+		s.suspend(ctx, true)
+		Expect(s.settle(ctx)).To(Succeed())
+		s.advance(3 * time.Minute)
+		Expect(s.settle(ctx)).To(Succeed())
+		Expect(s.job(ctx)).To(condition(v2alpha1.ConditionReplicasStalled, corev1.ConditionTrue, v2alpha1.ReasonTerminating, ContainSubstring("example.com/hold")))
+		release()
+		Expect(s.settle(ctx)).To(Succeed())
+		Expect(s.job(ctx)).To(condition(v2alpha1.ConditionReplicasStalled, corev1.ConditionFalse, "", BeEmpty()))
+	})
+
+	It("suspends a pod that has the label of another shard, and is in no cache", func(ctx SpecContext) {
+		s := newSpace(ctx)
+		held := sharding.NewHeld(2)
+		s.operator.options.Shards = held
+		s.submitWorkers(ctx, 0)
+		s.start(ctx)
+		own := held.Label(client.ObjectKey{Namespace: s.name, Name: "job"})
+		other := shards.Label(0, 2)
+		if own == other {
+			other = shards.Label(1, 2)
+		}
+		s.vandalize(ctx, func(pod *corev1.Pod) {
+			if pod.Name == "job-learner-0" {
+				pod.Labels[names.LabelShard] = other
+			}
+		})
+		inCache := staleList(func(pods *corev1.PodList) {
+			pods.Items = keep(pods.Items, func(pod *corev1.Pod) bool { return pod.Labels[names.LabelShard] != other })
+		})
+		live := s.operator.live
+		s.operator.client = interceptor.NewClient(interceptor.NewClient(shared.operator, s.counting()), inCache)
+		s.operator.live = live
+		s.suspend(ctx, true)
+		Expect(s.settle(ctx)).To(Succeed())
+		Expect(s.podNames(ctx)).To(BeEmpty())
+	})
+})
+
+var _ = Describe("A job whose pods admission changes", func() {
+	const failing = v2alpha1.ConditionReplicaFailure
+
+	It("refuses pods that would never end, until admission leaves them", func(ctx SpecContext) {
+		s := newSpace(ctx)
+		s.clock()
+		end := s.mutate(ctx, `[JSONPatch{op: "replace", path: "/spec/restartPolicy", value: "Always"}]`)
+		s.submitWorkers(ctx, 0)
+		for range 3 {
+			_ = s.reconcile(ctx)
+			Expect(s.podNames(ctx)).To(BeEmpty())
+			Expect(s.job(ctx)).To(condition(failing, corev1.ConditionTrue, v2alpha1.ReasonFailedCreate,
+				ContainSubstring(`admission changes spec.restartPolicy from "Never" to "Always"`)))
+		}
+		end()
+		s.reconcileFor(ctx, time.Minute)
+		Expect(s.podNames(ctx)).To(HaveLen(3))
+		Expect(s.job(ctx)).To(condition(failing, corev1.ConditionFalse, "", BeEmpty()))
+	})
+
+	It("names other DNS settings as long as pods run with them", func(ctx SpecContext) {
+		s := newSpace(ctx)
+		end := s.mutate(ctx, `[JSONPatch{op: "replace", path: "/spec/dnsPolicy", value: "Default"}]`)
+		s.submitWorkers(ctx, 1)
+		s.start(ctx)
+		says := condition(v2alpha1.ConditionPodsChanged, corev1.ConditionTrue, v2alpha1.ReasonChangedByAdmission,
+			ContainSubstring(`admission changed spec.dnsPolicy from "ClusterFirst" to "Default", of pod job-collector-0`))
+		Expect(s.job(ctx)).To(says)
+		s.operator = s.newOperator(interceptor.Funcs{})
+		Expect(s.settle(ctx)).To(Succeed())
+		Expect(s.job(ctx)).To(says, "another operator knows it, too")
+		Expect(s.job(ctx).Status.Summary.Reason).To(Equal(v2alpha1.ReasonChangedByAdmission))
+		end()
+		s.end(ctx, "job-learner-0", 1)
+		Expect(s.settle(ctx)).To(Succeed())
+		s.run(ctx)
+		Expect(s.settle(ctx)).To(Succeed())
+		Expect(s.job(ctx)).To(condition(v2alpha1.ConditionPodsChanged, corev1.ConditionFalse, "", BeEmpty()))
+	})
+
+	It("says that a label is changed at each write as long as it is", func(ctx SpecContext) {
+		s := newSpace(ctx)
+		s.clock()
+		end := s.mutate(ctx, `[JSONPatch{op: "replace", path: "/metadata/labels/diengine~1task-name", value: "other"}]`)
+		s.submitWorkers(ctx, 0)
+		for range 4 {
+			_ = s.reconcile(ctx)
+			Expect(s.job(ctx)).To(condition(failing, corev1.ConditionTrue, v2alpha1.ReasonFailedUpdate,
+				ContainSubstring("admission changes label diengine/task-name")))
+			s.advance(2 * time.Second)
+		}
+		end()
+		s.reconcileFor(ctx, 10*time.Minute)
+		Expect(s.job(ctx)).To(condition(failing, corev1.ConditionFalse, "", BeEmpty()))
+		for _, pod := range s.pods(ctx) {
+			Expect(strings.HasPrefix(pod.Name, "job-"+pod.Labels[names.LabelTaskName])).To(BeTrue())
+		}
+	})
+})
+
+var _ = Describe("The operator's watches", func() {
+	It("see that others change the owner and the labels of pods and services", func(ctx SpecContext) {
+		s := newSpace(ctx)
+		s.startManager(ctx)
+		s.submitWorkers(ctx, 0)
+		Eventually(s.podNames).WithContext(ctx).WithTimeout(patience).Should(HaveLen(3))
+		s.run(ctx)
+		Eventually(s.phase).WithContext(ctx).WithTimeout(patience).Should(Equal(v2alpha1.JobRunning))
+		before := s.podIdentities(ctx)
+		s.vandalize(ctx, func(pod *corev1.Pod) {
+			if pod.Name == "job-learner-0" {
+				pod.OwnerReferences = nil
+			} else {
+				garble(pod)
+			}
+		})
+		Eventually(s.podIdentities).WithContext(ctx).WithTimeout(patience).Should(Equal(before))
+		var list corev1.ServiceList
+		Expect(shared.api.List(ctx, &list, client.InNamespace(s.name))).To(Succeed())
+		changed := list.Items[0].DeepCopy()
+		changed.Spec.Selector, changed.OwnerReferences = map[string]string{"a": "b"}, nil
+		Expect(shared.api.Patch(ctx, changed, client.MergeFrom(&list.Items[0]))).To(Succeed())
+		Eventually(func() map[string]string {
+			Expect(shared.api.Get(ctx, client.ObjectKeyFromObject(changed), changed)).To(Succeed())
+			return changed.Spec.Selector
+		}).WithTimeout(patience).Should(Equal(list.Items[0].Spec.Selector))
+		Expect(metav1.IsControlledBy(changed, s.job(ctx))).To(BeTrue())
+	})
+})

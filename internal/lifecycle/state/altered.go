@@ -1,0 +1,34 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package state
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/podstate"
+)
+
+// ReportAltered sets the condition that names what admission changed of the pods that run. Each change names one
+// pod, so that the message does not change with every pod.
+func (p *Plan) ReportAltered() {
+	pods := map[string]string{}
+	for _, pod := range p.in.Pods {
+		altered := pod.Annotations[names.AnnotationAltered]
+		if altered == "" || podstate.Finished(pod) || podstate.Terminating(pod) {
+			continue
+		}
+		if first, has := pods[altered]; !has || pod.Name < first {
+			pods[altered] = pod.Name
+		}
+	}
+	var problems []string
+	for _, altered := range slices.Sorted(maps.Keys(pods)) {
+		problems = append(problems, fmt.Sprintf("admission changed %s, of pod %s for example: exempt pods that a DIJob owns", altered, pods[altered]))
+	}
+	p.ReportCondition(v2alpha1.ConditionPodsChanged, v2alpha1.ReasonChangedByAdmission, problems)
+}
