@@ -47,7 +47,7 @@ const (
 	autoscalerPatience = 2 * patience
 )
 
-var _ = Describe("A HorizontalPodAutoscaler", func() {
+var _ = Describe("A HorizontalPodAutoscaler", Label("autoscale"), func() {
 	It("resizes the collectors of a job by a metric, and restarts nobody", func(ctx SpecContext) {
 		makeNamespace(ctx, hpaNamespace)
 		metric := serveMetric(ctx)

@@ -7,7 +7,6 @@ package e2e
 
 import (
 	"context"
-	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,56 +16,11 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 
-	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/testkit"
 	"opendilab.org/di-orchestrator/internal/testkit/program"
 )
-
-var _ = Describe("kubectl di, through the API server and a kubelet", func() {
-	const namespace, job = "kubectl-di", "resized"
-
-	It("adds, replaces and deletes collectors of a job that trains", func(ctx SpecContext) {
-		user := &pluginUser{plugins: buildPlugin(ctx), namespace: namespace}
-		di := func(args ...string) (answer replicasAnswer) {
-			GinkgoHelper()
-			Expect(json.Unmarshal([]byte(user.di(ctx, "", append(args, "-o", "json")...)), &answer)).To(Succeed())
-			return answer
-		}
-		submitSlowJob(ctx, namespace, job)
-		coordinator := readyPod(ctx, namespace, names.CoordinatorPod(job))
-		var before map[string]bool
-		Eventually(func(g Gomega) {
-			before = readyCollectors(ctx, g, namespace, job)
-			g.Expect(before).To(HaveLen(2))
-		}).WithTimeout(patience).WithPolling(time.Second).Should(Succeed())
-
-		added := di("add", "collector", job)
-		Expect(added.Collectors).To(HaveLen(1))
-		one := names.PodOfURL(added.Collectors[0])
-		Expect(before).NotTo(HaveKey(one))
-		readyPod(ctx, namespace, one)
-
-		replaced := di("restart", job, one)
-		Expect(replaced.Collectors).To(HaveLen(1))
-		other := names.PodOfURL(replaced.Collectors[0])
-		Expect(other).NotTo(Equal(one))
-		readyPod(ctx, namespace, other)
-		gonePod(ctx, namespace, one)
-
-		removed := di("delete", "collector", job)
-		Expect(removed.Collectors).To(Equal(replaced.Collectors))
-		gonePod(ctx, namespace, other)
-
-		Expect(readyCollectors(ctx, Default, namespace, job)).To(Equal(before))
-		after := readyPod(ctx, namespace, coordinator.Name)
-		Expect(after.UID).To(Equal(coordinator.UID))
-		Expect(after.Status.ContainerStatuses[0].RestartCount).To(BeZero())
-	})
-})
 
 var _ = Describe("kubectl di, as a new user calls it", func() {
 	const namespace = "kubectl-di-user"
@@ -118,12 +72,6 @@ func (u *pluginUser) di(ctx context.Context, stdin string, args ...string) strin
 	return string(output)
 }
 
-// replicasAnswer is the answer of di-server as kubectl di prints it.
-type replicasAnswer struct {
-	Collectors []string `json:"collectors"`
-	Learners   []string `json:"learners"`
-}
-
 // buildPlugin builds the plugin and returns its folder.
 func buildPlugin(ctx context.Context) string {
 	GinkgoHelper()
@@ -131,27 +79,6 @@ func buildPlugin(ctx context.Context) string {
 	_, err := program.BuildCommand(ctx, folder, "kubectl-di")
 	Expect(err).NotTo(HaveOccurred())
 	return folder
-}
-
-// submitSlowJob submits the distributed example in its own namespace without GPUs. Its rounds are
-// so slow that it is still training when the spec ends. Its coordinator is not strict: a strict
-// coordinator fails the job when it cannot disconnect from a replaced replica, and sends no token.
-func submitSlowJob(ctx SpecContext, namespace, job string) {
-	GinkgoHelper()
-	manifest, err := os.ReadFile(filepath.Join(testkit.Root(), "examples", "cartpole", "v1alpha1-distributed.yaml"))
-	Expect(err).NotTo(HaveOccurred())
-	changed := string(manifest)
-	for from, to := range map[string]string{
-		"name: cartpole-distributed": "name: " + job,
-		"--min-round=500ms":          "--min-round=20s",
-		"--learner-gpus=2":           "--learner-gpus=0",
-		"              - --strict\n": "",
-	} {
-		Expect(changed).To(ContainSubstring(from))
-		changed = strings.ReplaceAll(changed, from, to)
-	}
-	makeNamespace(ctx, namespace)
-	applyContent(ctx, namespace, changed)
 }
 
 // readyPod waits until a pod is ready.
@@ -165,29 +92,4 @@ func readyPod(ctx context.Context, namespace, name string) *corev1.Pod {
 		g.Expect(isReady(pod)).To(BeTrue())
 	}).WithTimeout(patience).WithPolling(time.Second).Should(Succeed())
 	return pod
-}
-
-// gonePod waits until a pod is gone.
-func gonePod(ctx context.Context, namespace, name string) {
-	GinkgoHelper()
-	Eventually(func() bool {
-		_, err := core.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
-		return apierrors.IsNotFound(err)
-	}).WithTimeout(patience).WithPolling(time.Second).Should(BeTrue())
-}
-
-// readyCollectors returns the names of a job's ready collectors.
-func readyCollectors(ctx context.Context, g Gomega, namespace, job string) map[string]bool {
-	GinkgoHelper()
-	selector := names.JobLabels(job)
-	selector[names.LabelReplicaType] = string(names.ReplicaTypeCollector)
-	pods, err := core.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: labels.SelectorFromSet(selector).String()})
-	g.Expect(err).NotTo(HaveOccurred())
-	found := map[string]bool{}
-	for i := range pods.Items {
-		if isReady(&pods.Items[i]) {
-			found[pods.Items[i].Name] = true
-		}
-	}
-	return found
 }

@@ -29,7 +29,7 @@ import (
 )
 
 // resizeCalls is the number of resizes of each client.
-var resizeCalls = flag.Int("resize.calls", 20, "how often each client resizes a job while di-server is restarted")
+var resizeCalls = flag.Int("resize.calls", 10, "how often each client resizes a job while di-server is restarted")
 
 // resizedJob is a worker-led job whose replicas wait.
 const resizedJob = `
