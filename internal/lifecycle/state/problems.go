@@ -39,7 +39,10 @@ func (p *Plan) ReportProblems() {
 		conditions.Clear(p.Status(), v2alpha1.ConditionReplicasNotReady, p.in.Now)
 		return
 	}
-	stalled, waiting := p.podProblems()
+	var stalled, waiting []podProblem
+	if !IsSuspended(p.in.Job) {
+		stalled, waiting = p.podProblems()
+	}
 	if p.reportPods(v2alpha1.ConditionReplicasStalled, stalled) {
 		reported := conditions.Find(p.Status(), v2alpha1.ConditionReplicasStalled)
 		p.Event(corev1.EventTypeWarning, reported.Reason, reported.Message)
@@ -69,7 +72,7 @@ func (p *Plan) reportPods(condition string, problems []podProblem) (isNews bool)
 // podProblems returns the pods of an unfinished job that are stalled, and the others that are not ready,
 // the most serious first. It requeues the job for the next change that only time causes.
 func (p *Plan) podProblems() (stalled, waiting []podProblem) {
-	if IsFinished(p.Status()) || IsSuspended(p.in.Job) {
+	if IsFinished(p.Status()) {
 		return nil, nil
 	}
 	for _, pod := range p.in.Pods {
