@@ -5,9 +5,7 @@ package server
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -151,23 +149,5 @@ func (r *resizeEdit) Apply(job *v2alpha1.DIJob) (store.JobPatch, error) {
 	if granted != "" {
 		r.answer += ": " + granted
 	}
-	return patch, r.record(job)
-}
-
-// record records the answer of the request in the job.
-func (r *resizeEdit) record(job *v2alpha1.DIJob) error {
-	done, now := v2alpha1.RecordedRequest{Message: r.answer}, r.server.options.Clock.Now()
-	if !job.Spec.Preemptible {
-		job.Status.Requests = membership.AppendRecord(slices.Clone(job.Status.Requests), r.request, done, now, r.server.store.Ages())
-		return nil
-	}
-	content, err := json.Marshal(membership.AppendRecord(store.AnnotatedRequests(job), r.request, done, now, r.server.store.Ages()))
-	if err != nil {
-		return fmt.Errorf("encoding the requests of job %s: %w", r.id.Key, err)
-	}
-	annotations := map[string]string{}
-	maps.Copy(annotations, job.Annotations)
-	annotations[names.AnnotationRequests] = string(content)
-	job.Annotations = annotations
-	return nil
+	return patch, r.server.store.Record(job, r.request, r.answer)
 }

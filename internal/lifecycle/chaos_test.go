@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -25,39 +26,108 @@ import (
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/podstate"
+	"opendilab.org/di-orchestrator/internal/testkit/policies"
 )
 
 var (
 	worldSeed   = flag.Uint64("world.seed", 1, "seed of the first random sequence; each next has the next")
-	worldRounds = flag.Int("world.rounds", 200, "random sequences, each with a job of its own")
+	worldRounds = flag.Int("world.rounds", 100, "random sequences of each lifecycle, each with a job of its own")
 	worldSteps  = flag.Int("world.steps", 150, "things that happen in each")
 )
 
-// TestAJobInAWorldThatFailsAndLags applies random events to a worker-led job, its operator and the
-// operator's cache. The checks of the world must hold at every step. Then faults stop. The job must
+// TestAJobInAWorldThatFailsAndLags applies random events to a job, its two operators and their caches. The checks of
+// the world must hold at every step, and no policy may refuse what a program writes. Then faults stop. The job must
 // reach its desired state and, unless it has failed, succeed.
 func TestAJobInAWorldThatFailsAndLags(t *testing.T) {
 	t.Parallel()
+	(&game{policies: compiled(t, installed(t))}).playAll(t)
+}
+
+// TestACoordinatorLedJobInAWorldThatFailsAndLags is the same for a coordinator-led job, whose coordinator asks di-server
+// for replicas. The job must have the replicas that were asked for.
+func TestACoordinatorLedJobInAWorldThatFailsAndLags(t *testing.T) {
+	t.Parallel()
+	(&game{policies: compiled(t, installed(t)), isLed: true}).playAll(t)
+}
+
+// playAll plays the sequences that the flags name.
+func (g *game) playAll(t *testing.T) {
+	t.Helper()
 	for round := range *worldRounds {
 		seed := *worldSeed + uint64(round)
 		steps := everyStep()
-		if play(seed, steps, nil) == "" {
+		if g.play(seed, steps, nil) == "" {
 			continue
 		}
-		steps = shorten(seed, steps)
+		steps = g.shorten(seed, steps)
 		var trace []string
-		failure := play(seed, steps, &trace)
+		failure := g.play(seed, steps, &trace)
 		t.Fatalf("-world.seed=%d, in %d steps: %s\n%s", seed, len(steps), failure, strings.Join(trace, "\n"))
 	}
+}
+
+// TestAWorldFindsAPolicyThatLacksAFieldOfDiServer drops each field of the status that di-server writes from its policy.
+func TestAWorldFindsAPolicyThatLacksAFieldOfDiServer(t *testing.T) {
+	t.Parallel()
+	for _, field := range []string{"requests", "replicas", "profilings", "rates", "membershipAcks"} {
+		t.Run(field, func(t *testing.T) {
+			t.Parallel()
+			manifests := installed(t)
+			for i := range manifests {
+				manifests[i] = strings.NewReplacer("'"+field+"', ", "", ", '"+field+"'", "").Replace(manifests[i])
+			}
+			g := &game{policies: compiled(t, manifests)}
+			for seed := range uint64(mutantRounds) {
+				if failure := g.play(1+seed, everyStep(), nil); failure != "" {
+					t.Logf("-world.seed=%d: %s", 1+seed, failure)
+					return
+				}
+			}
+			t.Errorf("no world of %d notices", mutantRounds)
+		})
+	}
+}
+
+// mutantRounds is in how many worlds a fault of the operator must show.
+const mutantRounds = 200
+
+// installed returns the manifests of the policies.
+func installed(t *testing.T) []string {
+	t.Helper()
+	folder := filepath.Join("..", "..", "config", "policy")
+	manifests, err := policies.Read(folder, filepath.Join(folder, "submitters"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return manifests
+}
+
+// compiled returns the policies in manifests. Only the user may create pods.
+func compiled(t *testing.T, manifests []string) *policies.Set {
+	t.Helper()
+	set, err := policies.Compile(manifests, func(user string) bool { return user == userAccount })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
+
+// game plays sequences by the same rules.
+type game struct {
+	policies *policies.Set
+	// isLed is set if the jobs are coordinator-led.
+	isLed bool
 }
 
 // TestASequenceCanBeRepeated checks that a seed always plays the same sequence.
 func TestASequenceCanBeRepeated(t *testing.T) {
 	t.Parallel()
+	g := &game{policies: compiled(t, installed(t))}
 	for seed := range uint64(seeds) {
 		var first, second []string
-		play(seed, everyStep(), &first)
-		play(seed, everyStep(), &second)
+		g.isLed = seed%2 == 1
+		g.play(seed, everyStep(), &first)
+		g.play(seed, everyStep(), &second)
 		if diff := cmp.Diff(first, second); diff != "" {
 			t.Fatalf("seed %d (-first +second):\n%s", seed, diff)
 		}
@@ -89,11 +159,15 @@ func (p *player) Fatalf(format string, args ...any) {
 
 // play plays the given steps of a seed's sequence. It returns the failed check, and fills the trace
 // if there is one. A step depends only on the seed and its number, so other steps can be left out.
-func play(seed uint64, steps []uint64, trace *[]string) (failure string) {
+func (g *game) play(seed uint64, steps []uint64, trace *[]string) (failure string) {
 	judge := &player{}
-	w := newWorld(judge, anySpec(rand.New(rand.NewPCG(seed, 0))))
+	spec := anySpec
+	if g.isLed {
+		spec = anyLedSpec
+	}
+	w := newWorld(judge, spec(rand.New(rand.NewPCG(seed, 0))))
 	w.gangs = anyGangs(rand.New(rand.NewPCG(seed, 0)), &w.job.Spec)
-	w.clocks = anyClocks(rand.New(rand.NewPCG(seed, 0)))
+	w.clocks, w.policies = anyClocks(rand.New(rand.NewPCG(seed, 0))), g.policies
 	w.isTraced, w.isBusy = trace != nil, seed%2 == 0
 	if seed%4 < 2 {
 		w.settings.InlineNodes = -1
@@ -101,11 +175,16 @@ func play(seed uint64, steps []uint64, trace *[]string) (failure string) {
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
-		w.lag()
+		w.operator = w.newOperator(rand.New(rand.NewPCG(seed, 0)))
+		w.standby = w.newOperator(rand.New(rand.NewPCG(seed, 1)))
 		for _, step := range steps {
 			w.happen(rand.New(rand.NewPCG(seed, 1+step)))
 		}
-		w.calm(rand.New(rand.NewPCG(seed, 0)))
+		if g.isLed {
+			w.calmLed()
+		} else {
+			w.calm(rand.New(rand.NewPCG(seed, 0)))
+		}
 	}()
 	<-over
 	if trace != nil {
@@ -115,11 +194,11 @@ func play(seed uint64, steps []uint64, trace *[]string) (failure string) {
 }
 
 // shorten leaves out the steps without which a sequence still fails.
-func shorten(seed uint64, steps []uint64) []uint64 {
+func (g *game) shorten(seed uint64, steps []uint64) []uint64 {
 	for size := len(steps) / 2; size > 0; size /= 2 {
 		for at := 0; at+size <= len(steps); {
 			fewer := slices.Concat(steps[:at], steps[at+size:])
-			if play(seed, fewer, nil) != "" {
+			if g.play(seed, fewer, nil) != "" {
 				steps = fewer
 			} else {
 				at += size
@@ -176,25 +255,24 @@ func anyClusterSpec(random *rand.Rand) []v2alpha1.ClusterSpec {
 
 // happen applies one random event to the world. Jobs that hold state are resized more often.
 func (w *world) happen(random *rand.Rand) {
-	if handshake.HasStateful(w.job) && random.IntN(4) > 0 {
+	if !state.IsCoordinatorLed(w.job) && handshake.HasStateful(w.job) && random.IntN(4) > 0 {
 		w.befallServers(random)
 		return
 	}
 	w.now = w.now.Add(time.Duration(random.IntN(2000)) * time.Millisecond)
-	switch choice := random.IntN(49); {
+	switch choice := random.IntN(54); {
 	case choice < 12:
 		w.hear(random)
-	case choice < 24:
-		w.fate = anyFate(random)
-		w.step()
-		w.fate = nil
-		if w.died {
-			w.takeOver(random)
-		}
+	case choice < 23:
+		w.reconcile(random)
+	case choice == 23:
+		w.handOver(random)
 	case choice < 34:
-		w.befallPod(random)
+		w.befallReplicas(random)
 	case choice < 38:
 		w.befallJob(random)
+	case choice >= 49:
+		w.befallServer(random)
 	case choice >= 46:
 		w.befallPlans(random)
 	case choice >= 42:
@@ -210,18 +288,75 @@ func (w *world) happen(random *rand.Rand) {
 	}
 }
 
-// hear delivers some events to the cache, in any order.
+// reconcile makes the operator that leads reconcile once. Its writes may fail, and it may die.
+func (w *world) reconcile(random *rand.Rand) {
+	w.fate = anyFate(random)
+	w.step()
+	w.fate = nil
+	if w.died {
+		w.changeLeader()
+		w.standby = w.newOperator(random)
+	}
+}
+
+// befallReplicas applies an event to pods of the job.
+func (w *world) befallReplicas(random *rand.Rand) {
+	if state.IsCoordinatorLed(w.job) {
+		w.befallLedPod(random)
+	} else {
+		w.befallPod(random)
+	}
+}
+
+// handOver makes the other operator lead while the first one still writes what it has decided.
+func (w *world) handOver(random *rand.Rand) {
+	left := random.IntN(8)
+	w.beforeWrite = func() {
+		if left--; left >= 0 {
+			return
+		}
+		interrupted := w.pass
+		w.beforeWrite = nil
+		w.changeLeader()
+		for range 1 + random.IntN(4) {
+			w.hear(random)
+			w.step()
+		}
+		w.tell("the former operator continues")
+		w.operator, w.standby, w.pass = w.standby, w.operator, pass{failed: interrupted.failed, isFormer: true}
+	}
+	w.step()
+	w.beforeWrite = nil
+	w.changeLeader()
+}
+
+// hear delivers some events to the caches, each in any order.
 func (w *world) hear(random *rand.Rand) {
+	w.hearAsLeader(random)
+	if w.standby != nil && random.IntN(2) == 0 {
+		w.operator, w.standby = w.standby, w.operator
+		w.hearAsLeader(random)
+		w.operator, w.standby = w.standby, w.operator
+	}
+}
+
+// hearAsLeader delivers some events to the cache of the operator that leads.
+func (w *world) hearAsLeader(random *rand.Rand) {
 	if random.IntN(2) == 0 {
 		w.hearOfJob()
+	}
+	if random.IntN(2) == 0 {
+		w.hearOfMembers()
 	}
 	for _, name := range w.unheard() {
 		if random.IntN(2) == 0 {
 			w.hearOfPod(name)
 		}
 	}
-	if random.IntN(4) == 0 {
-		w.hearOfService("di-job")
+	for _, name := range w.unheardServices() {
+		if random.IntN(4) == 0 {
+			w.hearOfService(name)
+		}
 	}
 	if random.IntN(2) == 0 {
 		w.hearOfGroup()
@@ -404,29 +539,36 @@ func (w *world) befallNodes(random *rand.Rand) {
 
 // befallJob makes a user or the allocator write the job.
 func (w *world) befallJob(random *rand.Rand) {
-	w.change(func(job *v2alpha1.DIJob) {
-		switch choice := random.IntN(13); {
-		case choice == 12:
-			slices.Reverse(job.Spec.Tasks[random.IntN(2):])
-		case job.Spec.Preemptible && choice < 5:
-			job.Status.Allocation = anyAllocation(random, random.IntN(7))
-		case choice < 3:
-			job.Status.Replicas = 1 + random.Int32N(8)
-		case choice < 6:
-			job.Spec.Tasks[random.IntN(3)].Replicas = ptr.To(random.Int32N(4))
-		case choice < 8:
-			if job.Spec.Elastic == nil {
-				job.Spec.Elastic = &v2alpha1.Elastic{}
-			}
-			job.Spec.Elastic.Replicas = ptr.To(random.Int32N(4))
-		case choice < 10:
-			job.Spec.Suspend = ptr.To(!state.IsSuspended(job))
-		default:
-			job.Spec.CleanPodPolicy = v2alpha1.CleanPodPolicyAll
+	if choice := random.IntN(12); w.job.Spec.Preemptible && choice < 5 {
+		w.changeAs(operatorAccount, "status", func(job *v2alpha1.DIJob) { job.Status.Allocation = anyAllocation(random, random.IntN(7)) })
+	} else {
+		edit := changeSpec
+		if state.IsCoordinatorLed(w.job) {
+			edit = changeLedSpec
 		}
-	})
+		w.changeAs(userAccount, "", func(job *v2alpha1.DIJob) { edit(&job.Spec, random) })
+	}
 	w.tell("the job is changed: replicas %d, allocation %v, suspended %v, wanted %d by task %v from %s on",
 		w.job.Status.Replicas, w.job.Status.Allocation, state.IsSuspended(w.job), sizing.Wanted(w.job).Total, sizing.Wanted(w.job).ByTask, w.job.Spec.Tasks[0].Type)
+}
+
+// changeSpec makes a random change of a worker-led job.
+func changeSpec(spec *v2alpha1.DIJobSpec, random *rand.Rand) {
+	switch choice := random.IntN(10); {
+	case choice == 0:
+		slices.Reverse(spec.Tasks[random.IntN(2):])
+	case choice < 4:
+		spec.Tasks[random.IntN(3)].Replicas = ptr.To(random.Int32N(4))
+	case choice < 6:
+		if spec.Elastic == nil {
+			spec.Elastic = &v2alpha1.Elastic{}
+		}
+		spec.Elastic.Replicas = ptr.To(random.Int32N(4))
+	case choice < 8:
+		spec.Suspend = ptr.To(!ptr.Deref(spec.Suspend, false))
+	default:
+		spec.CleanPodPolicy = v2alpha1.CleanPodPolicyAll
+	}
 }
 
 // calm ends the faults, and compares the job with its desired state.
@@ -482,7 +624,6 @@ func (w *world) rest() {
 		w.resync()
 		changed := w.step()
 		if !w.reap() && !changed {
-			w.checkHandshakeAtRest()
 			w.checkRest()
 			return
 		}

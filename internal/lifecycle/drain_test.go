@@ -195,7 +195,7 @@ func TestAnotherOperatorWaitsTheWholeTimeForAcknowledgements(t *testing.T) {
 	spec.Tasks[1].Drain = &v2alpha1.Drain{TimeoutSeconds: ptr.To(int32(60)), OnTimeout: v2alpha1.DrainRemove}
 	w := allRunning(t, spec)
 	w.resizeServers(3)
-	w.sightings, w.clocks.operator = state.Sightings{}, time.Hour
+	w.sightings, w.ahead = state.Sightings{}, time.Hour
 	w.settle()
 	if w.pods["job-ps-3"] == nil {
 		t.Fatal("the replica is removed before its timeout")
@@ -314,6 +314,8 @@ func (w *world) befallServers(random *rand.Rand) {
 		w.befallPod(random)
 	case choice < 98:
 		w.now = w.now.Add(30 * time.Second)
+	case w.standby != nil:
+		w.changeLeader()
 	default:
 		w.resync()
 	}

@@ -49,8 +49,15 @@ func (w *world) provider() *gang.Provider {
 
 func (w *world) actOnGroup(decision *Decision) (changed bool) {
 	for _, group := range decision.DeletePodGroups {
-		if w.group != nil && w.group.GetUID() == group.GetUID() && w.group.GetDeletionTimestamp() == nil {
-			w.write(func() { w.group.SetDeletionTimestamp(&metav1.Time{Time: w.now}) })
+		isThere := func() bool {
+			return w.group != nil && w.group.GetUID() == group.GetUID() && w.group.GetDeletionTimestamp() == nil
+		}
+		if isThere() {
+			w.write(func() {
+				if isThere() {
+					w.group.SetDeletionTimestamp(&metav1.Time{Time: w.now})
+				}
+			})
 			w.reapGroup()
 			changed = true
 		}
@@ -58,6 +65,10 @@ func (w *world) actOnGroup(decision *Decision) (changed bool) {
 	switch create, update := decision.CreatePodGroup, decision.UpdatePodGroup; {
 	case create != nil && w.group == nil:
 		w.write(func() {
+			if w.group != nil {
+				w.failed = w.group.GetDeletionTimestamp() != nil
+				return
+			}
 			w.uids++
 			w.group = create.DeepCopy()
 			w.group.SetUID(types.UID(fmt.Sprintf("group-%d", w.uids)))
@@ -69,7 +80,11 @@ func (w *world) actOnGroup(decision *Decision) (changed bool) {
 		if w.group.GroupVersionKind().Version == "v1alpha2" {
 			w.t.Fatalf("a PodGroup is changed that cannot be")
 		}
-		w.write(func() { w.group.Object["spec"] = update.DeepCopy().Object["spec"] })
+		w.write(func() {
+			if w.failed = w.group == nil; !w.failed {
+				w.group.Object["spec"] = update.DeepCopy().Object["spec"]
+			}
+		})
 		return true
 	}
 	return changed

@@ -67,6 +67,24 @@ func TestAPeerThatGivesUpOnAStalledReplicaIsDisrupted(t *testing.T) {
 	expect.Equal(t, "reason of the job", v2alpha1.ReasonUnschedulable, w.job.Status.Summary.Reason)
 }
 
+func TestAJobThatFailsAsItIsSuspendedNamesTheStallFirst(t *testing.T) {
+	w := settled(t, v2alpha1.DIJobSpec{BackoffLimit: ptr.To(int32(0)), Tasks: []v2alpha1.Task{
+		{Type: v2alpha1.TaskTypeLearner, Template: template}, {Type: v2alpha1.TaskTypeCollector, Template: template},
+	}})
+	w.run("job-collector-0")
+	w.settle()
+	w.unplaced("job-learner-0")
+	w.now = w.now.Add(10 * time.Minute)
+	w.end("job-collector-0", 137)
+	w.pod("job-collector-0").Status.ContainerStatuses[0].State.Terminated.Reason = v2alpha1.ReasonOOMKilled
+	w.suspend(true)
+	w.settle()
+	w.expectPhase(v2alpha1.JobFailed)
+	if said := w.job.Status.LastFailure.Message; !strings.Contains(said, "was Unschedulable for ") || !strings.Contains(said, "then pod job-collector-0 has failed") {
+		t.Errorf("the last failure says %q", said)
+	}
+}
+
 func TestPeersThatGiveUpAtOnceAreRecreatedEverMoreSlowly(t *testing.T) {
 	w := newStalledWorld(t, nil)
 	start, before := w.now, w.created["job-collector-0"]

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -20,13 +19,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/lifecycle/coordinatorled"
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 	"opendilab.org/di-orchestrator/internal/lifecycle/workerled"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/podstate"
 	"opendilab.org/di-orchestrator/internal/queueing"
+	"opendilab.org/di-orchestrator/internal/scaling"
+	"opendilab.org/di-orchestrator/internal/testkit/policies"
 	"opendilab.org/di-orchestrator/internal/workload"
 )
 
@@ -59,14 +62,19 @@ type world struct {
 	config *v2alpha1.AggregatorConfig
 	// settings are the settings of the installation.
 	settings workload.Settings
-	now      time.Time
+	// policies judge what our programs write; nil if none is installed.
+	policies *policies.Set
+	// server is the di-server.
+	server *diServer
+	now    time.Time
 	// clocks are how far the clocks of the actors are ahead of now.
 	clocks clocks
-	// sightings are what the operator remembers.
-	sightings state.Sightings
-	uids      int
-	slots     int
-	events    []string
+	// operator is the operator that leads. standby takes over from it; nil for none.
+	*operator
+	standby *operator
+	uids    int
+	slots   int
+	events  []string
 	// lastEvents are the messages of the last events, by reason.
 	lastEvents map[string]string
 	// created counts how often each pod was created.
@@ -79,8 +87,6 @@ type world struct {
 	kueue *kueue
 	// looksForKueue is set if the operator knows that Kueue is not installed.
 	looksForKueue bool
-	// cache is the operator's cache; nil if the operator observes every write at once.
-	cache *cache
 	// fate returns the outcome of the next write; nil if all succeed.
 	fate func() fate
 	// isBusy is set if other jobs wait to be reconciled.
@@ -92,19 +98,41 @@ type world struct {
 	listed map[int64]map[types.UID]bool
 	// leaves is since when a version lists a pod as leaving, by no actor's clock.
 	leaves map[types.UID]time.Time
-	// failed is set if a write of this reconcile failed, died if the operator exited.
-	failed, died bool
-	// isDecidedSynced is set if the cache was up to date at the last decision.
-	isDecidedSynced bool
-	history         history
+	pass
+	// beforeWrite happens before a write of the operator; nil for nothing.
+	beforeWrite func()
+	history     history
+	led         ledHistory
 	// trace records what happened, so that a failed check can be understood.
 	isTraced bool
 	trace    []string
 }
 
-// clocks are how far the clocks of the actors differ from the world's time.
+// operator is one process of the operator.
+type operator struct {
+	// cache is its cache; nil if it observes every write at once.
+	cache *cache
+	// ahead is how far its clock is ahead of the world's time.
+	ahead time.Duration
+	// sightings are what it remembers.
+	sightings state.Sightings
+}
+
+// pass is what the world knows of a reconcile.
+type pass struct {
+	// failed is set if a write failed, died if the operator exited.
+	failed, died bool
+	// isDecidedSynced is set if the cache was up to date at the decision.
+	isDecidedSynced bool
+	// isFormer is set if another operator has led since the decision.
+	isFormer bool
+}
+
+// clocks are how far the clocks of the other actors differ from the world's time.
 type clocks struct {
-	operator, api, node, server time.Duration
+	api, node, server time.Duration
+	// areApart is set if clocks differ, those of operators too.
+	areApart bool
 }
 
 // anyClocks returns clocks that differ by up to an hour. Some worlds have equal ones.
@@ -112,7 +140,7 @@ func anyClocks(random *rand.Rand) clocks {
 	if random.IntN(4) == 0 {
 		return clocks{}
 	}
-	return clocks{operator: anySkew(random), api: anySkew(random), node: anySkew(random), server: anySkew(random)}
+	return clocks{api: anySkew(random), node: anySkew(random), server: anySkew(random), areApart: true}
 }
 
 // anySkew returns how far a clock differs: by half an hour at most, and often by seconds.
@@ -121,23 +149,16 @@ func anySkew(random *rand.Rand) time.Duration {
 	return time.Duration(random.Int64N(2*int64(most))) - most
 }
 
-// spread returns how far the clocks are apart.
+// spread returns how far the clocks are apart at most.
 func (c clocks) spread() time.Duration {
-	return max(c.operator, c.api, c.node, c.server) - min(c.operator, c.api, c.node, c.server)
+	if c.areApart {
+		return time.Hour
+	}
+	return 0
 }
 
 // by returns the time by an actor's clock.
 func (w *world) by(clock time.Duration) time.Time { return w.now.Add(clock) }
-
-// takeOver makes another operator, with a clock of its own, take over from the one that has died.
-func (w *world) takeOver(random *rand.Rand) {
-	w.sightings = state.Sightings{}
-	if w.clocks != (clocks{}) {
-		w.clocks.operator = anySkew(random)
-	}
-	w.tell("another operator starts, %s ahead", w.clocks.operator)
-	w.resync()
-}
 
 // fate is the outcome of a write.
 type fate int
@@ -156,11 +177,11 @@ const (
 func newWorld(t judge, spec v2alpha1.DIJobSpec) *world {
 	t.Helper()
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	return &world{
-		t: t,
+	w := &world{
+		t: t, operator: &operator{},
 		job: &v2alpha1.DIJob{
 			ObjectMeta: metav1.ObjectMeta{
-				Name: "job", Namespace: "space", UID: "job-uid", Generation: 1, CreationTimestamp: metav1.NewTime(now),
+				Name: "job", Namespace: "space", UID: "job-uid", Generation: 1, ResourceVersion: "0", CreationTimestamp: metav1.NewTime(now),
 			},
 			Spec: spec,
 		},
@@ -176,8 +197,10 @@ func newWorld(t judge, spec v2alpha1.DIJobSpec) *world {
 		knows:   map[types.UID]int64{},
 		listed:  map[int64]map[types.UID]bool{},
 		leaves:  map[types.UID]time.Time{},
-		history: newHistory(),
+		history: newHistory(), led: newLedHistory(),
 	}
+	w.server = newServer(w)
+	return w
 }
 
 func (w *world) tell(format string, args ...any) {
@@ -189,10 +212,10 @@ func (w *world) tell(format string, args ...any) {
 func (w *world) observe() Observed {
 	known := w.cache
 	if known == nil {
-		known = &cache{job: w.job, pods: w.pods, services: w.services, configMaps: w.configMaps, group: w.group}
+		known = &cache{job: w.job, pods: w.pods, services: w.services, configMaps: w.configMaps, group: w.group, membership: w.membership}
 	}
 	observed := Observed{
-		Job: known.job.DeepCopy(), AggregatorConfig: w.config, Now: w.by(w.clocks.operator), Confirmed: true, Drain: state.DefaultDrain, Kueue: w.kueue != nil, Gangs: w.gangs,
+		Job: known.job.DeepCopy(), AggregatorConfig: w.config, Now: w.by(w.ahead), Drain: state.DefaultDrain, Kueue: w.kueue != nil, Gangs: w.gangs,
 		Rightsizing: w.rightsizing, Settings: w.settings,
 		NoKueue: w.looksForKueue && w.kueue == nil && queueing.ForJob(known.job).Queue != "",
 	}
@@ -217,12 +240,30 @@ func (w *world) observe() Observed {
 			observed.ConfigMaps = append(observed.ConfigMaps, configMap)
 		}
 	}
-	if w.membership != nil {
-		observed.Membership = w.membership.DeepCopy()
-	}
+	observed.Membership = known.membership.DeepCopy()
+	w.confirm(&observed)
 	observed.Plans = w.unfinishedPlans()
 	w.sightings.See(&observed)
 	return observed
+}
+
+// confirm reads live what the decision would treat as lost or as excess.
+func (w *world) confirm(observed *Observed) {
+	defer func() { observed.Confirmed = true }()
+	if w.cache == nil || !coordinatorled.FindUnconfirmed(*observed).Membership {
+		return
+	}
+	observed.Membership = w.membership.DeepCopy()
+	unconfirmed := coordinatorled.FindUnconfirmed(*observed)
+	if unconfirmed.AllPods {
+		observed.Pods = nil
+		unconfirmed.Pods = w.podNames()
+	}
+	for _, name := range unconfirmed.Pods {
+		if pod := w.pods[name]; pod != nil {
+			observed.Pods = append(observed.Pods, pod.DeepCopy())
+		}
+	}
 }
 
 // step decides once and acts on the decision, as a reconciler does. It writes the objects in the
@@ -231,7 +272,7 @@ func (w *world) observe() Observed {
 func (w *world) step() bool {
 	w.t.Helper()
 	w.now = w.now.Add(time.Second)
-	w.failed, w.died = false, false
+	w.pass = pass{}
 	w.reviewPlans()
 	observed := w.observe()
 	reconciled, before := newReconcile(observed), newReconcile(copyObserved(&observed))
@@ -242,7 +283,7 @@ func (w *world) step() bool {
 	}
 	w.isDecidedSynced = w.isSynced()
 	w.checkDecision(&observed, &decision, cause)
-	changed := w.act(&decision)
+	changed := w.act(&observed, &decision)
 	if !w.died {
 		committed := w.commit(&observed, &decision)
 		changed = committed || w.writeCounts(&observed, &decision) || changed
@@ -255,6 +296,9 @@ func (w *world) step() bool {
 func (w *world) write(do func()) {
 	if w.died {
 		return
+	}
+	if w.beforeWrite != nil {
+		w.beforeWrite()
 	}
 	var how fate
 	if w.fate != nil {
@@ -274,8 +318,13 @@ func (w *world) write(do func()) {
 func (w *world) restore(decision *Decision) bool {
 	for _, pod := range decision.RestorePods {
 		w.write(func() {
-			restored := w.pods[pod.Name].DeepCopy()
+			stored := w.pods[pod.Name]
+			if stored == nil || stored.UID != pod.UID {
+				return
+			}
+			restored := stored.DeepCopy()
 			restored.Labels, restored.Annotations, restored.OwnerReferences = pod.Labels, pod.Annotations, pod.OwnerReferences
+			w.admit(operatorAccount, "", restored, stored)
 			w.pods[pod.Name] = restored
 		})
 	}
@@ -285,32 +334,45 @@ func (w *world) restore(decision *Decision) bool {
 	return len(decision.RestorePods)+len(decision.RestoreServices) > 0
 }
 
-func (w *world) act(decision *Decision) bool {
-	changed := decision.IsAdoption()
+// act performs the writes of a decision. Each has the preconditions of the real write, because another operator may
+// write in between.
+func (w *world) act(observed *Observed, decision *Decision) bool {
+	changed := w.actOnMetadata(decision)
+	changed = w.actOnDeletions(decision) || changed
+	changed = w.actOnResizes(decision) || changed
+	changed = w.actOnMembership(observed, decision) || changed
+	for _, do := range []func(*Decision) bool{w.actOnGroup, w.actOnNodes, w.actOnCreations} {
+		if w.failed {
+			break
+		}
+		changed = do(decision) || changed
+	}
+	return changed
+}
+
+// actOnMetadata adopts pods and services, and removes finalizers of pods.
+func (w *world) actOnMetadata(decision *Decision) bool {
 	for _, pod := range decision.AdoptPods {
-		w.write(func() { w.pods[pod.Name] = pod })
+		w.write(func() {
+			if stored := w.pods[pod.Name]; stored != nil && stored.UID == pod.UID {
+				w.admit(operatorAccount, "", pod, stored)
+				w.pods[pod.Name] = pod
+			}
+		})
 	}
 	for _, service := range decision.AdoptServices {
 		w.write(func() { w.services[service.Name] = service })
 	}
-	changed = w.restore(decision) || changed
+	isRestored := w.restore(decision)
 	for _, pod := range decision.ReleasePods {
 		w.write(func() { w.release(pod) })
-		changed = true
 	}
-	changed = w.actOnDeletions(decision) || changed
-	changed = w.actOnResizes(decision) || changed
-	w.actOnMembership(decision, &changed)
-	if changed = w.actOnGroup(decision) || changed; w.failed {
-		return changed
-	}
-	if changed = w.actOnNodes(decision) || changed; w.failed {
-		return changed
-	}
-	for _, service := range decision.CreateServices {
-		w.write(func() { w.services[service.Name] = service })
-		changed = true
-	}
+	return decision.IsAdoption() || isRestored || len(decision.ReleasePods) > 0
+}
+
+// actOnCreations creates pods and services.
+func (w *world) actOnCreations(decision *Decision) bool {
+	changed := len(decision.CreateServices) > 0
 	for _, pod := range decision.CreatePods {
 		if w.pods[pod.Name] == nil {
 			w.write(func() { w.create(pod) })
@@ -319,6 +381,9 @@ func (w *world) act(decision *Decision) bool {
 			w.t.Fatalf("pod %s is created though it exists", pod.Name)
 		}
 	}
+	for _, service := range decision.CreateServices {
+		w.write(func() { w.serve(service) })
+	}
 	return changed
 }
 
@@ -326,26 +391,51 @@ func (w *world) act(decision *Decision) bool {
 func (w *world) actOnDeletions(decision *Decision) bool {
 	changed := false
 	for _, pod := range decision.DeletePods {
-		// Only the pod with the observed UID is deleted.
-		if stored := w.pods[pod.Name]; stored != nil && stored.UID == pod.UID && !podstate.Terminating(stored) {
-			w.write(func() { w.terminate(pod.Name) })
-			changed = true
-		}
+		changed = w.deleteObserved(pod, func() client.Object {
+			if stored := w.pods[pod.Name]; stored != nil && !podstate.Terminating(stored) {
+				return stored
+			}
+			return nil
+		}, func() { w.terminate(pod.Name) }) || changed
 	}
 	for _, service := range decision.DeleteServices {
-		w.write(func() { delete(w.services, service.Name) })
-		changed = true
+		changed = w.deleteObserved(service, func() client.Object {
+			if stored := w.services[service.Name]; stored != nil {
+				return stored
+			}
+			return nil
+		}, func() { delete(w.services, service.Name) }) || changed
 	}
 	for _, configMap := range decision.DeleteConfigMaps {
-		if stored := w.configMaps[configMap.Name]; stored != nil && stored.UID == configMap.UID {
-			w.write(func() {
-				delete(w.configMaps, configMap.Name)
-				w.noteUnknownReferrers(configMap.Name)
-			})
-			changed = true
-		}
+		changed = w.deleteObserved(configMap, func() client.Object {
+			if stored := w.configMaps[configMap.Name]; stored != nil {
+				return stored
+			}
+			return nil
+		}, func() {
+			delete(w.configMaps, configMap.Name)
+			w.noteUnknownReferrers(configMap.Name)
+		}) || changed
 	}
 	return changed
+}
+
+// deleteObserved deletes an object if the stored one is still the observed one.
+func (w *world) deleteObserved(observed client.Object, find func() client.Object, do func()) bool {
+	isThere := func() bool {
+		stored := find()
+		return stored != nil && stored.GetUID() == observed.GetUID()
+	}
+	if !isThere() {
+		return false
+	}
+	w.write(func() {
+		if isThere() {
+			w.admit(operatorAccount, "", nil, find())
+			do()
+		}
+	})
+	return true
 }
 
 // actOnResizes resizes pods in place, or records that the API server refuses to. The node has not
@@ -357,6 +447,7 @@ func (w *world) actOnResizes(decision *Decision) bool {
 			if stored == nil || stored.UID != resized.UID {
 				return
 			}
+			w.admit(operatorAccount, "resize", resized, stored)
 			if w.refusesResize {
 				metav1.SetMetaDataAnnotation(&stored.ObjectMeta, names.AnnotationResizeRefused, resized.Annotations[names.AnnotationResources])
 				return
@@ -374,9 +465,13 @@ func (w *world) actOnNodes(decision *Decision) bool {
 		switch stored := w.configMaps[configMap.Name]; {
 		case stored == nil:
 			w.write(func() {
+				if w.configMaps[configMap.Name] != nil {
+					return
+				}
 				w.uids++
 				configMap = configMap.DeepCopy()
 				configMap.UID = types.UID(fmt.Sprintf("configmap-%d", w.uids))
+				w.admit(operatorAccount, "", configMap, nil)
 				w.configMaps[configMap.Name] = configMap
 			})
 			changed = true
@@ -387,26 +482,78 @@ func (w *world) actOnNodes(decision *Decision) bool {
 	return changed
 }
 
-func (w *world) actOnMembership(decision *Decision, changed *bool) {
-	if decision.DeleteMembership {
-		w.membership = nil
-		*changed = true
+// actOnMembership performs the one write of the Membership.
+func (w *world) actOnMembership(observed *Observed, decision *Decision) bool {
+	switch {
+	case decision.DeleteMembership:
+		w.write(func() {
+			if w.membership != nil && w.membership.UID == observed.Membership.UID {
+				w.membership = nil
+			}
+		})
+	case decision.CreateMembership != nil:
+		w.write(func() { w.createMembership(decision.CreateMembership) })
+	case decision.UpdateMembership != nil:
+		w.updateMembership(observed.Membership, func() {
+			w.changeMembers(operatorAccount, decision.UpdateMembership.Spec)
+			w.led.recordPlan(scaling.RecordOf(observed.Job))
+		})
+	case decision.MembershipStatus != nil:
+		w.updateMembership(observed.Membership, func() {
+			wanted := w.membership.DeepCopy()
+			wanted.Status = *decision.MembershipStatus
+			w.admit(operatorAccount, "status", wanted, w.membership)
+			wanted.ResourceVersion = w.nextVersion()
+			w.membership = wanted
+		})
+	default:
+		return false
 	}
-	if decision.CreateMembership != nil {
-		w.membership = decision.CreateMembership
-		*changed = true
-	}
-	if decision.UpdateMembership != nil {
-		w.membership.Spec = decision.UpdateMembership.Spec
-		*changed = true
-	}
-	if decision.MembershipStatus != nil {
-		w.membership.Status = *decision.MembershipStatus
-		*changed = true
-	}
+	return true
 }
 
+// createMembership creates the Membership, unless it exists.
+func (w *world) createMembership(list *v2alpha1.Membership) {
+	if w.membership != nil {
+		return
+	}
+	w.admit(operatorAccount, "", list, nil)
+	w.membership = list.DeepCopy()
+	w.membership.ResourceVersion = w.nextVersion()
+	w.membership.UID = types.UID("membership-" + w.membership.ResourceVersion)
+	w.led.recordList(&w.membership.Spec)
+}
+
+// updateMembership writes the Membership if it is still as observed.
+func (w *world) updateMembership(observed *v2alpha1.Membership, do func()) {
+	w.write(func() {
+		if w.membership == nil || w.membership.ResourceVersion != observed.ResourceVersion {
+			w.tell("  conflict of the Membership")
+			w.failed = true
+			return
+		}
+		do()
+	})
+}
+
+// serve creates a service, unless it exists.
+func (w *world) serve(service *corev1.Service) {
+	if w.services[service.Name] != nil {
+		return
+	}
+	w.uids++
+	service = service.DeepCopy()
+	service.UID = types.UID(fmt.Sprintf("service-%d", w.uids))
+	w.admit(operatorAccount, "", service, nil)
+	w.services[service.Name] = service
+}
+
+// create creates a pod, unless it exists.
 func (w *world) create(pod *corev1.Pod) {
+	if w.pods[pod.Name] != nil {
+		return
+	}
+	w.admit(operatorAccount, "", pod, nil)
 	w.uids++
 	pod = pod.DeepCopy()
 	pod.UID = types.UID(fmt.Sprintf("pod-%d", w.uids))
@@ -416,6 +563,13 @@ func (w *world) create(pod *corev1.Pod) {
 	}
 	w.pods[pod.Name] = pod
 	w.created[pod.Name]++
+	if isHead(pod) {
+		w.led.heads[slotOfPod(pod)]++
+	}
+	if w.cache != nil && (w.isFormer || !w.knowsMembers()) {
+		// It may be of a list that has changed, and is replaced then.
+		w.harm(pod)
+	}
 	w.checkCreation(pod)
 }
 
@@ -433,15 +587,15 @@ func (w *world) commit(observed *Observed, decision *Decision) bool {
 	if equality.Semantic.DeepEqual(observed.Job.Status, status) {
 		return false
 	}
-	if w.job.ResourceVersion != observed.Job.ResourceVersion {
-		w.tell("  conflict")
-		return true
-	}
 	w.write(func() {
+		if w.job.ResourceVersion != observed.Job.ResourceVersion {
+			w.tell("  conflict")
+			return
+		}
 		w.checkCommit(&status)
 		w.history.recordRanks(observed, decision)
 		w.recordListed(observed, &status)
-		w.change(func(job *v2alpha1.DIJob) { job.Status = status })
+		w.changeAs(operatorAccount, "status", func(job *v2alpha1.DIJob) { job.Status = status })
 		w.history.recorded = versionOf(w.job)
 		for _, event := range outcome.Events {
 			w.events = append(w.events, event.Reason)
@@ -449,17 +603,6 @@ func (w *world) commit(observed *Observed, decision *Decision) bool {
 		}
 	})
 	return true
-}
-
-// change writes the job.
-func (w *world) change(edit func(*v2alpha1.DIJob)) {
-	before := w.job.Spec.DeepCopy()
-	edit(w.job)
-	w.uids++
-	w.job.ResourceVersion = strconv.Itoa(w.uids)
-	if !equality.Semantic.DeepEqual(before, &w.job.Spec) {
-		w.job.Generation++
-	}
 }
 
 // settle reconciles and removes terminating pods until nothing changes.

@@ -6,6 +6,7 @@ package lifecycle
 import (
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
 
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/podstate"
 )
@@ -26,12 +28,32 @@ type cache struct {
 	services   map[string]*corev1.Service
 	configMaps map[string]*corev1.ConfigMap
 	group      *unstructured.Unstructured
+	membership *v2alpha1.Membership
 }
 
 // lag makes the operator read through a cache, which starts up to date.
 func (w *world) lag() {
 	w.cache = &cache{}
 	w.resync()
+}
+
+// newOperator returns a new process of the operator, with a current cache and a clock of its own.
+func (w *world) newOperator(random *rand.Rand) *operator {
+	leader := w.operator
+	defer func() { w.operator = leader }()
+	w.operator = &operator{}
+	if w.clocks.areApart {
+		w.ahead = anySkew(random)
+	}
+	w.lag()
+	return w.operator
+}
+
+// changeLeader makes the operator in standby lead.
+func (w *world) changeLeader() {
+	w.operator, w.standby = w.standby, w.operator
+	w.sightings = state.Sightings{}
+	w.tell("the other operator leads, its clock is %s ahead", w.ahead)
 }
 
 // resync updates the whole cache, as an informer that lists again does.
@@ -41,6 +63,7 @@ func (w *world) resync() {
 	}
 	w.cache.pods, w.cache.services = map[string]*corev1.Pod{}, map[string]*corev1.Service{}
 	w.hearOfJob()
+	w.hearOfMembers()
 	w.hearOfGroup()
 	w.hearOfNodes()
 	for name := range w.pods {
@@ -53,6 +76,10 @@ func (w *world) resync() {
 
 func (w *world) hearOfJob() {
 	w.cache.job = w.job.DeepCopy()
+}
+
+func (w *world) hearOfMembers() {
+	w.cache.membership = w.membership.DeepCopy()
 }
 
 // hearOfPod delivers the event of one pod, or repeats it. It skips intermediate states, as watches
@@ -100,11 +127,27 @@ func (w *world) unheard() []string {
 	return behind
 }
 
+// unheardServices returns the names of the services with pending events.
+func (w *world) unheardServices() []string {
+	var behind []string
+	for name := range w.services {
+		if w.cache.services[name] == nil {
+			behind = append(behind, name)
+		}
+	}
+	for name := range w.cache.services {
+		if w.services[name] == nil {
+			behind = append(behind, name)
+		}
+	}
+	slices.Sort(behind)
+	return behind
+}
+
 // isSynced reports whether the cache is up to date.
 func (w *world) isSynced() bool {
 	return w.cache == nil || w.cache.job.ResourceVersion == w.job.ResourceVersion && len(w.unheard()) == 0 &&
-		equality.Semantic.DeepEqual(w.cache.group, w.group) && maps.Equal(w.cache.configMaps, w.configMaps) &&
-		slices.Equal(slices.Sorted(maps.Keys(w.services)), slices.Sorted(maps.Keys(w.cache.services)))
+		equality.Semantic.DeepEqual(w.cache.group, w.group) && equality.Semantic.DeepEqual(w.cache.membership, w.membership) && maps.Equal(w.cache.configMaps, w.configMaps) && len(w.unheardServices()) == 0
 }
 
 func outlinePods(pods []*corev1.Pod) string {

@@ -112,6 +112,9 @@ func (w *world) checkDecision(observed *Observed, decision *Decision, cause stri
 	w.t.Helper()
 	w.checkTransition(observed, decision, cause)
 	w.checkFirstCause(observed, decision)
+	if state.IsCoordinatorLed(observed.Job) && w.standby != nil {
+		w.checkLedDecision(observed, decision)
+	}
 	if decision.DeleteJob || decision.IsAdoption() || state.IsCoordinatorLed(observed.Job) || state.IsLeftAlone(observed.Job) {
 		return
 	}
@@ -164,7 +167,12 @@ func wantedNames(job *v2alpha1.DIJob) map[string]bool {
 func (w *world) checkDeletion(observed *Observed, decision *Decision, pod *corev1.Pod, wanted bool) {
 	w.t.Helper()
 	status := &observed.Job.Status
-	isEarlier := podstate.PlausibleCount(podstate.Attempt(pod), status.Restarts) < status.Restarts || podstate.Reschedule(pod) < decision.Status.Reschedules
+	recorded := status.Restarts
+	for _, other := range observed.Pods {
+		// A pod of a later attempt proves that the failures before it are recorded.
+		recorded = max(recorded, podstate.PlausibleCount(podstate.Attempt(other), status.Restarts))
+	}
+	isEarlier := podstate.PlausibleCount(podstate.Attempt(pod), status.Restarts) < recorded || podstate.Reschedule(pod) < decision.Status.Reschedules
 	if state.IsFinished(status) || isEarlier || !wanted {
 		return
 	}
@@ -297,8 +305,8 @@ func (w *world) checkCreation(pod *corev1.Pod) {
 		return
 	}
 	rank := podstate.AnnotatedNumber(pod, names.AnnotationRank, podstate.Unranked)
-	if nodes := workload.NodesOf(pod); w.cache != nil && w.cache.configMaps[nodes] != nil && w.configMaps[nodes] == nil {
-		// The operator has deleted it, and its cache is behind.
+	if nodes := workload.NodesOf(pod); nodes != "" && w.cache != nil && (w.isFormer || w.cache.configMaps[nodes] != nil) && w.configMaps[nodes] == nil {
+		// An operator has deleted it, and this one does not know.
 		w.history.taken[nodes] = true
 	}
 	if !w.isMisled(pod) {
@@ -467,6 +475,10 @@ func (w *world) checkInvariants() {
 	}
 	w.checkEnd(status)
 	w.checkNodes()
+	if state.IsCoordinatorLed(w.job) && w.standby != nil {
+		w.checkLed()
+		w.checkLedEnd(status)
+	}
 	if !state.IsCoordinatorLed(w.job) && w.isDecidedSynced && !w.history.twins {
 		w.checkRanks()
 		w.checkClusters()
@@ -633,6 +645,11 @@ func replicaKey(name string, attempt, reschedule int32) string {
 // checkRest compares the observed objects with the desired ones once nothing changes.
 func (w *world) checkRest() {
 	w.t.Helper()
+	if state.IsCoordinatorLed(w.job) {
+		w.checkLedRest()
+		return
+	}
+	w.checkHandshakeAtRest()
 	w.checkGroupAtRest()
 	w.checkNodesAtRest()
 	if state.IsFinished(&w.job.Status) {

@@ -5,17 +5,16 @@ package lifecycle
 
 import (
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/internal/lifecycle/ranks"
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/podstate"
+	"opendilab.org/di-orchestrator/server/store"
 )
 
 // published returns the published membership; nil for none.
@@ -69,37 +68,24 @@ func (w *world) acknowledge(members ...string) {
 		}
 		w.knows[pod.UID] = list.Version
 		if list.Acknowledge > 0 {
-			w.recordAck(pod, list.Acknowledge, "")
+			w.acknowledgeAs(pod, "")
 		}
 	}
 }
 
-// recordAck records one acknowledgement, or the refusal with a reason.
-func (w *world) recordAck(pod *corev1.Pod, version int64, refusal string) {
-	w.change(func(job *v2alpha1.DIJob) {
-		acks := job.Status.MembershipAcks.DeepCopy()
-		if acks == nil || acks.Version != version {
-			acks = &v2alpha1.MembershipAcks{Version: version}
-		}
-		acks.Refused = slices.DeleteFunc(acks.Refused, func(each v2alpha1.MembershipRefusal) bool { return each.Pod == pod.Name })
-		if refusal != "" {
-			acks.Refused = append(acks.Refused, v2alpha1.MembershipRefusal{Pod: pod.Name, Reason: refusal})
-			job.Status.MembershipAcks = acks
-			return
-		}
-		acknowledged := map[int32]bool{podstate.Rank(pod): true}
-		for _, rank := range ranks.ReadRun(acks.Ranks) {
-			acknowledged[rank] = true
-		}
-		acks.Ranks = ranks.Format(acknowledged)
-		job.Status.MembershipAcks = acks
-	})
+// acknowledgeAs makes a member acknowledge the current membership, or refuse it for a reason.
+func (w *world) acknowledgeAs(pod *corev1.Pod, refusal string) {
+	w.t.Helper()
+	ack := store.Ack{Version: published(w.job).Acknowledge, Pod: pod.Name, Rank: podstate.Rank(pod), Refuse: refusal != "", Reason: refusal}
+	if err := w.server.acknowledge(ack); err != nil {
+		w.t.Fatalf("pod %s cannot acknowledge: %v", pod.Name, err)
+	}
 }
 
 // refuse makes a member refuse the current membership.
 func (w *world) refuse(name, reason string) {
 	if list := published(w.job); list.Acknowledge > 0 && w.isMember(w.pod(name)) {
-		w.recordAck(w.pod(name), list.Acknowledge, reason)
+		w.acknowledgeAs(w.pod(name), reason)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -26,10 +27,10 @@ import (
 func (w *world) plan(name string, spec v2alpha1.ScalePlanSpec) *v2alpha1.ScalePlan {
 	spec.Job = w.job.Name
 	w.uids++
-	w.now = w.now.Add(1)
+	w.now = w.now.Add(time.Second)
 	w.plans[name] = &v2alpha1.ScalePlan{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: name, Namespace: w.job.Namespace, UID: types.UID(fmt.Sprintf("plan-%d", w.uids)), CreationTimestamp: metav1.NewTime(w.by(w.clocks.api)),
+			Name: name, Namespace: w.job.Namespace, UID: types.UID(fmt.Sprintf("plan-%d", w.uids)), CreationTimestamp: metav1.NewTime(w.by(w.clocks.api).Truncate(time.Second)),
 		},
 		Spec: spec,
 	}
@@ -42,7 +43,7 @@ func (w *world) reviewPlans() {
 	if w.cache != nil {
 		job = w.cache.job
 	}
-	verdicts, _ := scaling.Review(job, w.membership, slices.Collect(maps.Values(w.plans)), limits.PodsPerJob, w.by(w.clocks.operator))
+	verdicts, _ := scaling.Review(job, w.membership, slices.Collect(maps.Values(w.plans)), limits.PodsPerJob, w.by(w.ahead))
 	for i := range verdicts {
 		verdict := &verdicts[i]
 		if verdict.Delete {
@@ -69,14 +70,16 @@ func (w *world) unfinishedPlans() []*v2alpha1.ScalePlan {
 	return plans
 }
 
-// writeCounts writes the counts that a decision requests into the spec. The webhook keeps the two counts of
-// the elastic task equal.
+// writeCounts writes the counts that a decision requests into the spec.
 func (w *world) writeCounts(observed *Observed, decision *Decision) bool {
-	if decision.Counts == nil || w.job.ResourceVersion != observed.Job.ResourceVersion {
-		return decision.Counts != nil
+	if decision.Counts == nil {
+		return false
 	}
 	w.write(func() {
-		w.change(func(job *v2alpha1.DIJob) {
+		if w.job.ResourceVersion != observed.Job.ResourceVersion {
+			return
+		}
+		w.changeAs(operatorAccount, "", func(job *v2alpha1.DIJob) {
 			for _, count := range decision.Counts.Tasks {
 				job.Spec.Tasks[count.Task].Replicas = &count.Replicas
 				if count.IsElastic {
@@ -112,7 +115,11 @@ func (w *world) befallPlans(random *rand.Rand) {
 		return
 	}
 	w.uids++
-	plan := w.plan(fmt.Sprintf("plan-%d", w.uids), w.anyPlan(random))
+	spec := w.anyPlan
+	if state.IsCoordinatorLed(w.job) {
+		spec = w.anyLedPlan
+	}
+	plan := w.plan(fmt.Sprintf("plan-%d", w.uids), spec(random))
 	text, err := json.Marshal(plan.Spec)
 	if err != nil {
 		w.t.Fatal(err)

@@ -5,6 +5,9 @@ package store
 
 import (
 	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"k8s.io/utils/clock"
@@ -85,4 +88,23 @@ func AnnotatedRequests(job *v2alpha1.DIJob) []v2alpha1.RecordedRequest {
 		return nil
 	}
 	return records
+}
+
+// Record records the answer of a request in the job that it edits. The write that resizes a preemptible job is
+// of its spec, which an annotation belongs to.
+func (s *Store) Record(job *v2alpha1.DIJob, request membership.Request, answer string) error {
+	done, now := v2alpha1.RecordedRequest{Message: answer}, s.options.Clock.Now()
+	if !job.Spec.Preemptible {
+		job.Status.Requests = membership.AppendRecord(slices.Clone(job.Status.Requests), request, done, now, s.Ages())
+		return nil
+	}
+	content, err := json.Marshal(membership.AppendRecord(AnnotatedRequests(job), request, done, now, s.Ages()))
+	if err != nil {
+		return fmt.Errorf("encoding the requests of job %s/%s: %w", job.Namespace, job.Name, err)
+	}
+	annotations := map[string]string{}
+	maps.Copy(annotations, job.Annotations)
+	annotations[names.AnnotationRequests] = string(content)
+	job.Annotations = annotations
+	return nil
 }

@@ -40,6 +40,11 @@ func (p *Plan) ReportProblems() {
 		return
 	}
 	stalled, waiting := p.podProblems()
+	if IsSuspended(p.in.Job) {
+		// The other pods are going.
+		stalled = slices.DeleteFunc(stalled, func(each podProblem) bool { return !podstate.Terminating(each.pod) })
+		waiting = nil
+	}
 	if p.reportPods(v2alpha1.ConditionReplicasStalled, stalled) {
 		reported := conditions.Find(p.Status(), v2alpha1.ConditionReplicasStalled)
 		p.Event(corev1.EventTypeWarning, reported.Reason, reported.Message)
@@ -72,9 +77,8 @@ func (p *Plan) podProblems() (stalled, waiting []podProblem) {
 	if IsFinished(p.Status()) {
 		return nil, nil
 	}
-	isSuspended := IsSuspended(p.in.Job)
 	for _, pod := range p.in.Pods {
-		if p.Deleting[pod] || isSuspended && !podstate.Terminating(pod) {
+		if p.Deleting[pod] {
 			continue
 		}
 		if problem, active := p.problemOf(pod); active {
@@ -82,7 +86,7 @@ func (p *Plan) podProblems() (stalled, waiting []podProblem) {
 				problem.Message += ", which a force deletion does not remove"
 			}
 			stalled = append(stalled, podProblem{pod, problem})
-		} else if wait, waits := p.waitOf(pod); waits && !isSuspended {
+		} else if wait, waits := p.waitOf(pod); waits {
 			waiting = append(waiting, podProblem{pod, wait})
 		}
 	}

@@ -1,0 +1,76 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package policies
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+)
+
+const (
+	account = "system:serviceaccount:di-system:di-orchestrator-"
+	author  = "author"
+)
+
+// job returns a job with a status.
+func job(status map[string]any) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "diengine.opendilab.org/v2alpha1", "kind": "DIJob", "metadata": map[string]any{"name": "job", "namespace": "space"},
+		"spec": map[string]any{"tasks": []any{map[string]any{"name": "learner", "replicas": int64(1)}}}, "status": status,
+	}}
+}
+
+func TestAPolicyJudgesTheWritesOfItsAccount(t *testing.T) {
+	t.Parallel()
+	folder := filepath.Join("..", "..", "..", "config", "policy")
+	manifests, err := Read(folder, filepath.Join(folder, "submitters"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := Compile(manifests, func(user string) bool { return user == author })
+	if err != nil {
+		t.Fatal(err)
+	}
+	jobs := schema.GroupVersionResource{Group: "diengine.opendilab.org", Version: "v2alpha1", Resource: "dijobs"}
+	pods := schema.GroupVersionResource{Version: "v1", Resource: "pods"}
+	requested, ended := map[string]any{"requests": []any{}, "phase": "Running"}, map[string]any{"phase": "Failed"}
+	resized := job(nil)
+	resized.Object["spec"] = map[string]any{"tasks": []any{map[string]any{"name": "learner", "replicas": int64(2)}}}
+	pod := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": "pod", "namespace": "space"}}}
+	running := job(map[string]any{"phase": "Running"})
+	for name, tc := range map[string]struct {
+		write Write
+		want  string
+	}{
+		"di-server records a request":    {Write{User: account + "server", Subresource: "status", Object: job(requested), Old: running}, ""},
+		"di-server ends a job":           {Write{User: account + "server", Subresource: "status", Object: job(ended), Old: running}, "may change nothing of a job's status but"},
+		"the operator ends a job":        {Write{User: account + "operator", Subresource: "status", Object: job(ended), Old: running}, ""},
+		"di-server resizes a fixed task": {Write{User: account + "server", Object: resized, Old: job(nil)}, "may change no task"},
+		"the author resizes a task":      {Write{User: author, Object: resized, Old: job(nil)}, ""},
+		"a stranger resizes a task":      {Write{User: "stranger", Object: resized, Old: job(nil)}, "may not create pods"},
+		"the webhooks create a pod":      {Write{User: account + "webhook", Operation: admission.Create, Resource: pods, Object: pod}, "in dry run only"},
+		"they do in dry run":             {Write{User: account + "webhook", Operation: admission.Create, Resource: pods, Object: pod, DryRun: true}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			write := tc.write
+			if write.Operation == "" {
+				write.Operation, write.Resource = admission.Update, jobs
+			}
+			write.Kind = write.Object.GetObjectKind().GroupVersionKind()
+			got, err := set.Refusal(t.Context(), &write)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if (got == "") != (tc.want == "") || !strings.Contains(got, tc.want) {
+				t.Errorf("refusal is %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
