@@ -11,6 +11,7 @@ import (
 	"sort"
 	"strings"
 
+	"github.com/dustin/go-humanize/english"
 	corev1 "k8s.io/api/core/v1"
 )
 
@@ -326,12 +327,12 @@ func placed(job *Job, elastic int32, nodes []string) Placement {
 	for _, node := range nodes {
 		distinct[node] = true
 	}
-	message := fmt.Sprintf("%d replicas on %d nodes", len(nodes), len(distinct))
+	message := english.Plural(len(nodes), "replica", "") + " on " + english.Plural(len(distinct), "node", "")
 	if job.Elastic < 0 || elastic >= job.Wanted {
 		return Placement{Nodes: nodes, Reason: ReasonPlaced, Message: message}
 	}
 	return Placement{Nodes: nodes, Reason: ReasonPartiallyPlaced, Message: fmt.Sprintf(
-		"%s: there is capacity for %d replicas of task %s, %d are desired", message, elastic, job.Tasks[job.Elastic].Name, job.Wanted)}
+		"%s: there is capacity for %s of task %s, %d are desired", message, english.Plural(int(elastic), "replica", ""), job.Tasks[job.Elastic].Name, job.Wanted)}
 }
 
 // Overcommitted describes a node with negative free capacity; "" if there is none.

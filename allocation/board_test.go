@@ -189,7 +189,7 @@ func TestAnExcludedNodeTakesNoReplicaOfTheJob(t *testing.T) {
 		t.Error("a pod that runs must leave the excluded node")
 	}
 	job.Min = 3
-	want := "insufficient capacity on 2 nodes; task collector wants 3: there is capacity for 2 on its own, the scheduler did not place pods of the job on 1 nodes"
+	want := "insufficient capacity on 2 nodes; task collector wants 3: there is capacity for 2 on its own, the scheduler did not place pods of the job on 1 node"
 	if got := NewBoard(snapshot.Nodes).Place(job).Message; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -203,7 +203,7 @@ func TestAReservedNodeTakesNoFurtherJobs(t *testing.T) {
 	if diff := cmp.Diff([]string{"b", "b"}, board.Clone().Place(collectors(snapshot, "job", 1, 4, asking(1, 0))).Nodes); diff != "" {
 		t.Errorf("nodes (-want +got):\n%s", diff)
 	}
-	want := "insufficient capacity on 2 nodes; task collector wants 3: there is capacity for 2 on its own, 1 nodes are reserved for a job that waits for longer"
+	want := "insufficient capacity on 2 nodes; task collector wants 3: there is capacity for 2 on its own, 1 node is reserved for a job that waits for longer"
 	if got := board.Place(collectors(snapshot, "job", 3, 4, asking(1, 0))).Message; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}

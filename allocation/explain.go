@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dustin/go-humanize/english"
 	corev1 "k8s.io/api/core/v1"
 )
 
@@ -21,7 +22,7 @@ func (b *Board) explain(job *Job, candidates [][]bool) string {
 			tasks = append(tasks, fmt.Sprintf("task %s wants %d: %s", job.Tasks[task].Name, least, b.lacking(job, task, candidates[task])))
 		}
 	}
-	return fmt.Sprintf("insufficient capacity on %d nodes; %s", len(b.nodes), strings.Join(tasks, "; "))
+	return fmt.Sprintf("insufficient capacity on %s; %s", english.Plural(len(b.nodes), "node", ""), strings.Join(tasks, "; "))
 }
 
 func (b *Board) lacking(job *Job, task int, accepting []bool) string {
@@ -52,16 +53,16 @@ func (b *Board) lacking(job *Job, task int, accepting []bool) string {
 	}
 	parts := []string{fmt.Sprintf("there is capacity for %d on its own", room)}
 	if repelled > 0 {
-		parts = append(parts, fmt.Sprintf("%d nodes are cordoned, not ready, tainted or do not match the labels", repelled))
+		parts = append(parts, english.Plural(repelled, "node is", "nodes are")+" cordoned, not ready, tainted or without the labels")
 	}
 	if reserved > 0 {
-		parts = append(parts, fmt.Sprintf("%d nodes are reserved for a job that waits for longer", reserved))
+		parts = append(parts, english.Plural(reserved, "node is", "nodes are")+" reserved for a job that waits for longer")
 	}
 	if excluded > 0 {
-		parts = append(parts, fmt.Sprintf("the scheduler did not place pods of the job on %d nodes", excluded))
+		parts = append(parts, "the scheduler did not place pods of the job on "+english.Plural(excluded, "node", ""))
 	}
 	for _, name := range sortedNames(short) {
-		parts = append(parts, fmt.Sprintf("%d nodes lack %s", short[name], name))
+		parts = append(parts, english.Plural(short[name], "node lacks ", "nodes lack ")+string(name))
 	}
 	return strings.Join(parts, ", ")
 }

@@ -69,7 +69,7 @@ func TestAJobIsPlacedOnTheFewestNodesThatHoldIt(t *testing.T) {
 		want   allocation.Placement
 	}{
 		"the tightest node that holds it": {big, 4, 1, allocation.Placement{
-			Nodes: []string{"b", "b", "b", "b"}, Reason: allocation.ReasonPlaced, Message: "4 replicas on 1 nodes",
+			Nodes: []string{"b", "b", "b", "b"}, Reason: allocation.ReasonPlaced, Message: "4 replicas on 1 node",
 		}},
 		"the nodes that hold most of it": {big, 3, 4, allocation.Placement{
 			Nodes: []string{"a", "a", "b"}, Reason: allocation.ReasonPlaced, Message: "3 replicas on 2 nodes",

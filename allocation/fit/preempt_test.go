@@ -72,7 +72,7 @@ func TestAPreemptedJobSaysForWhichJob(t *testing.T) {
 		Jobs: []*allocation.Job{elastic, fixed, urgent}, Nodes: snapshot.Nodes,
 		Previous: map[types.NamespacedName][]string{elastic.Name: {"x", "x", "x", "x"}, fixed.Name: {"y", "y", "y", "y"}},
 	})
-	if want := "shrunk for job space/urgent of higher priority: 1 replicas on 1 nodes"; !strings.HasPrefix(got[elastic.Name].Message, want) {
+	if want := "shrunk for job space/urgent of higher priority: 1 replica on 1 node"; !strings.HasPrefix(got[elastic.Name].Message, want) {
 		t.Errorf("got %q, want %q", got[elastic.Name].Message, want)
 	}
 	if want := "stopped for job space/urgent of higher priority: insufficient capacity on 2 nodes"; !strings.HasPrefix(got[fixed.Name].Message, want) {

@@ -8,6 +8,8 @@ import (
 	"math"
 	"time"
 
+	"github.com/dustin/go-humanize/english"
+
 	"opendilab.org/di-orchestrator/allocation"
 )
 
@@ -29,7 +31,8 @@ func (p *Policy) explain(nodes []*allocation.Node, v *view, placed []string) all
 	if v.isElastic() && elastic < v.job.Wanted {
 		answer.Reason = allocation.ReasonPartiallyPlaced
 	}
-	answer.Message = fmt.Sprintf("%d replicas on %d nodes%s", len(placed), len(distinct(placed)), p.outlook(v, elastic, v.decision.larger(int(elastic))))
+	answer.Message = fmt.Sprintf("%s on %s%s", english.Plural(len(placed), "replica", ""), english.Plural(len(distinct(placed)), "node", ""),
+		p.outlook(v, elastic, v.decision.larger(int(elastic))))
 	return answer
 }
 

@@ -6,6 +6,8 @@ package profilings
 import (
 	"fmt"
 
+	"github.com/dustin/go-humanize/english"
+
 	"opendilab.org/di-orchestrator/allocation/model"
 )
 
@@ -69,7 +71,7 @@ func (a *adaptDL) checkLocal() error {
 			func() error { return checkOptional(field+"[1]", bounds[1], max(bounds[0], 1), maxBatch) },
 		)
 	default:
-		return fmt.Errorf("profilings.localBszBounds has %d numbers: must be [least, largest]", len(bounds))
+		return fmt.Errorf("profilings.localBszBounds has %s: must be [least, largest]", english.Plural(len(bounds), "number", ""))
 	}
 }
 

@@ -65,7 +65,7 @@ func TestAnErrorNamesTheFieldTheValueAndWhatIsRight(t *testing.T) {
 		{`{"progress": {"unit": "` + strings.Repeat("x", 65) + `"}}`, `profilings.progress.unit has 65 characters: must have at most 64`},
 		{`{"initBatchSize": -1}`, `profilings.initBatchSize is -1: must be from 1 to 1099511627776`},
 		{`{"initBatchSize": 64, "maxBatchSize": 32}`, `profilings.maxBatchSize is 32: must be from 64 to 1099511627776`},
-		{`{"initBatchSize": 64, "localBszBounds": [1]}`, `profilings.localBszBounds has 1 numbers: must be [least, largest]`},
+		{`{"initBatchSize": 64, "localBszBounds": [1]}`, `profilings.localBszBounds has 1 number: must be [least, largest]`},
 		{`{"initBatchSize": 64, "localBszBounds": [100, 200]}`, `profilings.localBszBounds[0] is 100: must be from 1 to 64`},
 		{`{"initBatchSize": 64, "localBszBounds": [32, 16]}`, `profilings.localBszBounds[1] is 16: must be from 32 to 1099511627776`},
 		{`{"maxProfiledReplicas": -3}`, `profilings.maxProfiledReplicas is -3: must be from 1 to 100000`},

@@ -8,6 +8,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/dustin/go-humanize/english"
 )
 
 // Maxima of what others send. A number above them is not used.
@@ -228,13 +230,13 @@ func (l *law) decide() Decision {
 	case math.Abs(l.want-float64(n)) < band:
 		return l.keep(ReasonBalanced, "the size is inside the dead band")
 	case goal > n && !isUrgent && l.isWithin(l.state.GrownAt, l.GrowInterval):
-		return l.keep(ReasonCoolingDown, fmt.Sprintf("%d producers are due, and a growth was less than %s ago", goal, l.GrowInterval))
+		return l.keep(ReasonCoolingDown, fmt.Sprintf("%s, and a growth was less than %s ago", areDue(goal), l.GrowInterval))
 	case goal > n:
 		return l.resize(min(goal, 2*n+8))
 	case l.starting() > 0:
-		return l.keep(ReasonStarting, fmt.Sprintf("%d producers suffice, and %d still start", goal, l.starting()))
+		return l.keep(ReasonStarting, fmt.Sprintf("%s, and %s still", suffice(goal), english.Plural(int(l.starting()), "starts", "start")))
 	case l.isWithin(l.state.ShrunkAt, l.ShrinkInterval):
-		return l.keep(ReasonCoolingDown, fmt.Sprintf("%d producers suffice, and a shrink was less than %s ago", goal, l.ShrinkInterval))
+		return l.keep(ReasonCoolingDown, fmt.Sprintf("%s, and a shrink was less than %s ago", suffice(goal), l.ShrinkInterval))
 	default:
 		return l.resize(min(rounded(l.want*(1+l.DeadBand*l.ShrinkMargin)), n))
 	}
@@ -258,13 +260,13 @@ func (l *law) resize(goal int32) Decision {
 	switch {
 	case !d.Resize:
 		d.Reason = ReasonAtBounds
-		d.Message = l.describe(fmt.Sprintf("%d producers are due, and the pools have no others", goal))
+		d.Message = l.describe(areDue(goal) + ", and the pools have no others")
 	case goal > n:
 		d.Reason, d.Next.GrownAt = ReasonGrown, l.now
-		d.Message = l.describe(fmt.Sprintf("from %d to %d producers", l.requested(), d.Replicas))
+		d.Message = l.describe(fmt.Sprintf("from %d to %s", l.requested(), producers(d.Replicas)))
 	default:
 		d.Reason, d.Next.ShrunkAt = ReasonShrunk, l.now
-		d.Message = l.describe(fmt.Sprintf("from %d to %d producers", l.requested(), d.Replicas))
+		d.Message = l.describe(fmt.Sprintf("from %d to %s", l.requested(), producers(d.Replicas)))
 	}
 	return d
 }
@@ -274,7 +276,7 @@ func (l *law) keep(reason, why string) Decision {
 	d := l.decision(l.clamped())
 	d.Reason, d.Message = reason, l.describe(why)
 	if d.Resize {
-		d.Reason, d.Message = ReasonAtBounds, l.describe(fmt.Sprintf("the bounds change %d producers to %d", l.requested(), d.Replicas))
+		d.Reason, d.Message = ReasonAtBounds, l.describe(fmt.Sprintf("the bounds change %s to %d", producers(l.requested()), d.Replicas))
 	}
 	return d
 }
@@ -304,6 +306,16 @@ func (l *law) describe(what string) string {
 		what, l.m.ConsumerCapacity, l.unit(), l.m.Queue, l.target)
 }
 
+func producers(count int32) string { return english.Plural(int(count), "producer", "") }
+
+func areDue(count int32) string {
+	return english.Plural(int(count), "producer is", "producers are") + " due"
+}
+
+func suffice(count int32) string {
+	return english.Plural(int(count), "producer suffices", "producers suffice")
+}
+
 // limit returns which limit no size of the producers removes, and what would help.
 func (l *law) limit() (reason, message string) {
 	starves, blocks := l.m.Starved > l.StarvedShare, l.m.Blocked > l.BlockedShare
@@ -320,7 +332,7 @@ func (l *law) limit() (reason, message string) {
 	case starves && l.m.Queue > l.m.Batch:
 		return LimitRange, fmt.Sprintf("the consumer waits %.0f %% of the time although %.0f samples wait: it waits for something else than producers", 100*l.m.Starved, l.m.Queue)
 	case starves && isAtMost && rounded(l.want) > l.requested():
-		return LimitRange, fmt.Sprintf("the consumer waits %.0f %% of the time with the maximum of %d producers: raise maxReplicas to %d", 100*l.m.Starved, l.requested(), rounded(l.want))
+		return LimitRange, fmt.Sprintf("the consumer waits %.0f %% of the time with the maximum of %s: raise maxReplicas to %d", 100*l.m.Starved, producers(l.requested()), rounded(l.want))
 	case blocks && isAtLeast:
 		return LimitRange, fmt.Sprintf("producers are blocked %.0f %% of the time with the minimum of %d: lower minReplicas to %d", 100*l.m.Blocked, l.requested(), rounded(l.want))
 	default:

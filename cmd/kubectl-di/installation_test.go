@@ -47,7 +47,7 @@ func TestPreflightEndsWithOneWhereSomethingStopsAnInstallation(t *testing.T) {
 		}},
 	}))
 	got = w.preflight(t, "di-system")
-	want := "  deployment " + ns + "/di-operator: runs old:v1 with 1 replicas, and the takeover does not stop it: two operators would reconcile the same jobs\n" +
+	want := "  deployment " + ns + "/di-operator: runs old:v1 with 1 replica, and the takeover does not stop it: two operators would reconcile the same jobs\n" +
 		"    install into namespace " + ns + ", or kubectl -n " + ns + " scale deployment di-operator --replicas=0\n"
 	if got.code != cli.Failed || !strings.Contains(got.stdout, want) || got.stderr != "kubectl-di: findings that stop an installation: 1\n" {
 		t.Fatalf("got %+v, want %s", got, want)
@@ -77,7 +77,7 @@ func TestReplacingTheAuthorityIsFollowedToItsEnd(t *testing.T) {
 	must(t, os.WriteFile(kubeconfig, api.KubeConfig, 0o600))
 
 	got := kubectlDI(t, "", "rotate-ca", "--kubeconfig", kubeconfig, "--wait")
-	if got.code != cli.Done || !strings.HasSuffix(got.stderr, "certificate authority: all 1 webhooks serve by it; the old one is dropped\n") {
+	if got.code != cli.Done || !strings.HasSuffix(got.stderr, "certificate authority: the webhook serves by it; the old one is dropped\n") {
 		t.Errorf("got %+v", got)
 	}
 	if err := webhooks.WaitCalled(t.Context(), api.Config); err != nil {

@@ -252,7 +252,7 @@ func TestNoMoreLogsAreFollowedThanAllowed(t *testing.T) {
 	command.out.shows(t, "one\n")
 	second = k.worker(t, 1)
 	k.start(t, second, names.Container, "two")
-	command.report.shows(t, "more than --max-log-requests 1 containers would be followed: some wait")
+	command.report.shows(t, "more containers than --max-log-requests 1 would be followed: some wait")
 	k.end(t, first, names.Container, 0)
 	command.out.shows(t, "[learner-1] two\n")
 }

@@ -171,7 +171,7 @@ func TestAWorkerLedJobsElasticTaskIsResized(t *testing.T) {
 		step{args: "add collector pong", code: cli.Failed, stderr: none},
 		step{args: "delete collector pong --replicas 3", stdout: titled + "-3 for task \"collector\": 3 replicas desired in all tasks\n" +
 			"  the operator keeps task \"collector\" at 1 to 4 replicas\n"},
-		step{args: "delete collector pong --replicas 3", stdout: titled + "granted are 2 of 3, as task \"collector\" has at least 1 replicas " +
+		step{args: "delete collector pong --replicas 3", stdout: titled + "granted are 2 of 3, as task \"collector\" has at least 1 replica " +
 			"(spec.elastic.minReplicas): 1 replica desired in all tasks\n"})
 	w.did(t, ns, "add", "collector", "pong", "--replicas", "2")
 	resize(3, nil)

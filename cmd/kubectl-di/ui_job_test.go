@@ -135,7 +135,7 @@ func TestActionsOfThePageTellWhatTheyDoAndDoIt(t *testing.T) {
 		t.Errorf("suspending did %+v", result)
 	}
 	b.acted(t, job, "resume", `{"dryRun": false}`)
-	if result := b.acted(t, job, "resize", `{"dryRun": true, "replicas": 5}`); result.Effects[0] != "Task collector changes from 3 to 5 replicas." {
+	if result := b.acted(t, job, "resize", `{"dryRun": true, "replicas": 5}`); result.Effects[0] != "The replicas of task collector change from 3 to 5." {
 		t.Errorf("a resize would do %+v", result)
 	}
 	b.acted(t, job, "resize", `{"dryRun": false, "replicas": 5, "task": "collector"}`)

@@ -112,7 +112,7 @@ func TestAPlacementWhosePodsAreRefusedShrinksToThoseThatExist(t *testing.T) {
 		t.Errorf("at once it has %d replicas, want at least 4: the pods of a former placement may still go", got)
 	}
 	got := within(t, known, &admission{}, job, pods, start.Add(time.Minute))
-	if len(got.Nodes) != 2 || got.Message != "2 replicas on 1 nodes; 8 of task  are desired: "+job.Status.Conditions[0].Message {
+	if len(got.Nodes) != 2 || got.Message != "2 replicas on 1 node; 8 of task  are desired: "+job.Status.Conditions[0].Message {
 		t.Errorf("after the grace period: %+v", got)
 	}
 	if got := sizeAt(elasticJob("a", "a"), &admission{}, 20*time.Minute); got != 2 {

@@ -153,7 +153,7 @@ func TestAJobThatIsPlacedWhereThereIsNoCapacityWaits(t *testing.T) {
 
 func TestUsageAloneIsStoredOftenEnoughThatAnEndIsKnownWithinAFactorOfTwo(t *testing.T) {
 	t.Parallel()
-	placement := &allocation.Placement{Nodes: []string{"a"}, Reason: "Placed", Message: "1 replicas on 1 nodes"}
+	placement := &allocation.Placement{Nodes: []string{"a"}, Reason: "Placed", Message: "1 replica on 1 node"}
 	job := func(trained time.Duration) *v2alpha1.DIJob {
 		return &v2alpha1.DIJob{Status: v2alpha1.DIJobStatus{
 			AllocationUsage: &v2alpha1.AllocationUsage{TrainedMilliseconds: trained.Milliseconds()},
@@ -170,7 +170,7 @@ func TestUsageAloneIsStoredOftenEnoughThatAnEndIsKnownWithinAFactorOfTwo(t *test
 		}
 	}
 	other := *placement
-	other.Message = "1 replicas on 1 nodes; more would gain"
+	other.Message = "1 replica on 1 node; more would gain"
 	if got := []time.Duration{refreshAfter(job(time.Hour), &other, false), refreshAfter(job(time.Hour), placement, true)}; fmt.Sprint(got) != "[1m0s 1m0s]" {
 		t.Errorf("a new message is stored after %s, a measured restart after %s; want a minute", got[0], got[1])
 	}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/dustin/go-humanize/english"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -70,6 +71,6 @@ func (r *Reconciler) recordAdoption(observed *lifecycle.Observed, done effects) 
 	}
 	if pods+services > 0 {
 		r.recorder.Eventf(job, nil, corev1.EventTypeNormal, v2alpha1.ReasonAdopted, actionAdopt,
-			"took over %d pods and %d services of an earlier release", pods, services)
+			"took over %s and %s of an earlier release", english.Plural(pods, "pod", ""), english.Plural(services, "service", ""))
 	}
 }

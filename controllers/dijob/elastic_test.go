@@ -112,7 +112,7 @@ var _ = Describe("An elastic job", func() {
 			By("shrinking")
 			Expect(writer.resize(ctx, s.space, 1)).To(Succeed())
 			Expect(s.settle(ctx)).To(Succeed())
-			Expect(s.resizes()).To(ConsistOf("Normal Resized 4 -> 1 replicas of task collector, by " + writer.writer))
+			Expect(s.resizes()).To(ConsistOf("Normal Resized 4 -> 1 replica of task collector, by " + writer.writer))
 			Expect(s.seats(ctx)).To(Equal(map[string]seat{"job-learner-0": before["job-learner-0"], "job-collector-0": before["job-collector-0"]}))
 			s.expectAtRest(ctx, 1)
 

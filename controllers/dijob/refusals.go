@@ -12,6 +12,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/dustin/go-humanize/english"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -112,13 +113,10 @@ func (s *jobStates) isRepeated(observed *lifecycle.Observed, fault *effect) bool
 }
 
 func waitingOthers(count int) string {
-	switch {
-	case count == 1:
-		return "; 1 other waits"
-	case count > 1:
-		return fmt.Sprintf("; %d others wait", count)
+	if count == 0 {
+		return ""
 	}
-	return ""
+	return "; " + english.Plural(count, "other waits", "others wait")
 }
 
 // byKind returns the number of created objects of each kind. It also returns the kinds of refused

@@ -243,7 +243,7 @@ var _ = Describe("A round of the allocator", func() {
 		Expect([]string{r.where(ctx, "elastic"), r.where(ctx, "fixed"), r.where(ctx, "urgent")}).To(Equal(
 			[]string{"True Placed a a", "False InsufficientCapacity", "True Placed a a"}))
 		Expect(r.get(ctx, "fixed").Status.Conditions).To(ContainElement(HaveField("Message", HavePrefix(
-			fmt.Sprintf("stopped for job %s/urgent of higher priority: insufficient capacity on 1 nodes", r.name)))))
+			fmt.Sprintf("stopped for job %s/urgent of higher priority: insufficient capacity on 1 node", r.name)))))
 		Expect(shared.api.Delete(ctx, r.get(ctx, "urgent"))).To(Succeed())
 		r.next(ctx, time.Minute)
 		Expect(r.where(ctx, "fixed")).To(Equal("True Placed a a"))

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net"
 
+	"github.com/dustin/go-humanize/english"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -257,8 +258,8 @@ func (m *Reconciler) saveAttempt(ctx context.Context, s *state, record migration
 	logStep(ctx, s, message, &record)
 	if len(failed) > 0 && !reported {
 		m.recordEvent(s, corev1.EventTypeWarning, v2alpha1.ReasonStorageMigrationFailed,
-			fmt.Sprintf("%d objects could not be written and are retried; the first is %s/%s: %s",
-				len(failed), failed[0].Namespace, failed[0].Name, failed[0].Message))
+			fmt.Sprintf("%s not be written and is tried again; the first is %s/%s: %s",
+				english.Plural(len(failed), "object could", "objects could"), failed[0].Namespace, failed[0].Name, failed[0].Message))
 	}
 	return nil
 }

@@ -58,7 +58,7 @@ func TestAPlanResizesTheMembersOfACoordinatorLedJob(t *testing.T) {
 	}
 	w.plan("shrink", collectorsOf(1))
 	w.complete()
-	w.expectPlan("shrink", v2alpha1.PlanSucceeded, "5 -> 1 replicas of task collector")
+	w.expectPlan("shrink", v2alpha1.PlanSucceeded, "5 -> 1 replica of task collector")
 	expect.Equal(t, "members", slots[:1], w.slotsOf(v2alpha1.TaskTypeCollector))
 	expect.Equal(t, "losses", int32(0), w.membership.Status.Losses)
 }
@@ -150,7 +150,7 @@ func TestAPlanThatMembersCannotFollowIsRefusedBeforeAnythingChanges(t *testing.T
 		"must be a pod of the job that the plan does not remove": {
 			Remove: []string{w.current(slots[0])[0]}, Migrate: []v2alpha1.PodMigration{{Pod: w.current(slots[0])[0]}},
 		},
-		"1 replicas of task learner: must be 0, because the job has none": {Tasks: []v2alpha1.TaskScale{{Name: "learner", Replicas: ptr.To[int32](1)}}},
+		"1 replica of task learner: must be 0, because the job has none": {Tasks: []v2alpha1.TaskScale{{Name: "learner", Replicas: ptr.To[int32](1)}}},
 		"5 replicas of task collector: must be 2, the number that results": {
 			Tasks: collectorsOf(5).Tasks, Remove: []string{w.current(slots[0])[0]},
 		},

@@ -90,7 +90,7 @@ func TestAResizeIsToldWithItsLastWriter(t *testing.T) {
 		"the total, in fields that cannot be read": {total(6), []metav1.ManagedFieldsEntry{owner("script", "status", 10, `[]`)}, "2 -> 4 replicas of task collector, by an unknown writer"},
 		"the total, above the bounds":              {total(99), []metav1.ManagedFieldsEntry{owner("script", "status", 10, ownsTotal)}, "2 -> 5 replicas of task collector (97 asked for), by script through /status"},
 		"a bound": {func(job *v2alpha1.DIJob) { job.Spec.Elastic.MaxReplicas = ptr.To(int32(1)) },
-			[]metav1.ManagedFieldsEntry{owner("editor", "", 10, `{"f:spec":{"f:elastic":{"f:maxReplicas":{}}}}`)}, "2 -> 1 replicas of task collector (2 asked for), by editor"},
+			[]metav1.ManagedFieldsEntry{owner("editor", "", 10, `{"f:spec":{"f:elastic":{"f:maxReplicas":{}}}}`)}, "2 -> 1 replica of task collector (2 asked for), by editor"},
 		"another task, and a task that goes": {func(job *v2alpha1.DIJob) {
 			job.Spec.Tasks = job.Spec.Tasks[:2]
 			job.Spec.Tasks[0].Replicas = ptr.To(int32(2))
@@ -130,7 +130,7 @@ func TestWhereTheRecordOfCountsIsLostThePodsTellOfAResize(t *testing.T) {
 		want   []string
 	}{
 		"growth":             {6, "script", []string{"2 -> 4 replicas of task collector, by script through /status"}},
-		"shrinking":          {3, "script", []string{"2 -> 1 replicas of task collector, by script through /status"}},
+		"shrinking":          {3, "script", []string{"2 -> 1 replica of task collector, by script through /status"}},
 		"no other size":      {4, "script", nil},
 		"nobody but us":      {6, "di-operator", nil},
 		"an earlier release": {6, "di-orchestrator", nil},
@@ -203,7 +203,7 @@ func TestAConditionTellsOfAResizeWhileItIsUnderWay(t *testing.T) {
 
 	w.change(func(job *v2alpha1.DIJob) { job.Status.Replicas = 3 })
 	w.step()
-	under(corev1.ConditionTrue, "4 -> 1 replicas of task collector, by an unknown writer")
+	under(corev1.ConditionTrue, "4 -> 1 replica of task collector, by an unknown writer")
 	w.settle()
 	under(corev1.ConditionFalse, "")
 }

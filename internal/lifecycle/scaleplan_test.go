@@ -183,7 +183,7 @@ func TestAPlanWhoseCountsAnotherWriterChangesFails(t *testing.T) {
 		job.Spec.Elastic.Replicas, job.Spec.Tasks[1].Replicas = ptr.To(int32(1)), ptr.To(int32(1))
 	})
 	w.execute()
-	w.expectPlan("grow", v2alpha1.PlanFailed, "another writer set 1 replicas of task collector after the plan had set 3")
+	w.expectPlan("grow", v2alpha1.PlanFailed, "another writer set 1 replica of task collector after the plan had set 3")
 	w.expectPods("job-learner-0", "job-evaluator-0", "job-collector-0")
 }
 

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/dustin/go-humanize/english"
+
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
 )
@@ -93,7 +95,7 @@ func checkBounds(elastic *v2alpha1.Elastic, others int64, most int32) []Excess {
 		// The other tasks alone exceed the maximum, which is reported elsewhere.
 		room = int64(most)
 	case others > 0:
-		want = fmt.Sprintf("must be at most %d, which with the %d replicas of the other tasks is the maximum number of pods of a job here", room, others)
+		want = fmt.Sprintf("must be at most %d, which with the %s of the other tasks is the maximum number of pods of a job here", room, english.Plural(int(others), "replica", ""))
 	}
 	var found []Excess
 	check := func(field string, bound *int32) {

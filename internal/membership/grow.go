@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/dustin/go-humanize/english"
+
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/limits"
 	"opendilab.org/di-orchestrator/internal/names"
@@ -104,8 +106,8 @@ func CheckTotal(total, most int64) error {
 // other member has.
 func (g Grow) add(spec *v2alpha1.MembershipSpec, demand Demand) ([]v2alpha1.Member, error) {
 	if total := len(spec.Members) + int(demand.Replicas); total > MaxMembers {
-		return nil, fmt.Errorf("%d %ss more would make %d replicas: a job may have at most %d",
-			demand.Replicas, demand.Task, total, MaxMembers)
+		return nil, fmt.Errorf("%s more would make %d replicas: a job may have at most %d",
+			english.Plural(int(demand.Replicas), string(demand.Task), ""), total, MaxMembers)
 	}
 	taken := make(map[string]bool, len(spec.Members)+int(demand.Replicas))
 	for i := range spec.Members {

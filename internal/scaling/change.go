@@ -8,6 +8,8 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/dustin/go-humanize/english"
+
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/lifecycle/ranks"
 	"opendilab.org/di-orchestrator/internal/lifecycle/sizing"
@@ -143,7 +145,8 @@ func (r *reader) readNames() {
 		name := r.nameOf(task)
 		indexes := slices.Sorted(maps.Keys(r.indexes(task)))
 		if wanted, isSet := r.change.Replicas[name]; isSet && int(wanted) != len(indexes) {
-			r.refuse("spec.tasks: %d replicas of task %s: must be %d, the number that results from launch and remove, or absent", wanted, name, len(indexes))
+			r.refuse("spec.tasks: %s of task %s: must be %d, the number that results from launch and remove, or absent",
+				english.Plural(int(wanted), "replica", ""), name, len(indexes))
 		}
 		r.change.Indexes[name], r.change.Replicas[name] = indexes, int32(len(indexes))
 	}
@@ -226,10 +229,10 @@ func (r *reader) checkBounds(count int32) {
 		return
 	}
 	if least := bounds.MinReplicas; least != nil && count < *least {
-		r.refuse("spec: %d replicas of task %s: must be at least %d, the job's spec.elastic.minReplicas", count, name, *least)
+		r.refuse("spec: %s of task %s: must be at least %d, the job's spec.elastic.minReplicas", english.Plural(int(count), "replica", ""), name, *least)
 	}
 	if most := bounds.MaxReplicas; most != nil && count > *most {
-		r.refuse("spec: %d replicas of task %s: must be at most %d, the job's spec.elastic.maxReplicas", count, name, *most)
+		r.refuse("spec: %s of task %s: must be at most %d, the job's spec.elastic.maxReplicas", english.Plural(int(count), "replica", ""), name, *most)
 	}
 }
 
@@ -310,7 +313,7 @@ func (r *reader) describe() string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(r.change.Replicas)) {
 		if task := taskNamed(r.job, name); task >= 0 {
-			parts = append(parts, fmt.Sprintf("%d -> %d replicas of task %s", r.counts.ByTask[task], r.change.Replicas[name], name))
+			parts = append(parts, fmt.Sprintf("%d -> %s of task %s", r.counts.ByTask[task], english.Plural(int(r.change.Replicas[name]), "replica", ""), name))
 		}
 	}
 	for i := range r.plan.Spec.Tasks {

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/dustin/go-humanize/english"
+
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/limits"
 	"opendilab.org/di-orchestrator/internal/membership"
@@ -109,7 +111,7 @@ func (r *reader) countRemoved(removed map[string]bool) {
 	}
 	for name, count := range left {
 		if wanted, isSet := r.change.Replicas[name]; isSet && wanted != count {
-			r.refuse("spec.tasks: %d replicas of task %s: must be %d, the number that results from remove, or absent", wanted, name, count)
+			r.refuse("spec.tasks: %s of task %s: must be %d, the number that results from remove, or absent", english.Plural(int(wanted), "replica", ""), name, count)
 		}
 		r.change.Replicas[name] = count
 	}
@@ -133,7 +135,8 @@ func (r *reader) checkMembers(maxPods int32) {
 			r.checkWriter(i, name)
 		}
 		if wanted > present && present == 0 {
-			r.refuse("spec: %d replicas of task %s: must be 0, because the job has none whose resources they could have: its coordinator requests the first one", wanted, name)
+			r.refuse("spec: %s of task %s: must be 0, because the job has none whose resources they could have: its coordinator requests the first one",
+				english.Plural(int(wanted), "replica", ""), name)
 		}
 		counts[task.Type] = wanted
 		pods += r.podsOf(task.Type, wanted)

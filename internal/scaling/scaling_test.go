@@ -84,7 +84,7 @@ func TestAPlanThatCannotBeExecutedIsRefusedWithTheFieldAndWhatWouldBeRight(t *te
 	}{
 		`spec.tasks[0].name: "actor": must be a task of job job`:            {spec: v2alpha1.ScalePlanSpec{Tasks: []v2alpha1.TaskScale{{Name: "actor"}}}},
 		"9 replicas of task collector: must be at most 8":                   {spec: collectors(9)},
-		"1 replicas of task collector: must be at least 2":                  {spec: collectors(1)},
+		"1 replica of task collector: must be at least 2":                   {spec: collectors(1)},
 		`spec.launch[0]: "job-collector-3": exists already`:                 {spec: v2alpha1.ScalePlanSpec{Launch: []string{"job-collector-3"}}},
 		`spec.launch[0]: "job-collector-03": must be the name of a pod`:     {spec: v2alpha1.ScalePlanSpec{Launch: []string{"job-collector-03"}}},
 		`spec.remove[0]: "job-collector-4": must be a pod of the job`:       {spec: v2alpha1.ScalePlanSpec{Remove: []string{"job-collector-4"}}},

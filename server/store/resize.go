@@ -9,6 +9,7 @@ import (
 	"maps"
 	"math"
 
+	"github.com/dustin/go-humanize/english"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -82,9 +83,9 @@ func clamp(count, by int64, elastic *v2alpha1.Elastic) (int64, string) {
 	least, most := int64(ptr.Deref(bounds.MinReplicas, 0)), int64(ptr.Deref(bounds.MaxReplicas, math.MaxInt32))
 	switch to := count + by; {
 	case by > 0 && to > most:
-		return max(count, most), fmt.Sprintf("at most %d replicas (spec.elastic.maxReplicas)", most)
+		return max(count, most), "at most " + english.Plural(int(most), "replica", "") + " (spec.elastic.maxReplicas)"
 	case by < 0 && to < least && bounds.MinReplicas != nil:
-		return min(count, least), fmt.Sprintf("at least %d replicas (spec.elastic.minReplicas)", least)
+		return min(count, least), "at least " + english.Plural(int(least), "replica", "") + " (spec.elastic.minReplicas)"
 	case by < 0 && to < 0:
 		return min(count, 0), "no more"
 	default:

@@ -15,7 +15,7 @@ async function says(text) {
 
 await step('a job is resized', async () => {
   const choose = (dialog) => dialog.getByLabel('Desired replicas').fill('4')
-  await act(page, 'Resize', { effects: ['Task collector changes from 3 to 4 replicas.'], choose })
+  await act(page, 'Resize', { effects: ['The replicas of task collector change from 3 to 4.'], choose })
   await says('replicas: 4')
   await page.getByText('Ready 0/4').waitFor()
 })

@@ -43,7 +43,7 @@ await step('the job shows its members', async () => {
   await rowsOf('ddp-learner', 1)
 })
 await step('collectors are added', async () => {
-  const effects = ['Task collector changes from 2 to 4 replicas.', 'Replicas that are added: 2, with GPUs: 0.', 'A ScalePlan asks the operator for it.']
+  const effects = ['The replicas of task collector change from 2 to 4.', 'Replicas that are added: 2, with GPUs: 0.', 'A ScalePlan asks the operator for it.']
   await act(page, 'Resize', { effects, choose: toCollectors(4), name: 'led-resize' })
   await rowsOf('collector', 4)
   await page.getByRole('region', { name: 'Plans' }).getByText('resized by kubectl di ui').waitFor()
@@ -52,7 +52,7 @@ await step('learners of several GPUs are counted as wholes', async () => {
   await page.getByRole('button', { name: 'Resize', exact: true }).click()
   await dialog.getByLabel('Task').selectOption('learner')
   await dialog.getByLabel('Desired replicas').fill('2')
-  await dialog.getByText('Task learner changes from 1 to 2 replicas.').waitFor()
+  await dialog.getByText('The replicas of task learner change from 1 to 2.').waitFor()
   await dialog.getByText('Replicas that are added: 1, with GPUs: 2.').waitFor()
   await page.keyboard.press('Escape')
 })
@@ -64,7 +64,7 @@ await step('a size that the operator would refuse is refused in words', async ()
   await page.keyboard.press('Escape')
 })
 await step('collectors are removed', async () => {
-  const effects = ['Task collector changes from 4 to 2 replicas.', 'The newest replicas are removed, and run on for the drain time.']
+  const effects = ['The replicas of task collector change from 4 to 2.', 'The newest replicas are removed, and run on for the drain time.']
   await act(page, 'Resize', { effects, choose: toCollectors(2), name: 'led-shrink' })
   await rowsOf('collector', 2)
 })
@@ -92,7 +92,7 @@ await step('a learner of several GPUs is replaced as a whole', async () => {
   await rowsOf('ddp-learner', 1)
 })
 await step('the job is suspended, and then not resized', async () => {
-  const effects = ['2 GPUs become free.', 'State that the job keeps only in its pods is lost', 'Resuming creates the coordinator again, without its replicas. It requests them.']
+  const effects = ['GPUs that become free: 2.', 'State that the job keeps only in its pods is lost', 'Resuming creates the coordinator again, without its replicas. It requests them.']
   await act(page, 'Suspend', { effects, name: 'led-suspend' })
   await part('coordinator').waitFor({ state: 'detached' })
   await isNotOffered(page, 'Resize', 'Not possible: The job is suspended.')

@@ -29,7 +29,7 @@ await question('Why does this job not run', async (click) => {
   await click(job('waiting'))
   const why = page.getByRole('region', { name: 'Why' })
   await isInView(why.getByText('needs 4 GPUs, and 2 of 8 are free'))
-  await isInView(why.getByText('4 GPUs become free when other jobs end or shrink'))
+  await isInView(why.getByText('Other jobs end or shrink, or an administrator adds nodes. GPUs that the job requests: 4.'))
 })
 await question('Which collector failed last and why', async (click) => {
   await click(job('breakout'))

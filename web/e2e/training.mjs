@@ -41,7 +41,7 @@ await step('the job is resized, and trains on', async () => {
   await page.getByRole('button', { name: 'Resize', exact: true }).click()
   const dialog = page.getByRole('dialog')
   await dialog.getByLabel('Desired replicas').fill('4')
-  await dialog.getByText('Task collector changes from 3 to 4 replicas.').waitFor()
+  await dialog.getByText('The replicas of task collector change from 3 to 4.').waitFor()
   await picture(page, 'web-training-resize')
   await dialog.getByRole('button', { name: 'Do it' }).click()
   await dialog.getByRole('heading', { name: 'Done' }).waitFor()

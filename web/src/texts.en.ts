@@ -29,7 +29,7 @@ export const en = {
   allNamespaces: 'All namespaces',
   phase: 'Phase',
   allPhases: 'All',
-  matching: (matching: number, total: number) => (matching === total ? `${total} jobs` : `${matching} of ${total} jobs`),
+  matching: (matching: number, total: number) => (`${matching === total ? '' : `${matching} of `}${total === 1 ? '1 job' : `${total} jobs`}`),
   noJobs: 'No job matches.',
   noJobsAtAll: 'There are no jobs yet. Create one with kubectl di submit.',
   clear: 'Clear filters',

@@ -16,7 +16,7 @@ function literals(file, pattern) {
 describe('the Chinese page', () => {
   const say = translator(sentences, { Pending: '等待中', Running: '运行中' })
   it('says what the server says, with its values', () => {
-    expect(say('Task collector changes from 3 to 4 replicas.')).toBe('任务 collector 的副本数从 3 变为 4。')
+    expect(say('The replicas of task collector change from 3 to 4.')).toBe('任务 collector 的副本数从 3 变为 4。')
     expect(say('The phase changed from Pending to Running.')).toBe('阶段从等待中变为运行中。')
     expect(say('Pod a failed with exit code 1: x: y')).toBe('Pod a 失败，退出码 1：x: y')
     expect(say('Pod a failed: x')).toBe('Pod a 失败：x')

@@ -15,6 +15,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/dustin/go-humanize/english"
+
 	"opendilab.org/di-orchestrator/autoscale/optimizer"
 )
 
@@ -94,7 +96,7 @@ func (o *Optimizer) RecoverOOM(_ context.Context, killed []optimizer.Replica, jo
 		room -= more - had
 		plan.Migrate = append(plan.Migrate, optimizer.Migration{Pod: replica.Pod, Requests: optimizer.Resources{Memory: seen.cap(more, seen.ceiling.Memory)}})
 	}
-	plan.Reason = fmt.Sprintf("OutOfMemory: %d replicas were killed out of memory, and get more", len(plan.Migrate))
+	plan.Reason = "OutOfMemory: " + english.Plural(len(plan.Migrate), "replica was", "replicas were") + " killed out of memory; more is given"
 	checked, err := optimizer.Check(plan, job)
 	if err != nil {
 		return optimizer.Plan{}, err

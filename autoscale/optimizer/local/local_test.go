@@ -177,7 +177,7 @@ func TestAlmostFullMemoryGrowsBeforeItKills(t *testing.T) {
 	w := steady(t, used, ps(2, small(200, 3*gi)), worker(4, 4, small(1000, gi)))
 	w.job.LastPlan = w.job.Now.Add(-61 * time.Second)
 	plan := w.decide()
-	w.want(plan, "MemoryFull: replicas of 1 tasks, or 0 single ones")
+	w.want(plan, "MemoryFull: replicas of 1 task, or 0 on their own")
 	if got := plan.Tasks[0].Requests.Memory; got < 14*gi/10 || got > 15*gi/10 {
 		t.Errorf("got %d bytes, want half more than is used", got)
 	}

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dustin/go-humanize/english"
+
 	"opendilab.org/di-orchestrator/autoscale/optimizer"
 )
 
@@ -107,8 +109,8 @@ func fullMemory(seen *observation) optimizer.Plan {
 			set(&plan, task, optimizer.Resources{Memory: whole})
 		}
 	}
-	plan.Reason = fmt.Sprintf("MemoryFull: replicas of %d tasks, or %d single ones, use at least %.0f %% of their memory",
-		len(plan.Tasks), len(plan.Migrate), 100*seen.settings.MemoryFull)
+	plan.Reason = fmt.Sprintf("MemoryFull: replicas of %s, or %d on their own, use at least %.0f %% of their memory",
+		english.Plural(len(plan.Tasks), "task", ""), len(plan.Migrate), 100*seen.settings.MemoryFull)
 	if plan.Empty() {
 		plan.Reason = "no replica has used up its memory"
 	}
@@ -150,8 +152,8 @@ func hot(seen *observation, task *optimizer.Task, samples []optimizer.Sample) op
 	if others > 0 {
 		gain = min(max(seen.settings.Hot*float64(cool)/others, 1), seen.settings.HotMax)
 	}
-	plan := optimizer.Plan{Reason: fmt.Sprintf("HotParameterServer: %s uses %.0f %% of its CPU, and the %d servers that are not hot use %.0f %% on average",
-		mean[hottest].replica.Pod, 100*mean[hottest].cpu(), cool, 100*others/float64(max(cool, 1)))}
+	plan := optimizer.Plan{Reason: fmt.Sprintf("HotParameterServer: %s uses %.0f %% of its CPU, and the other servers use %.0f %% on average",
+		mean[hottest].replica.Pod, 100*mean[hottest].cpu(), 100*others/float64(max(cool, 1)))}
 	room := seen.room().CPU
 	for i := range latest {
 		had := latest[i].replica.Requests.CPU
@@ -281,7 +283,7 @@ func workers(seen *observation) optimizer.Plan {
 	case task == nil:
 		return optimizer.Plan{Reason: "another master, or the spec, decides the number of workers"}
 	case samples == nil:
-		return optimizer.Plan{Reason: fmt.Sprintf("waiting for %d samples of the present size", seen.settings.Samples)}
+		return optimizer.Plan{Reason: fmt.Sprintf("waiting for %s of the present size", english.Plural(seen.settings.Samples, "sample", ""))}
 	}
 	busiest, exists := seen.busiest(samples)
 	if !exists {
@@ -301,7 +303,7 @@ func workers(seen *observation) optimizer.Plan {
 		want = min(want, int32(min(float64(task.Replicas)*seen.settings.Overload/busiest, math.MaxInt32)))
 	}
 	if want <= task.Replicas {
-		return optimizer.Plan{Reason: fmt.Sprintf("%d workers suit parameter servers that use %.0f %% of their CPU", task.Replicas, 100*busiest)}
+		return optimizer.Plan{Reason: fmt.Sprintf("%s parameter servers that use %.0f %% of their CPU", english.Plural(int(task.Replicas), "worker suits", "workers suit"), 100*busiest)}
 	}
 	return resize(task, want, fmt.Sprintf("IdleParameterServers: the busiest one uses %.0f %% of its CPU", 100*busiest))
 }
@@ -352,7 +354,7 @@ func servers(seen *observation) optimizer.Plan {
 	case task == nil:
 		return optimizer.Plan{Reason: "the number of parameter servers is fixed"}
 	case samples == nil:
-		return optimizer.Plan{Reason: fmt.Sprintf("waiting for %d samples of the present size", seen.settings.Samples)}
+		return optimizer.Plan{Reason: fmt.Sprintf("waiting for %s of the present size", english.Plural(seen.settings.Samples, "sample", ""))}
 	case !elapsed(seen.job, seen.job.LastServerPlan, seen.settings.ServerInterval):
 		return optimizer.Plan{Reason: fmt.Sprintf("waiting: parameter servers changed less than %s ago", seen.settings.ServerInterval)}
 	}
@@ -375,7 +377,7 @@ func servers(seen *observation) optimizer.Plan {
 		most = max(present, min(most, int32(min(float64(limit)/(each+float64(perWorker)), math.MaxInt32))))
 	}
 	want := int32(min(math.Ceil(each*float64(most)/(float64(task.Requests.CPU)*seen.settings.Overload)), float64(seen.settings.MaxServers)))
-	return resize(task, max(want, 1), fmt.Sprintf("ServerLoad: a worker uses %.0f millicores of parameter servers, and there may be %d workers", each, most))
+	return resize(task, max(want, 1), fmt.Sprintf("ServerLoad: a worker uses %.0f millicores of parameter servers, and there may be %s", each, english.Plural(int(most), "worker", "")))
 }
 
 // shrink lowers requests that are far above the peak usage.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/dustin/go-humanize/english"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 
@@ -108,7 +109,8 @@ func excessOfMembers(members []v2alpha1.Member) string {
 	for i := range members {
 		gpus := members[i].DDPGPUs
 		if total := limits.Total(gpus...); len(gpus) > limits.GPUs || total > limits.GPUs {
-			return fmt.Sprintf("member %s of the Membership is a learner of %d GPUs in %d pods: must be at most %d", members[i].Slot, total, len(gpus), limits.GPUs)
+			return fmt.Sprintf("member %s of the Membership is a learner of %s in %s: must be at most %d",
+				members[i].Slot, english.Plural(int(total), "GPU", ""), english.Plural(len(gpus), "pod", ""), limits.GPUs)
 		}
 		pods += 1 + len(gpus)
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/dustin/go-humanize/english"
 	corev1 "k8s.io/api/core/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
@@ -66,7 +67,7 @@ func (p *Plan) progressOfPlan(plan *v2alpha1.ScalePlan) scaling.Progress {
 	for task, wanted := range record.Replicas {
 		isOf := func(s slot) bool { return names.NameOfType(&p.Job.Spec, s.member.Task) == task }
 		if count := len(slices.DeleteFunc(slices.Clone(slots), func(s slot) bool { return !isOf(s) })); count != int(wanted) {
-			text := fmt.Sprintf("another writer set %d members of task %s after the plan had set %d", count, task, wanted)
+			text := fmt.Sprintf("another writer set %s of task %s after the plan had set %d", english.Plural(count, "member", ""), task, wanted)
 			return scaling.Progress{Missing: text, Failed: text}
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/dustin/go-humanize/english"
 	corev1 "k8s.io/api/core/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
@@ -191,7 +192,7 @@ func (h *Handshake) reportLeft(next *v2alpha1.PublishedMembership) {
 		return
 	}
 	left := slices.DeleteFunc(ranks.ReadRun(h.published.Leaving), active.Has)
-	text := fmt.Sprintf("%d replicas left, of ranks %s", len(left), ranks.FormatRun(left))
+	text := fmt.Sprintf("%s left, of %s %s", english.Plural(len(left), "replica", ""), english.PluralWord(len(left), "rank", ""), ranks.FormatRun(left))
 	switch {
 	case len(h.unacknowledged) == 0:
 		h.Event(corev1.EventTypeNormal, v2alpha1.ReasonDrained, text+": every member acknowledged that")

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/dustin/go-humanize/english"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/ptr"
@@ -138,7 +139,7 @@ func (r *Rules) Grow(replica *Replica) (text, refusal string) {
 	case isPodLevel:
 		return "", fmt.Sprintf("pod %s was out of memory, but its template sets resources of the whole pod", pod)
 	case attempts >= maxGrowths || !r.mayAdd():
-		return "", fmt.Sprintf("pod %s was out of memory with %s after %d attempts with more memory", pod, last.String(), attempts)
+		return "", fmt.Sprintf("pod %s was out of memory with %s after %s with more memory", pod, last.String(), english.Plural(int(attempts), "attempt", ""))
 	}
 	growth := int64(cmp.Or(ptr.Deref(memoryRule(r.Job).GrowthPercent, 0), defaultGrowth))
 	next := r.cappedMemory(replica.ReplicaID, built, *resource.NewQuantity(workload.Scale(last.Value(), max(growth, 100), 100), resource.BinarySI))

@@ -8,6 +8,8 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/dustin/go-humanize/english"
+
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 	"opendilab.org/di-orchestrator/internal/names"
@@ -113,7 +115,7 @@ func countsOfPods(observed state.Observed, wanted *Counts, elastic int) map[stri
 
 // Describe describes how a task was resized, and by whom.
 func (r *Resize) Describe(job *v2alpha1.DIJob, wanted *Counts) string {
-	text := fmt.Sprintf("%d -> %d replicas of task %s", r.From, r.To, r.Task)
+	text := fmt.Sprintf("%d -> %s of task %s", r.From, english.Plural(int(r.To), "replica", ""), r.Task)
 	elastic := names.ElasticTask(&job.Spec)
 	isElastic := elastic >= 0 && names.TaskName(&job.Spec.Tasks[elastic]) == r.Task
 	if isElastic && wanted.asked != r.To {

@@ -6,6 +6,7 @@ package state
 import (
 	"fmt"
 
+	"github.com/dustin/go-humanize/english"
 	corev1 "k8s.io/api/core/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
@@ -55,7 +56,7 @@ func (p *Plan) ReportQueue() {
 	default:
 		message := "Kueue has admitted the job from queue " + queue
 		if waiting > 0 {
-			message += fmt.Sprintf("; %d of its %d pods wait there", waiting, queued)
+			message += fmt.Sprintf("; %d of its %d pods %s there", waiting, queued, english.PluralWord(waiting, "waits", "wait"))
 		}
 		conditions.Set(p.Status(), condition, corev1.ConditionTrue, v2alpha1.ConditionAdmitted, message, p.in.Now)
 	}

@@ -5,9 +5,9 @@ package state
 
 import (
 	"cmp"
-	"fmt"
 	"time"
 
+	"github.com/dustin/go-humanize/english"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
@@ -46,7 +46,7 @@ func (p *Plan) EndAtDeadline() Result {
 		p.RequeueAfter(left)
 		return Continue
 	}
-	message := fmt.Sprintf("the job exceeded its deadline of %d seconds", *limit)
+	message := "the job exceeded its deadline of " + english.Plural(int(*limit), "second", "")
 	p.Status().LastFailure = &v2alpha1.LastFailure{Reason: v2alpha1.ReasonDeadlineExceeded, Message: message, Time: &p.in.Timestamp}
 	p.Finish(v2alpha1.JobFailed, message)
 	return Settled

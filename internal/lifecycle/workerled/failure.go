@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/dustin/go-humanize/english"
 	corev1 "k8s.io/api/core/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
@@ -84,7 +85,7 @@ func (p *Plan) reportOutOfMemory(failures []failure) {
 	}
 	text := fmt.Sprintf("pod %s was killed because it used more memory than its limit", killed[0])
 	if others := len(killed) - 1; others > 0 {
-		text += fmt.Sprintf(", and so were %d others", others)
+		text += ", and so " + english.PluralWord(others, "was ", "were ") + english.Plural(others, "other", "")
 	}
 	p.Event(corev1.EventTypeWarning, v2alpha1.ReasonOOMKilled, text)
 }
@@ -200,8 +201,8 @@ func matches(rule *v2alpha1.FailurePolicyRule, task string, pod *corev1.Pod) boo
 func (p *Plan) restartJob(failed *corev1.Pod) {
 	status := p.Status()
 	if limit := p.backoffLimit(); limit >= 0 && status.Restarts >= limit || status.Restarts == math.MaxInt32 {
-		p.Finish(v2alpha1.JobFailed, fmt.Sprintf("pod %s has failed%s after %d restarts, the limit is %d",
-			failed.Name, podstate.FailureCause(failed), status.Restarts, limit))
+		p.Finish(v2alpha1.JobFailed, fmt.Sprintf("pod %s has failed%s after %s, the limit is %d",
+			failed.Name, podstate.FailureCause(failed), english.Plural(int(status.Restarts), "restart", ""), limit))
 		return
 	}
 	status.Restarts = limits.Sum(status.Restarts, 1)
@@ -227,8 +228,8 @@ func (p *Plan) restartReplicas(failures []failure) {
 	status, limit := p.Status(), p.backoffLimit()
 	for _, failed := range failures {
 		if restarts := p.restartsOf(failed.pod); limit >= 0 && limits.Sum(status.Restarts, restarts) >= limit {
-			p.Finish(v2alpha1.JobFailed, fmt.Sprintf("pod %s has failed%s after %d restarts of the job and %d of its own, the limit is %d",
-				failed.pod.Name, podstate.FailureCause(failed.pod), status.Restarts, restarts, limit))
+			p.Finish(v2alpha1.JobFailed, fmt.Sprintf("pod %s has failed%s after %s of the job and %d of its own, the limit is %d",
+				failed.pod.Name, podstate.FailureCause(failed.pod), english.Plural(int(status.Restarts), "restart", ""), restarts, limit))
 			return
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/dustin/go-humanize/english"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -292,7 +293,7 @@ func (p *Plan) reportPlacing() {
 	switch {
 	case placed >= least && least > 0:
 		if !conditions.IsTrue(p.Status(), condition) {
-			p.setGangScheduled(corev1.ConditionTrue, v2alpha1.ReasonGangPlaced, fmt.Sprintf("all %d pods of the gang have a node", least))
+			p.setGangScheduled(corev1.ConditionTrue, v2alpha1.ReasonGangPlaced, all(int(least), "pod")+" of the gang "+english.PluralWord(int(least), "has", "have")+" a node")
 		}
 	case placed > 0 && conditions.IsTrue(p.Status(), condition):
 	default:

@@ -4,9 +4,9 @@
 package workerled
 
 import (
-	"fmt"
 	"time"
 
+	"github.com/dustin/go-humanize/english"
 	corev1 "k8s.io/api/core/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
@@ -140,7 +140,7 @@ func (p *Plan) reportPlace() {
 	if placed := len(p.Job.Status.Allocation); placed > 0 {
 		if !conditions.IsTrue(status, v2alpha1.ConditionAllocated) {
 			conditions.Set(status, v2alpha1.ConditionAllocated, corev1.ConditionTrue, v2alpha1.ConditionAllocated,
-				fmt.Sprintf("status.allocation places %d replicas", placed), p.Now)
+				"status.allocation places "+english.Plural(placed, "replica", ""), p.Now)
 		}
 		return
 	}

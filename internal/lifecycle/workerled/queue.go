@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/dustin/go-humanize/english"
 	corev1 "k8s.io/api/core/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
@@ -69,7 +70,7 @@ func (p *Plan) whyRequeued() string {
 			return "Kueue evicted the job, which queues again: " + message
 		case isFirst && meta.Size != int(started):
 			// The job was resized while it was suspended, and some of its pods are left.
-			return fmt.Sprintf("the job has %d replicas, but queues for %d", started, meta.Size)
+			return fmt.Sprintf("the job has %s, but queues for %d", english.Plural(int(started), "replica", ""), meta.Size)
 		}
 	}
 	switch {

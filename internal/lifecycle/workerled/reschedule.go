@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dustin/go-humanize/english"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
@@ -63,7 +64,7 @@ func (p *Plan) whyRescheduled() string {
 		for _, resize := range p.resizes {
 			former -= resize.To - resize.From
 		}
-		return fmt.Sprintf("resized from %d to %d replicas; restarting all replicas (%s)", former, p.counts.Total, why)
+		return fmt.Sprintf("resized from %d to %s; restarting all replicas (%s)", former, english.Plural(int(p.counts.Total), "replica", ""), why)
 	}
 	if p.isClusterOutdated() {
 		return "the pods have an outdated cluster spec; restarting all replicas"
@@ -115,7 +116,7 @@ func (p *Plan) whyMoved(recorded string) string {
 	case recorded != "" && p.isResizedLive():
 		return ""
 	case recorded != "" || p.isCompletedByOther() || p.runsElsewhere():
-		return fmt.Sprintf("the job has a new placement of %d replicas", len(allocation))
+		return "the job has a new placement of " + english.Plural(len(allocation), "replica", "")
 	}
 	return ""
 }
@@ -227,7 +228,7 @@ func (p *Plan) reportLiveResize() {
 	}
 	elastic := names.ElasticTask(&p.Job.Spec)
 	count := p.counts.ByTask[elastic]
-	message := fmt.Sprintf("%d -> %d replicas of task %s, by the allocator", count-p.counts.Total+before.LastReplicas, count, names.TaskName(&p.Job.Spec.Tasks[elastic]))
+	message := fmt.Sprintf("%d -> %s of task %s, by the allocator", count-p.counts.Total+before.LastReplicas, english.Plural(int(count), "replica", ""), names.TaskName(&p.Job.Spec.Tasks[elastic]))
 	p.Event(corev1.EventTypeNormal, v2alpha1.ReasonResized, message)
 	conditions.Set(p.Status(), v2alpha1.ConditionResizing, corev1.ConditionTrue, v2alpha1.ReasonResized, message, p.Now)
 }

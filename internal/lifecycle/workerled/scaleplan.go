@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/dustin/go-humanize/english"
+
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/lifecycle/ranks"
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
@@ -147,7 +149,7 @@ func (p *Plan) otherCount() string {
 	for i := range p.Job.Spec.Tasks {
 		task := names.TaskName(&p.Job.Spec.Tasks[i])
 		if wanted, isSet := p.execution.Record().Replicas[task]; isSet && p.counts.Spec[task] != wanted {
-			return fmt.Sprintf("another writer set %d replicas of task %s after the plan had set %d", p.counts.Spec[task], task, wanted)
+			return fmt.Sprintf("another writer set %s of task %s after the plan had set %d", english.Plural(int(p.counts.Spec[task]), "replica", ""), task, wanted)
 		}
 	}
 	return ""

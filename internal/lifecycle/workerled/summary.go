@@ -4,8 +4,7 @@
 package workerled
 
 import (
-	"fmt"
-
+	"github.com/dustin/go-humanize/english"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
@@ -63,14 +62,15 @@ func (p *Plan) summarizePhase() {
 			p.SetPhase(v2alpha1.JobPending, p.pendingMessage())
 		}
 	case ready == wanted:
-		p.SetPhase(v2alpha1.JobRunning, fmt.Sprintf("all %d replicas are ready", wanted))
-		p.updateRunningMessage("all %d replicas are ready", wanted)
+		message := all(wanted, "replica") + english.PluralWord(wanted, " is", " are") + " ready"
+		p.SetPhase(v2alpha1.JobRunning, message)
+		p.UpdateMessage(string(v2alpha1.JobRunning), message)
 	case status.Phase == v2alpha1.JobRunning:
 		// readyReplicas has the number of ready replicas, which changes often.
-		p.updateRunningMessage("not all %d replicas are ready", wanted)
+		p.UpdateMessage(string(v2alpha1.JobRunning), notReady(wanted))
 	case status.Phase == v2alpha1.JobStarting || existing == wanted:
 		p.recordPending()
-		p.SetPhase(v2alpha1.JobStarting, fmt.Sprintf("pods are created, %d replicas are desired", wanted))
+		p.SetPhase(v2alpha1.JobStarting, english.PluralWord(wanted, "the pod is created, 1 replica is desired", "pods are created, "+english.Plural(wanted, "replica", "")+" are desired"))
 	case status.Phase == "":
 		p.SetPhase(v2alpha1.JobPending, p.pendingMessage())
 	}
@@ -88,9 +88,13 @@ func (p *Plan) Desired() (pods map[string]bool, isKnown bool) {
 	return pods, len(p.assignment.Replicas) > 0 || p.counts.Total == 0
 }
 
-// updateRunningMessage keeps the message of a running job up to date.
-func (p *Plan) updateRunningMessage(format string, replicas int) {
-	p.UpdateMessage(string(v2alpha1.JobRunning), fmt.Sprintf(format, replicas))
+// all names a number of things that are all of their kind, such as the replica, or all 3 replicas.
+func all(count int, kind string) string {
+	return english.PluralWord(count, "the "+kind, "all "+english.Plural(count, kind, ""))
+}
+
+func notReady(replicas int) string {
+	return english.PluralWord(replicas, "the replica is not ready", "not "+all(replicas, "replica")+" are ready")
 }
 
 // recordPending records that a new job was Pending, even if its pods exist already.

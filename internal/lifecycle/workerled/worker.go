@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/dustin/go-humanize/english"
 	corev1 "k8s.io/api/core/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
@@ -248,10 +249,10 @@ func (p *Plan) succeed() state.Result {
 	case 0:
 		return state.Continue
 	case len(p.assignment.Replicas):
-		p.Finish(v2alpha1.JobSucceeded, fmt.Sprintf("all %d replicas have succeeded", deciding))
+		p.Finish(v2alpha1.JobSucceeded, all(deciding, "replica")+english.PluralWord(deciding, " has", " have")+" succeeded")
 	default:
-		p.Finish(v2alpha1.JobSucceeded, fmt.Sprintf("all %d replicas of the target tasks have succeeded: %s",
-			deciding, state.Few(p.Job.Spec.SuccessPolicy.TargetTasks, ", ")))
+		p.Finish(v2alpha1.JobSucceeded, fmt.Sprintf("%s of the target tasks %s succeeded: %s",
+			all(deciding, "replica"), english.PluralWord(deciding, "has", "have"), state.Few(p.Job.Spec.SuccessPolicy.TargetTasks, ", ")))
 	}
 	return state.Settled
 }

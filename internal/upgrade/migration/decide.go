@@ -18,6 +18,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dustin/go-humanize/english"
+
 	"opendilab.org/di-orchestrator/apis/v1alpha1"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
@@ -212,10 +214,7 @@ func misrunMessage(version string, jobs []string) string {
 	if len(jobs) > namedMisruns {
 		named, more = jobs[:namedMisruns], fmt.Sprintf(" and %d more", len(jobs)-namedMisruns)
 	}
-	count, pronoun, verb := fmt.Sprintf("%d jobs", len(jobs)), "them", "they are"
-	if len(jobs) == 1 {
-		count, pronoun, verb = "1 job", "it", "it is"
-	}
+	count, pronoun, verb := english.Plural(len(jobs), "job", ""), english.PluralWord(len(jobs), "it", "them"), english.PluralWord(len(jobs), "it is", "they are")
 	return fmt.Sprintf("objects are not stored in %s, as the release that this is for would not run %s as %s to be run: %s%s: delete %s, or let %s finish",
 		version, count, verb, strings.Join(named, "; "), more, pronoun, pronoun)
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dustin/go-humanize/english"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -224,15 +225,16 @@ func evaluateDeployments(world *World, release crds.Origin) []Finding {
 		if found.Replicas == 0 {
 			continue
 		}
+		runs := fmt.Sprintf("runs %s with %s", found.Image, english.Plural(int(found.Replicas), "replica", ""))
 		finding := Finding{
 			Severity: Warning, Object: fmt.Sprintf("deployment %s/%s", found.Namespace, found.Name),
-			Message: fmt.Sprintf("runs %s with %d replicas, and the takeover does not stop it", found.Image, found.Replicas),
+			Message: runs + ", and the takeover does not stop it",
 			Do:      fmt.Sprintf("kubectl -n %s scale deployment %s --replicas=0", found.Namespace, found.Name),
 		}
 		switch {
 		case found.Namespace == world.Namespace && isEarlier(found.Name) && (release.IsEarlier() || release == crds.OriginOurs):
 			finding.Severity, finding.Do = Note, ""
-			finding.Message = fmt.Sprintf("runs %s with %d replicas: the takeover scales it to 0", found.Image, found.Replicas)
+			finding.Message = runs + ": the takeover scales it to 0"
 		case found.Operator:
 			finding.Severity = Stop
 			finding.Message += ": two operators would reconcile the same jobs"

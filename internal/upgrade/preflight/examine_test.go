@@ -125,14 +125,14 @@ func TestAClusterIsEvaluated(t *testing.T) {
 				Server: "v1.36.3", Namespace: "di-system", Definitions: []*apiextensionsv1.CustomResourceDefinition{definition("v2alpha1", "tasks")},
 				Deployments: []Deployment{{"rl", "di-operator", "image", 1, true}, {"rl", "di-server", "image", 1, false}, {"rl", "di-webhook", "image", 0, false}},
 			},
-			[]string{"Stop deployment rl/di-operator: runs image with 1 replicas", "Warning deployment rl/di-server: runs image"},
+			[]string{"Stop deployment rl/di-operator: runs image with 1 replica", "Warning deployment rl/di-server: runs image"},
 		},
 		"an old operator of another name": {
 			World{
 				Server: "v1.36.3", Namespace: "di-system", Definitions: []*apiextensionsv1.CustomResourceDefinition{definition("v2alpha1", "tasks")},
 				Deployments: []Deployment{{"di-system", "our-operator", "image", 1, true}, {"di-system", "di-server", "image", 1, false}},
 			},
-			[]string{"Stop deployment di-system/our-operator: runs image with 1 replicas", "Note deployment di-system/di-server: runs image"},
+			[]string{"Stop deployment di-system/our-operator: runs image with 1 replica", "Note deployment di-system/di-server: runs image"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -144,7 +144,7 @@ func foundV022(t *testing.T, report *preflight.Report, _ []legacy.Job) {
 		HavePrefix("customresourcedefinition dijobs.diengine.opendilab.org: cert-manager writes its bundle here"),
 		HavePrefix("mutatingwebhookconfiguration di-mutating-webhook-configuration: cert-manager writes its bundle here"),
 		HavePrefix("validatingwebhookconfiguration di-validating-webhook-configuration: cert-manager writes its bundle here"),
-		Equal("deployment di-system/di-operator: runs diorchestrator/di-operator:v0.2.2 with 1 replicas: the takeover scales it to 0"),
+		Equal("deployment di-system/di-operator: runs diorchestrator/di-operator:v0.2.2 with 1 replica: the takeover scales it to 0"),
 		HavePrefix("deployment di-system/di-server: "), HavePrefix("deployment di-system/di-webhook: "),
 		Equal("service di-system/di-server: is of no Helm release, and stays: clients use its name"),
 	))

@@ -84,7 +84,7 @@ var _ = DescribeTable("Helm upgrades its release of v1.1.3, which has the defini
 		generation := p.definition(ctx, dijobs).Generation
 		output, err := m.helm(ctx, key, m.release("upgrade", "--reset-values")...)
 		Expect(err).To(HaveOccurred(), output)
-		Expect(m.log("preflight")).To(ContainSubstring("deployment elsewhere/rl: runs mirror/rl:7 with 1 replicas, and the takeover does not stop it"))
+		Expect(m.log("preflight")).To(ContainSubstring("deployment elsewhere/rl: runs mirror/rl:7 with 1 replica, and the takeover does not stop it"))
 		Expect(m.log("install-crds")).To(BeEmpty())
 		Expect(p.definition(ctx, dijobs).Generation).To(Equal(generation))
 		Expect(m.deployments(ctx)).To(Equal([]string{"di-operator", "di-server"}))

@@ -56,14 +56,6 @@ func WrongFlag(command *cobra.Command, err error) error {
 	return Usagef("%w\nsee %s --help", err, command.CommandPath())
 }
 
-// Count returns a number with its noun, such as "1 node" and "2 nodes".
-func Count(number int, noun string) string {
-	if number == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", number, noun)
-}
-
 // Data is the flag -o of a command whose output is not an object.
 type Data struct{ Form string }
 

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -182,9 +183,14 @@ func (s *state) describe(wait bool) (string, bool) {
 		}
 		return text, false
 	case s.old > 0:
-		return fmt.Sprintf("all %d webhooks serve by it; the old one will be dropped", s.replicas), !wait
+		return s.all() + "; the old one will be dropped", !wait
 	}
-	return fmt.Sprintf("all %d webhooks serve by it; the old one is dropped", s.replicas), true
+	return s.all() + "; the old one is dropped", true
+}
+
+// all says that every replica of the webhooks serves by the new authority.
+func (s *state) all() string {
+	return english.PluralWord(s.replicas, "the webhook serves", "all "+english.Plural(s.replicas, "webhook", "")+" serve") + " by it"
 }
 
 // follow reports the progress of the rotation until it has finished.

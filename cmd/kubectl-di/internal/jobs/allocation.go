@@ -9,10 +9,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dustin/go-humanize/english"
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cli"
 	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/workload"
 )
@@ -57,7 +57,7 @@ func placement(nodes []string) string {
 	for i, node := range distinct {
 		distinct[i] = fmt.Sprintf("%s (%d)", node, counts[node])
 	}
-	return fmt.Sprintf("%s on %s: %s", cli.Count(len(nodes), "replica"), cli.Count(len(distinct), "node"), strings.Join(distinct, ", "))
+	return fmt.Sprintf("%s on %s: %s", english.Plural(len(nodes), "replica", ""), english.Plural(len(distinct), "node", ""), strings.Join(distinct, ", "))
 }
 
 // placementRestarts returns the restarts by changes of the placement, and what they cost.

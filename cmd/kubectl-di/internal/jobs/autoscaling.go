@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dustin/go-humanize/english"
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
@@ -40,7 +41,7 @@ func (p *page) autoscaling() table {
 		}
 		rows.add("Producers:", producers(ratio))
 		rows.add("Capacity:", fmt.Sprintf("%s samples/s of one producer, %s of the consumer", rate(ratio.ProducerCapacity), rate(ratio.ConsumerCapacity)))
-		rows.add("Queue:", fmt.Sprintf("%d samples, target %d", ratio.Queue, ratio.TargetQueue))
+		rows.add("Queue:", fmt.Sprintf("%s, target %d", english.Plural(int(ratio.Queue), "sample", ""), ratio.TargetQueue))
 		rows.add("Waiting:", fmt.Sprintf("consumer %s of the time, producers %s", share(ratio.Starved), share(ratio.Blocked)))
 		if ratio.GrownAt != nil {
 			rows.add("Grown:", p.since(ratio.GrownAt.Time)+" ago")

@@ -5,8 +5,8 @@ package jobs
 
 import (
 	"context"
-	"fmt"
 
+	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/cobra"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
@@ -85,11 +85,8 @@ func (o *deleting) await(ctx context.Context, found *cluster.Cluster, jobs []*v2
 
 // podsLeft says how many pods are left.
 func podsLeft(count int) string {
-	switch count {
-	case 0:
+	if count == 0 {
 		return "no pod is left"
-	case 1:
-		return "1 pod is left"
 	}
-	return fmt.Sprintf("%d pods are left", count)
+	return english.Plural(count, "pod is", "pods are") + " left"
 }

@@ -14,6 +14,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/dustin/go-humanize/english"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/printers"
@@ -205,11 +206,11 @@ func (p *page) restarts() string {
 func bounds(elastic *v2alpha1.Elastic) string {
 	switch {
 	case elastic.MinReplicas != nil && elastic.MaxReplicas != nil:
-		return fmt.Sprintf("%d to %d replicas", *elastic.MinReplicas, *elastic.MaxReplicas)
+		return fmt.Sprintf("%d to %s", *elastic.MinReplicas, english.Plural(int(*elastic.MaxReplicas), "replica", ""))
 	case elastic.MinReplicas != nil:
-		return fmt.Sprintf("%d replicas or more", *elastic.MinReplicas)
+		return english.Plural(int(*elastic.MinReplicas), "replica", "") + " or more"
 	case elastic.MaxReplicas != nil:
-		return fmt.Sprintf("up to %d replicas", *elastic.MaxReplicas)
+		return "up to " + english.Plural(int(*elastic.MaxReplicas), "replica", "")
 	}
 	return "any number of replicas"
 }

@@ -198,7 +198,7 @@ func (f *follower) read(ctx context.Context, asked request, prepare func(*copyin
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	default:
-		f.notice("more than --max-log-requests %d containers would be followed: some wait until others have ended", cap(f.slots))
+		f.notice("more containers than --max-log-requests %d would be followed: some wait until others have ended", cap(f.slots))
 		select {
 		case f.slots <- struct{}{}:
 		case <-ctx.Done():

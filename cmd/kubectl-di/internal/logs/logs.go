@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/dustin/go-humanize/english"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
@@ -218,10 +219,7 @@ func (f *following) loop(ctx context.Context, working *sync.WaitGroup) error {
 }
 
 func containersAre(count int) string {
-	if count == 1 {
-		return "1 container is"
-	}
-	return fmt.Sprintf("%d containers are", count)
+	return english.Plural(count, "container is", "containers are")
 }
 
 // watch sends the changes of a watch as events.

@@ -10,9 +10,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dustin/go-humanize/english"
 	"k8s.io/utils/ptr"
 
-	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cli"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/diserver"
 	"opendilab.org/di-orchestrator/internal/lifecycle/sizing"
 	"opendilab.org/di-orchestrator/internal/names"
@@ -36,7 +36,7 @@ func (c *call) printReplicas(about outcome, answer *diserver.Replicas) error {
 			return err
 		}
 	} else if len(urls) > 0 {
-		fmt.Fprintf(c.Out, "%s: %s %s\n  %s\n", title(c.job), cli.Count(len(urls), about.what), about.done, strings.Join(urls, "\n  "))
+		fmt.Fprintf(c.Out, "%s: %s %s\n  %s\n", title(c.job), english.Plural(len(urls), about.what, ""), about.done, strings.Join(urls, "\n  "))
 	}
 	switch {
 	case len(urls) == 0:
@@ -111,7 +111,7 @@ func (c *call) printLimited(now *resizedJob, text string, isNothing bool) error 
 
 // desired returns the desired number of replicas.
 func (r *resizedJob) desired() string {
-	return cli.Count(int(r.Replicas), "replica") + " desired in all tasks"
+	return english.Plural(int(r.Replicas), "replica", "") + " desired in all tasks"
 }
 
 // bounds returns the limits of the task's number of replicas.

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
@@ -101,7 +102,7 @@ func (o *rescaling) run(ctx context.Context, name string) error {
 func (o *rescaling) scale(ctx context.Context, found *cluster.Cluster, job *v2alpha1.DIJob, task string) error {
 	before, err := found.Scale(ctx, job, o.replicas, func(current int32) error {
 		if o.current >= 0 && current != o.current {
-			return fmt.Errorf("%s has %s of task %q desired, not %d: nothing was done", title(job), cli.Count(int(current), "replica"), task,
+			return fmt.Errorf("%s has %s of task %q desired, not %d: nothing was done", title(job), english.Plural(int(current), "replica", ""), task,
 				o.current)
 		}
 		return nil
@@ -153,7 +154,7 @@ func (o *rescaling) overruled(job *v2alpha1.DIJob, task string) error {
 	return fmt.Errorf("the spec of %s has %s of task %q already, and the total of %d in its status, which was set through di-server or by a "+
 		"user since, overrules it: nothing was done. To end that:\n"+
 		"  kubectl -n %s patch dijob %s --subresource status --type merge -p '{\"status\":{\"replicas\":%d}}'",
-		title(job), cli.Count(int(o.replicas), "replica"), task, job.Status.Replicas, job.Namespace, job.Name, total)
+		title(job), english.Plural(int(o.replicas), "replica", ""), task, job.Status.Replicas, job.Namespace, job.Name, total)
 }
 
 // print prints the job after the change.

@@ -25,7 +25,7 @@ func SuspendEffects(job *v2alpha1.DIJob, list *v2alpha1.Membership) []string {
 	}
 	effects := []string{fmt.Sprintf("The job's pods are deleted: %d.", podsOf(job))}
 	if total := gpusWith(job, list); total > 0 {
-		effects = append(effects, fmt.Sprintf("%d GPUs become free.", total))
+		effects = append(effects, fmt.Sprintf("GPUs that become free: %d.", total))
 	}
 	effects = append(effects, "State that the job keeps only in its pods is lost: it needs a checkpoint.")
 	if isLed(job) {
@@ -64,9 +64,9 @@ func DeleteEffects(job *v2alpha1.DIJob) []string {
 // coordinator-led job, nil if it is unknown.
 func ResizeEffects(job *v2alpha1.DIJob, list *v2alpha1.Membership, task *api.Resizable, count int32) []string {
 	if count == task.Replicas {
-		return []string{fmt.Sprintf("Task %s has %d replicas already: nothing changes.", task.Task, count)}
+		return []string{fmt.Sprintf("The replicas of task %s are %d already: nothing changes.", task.Task, count)}
 	}
-	effects := []string{fmt.Sprintf("Task %s changes from %d to %d replicas.", task.Task, task.Replicas, count)}
+	effects := []string{fmt.Sprintf("The replicas of task %s change from %d to %d.", task.Task, task.Replicas, count)}
 	by := int64(count - task.Replicas)
 	if total := gpusOfChange(job, list, task, count); by > 0 {
 		effects = append(effects, fmt.Sprintf("Replicas that are added: %d, with GPUs: %d.", by, total))

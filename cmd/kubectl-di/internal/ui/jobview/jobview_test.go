@@ -48,14 +48,14 @@ func TestAWaitingJobSaysWhyAndWhatWouldLetItRun(t *testing.T) {
 		{"suspended", func(job *v2alpha1.DIJob) { job.Spec.Suspend = ptr.To(true) }, "The job is suspended.", "Resume the job."},
 		{"not observed", func(job *v2alpha1.DIJob) { job.Status = v2alpha1.DIJobStatus{} }, "The operator has not observed the job.", "Check that the operator runs"},
 		{"without room", blocked(v2alpha1.ConditionAllocated, corev1.ConditionFalse, v2alpha1.ReasonInsufficientCapacity, "needs 4 GPUs"),
-			"needs 4 GPUs", "4 GPUs become free"},
+			"needs 4 GPUs", "GPUs that the job requests: 4."},
 		{"without an image", blocked(v2alpha1.ConditionReplicasStalled, corev1.ConditionTrue, v2alpha1.ReasonImagePull, "no image"), "no image", "Correct the image's name"},
 		{"without requests", blocked(v2alpha1.ConditionReplicaFailure, corev1.ConditionTrue, v2alpha1.ReasonQuotaExceeded, "failed quota: q: must specify requests.cpu for: di-container"),
 			"failed quota", "Set the requests and limits"},
 		{"outside of a LimitRange", blocked(v2alpha1.ConditionReplicaFailure, corev1.ConditionTrue, v2alpha1.ReasonFailedCreate, "maximum cpu usage per Container is 1, but limit is 2"),
 			"maximum cpu", "LimitRange"},
 		{"without GPUs", blocked(v2alpha1.ConditionReplicasStalled, corev1.ConditionTrue, v2alpha1.ReasonUnschedulable, "no node is available: Insufficient nvidia.com/gpu"),
-			"no node", "4 GPUs become free"},
+			"no node", "GPUs that the job requests: 4."},
 		{"without CPUs", blocked(v2alpha1.ConditionReplicasStalled, corev1.ConditionTrue, v2alpha1.ReasonUnschedulable, "no node is available: Insufficient cpu"),
 			"no node", "request less CPU"},
 		{"of another controller", func(job *v2alpha1.DIJob) { job.Spec.ManagedBy = ptr.To("example.com/other") }, "Controller example.com/other runs this job", "spec.managedBy"},
@@ -156,7 +156,7 @@ func TestOnlyMembersOfACoordinatorLedJobAreResizedAndRestarted(t *testing.T) {
 			t.Errorf("%d learners: %q, want %q", count, effects, want)
 		}
 	}
-	if effects := SuspendEffects(job, list); !slices.Contains(effects, "3 GPUs become free.") {
+	if effects := SuspendEffects(job, list); !slices.Contains(effects, "GPUs that become free: 3.") {
 		t.Errorf("suspending does %q", effects)
 	}
 }

@@ -123,7 +123,7 @@ func remediesOf(kind string, row *api.JobRow) []string {
 	case v2alpha1.ConditionAggregatorConfigMissing:
 		return []string{"Create the AggregatorConfig that the message names."}
 	case v2alpha1.ConditionGangScheduled:
-		return []string{fmt.Sprintf("All pods of the gang must fit at once: the job requests %d GPUs.", row.GPUs)}
+		return []string{fmt.Sprintf("All pods of the gang must fit at once. GPUs that the job requests: %d.", row.GPUs)}
 	}
 	return nil
 }
@@ -132,7 +132,7 @@ func remediesOf(kind string, row *api.JobRow) []string {
 func capacity(job *v2alpha1.DIJob, row *api.JobRow) []string {
 	texts := []string{"Other jobs end or shrink, or an administrator adds nodes."}
 	if row.GPUs > 0 {
-		texts[0] = fmt.Sprintf("%d GPUs become free when other jobs end or shrink, or when an administrator adds nodes.", row.GPUs)
+		texts[0] = fmt.Sprintf("Other jobs end or shrink, or an administrator adds nodes. GPUs that the job requests: %d.", row.GPUs)
 	}
 	if job.Spec.Preemptible && job.Spec.Elastic != nil {
 		texts = append(texts, "A smaller spec.elastic.minReplicas lets the allocator start the job with fewer replicas.")
