@@ -133,6 +133,19 @@ func (w *world) checkDecision(observed *Observed, decision *Decision, cause stri
 			delete(w.history.ranks, name)
 		}
 	}
+	w.checkDeletions(observed, decision, wanted)
+	if !conditions.IsTrue(&decision.Status, v2alpha1.ConditionInvalidSpec) {
+		w.checkStart(observed, decision)
+	}
+	for _, pod := range decision.CreatePods {
+		w.checkUnique(pod)
+		w.checkStability(observed, pod)
+	}
+}
+
+// checkDeletions checks the deletions of a decision, given the names of the desired pods.
+func (w *world) checkDeletions(observed *Observed, decision *Decision, wanted map[string]bool) {
+	w.t.Helper()
 	deleted := map[string]bool{}
 	for _, pod := range decision.DeletePods {
 		if deleted[pod.Name] {
@@ -141,13 +154,6 @@ func (w *world) checkDecision(observed *Observed, decision *Decision, cause stri
 		deleted[pod.Name] = true
 		w.checkDeletion(observed, decision, pod, wanted[pod.Name])
 		w.checkRelease(observed, decision, pod)
-	}
-	if !conditions.IsTrue(&decision.Status, v2alpha1.ConditionInvalidSpec) {
-		w.checkStart(observed, decision)
-	}
-	for _, pod := range decision.CreatePods {
-		w.checkUnique(pod)
-		w.checkStability(observed, pod)
 	}
 }
 

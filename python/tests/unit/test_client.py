@@ -106,9 +106,9 @@ class Calls(unittest.TestCase):
         self.assertEqual(self.waited, [2, 7])
 
     def test_the_backoff_grows_to_a_bound(self) -> None:
-        _, calls = self.serve(*[UNAVAILABLE] * 8, DONE)
+        _, calls = self.serve(*[UNAVAILABLE] * 10, DONE)
         calls.call("GET", "/path")
-        for waited, expected in zip(self.waited, [1, 2, 4, 8, 15, 15, 15, 15]):
+        for waited, expected in zip(self.waited, [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 15, 15]):
             self.assertAlmostEqual(waited, expected, delta=0.25 * expected)
 
     def test_the_deadline_ends_the_retries_with_the_last_reason(self) -> None:

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -155,7 +156,7 @@ func TestWorthlessTokensOfOneAddressLeaveRoomForOthers(t *testing.T) {
 		}
 		c := newTable(open, Bounds{Callers: 2, IsFull: func() bool { return false }}, clock.RealClock{})
 		for i := range 2 * mostOpening {
-			go func() { _ = c.begin(fmt.Sprint(i), Login{Token: fmt.Sprint("worthless-", i), Address: "10.0.0.1"}) }()
+			go func() { _ = c.begin(strconv.Itoa(i), Login{Token: fmt.Sprint("worthless-", i), Address: "10.0.0.1"}) }()
 		}
 		synctest.Wait()
 		if err := c.begin("ada", Login{Token: "ada", Address: "10.0.0.2"}); err == nil || !strings.Contains(err.Error(), "knows it") {
