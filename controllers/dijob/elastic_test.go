@@ -117,7 +117,10 @@ var _ = Describe("An elastic job", func() {
 			s.expectAtRest(ctx, 1)
 
 			By("asking for more than may be, and for less")
-			for _, beyond := range []struct{ asked, given int32 }{{9, 5}, {0, 1}} {
+			for _, beyond := range []struct {
+				asked, given int32
+				want         string
+			}{{9, 5, "1 -> 5 replicas"}, {0, 1, "5 -> 1 replica"}} {
 				err := writer.resize(ctx, s.space, beyond.asked)
 				if writer.refused {
 					Expect(err).To(MatchError(ContainSubstring("as must the replicas of the task that it counts; not " + strconv.Itoa(int(beyond.asked)))))
@@ -128,8 +131,8 @@ var _ = Describe("An elastic job", func() {
 				Expect(s.settle(ctx)).To(Succeed())
 				s.run(ctx)
 				Expect(s.settle(ctx)).To(Succeed())
-				Expect(s.resizes()).To(ConsistOf(fmt.Sprintf("Normal Resized %d -> %d replicas of task collector (%d asked for), by %s",
-					6-beyond.given, beyond.given, beyond.asked, writer.writer)), "from %v", from)
+				Expect(s.resizes()).To(ConsistOf(fmt.Sprintf("Normal Resized %s of task collector (%d asked for), by %s",
+					beyond.want, beyond.asked, writer.writer)), "from %v", from)
 				s.expectAtRest(ctx, beyond.given)
 			}
 			s.expectAtRest(ctx, 1)
