@@ -231,7 +231,7 @@ func TestWhatCannotBeWrittenIsNamedAndTriedAgainAndTheRestGoesOn(t *testing.T) {
 	w.Expect(record.Done).To(BeEquivalentTo(2))
 	w.Expect(w.storedAs("dijobs", "z")).To(Equal("v2alpha1"))
 	w.Expect(w.storedAs("dijobs", "stuck")).To(Equal("v1alpha1"))
-	w.Expect(w.reasons()).To(ContainSubstring("StorageMigrationFailed 1 objects could not be written"))
+	w.Expect(w.reasons()).To(ContainSubstring("StorageMigrationFailed 1 object could not be written"))
 	// Nothing is pruned. The operator retries the object later.
 	w.Expect(w.step(m).RequeueAfter).To(BeNumerically("~", time.Minute, time.Second))
 	w.Expect(w.definition(dijobs).Status.StoredVersions).To(ConsistOf("v1alpha1", "v2alpha1"))
