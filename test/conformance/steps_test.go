@@ -309,8 +309,8 @@ func restart(c *trial) error {
 		}
 		return nil
 	})
-	if now := replaced[len(pods)-1]; c.Lifecycle == WorkerLed && (now.Name != old.Name || placeOf(&now) != placeOf(&old)) {
-		c.t.Errorf("pod %s of rank %s took the place of %s of rank %s", now.Name, placeOf(&now), old.Name, placeOf(&old))
+	if now := replaced[len(pods)-1]; c.Lifecycle == WorkerLed && (now.Name != old.Name || rankOf(&now) != rankOf(&old)) {
+		c.t.Errorf("pod %s of rank %s took the place of %s of rank %s", now.Name, rankOf(&now), old.Name, rankOf(&old))
 	}
 	return nil
 }
@@ -321,8 +321,8 @@ func ranks(c *trial) error {
 	for _, pod := range c.start(shape{}) {
 		environment := environmentOf(&pod)
 		rank, nodes := environment["DI_RANK"], strings.Split(environment["DI_NODES"], ",")
-		if seen[rank] || rank != placeOf(&pod) {
-			c.t.Errorf("pod %s: DI_RANK %q, want its own rank %q", pod.Name, rank, placeOf(&pod))
+		if seen[rank] || rank != rankOf(&pod) {
+			c.t.Errorf("pod %s: DI_RANK %q, want its own rank %q", pod.Name, rank, rankOf(&pod))
 		}
 		seen[rank] = true
 		var index int

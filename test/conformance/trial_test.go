@@ -7,6 +7,7 @@ package conformance
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -159,17 +160,22 @@ func (c *trial) pods() []corev1.Pod {
 	var list corev1.PodList
 	must(c.t, c.api.List(c.ctx, &list, client.InNamespace(c.namespace)))
 	pods := slices.DeleteFunc(list.Items, func(pod corev1.Pod) bool { return pod.DeletionTimestamp != nil })
-	slices.SortStableFunc(pods, func(a, b corev1.Pod) int { return strings.Compare(placeOf(&a), placeOf(&b)) })
+	// Collectors and learners of a coordinator-led job have no rank.
+	slices.SortStableFunc(pods, func(a, b corev1.Pod) int {
+		return cmp.Or(strings.Compare(role(&a), role(&b)), strings.Compare(rankOf(&a), rankOf(&b)))
+	})
 	return pods
 }
 
-// placeOf returns the key by which pods are sorted. Collectors and learners of a coordinator-led job have no rank.
-func placeOf(pod *corev1.Pod) string {
-	if strings.HasSuffix(pod.Name, "-coordinator") {
+// role returns "" for a coordinator, which is first in each order.
+func role(pod *corev1.Pod) string {
+	if pod.Name == names.CoordinatorPod(job) {
 		return ""
 	}
-	return "rank " + pod.Annotations[names.AnnotationRank]
+	return "replica"
 }
+
+func rankOf(pod *corev1.Pod) string { return pod.Annotations[names.AnnotationRank] }
 
 // job reads the job.
 func (c *trial) job() *v2alpha1.DIJob {
