@@ -95,7 +95,8 @@ func checkBounds(elastic *v2alpha1.Elastic, others int64, most int32) []Excess {
 		// The other tasks alone exceed the maximum, which is reported elsewhere.
 		room = int64(most)
 	case others > 0:
-		want = fmt.Sprintf("must be at most %d, which with the %s of the other tasks is the maximum number of pods of a job here", room, english.Plural(int(others), "replica", ""))
+		want = fmt.Sprintf("must be at most %d, which with the %d %s of the other tasks is the maximum number of pods of a job here",
+			room, others, english.PluralWord(int(others), "replica", ""))
 	}
 	var found []Excess
 	check := func(field string, bound *int32) {
