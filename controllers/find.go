@@ -24,3 +24,12 @@ func Find[T client.Object](ctx context.Context, reader client.Reader, key types.
 	}
 	return into, nil
 }
+
+// DeepCopy returns a copy of an object. It returns an error for a type whose copies are no objects.
+func DeepCopy(object client.Object) (client.Object, error) {
+	copied, isObject := object.DeepCopyObject().(client.Object)
+	if !isObject {
+		return nil, fmt.Errorf("a copy of %T is no object", object)
+	}
+	return copied, nil
+}

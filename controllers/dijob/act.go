@@ -4,6 +4,7 @@
 package dijob
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -270,11 +271,11 @@ func (r *Reconciler) create(ctx context.Context, job *v2alpha1.DIJob, object cli
 	if _, isPod := object.(*corev1.Pod); isPod {
 		r.options.Shards.Mark(object, client.ObjectKeyFromObject(job))
 	}
-	sent, isObject := object.DeepCopyObject().(client.Object)
-	if !isObject {
-		return effect{object: object, reason: v2alpha1.ReasonFailedCreate, err: fmt.Errorf("a copy of %T is no object", object)}
+	sent, err := controllers.DeepCopy(object)
+	if err != nil {
+		return effect{object: object, reason: v2alpha1.ReasonFailedCreate, err: err}
 	}
-	err := r.send(ctx, object, newer)
+	err = r.send(ctx, object, newer)
 	switch {
 	case err == nil:
 		return r.accept(ctx, job, object, sent)
@@ -309,11 +310,7 @@ func (r *Reconciler) accept(ctx context.Context, job *v2alpha1.DIJob, created, s
 		}
 	}
 	stored, err := r.restoreCreated(ctx, job, created, sent)
-	if stored != nil {
-		r.assumed.add(job, stored, r.now())
-	} else {
-		r.assumed.add(job, created, r.now())
-	}
+	r.assumed.add(job, cmp.Or(stored, created), r.now())
 	if err != nil {
 		return effect{object: created, reason: v2alpha1.ReasonFailedUpdate, err: err}
 	}
@@ -346,9 +343,9 @@ func (r *Reconciler) send(ctx context.Context, object client.Object, newer workl
 }
 
 func (r *Reconciler) checkOwner(ctx context.Context, job *v2alpha1.DIJob, object client.Object) error {
-	existing, ok := object.DeepCopyObject().(client.Object)
-	if !ok {
-		return fmt.Errorf("a copy of %T is no object", object)
+	existing, err := controllers.DeepCopy(object)
+	if err != nil {
+		return err
 	}
 	if err := r.live.Get(ctx, client.ObjectKeyFromObject(object), existing); err != nil {
 		return fmt.Errorf("looking up the one that exists: %w", err)
@@ -371,12 +368,12 @@ func (r *Reconciler) checkOwner(ctx context.Context, job *v2alpha1.DIJob, object
 	}
 	// Others may have changed the label by which the cache selects it, or its owner. Its annotations may be those of
 	// another attempt, if the cache is behind.
-	sent, isObject := object.DeepCopyObject().(client.Object)
-	if !isObject {
-		return fmt.Errorf("a copy of %T is no object", object)
+	sent, err := controllers.DeepCopy(object)
+	if err != nil {
+		return err
 	}
 	sent.SetAnnotations(nil)
-	_, err := r.restoreCreated(ctx, job, existing, sent)
+	_, err = r.restoreCreated(ctx, job, existing, sent)
 	return err
 }
 

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/controllers"
 	"opendilab.org/di-orchestrator/controllers/dijob/refusal"
 	"opendilab.org/di-orchestrator/internal/lifecycle"
 )
@@ -35,9 +36,9 @@ func (r *Reconciler) adopt(ctx context.Context, observed *lifecycle.Observed, de
 // patchMetadata sets the desired metadata of an object, unless the object no longer exists.
 func (r *Reconciler) patchMetadata(ctx context.Context, original, wanted client.Object) effect {
 	patch := client.MergeFromWithOptions(original, client.MergeFromWithOptimisticLock{})
-	stored, isObject := wanted.DeepCopyObject().(client.Object)
-	if !isObject {
-		return effect{err: fmt.Errorf("a copy of %T is no object", wanted)}
+	stored, err := controllers.DeepCopy(wanted)
+	if err != nil {
+		return effect{err: err}
 	}
 	if err := r.client.Patch(ctx, stored, patch); err != nil {
 		if client.IgnoreNotFound(err) == nil {

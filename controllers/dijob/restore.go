@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/set"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
@@ -66,9 +67,9 @@ func (r *Reconciler) restoreObserved(ctx context.Context, observed *lifecycle.Ob
 // putBack patches an object that others changed, unless it no longer exists. It returns a ChangedError if
 // admission changes it again, and the object as it is stored.
 func (r *Reconciler) putBack(ctx context.Context, original, wanted client.Object) (client.Object, error) {
-	desired, isObject := original.DeepCopyObject().(client.Object)
-	if !isObject {
-		return nil, fmt.Errorf("a copy of %T is no object", original)
+	desired, err := controllers.DeepCopy(original)
+	if err != nil {
+		return nil, err
 	}
 	desired.SetLabels(maps.Clone(wanted.GetLabels()))
 	desired.SetAnnotations(maps.Clone(wanted.GetAnnotations()))
@@ -159,9 +160,9 @@ func (r *Reconciler) restoreCreated(ctx context.Context, job *v2alpha1.DIJob, st
 	if maps.Equal(labels, stored.GetLabels()) && maps.Equal(annotations, stored.GetAnnotations()) && isOwned {
 		return stored, nil
 	}
-	wanted, isObject := stored.DeepCopyObject().(client.Object)
-	if !isObject {
-		return nil, fmt.Errorf("a copy of %T is no object", stored)
+	wanted, err := controllers.DeepCopy(stored)
+	if err != nil {
+		return nil, err
 	}
 	wanted.SetLabels(labels)
 	wanted.SetAnnotations(annotations)
@@ -294,8 +295,12 @@ func (r *Reconciler) findMissed(ctx context.Context, observed *lifecycle.Observe
 	if err != nil {
 		return err
 	}
+	known := set.New[types.UID]()
+	for _, pod := range observed.Pods {
+		known.Insert(pod.UID)
+	}
 	for _, pod := range all {
-		if !slices.ContainsFunc(observed.Pods, func(other *corev1.Pod) bool { return other.UID == pod.UID }) {
+		if !known.Has(pod.UID) {
 			observed.Pods = append(observed.Pods, pod)
 		}
 	}

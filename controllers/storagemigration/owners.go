@@ -81,13 +81,13 @@ func (m *Reconciler) moveOwners(ctx context.Context, s *state) error {
 }
 
 func (m *Reconciler) moveOwner(ctx context.Context, object client.Object, version string) error {
-	wanted, ok := object.DeepCopyObject().(client.Object)
-	if !ok {
-		return fmt.Errorf("a copy of %T is no object", object)
+	wanted, err := controllers.DeepCopy(object)
+	if err != nil {
+		return err
 	}
 	moved, _ := workload.WithOwnersAt(object.GetOwnerReferences(), version, "")
 	wanted.SetOwnerReferences(moved)
-	err := m.API.Patch(ctx, wanted, client.MergeFromWithOptions(object, client.MergeFromWithOptimisticLock{}), controllers.FieldOwner)
+	err = m.API.Patch(ctx, wanted, client.MergeFromWithOptions(object, client.MergeFromWithOptimisticLock{}), controllers.FieldOwner)
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return fmt.Errorf("moving the owner references of %T %s/%s to %s: %w", object, object.GetNamespace(), object.GetName(), version, err)
 	}

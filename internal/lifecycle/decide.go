@@ -78,7 +78,7 @@ func (r *reconcile) decide() (decision Decision, cause string) {
 	p.ReportAltered()
 	p.DeleteByForce()
 	r.job.Report()
-	p.KeepBudget(r.job.Desired())
+	p.KeepBudget(r.job.Desired)
 	p.ReportInvalid()
 	p.Decision.Status.ObservedGeneration = r.in.Job.Generation
 	return p.Decision, cause

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
@@ -56,11 +57,6 @@ func IsSamePort(stored, wanted corev1.ServicePort) bool {
 }
 
 // contains reports whether labels have all of some.
-func contains(labels, some map[string]string) bool {
-	for key, value := range some {
-		if have, has := labels[key]; !has || have != value {
-			return false
-		}
-	}
-	return true
+func contains(all, some map[string]string) bool {
+	return labels.SelectorFromSet(some).Matches(labels.Set(all))
 }

@@ -6,7 +6,6 @@
 package e2e
 
 import (
-	"fmt"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -45,16 +44,7 @@ var _ = Describe("Jobs with spec.disruption", Ordered, Label(twoNodes), func() {
 	BeforeAll(func(ctx SpecContext) {
 		makeNamespace(ctx, budgetNamespace)
 		led.submit(ctx, place)
-		job := readManifest("v2alpha1.yaml")
-		job.SetName(ranked)
-		job.SetNamespace(budgetNamespace)
-		for task, spec := range podSpecs(job) {
-			place(task, spec)
-			if task == "learner" {
-				addArgs(spec, "--min-round=100ms", fmt.Sprintf("--pause-after=%d", heldAfter))
-			}
-		}
-		submit(ctx, job)
+		submitRanked(ctx, budgetNamespace, ranked, heldAfter, place)
 		led.expectRecovered(ctx, nil)
 		for name := range selectors {
 			kubectlOutput(ctx, "patch", dijobs, name, "--namespace="+budgetNamespace, "--type=merge", `--patch={"spec":{"disruption":{"maxUnavailable":1}}}`)

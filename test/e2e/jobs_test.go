@@ -47,6 +47,22 @@ func readManifest(name string) *unstructured.Unstructured {
 	return object
 }
 
+// submitRanked submits the worker-led example under another name. place changes the pods of each task. Its learner pauses
+// after some rounds.
+func submitRanked(ctx SpecContext, namespace, name string, rounds int, place func(task string, spec map[string]any)) {
+	GinkgoHelper()
+	job := readManifest("v2alpha1.yaml")
+	job.SetName(name)
+	job.SetNamespace(namespace)
+	for task, spec := range podSpecs(job) {
+		place(task, spec)
+		if task == "learner" {
+			addArgs(spec, "--min-round=100ms", fmt.Sprintf("--pause-after=%d", rounds))
+		}
+	}
+	submit(ctx, job)
+}
+
 // podSpecs returns the specs of a job's pods by role or task. They are part of the job, so changes
 // to them change the job.
 func podSpecs(job *unstructured.Unstructured) map[string]map[string]any {

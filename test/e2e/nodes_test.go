@@ -6,7 +6,6 @@
 package e2e
 
 import (
-	"fmt"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -153,16 +152,7 @@ var _ = Describe("Jobs that lose a node", Ordered, Label(twoNodes, power), func(
 		makeNamespace(ctx, lossNamespace)
 		DeferCleanup(restoreNode, lostNode)
 		led.submit(ctx, place)
-		job := readManifest("v2alpha1.yaml")
-		job.SetName(ranked)
-		job.SetNamespace(lossNamespace)
-		for task, spec := range podSpecs(job) {
-			place(task, spec)
-			if task == "learner" {
-				addArgs(spec, "--min-round=100ms", fmt.Sprintf("--pause-after=%d", heldAfter))
-			}
-		}
-		submit(ctx, job)
+		submitRanked(ctx, lossNamespace, ranked, heldAfter, place)
 		led.expectRecovered(ctx, nil)
 		led.expectGoingOn(ctx)
 		led.expectListed(ctx)

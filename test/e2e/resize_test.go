@@ -51,7 +51,7 @@ var _ = Describe("A worker-led job while di-server is restarted pod by pod", Ser
 		makeNamespace(ctx, namespace)
 		applyContent(ctx, namespace, resizedJob)
 		pod := readyPod(ctx, namespace, "resized-learner-0")
-		stop := restartRepeatedly(ctx)
+		DeferCleanup(restartRepeatedly(ctx))
 		for name, resize := range map[string]func() []time.Duration{
 			"kubectl di":                    func() []time.Duration { return byPlugin(ctx, namespace) },
 			"the Python library":            func() []time.Duration { return byLibrary(ctx, pod) },
@@ -63,7 +63,6 @@ var _ = Describe("A worker-led job while di-server is restarted pod by pod", Ser
 			AddReportEntry(name, fmt.Sprintf("%d calls, median %s, longest %s", len(times), times[len(times)/2].Round(time.Millisecond),
 				times[len(times)-1].Round(time.Millisecond)), ReportEntryVisibilityAlways)
 		}
-		stop()
 	})
 })
 

@@ -13,10 +13,10 @@ import (
 	"opendilab.org/di-orchestrator/internal/workload"
 )
 
-// KeepBudget makes the job's PodDisruptionBudget equal to the desired one, given the names of the pods that
-// the job desires and that have not completed. While they are unknown, the budget stays: the job restarts,
-// or its spec cannot be acted on. A finished job has no budget.
-func (p *Plan) KeepBudget(desired map[string]bool, isKnown bool) {
+// KeepBudget makes the job's PodDisruptionBudget equal to the desired one. The function returns the names of the pods
+// that the job desires and that have not completed. While they are unknown, the budget stays: the job restarts, or
+// its spec cannot be acted on. A finished job has no budget.
+func (p *Plan) KeepBudget(desired func() (pods map[string]bool, isKnown bool)) {
 	job, stored := p.in.Job, p.in.Budget
 	switch {
 	case job.Spec.Disruption == nil || IsFinished(&job.Status) || IsHeld(job):
@@ -24,10 +24,14 @@ func (p *Plan) KeepBudget(desired map[string]bool, isKnown bool) {
 			p.Decision.DeleteBudget = stored
 		}
 		return
-	case IsFinished(p.Status()) || !isKnown && !IsSuspended(job):
+	case IsFinished(p.Status()):
 		return
 	}
-	least, err := p.leastAvailable(desired)
+	pods, isKnown := desired()
+	if !isKnown && !IsSuspended(job) {
+		return
+	}
+	least, err := p.leastAvailable(pods)
 	if err != nil {
 		p.Invalidate(err.Error())
 		return
