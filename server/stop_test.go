@@ -171,30 +171,25 @@ var _ = Describe("a server that is started and stopped", func() {
 		url := newServer(api.cached, func(options *server.Options) { options.Metrics = registry }) + replicas + "/failed"
 		// These reports use the whole share of their sender and never end.
 		const reports = 4
-		later := make(chan bool, reports)
 		for range reports {
 			read, write := io.Pipe()
 			DeferCleanup(write.Close)
+			request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, read)
+			Expect(err).NotTo(HaveOccurred())
 			go func() {
-				request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, read)
-				if err != nil {
-					return
+				// A client that is late to read finds its connection reset, so it cannot tell what it was answered.
+				if response, err := http.DefaultClient.Do(request); err == nil {
+					_ = response.Body.Close()
 				}
-				response, err := http.DefaultClient.Do(request)
-				if err != nil {
-					return
-				}
-				content, _ := io.ReadAll(response.Body)
-				_ = response.Body.Close()
-				later <- isLater(response.StatusCode, string(content))
 			}()
-			_, err := io.WriteString(write, strings.Repeat(" ", 300<<10))
+			_, err = io.WriteString(write, strings.Repeat(" ", 300<<10))
 			Expect(err).NotTo(HaveOccurred())
 		}
 		Eventually(samples).WithArguments(registry).Should(HaveKeyWithValue("requests_in_flight ", float64(reports)))
 		Expect(status(callFrom(ctx, "127.8.0.1", http.MethodPost, url, "{}"))).To(Equal(http.StatusBadRequest))
 		Expect(status(call(ctx, http.MethodPost, url, "{}"))).To(Equal(http.StatusBadRequest))
-		Eventually(later).Should(Receive(BeTrue()), "the oldest gives up its room")
+		Eventually(samples).WithArguments(registry).Should(
+			HaveKeyWithValue("requests_total later POST /v1alpha1/replicas/failed", BeNumerically(">=", 1)), "the oldest gives up its room")
 	})
 
 	It("says which options are missing, and which address is no good", func(ctx SpecContext) {
