@@ -6,6 +6,7 @@
 package e2e
 
 import (
+	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -19,8 +20,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
+	"opendilab.org/di-orchestrator/apis/v1alpha1"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/testkit/pace"
@@ -60,12 +63,14 @@ var _ = DescribeTable("Every call of di-server is answered while it is exchanged
 			}
 			kubectlOutput(ctx, "rollout", "status", "deployment/"+names.EarlierServer, "--namespace="+names.SystemNamespace, waiting())
 
-			calling := startCallers(ctx, urls)
+			calling, reading := startCallers(ctx, urls), readers()
+			startProbers(reading...)
 			// The callers are pods of no job, so di-server must not authenticate them.
 			helmOutput(ctx, append(path.install, chartFolder(), "--wait", helmWaiting(), "--set=server.identity=off")...)
 			t.expectTakenOver(ctx)
 			Expect(pace.Pause(ctx, nodesHear)).To(Succeed())
 			calling.expectAllAnswered(ctx, fmt.Sprintf("%s taken over, round %d", path, round))
+			expectNoFailure(fmt.Sprintf("%s taken over, round %d", path, round), reading...)
 
 			calling = startCallers(ctx, urls)
 			t.restoreDeleted(ctx, path.server)
@@ -226,6 +231,19 @@ func (t *takeover) putBack(ctx SpecContext, plugins *pluginUser, version string)
 func (t *takeover) system(ctx SpecContext, command string) {
 	GinkgoHelper()
 	kubectlOutput(ctx, append(strings.Fields(command), "--namespace="+names.SystemNamespace)...)
+}
+
+// readers returns probers that list jobs in each version from the moment that the API server serves it.
+func readers() []*pace.Prober {
+	var all []*pace.Prober
+	for _, version := range []string{v1alpha1.Version, v2alpha1.Version} {
+		all = append(all, &pace.Prober{Name: "listing jobs in " + version, Every: 100 * time.Millisecond, Call: func(ctx context.Context, _ int) error {
+			_, err := core.CoreV1().RESTClient().Get().AbsPath("apis", v2alpha1.GroupName, version, "dijobs").DoRaw(ctx)
+			// The earlier release serves one version.
+			return client.IgnoreNotFound(err)
+		}})
+	}
+	return all
 }
 
 // fleet contains pods that call, one on each node.

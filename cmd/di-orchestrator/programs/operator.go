@@ -237,7 +237,7 @@ func newOperatorCommand(version string, linked Policies) *cobra.Command {
 			}
 			// Informers read through the conversion webhook.
 			return options.run(cmd.Context(), &program{
-				name: "di-orchestrator-operator", title: "the operator", await: awaitConversion, newManager: options.newManager,
+				name: "di-orchestrator-operator", title: "the operator", await: options.awaitConversion, newManager: options.newManager,
 			})
 		},
 	}

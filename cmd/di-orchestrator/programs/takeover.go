@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -20,6 +21,7 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v1alpha1"
@@ -87,35 +89,81 @@ func (o *operator) addTakeover() (*takeover.Runner, error) {
 	return runner, nil
 }
 
+// servedInterval is the interval between checks whether the cluster is ready for a program.
+const servedInterval = time.Second
+
 // awaitConversion returns when the API server serves all kinds and converts jobs between their
 // versions through our webhooks. The webhook program completes the definitions of an earlier
-// release, and publishes its endpoint and CA bundle in them.
-func awaitConversion(ctx context.Context, config *rest.Config, log logr.Logger) error {
-	if err := awaitServed(ctx, config, log); err != nil {
-		return err
-	}
-	scheme := runtime.NewScheme()
-	if err := apiextensionsv1.AddToScheme(scheme); err != nil {
-		return fmt.Errorf("registering CustomResourceDefinitions: %w", err)
+// release, and publishes its endpoint and CA bundle in them. If the release is to be taken over,
+// awaitConversion serves the version that this adds.
+func (o *operatorOptions) awaitConversion(ctx context.Context, config *rest.Config, log logr.Logger) error {
+	kinds, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return fmt.Errorf("making the client that looks for kinds: %w", err)
 	}
 	// Each list of v1alpha1 would log a warning that it is deprecated.
 	quiet := rest.CopyConfig(config)
 	quiet.WarningHandler = rest.NoWarnings{}
+	scheme := runtime.NewScheme()
+	if err := errors.Join(apiextensionsv1.AddToScheme(scheme), discoveryv1.AddToScheme(scheme)); err != nil {
+		return fmt.Errorf("registering CustomResourceDefinitions and EndpointSlices: %w", err)
+	}
 	api, err := client.New(quiet, client.Options{Scheme: scheme})
 	if err != nil {
 		return fmt.Errorf("making the client that checks conversion: %w", err)
 	}
+	added := &addedVersion{api: api, settle: o.takeoverSettle, clock: clock.RealClock{}}
+	return awaitReady(ctx, log, "the webhooks to convert jobs", func(ctx context.Context) error {
+		if o.takeover {
+			if err := added.serve(ctx); err != nil {
+				return err
+			}
+		}
+		if err := checkServed(kinds); err != nil {
+			return err
+		}
+		return checkConversion(ctx, api)
+	})
+}
+
+// awaitServed returns when the API server serves all kinds of this version. If an earlier release is
+// taken over, the webhook program adds the version, and the operator serves it.
+func awaitServed(ctx context.Context, config *rest.Config, log logr.Logger) error {
+	kinds, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return fmt.Errorf("making the client that looks for kinds: %w", err)
+	}
+	return awaitReady(ctx, log, "the API server to serve "+v2alpha1.GroupVersion.String(), func(context.Context) error { return checkServed(kinds) })
+}
+
+// awaitReady returns when a check succeeds. It logs each new reason to wait once.
+func awaitReady(ctx context.Context, log logr.Logger, what string, check func(context.Context) error) error {
 	logged := ""
-	err = wait.PollUntilContextCancel(ctx, servedInterval, true, func(ctx context.Context) (bool, error) {
-		err := checkConversion(ctx, api)
+	err := wait.PollUntilContextCancel(ctx, servedInterval, true, func(ctx context.Context) (bool, error) {
+		err := check(ctx)
 		if err != nil && ctx.Err() == nil && err.Error() != logged {
 			logged = err.Error()
-			log.Info("Waiting for the webhooks to convert jobs", "reason", logged)
+			log.Info("Waiting for "+what, "reason", logged)
 		}
 		return err == nil, nil
 	})
 	if err != nil {
-		return fmt.Errorf("waiting for the webhooks to convert jobs: %w", context.Cause(ctx))
+		return fmt.Errorf("waiting for %s: %w", what, context.Cause(ctx))
+	}
+	return nil
+}
+
+// checkServed returns an error while the API server does not serve all kinds of this version.
+func checkServed(api discovery.ServerResourcesInterface) error {
+	version := v2alpha1.GroupVersion.String()
+	found, err := api.ServerResourcesForGroupVersion(version)
+	if err != nil {
+		return fmt.Errorf("%s is not served, and the webhooks or install-crds install its CRDs: %w", version, err)
+	}
+	for _, name := range []string{"dijobs", "aggregatorconfigs", "memberships", "scaleplans"} {
+		if !slices.ContainsFunc(found.APIResources, func(one metav1.APIResource) bool { return one.Name == name }) {
+			return fmt.Errorf("%s of %s are not served, and the webhooks or install-crds install their CRD", name, version)
+		}
 	}
 	return nil
 }
@@ -139,37 +187,53 @@ func checkConversion(ctx context.Context, api client.Client) error {
 	return nil
 }
 
-// servedInterval is the interval between checks whether kinds are served.
-const servedInterval = time.Second
-
-// awaitServed returns when the API server serves all kinds of this version. If an earlier
-// release is taken over, the webhook program adds the version first.
-func awaitServed(ctx context.Context, config *rest.Config, log logr.Logger) error {
-	api, err := discovery.NewDiscoveryClientForConfig(config)
-	if err != nil {
-		return fmt.Errorf("making the client that looks for kinds: %w", err)
-	}
-	told := false
-	err = wait.PollUntilContextCancel(ctx, servedInterval, true, func(context.Context) (bool, error) {
-		found, err := api.ServerResourcesForGroupVersion(v2alpha1.GroupVersion.String())
-		if err == nil && serves(found, "dijobs", "aggregatorconfigs", "memberships", "scaleplans") {
-			return true, nil
-		}
-		if !told {
-			log.Info("Waiting for the API server to serve this version; the webhooks or install-crds install its CRDs", "version", v2alpha1.GroupVersion, "error", err)
-		}
-		told = true
-		return false, nil
-	})
-	if err != nil {
-		return fmt.Errorf("waiting for the API server to serve %s: %w", v2alpha1.GroupVersion, context.Cause(ctx))
-	}
-	return nil
+// addedVersion serves the version that the webhook program has added to the definition of an earlier
+// release. The webhook program cannot do so: its pod is an endpoint only once it is ready.
+type addedVersion struct {
+	api    client.Client
+	settle time.Duration
+	clock  clock.PassiveClock
+	// ready is when this process first found an endpoint of the webhooks, and zero if there is none.
+	ready time.Time
 }
 
-// serves reports whether the API server serves all of the resources.
-func serves(found *metav1.APIResourceList, resources ...string) bool {
-	return !slices.ContainsFunc(resources, func(name string) bool {
-		return !slices.ContainsFunc(found.APIResources, func(one metav1.APIResource) bool { return one.Name == name })
+// serve serves the version once nodes know an endpoint of the webhooks. It returns an error that says
+// what it waits for, and nil if there is nothing to serve.
+func (v *addedVersion) serve(ctx context.Context) error {
+	definition := &apiextensionsv1.CustomResourceDefinition{}
+	if err := v.api.Get(ctx, client.ObjectKey{Name: names.DIJobDefinition}, definition); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	if !crds.AwaitsWebhooks(definition) {
+		return nil
+	}
+	if at := definition.Spec.Conversion.Webhook.ClientConfig.Service; at != nil {
+		if err := v.awaitEndpoint(ctx, client.ObjectKey{Namespace: at.Namespace, Name: at.Name}); err != nil {
+			return err
+		}
+	}
+	return crds.Serve(ctx, v.api, definition)
+}
+
+// awaitEndpoint returns an error until the Service of the webhooks has had a ready endpoint for the time
+// in which nodes learn of it.
+func (v *addedVersion) awaitEndpoint(ctx context.Context, service client.ObjectKey) error {
+	var found discoveryv1.EndpointSliceList
+	if err := v.api.List(ctx, &found, client.InNamespace(service.Namespace), client.MatchingLabels{discoveryv1.LabelServiceName: service.Name}); err != nil {
+		return fmt.Errorf("listing endpoints of Service %s: %w", service, err)
+	}
+	isReady := slices.ContainsFunc(found.Items, func(slice discoveryv1.EndpointSlice) bool {
+		return slices.ContainsFunc(slice.Endpoints, func(endpoint discoveryv1.Endpoint) bool { return ptr.Deref(endpoint.Conditions.Ready, true) })
 	})
+	switch now := v.clock.Now(); {
+	case !isReady:
+		v.ready = time.Time{}
+		return fmt.Errorf("the webhooks that convert to it have no ready endpoint in Service %s", service)
+	case v.ready.IsZero():
+		v.ready = now
+		fallthrough
+	case now.Sub(v.ready) < v.settle:
+		return fmt.Errorf("nodes learn of the endpoints of Service %s", service)
+	}
+	return nil
 }

@@ -287,6 +287,8 @@ func prepares(t *testing.T, api client.Client) {
 	if url := after.Spec.Conversion.Webhook.ClientConfig.URL; url == nil || *url != "https://127.0.0.1:1/convert" || after.Annotations["other"] != "tool" {
 		t.Errorf("got conversion %v and annotations %v", after.Spec.Conversion, after.Annotations)
 	}
+	servesLater(t, api, conversion)
+	after = get(t, api)
 	after.Annotations[crds.AnnotationTakeover] = crds.TakenOver + " nothing is left"
 	if err := api.Update(t.Context(), after); err != nil {
 		t.Fatal(err)
@@ -294,6 +296,41 @@ func prepares(t *testing.T, api client.Client) {
 	if err := idle.Prepare(t.Context(), conversion); err != nil {
 		t.Errorf("got error %v of a takeover that is done", err)
 	}
+}
+
+// servesLater expects that the added version is served once Serve is called, whoever installs or prepares
+// before.
+func servesLater(t *testing.T, api client.Client, conversion *apiextensionsv1.CustomResourceConversion) {
+	t.Helper()
+	install(t, api)
+	if err := (&crds.Preparer{API: api, Namespace: "di-elsewhere", OwnCertificates: true}).Prepare(t.Context(), conversion); err != nil {
+		t.Fatal(err)
+	}
+	before := get(t, api)
+	if served := servedVersions(before); !slices.Equal(served, []string{"v1alpha1"}) || !crds.AwaitsWebhooks(before) {
+		t.Errorf("got versions %q served before the webhooks answer", served)
+	}
+	if err := crds.Serve(t.Context(), api, before); err != nil {
+		t.Fatal(err)
+	}
+	if err := crds.Serve(t.Context(), api, before); !apierrors.IsConflict(err) {
+		t.Errorf("got error %v of a process that is late, want a conflict", err)
+	}
+	install(t, api)
+	after := get(t, api)
+	if served := servedVersions(after); len(served) != 2 || crds.AwaitsWebhooks(after) || crds.StorageOf(after) != "v1alpha1" {
+		t.Errorf("got versions %q served and %s stored", served, crds.StorageOf(after))
+	}
+}
+
+func servedVersions(definition *apiextensionsv1.CustomResourceDefinition) []string {
+	var served []string
+	for _, version := range definition.Spec.Versions {
+		if version.Served {
+			served = append(served, version.Name)
+		}
+	}
+	return served
 }
 
 // refusesBeside expects that nothing is written while the takeover of an earlier release is not

@@ -29,13 +29,14 @@ func merge(built, stored *apiextensionsv1.CustomResourceDefinition, stopped stri
 	if conversion := stored.Spec.Conversion; isServedByWebhook(conversion) {
 		merged.Spec.Conversion = conversion.DeepCopy()
 	}
-	storage := StorageOf(stored)
+	storage, awaits := StorageOf(stored), AwaitsWebhooks(stored)
 	for i := range merged.Spec.Versions {
 		version := &merged.Spec.Versions[i]
 		version.Storage = version.Name == storage
-		// Only the operator stops serving a version, once nothing needs that version.
+		// Only the operator stops serving a version, once nothing needs that version. It also serves the
+		// version that a takeover adds.
 		as := versionOf(stored, version.Name)
-		version.Served = version.Served && (as == nil || as.Served || version.Name != stopped)
+		version.Served = version.Served && (as == nil || as.Served || version.Name != stopped && !awaits)
 	}
 	annotate(merged, built.Annotations)
 	delete(merged.Annotations, AnnotationRetired)
@@ -55,7 +56,8 @@ func checkStored(built, stored *apiextensionsv1.CustomResourceDefinition) error 
 }
 
 // takeOver returns a definition of an earlier release with both versions and the conversion between
-// them. The storage version stays. It returns an error if that is not possible.
+// them. The storage version stays, and Serve serves the other one. It returns an error if that is not
+// possible.
 func takeOver(built, stored *apiextensionsv1.CustomResourceDefinition, conversion *apiextensionsv1.CustomResourceConversion,
 ) (*apiextensionsv1.CustomResourceDefinition, error) {
 	merged, err := merge(built, stored, "")
@@ -65,10 +67,11 @@ func takeOver(built, stored *apiextensionsv1.CustomResourceDefinition, conversio
 	merged.Spec.Conversion = built.Spec.Conversion.DeepCopy()
 	if isServedByWebhook(built.Spec.Conversion) {
 		merged.Spec.Conversion = conversion.DeepCopy()
+		withhold(merged, stored)
 	}
 	if built.Spec.Names.Kind == "DIJob" {
 		// The takeover begins again if the earlier release was reinstalled after another takeover.
-		annotate(merged, map[string]string{AnnotationTakeover: "Prepared: both versions are served, what is stored stays; then the elected operator goes on"})
+		annotate(merged, map[string]string{AnnotationTakeover: prepared + "the operator serves the added version once the webhooks that convert to it answer"})
 	}
 	return merged, nil
 }

@@ -34,7 +34,8 @@ type Preparer struct {
 }
 
 // Prepare completes each definition by one write, so that a trusted webhook converts between the
-// versions from the moment there are two. The storage version stays. Several processes may call it
+// versions from the moment there are two. The storage version stays. A version that webhooks convert to
+// is not served until Serve. Several processes may call it
 // concurrently. If nothing changes it costs one read of each definition.
 func (p *Preparer) Prepare(ctx context.Context, conversion *apiextensionsv1.CustomResourceConversion) error {
 	for _, content := range [][]byte{crd.AggregatorConfigs(), crd.DIJobs()} {
@@ -54,15 +55,15 @@ func (p *Preparer) prepare(ctx context.Context, built *apiextensionsv1.CustomRes
 	if err != nil || stored == nil {
 		return err
 	}
-	prepared, err := p.prepared(built, stored, conversion)
-	if err != nil || prepared == nil {
+	wanted, err := p.prepared(built, stored, conversion)
+	if err != nil || wanted == nil {
 		return err
 	}
-	if err := p.API.Update(ctx, prepared, preparer); err != nil {
+	if err := p.API.Update(ctx, wanted, preparer); err != nil {
 		return fmt.Errorf("adding a version to customresourcedefinition %s: %w", stored.Name, err)
 	}
 	p.Log.Info("Prepared CustomResourceDefinition", "customResourceDefinition", stored.Name,
-		"origin", OriginOf(stored), "versions", versionNames(prepared), "storage", StorageOf(prepared))
+		"origin", OriginOf(stored), "versions", versionNames(wanted), "storage", StorageOf(wanted))
 	return nil
 }
 

@@ -42,8 +42,9 @@ var _ = Describe("Two operators", func() {
 		Expect(p.leaders).To(HaveLen(2), "both were elected in turn")
 		Expect(p.strangers).To(BeEmpty(), "who is not elected does nothing to jobs")
 		Expect(onceOnly(p.writes)).To(Equal(map[string]int{
-			"PUT /apis/apiextensions.k8s.io/v1/customresourcedefinitions/aggregatorconfigs.diengine.opendilab.org":             1,
-			"PUT /apis/apiextensions.k8s.io/v1/customresourcedefinitions/dijobs.diengine.opendilab.org":                        1,
+			"PUT /apis/apiextensions.k8s.io/v1/customresourcedefinitions/aggregatorconfigs.diengine.opendilab.org": 1,
+			// One write adds a version, and another serves it.
+			"PUT /apis/apiextensions.k8s.io/v1/customresourcedefinitions/dijobs.diengine.opendilab.org":                        2,
 			"DELETE /apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/di-mutating-webhook-configuration":     1,
 			"DELETE /apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/di-validating-webhook-configuration": 1,
 			"PUT /apis/apps/v1/namespaces/di-system/deployments/di-operator/scale":                                             1,

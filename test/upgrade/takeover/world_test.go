@@ -19,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/util/cert"
@@ -177,7 +178,7 @@ type poller struct {
 	errors []string
 }
 
-// poll reads one job at a version repeatedly, starting when it can be read.
+// poll reads one job at a version repeatedly. It is not there only until the API server serves the version.
 func (p *plane) poll(ctx context.Context, version, name string) *poller {
 	polling := &poller{}
 	beside(ctx, func(ctx context.Context) {
@@ -185,7 +186,8 @@ func (p *plane) poll(ctx context.Context, version, name string) *poller {
 		switch {
 		case err == nil:
 			polling.read.Add(1)
-		case ctx.Err() == nil && polling.read.Load() > 0:
+		case polling.read.Load() == 0 && (meta.IsNoMatchError(err) || apierrors.IsNotFound(err)):
+		case ctx.Err() == nil:
 			polling.mu.Lock()
 			polling.errors = append(polling.errors, err.Error())
 			polling.mu.Unlock()
