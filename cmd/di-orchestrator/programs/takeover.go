@@ -94,7 +94,7 @@ const servedInterval = time.Second
 
 // awaitConversion returns when the API server serves all kinds and converts jobs between their
 // versions through our webhooks. The webhook program completes the definitions of an earlier
-// release, and publishes its endpoint and CA bundle in them. If the release is to be taken over,
+// release, and publishes its endpoint and CA bundle in them. If an earlier release is taken over,
 // awaitConversion serves the version that this adds.
 func (o *operatorOptions) awaitConversion(ctx context.Context, config *rest.Config, log logr.Logger) error {
 	kinds, err := discovery.NewDiscoveryClientForConfig(config)

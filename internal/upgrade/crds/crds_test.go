@@ -298,8 +298,8 @@ func prepares(t *testing.T, api client.Client) {
 	}
 }
 
-// servesLater expects that the added version is served once Serve is called, whoever installs or prepares
-// before.
+// servesLater expects that the added version is served once Serve is called, and not by an earlier
+// installation or preparation.
 func servesLater(t *testing.T, api client.Client, conversion *apiextensionsv1.CustomResourceConversion) {
 	t.Helper()
 	install(t, api)
