@@ -53,7 +53,7 @@ func (r *Reconciler) restore(ctx context.Context, observed *lifecycle.Observed, 
 // restoreObserved puts back what others changed of an observed object. If they change it each time, the operator
 // waits between its writes, as it does after a refusal.
 func (r *Reconciler) restoreObserved(ctx context.Context, observed *lifecycle.Observed, original, wanted client.Object) effect {
-	changed := describeChange(original, wanted)
+	changed := describeChange(original, wanted, omitted(original, wanted))
 	stored, err := r.putBack(ctx, original, wanted)
 	if err != nil {
 		return effect{err: err}
@@ -78,8 +78,9 @@ func (r *Reconciler) putBack(ctx context.Context, original, wanted client.Object
 		desired = service.DeepCopy()
 	}
 	patch := client.MergeFrom(original)
-	if !slices.EqualFunc(original.GetOwnerReferences(), wanted.GetOwnerReferences(), isSameReference) {
-		// The patch replaces a list that other writers change too.
+	if !slices.EqualFunc(original.GetOwnerReferences(), wanted.GetOwnerReferences(), isSameReference) ||
+		original.GetAnnotations()[names.AnnotationResources] != wanted.GetAnnotations()[names.AnnotationResources] {
+		// The patch replaces a list that other writers change too, or follows from requests that the operator resizes.
 		patch = client.MergeFromWithOptions(original, client.MergeFromWithOptimisticLock{})
 	}
 	if err := client.IgnoreNotFound(r.client.Patch(ctx, desired, patch, controllers.FieldOwner)); err != nil {
@@ -88,7 +89,7 @@ func (r *Reconciler) putBack(ctx context.Context, original, wanted client.Object
 	if stripped := strippedFrom(desired, wanted); stripped != "" {
 		return desired, &refusal.StrippedError{Annotation: stripped}
 	}
-	if again := describeChange(desired, wanted); again != "" {
+	if again := describeChange(desired, wanted, omitted(original, wanted)); again != "" {
 		return desired, &refusal.ChangedError{Who: "admission", What: again}
 	}
 	return desired, nil
@@ -108,11 +109,24 @@ func isSameReference(a, b metav1.OwnerReference) bool {
 	return a.UID == b.UID && a.APIVersion == b.APIVersion
 }
 
-// describeChange names the labels, annotations and references of a wanted object that a stored one does not have;
-// "" for none.
-func describeChange(stored, wanted client.Object) string {
+// omitted returns the operator's annotations that a wanted object does not have.
+func omitted(original, wanted client.Object) []string {
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(original.GetAnnotations())), func(key string) bool {
+		_, isWanted := wanted.GetAnnotations()[key]
+		return isWanted || !names.IsIdentifying(key)
+	})
+}
+
+// describeChange names the labels, annotations and references of a wanted object that a stored one does not have, and
+// the omitted annotations that it has; "" for none.
+func describeChange(stored, wanted client.Object, omitted []string) string {
 	changed := append(describeService(stored, wanted), append(lacking("label ", stored.GetLabels(), wanted.GetLabels()),
 		lacking("annotation ", stored.GetAnnotations(), wanted.GetAnnotations())...)...)
+	for _, key := range omitted {
+		if _, has := stored.GetAnnotations()[key]; has {
+			changed = append(changed, "annotation "+key)
+		}
+	}
 	if owner := metav1.GetControllerOf(wanted); owner != nil && !slices.ContainsFunc(stored.GetOwnerReferences(), func(reference metav1.OwnerReference) bool {
 		return reference.UID == owner.UID && reference.Controller != nil && *reference.Controller
 	}) {

@@ -13,9 +13,11 @@ import (
 	. "github.com/onsi/gomega"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -127,6 +129,22 @@ func strip(pod *corev1.Pod) {
 	}
 }
 
+// built are the annotations that describe what a pod was built with.
+var built = []string{names.AnnotationReplicas, names.AnnotationReplicaRestart, names.AnnotationResources, names.AnnotationCluster}
+
+// sizeCollectors records other resources of collectors, as the execution of a plan does.
+func (s *space) sizeCollectors(ctx context.Context) {
+	GinkgoHelper()
+	job := s.job(ctx)
+	if job.Status.Scaling == nil {
+		job.Status.Scaling = &v2alpha1.ScalingStatus{}
+	}
+	job.Status.Scaling.Resources = []v2alpha1.ResourceOverride{{
+		Task: "collector", Reason: v2alpha1.OverrideScalePlan, Resources: v2alpha1.ReplicaResources{CPU: ptr.To(resource.MustParse("2"))},
+	}}
+	Expect(shared.api.Status().Update(ctx, job)).To(Succeed())
+}
+
 var _ = Describe("A job whose objects others change", func() {
 	const failing = v2alpha1.ConditionReplicaFailure
 
@@ -157,6 +175,77 @@ var _ = Describe("A job whose objects others change", func() {
 				// This annotation of a coordinator-led job's pod follows from nothing else.
 				metav1.SetMetaDataAnnotation(&pod.ObjectMeta, names.AnnotationContainers, containers)
 			})
+			Expect(s.settle(ctx)).To(Succeed())
+			Expect(s.podIdentities(ctx)).To(Equal(before))
+		})
+	}
+
+	for name, change := range map[string]func(*corev1.Pod){
+		"changed": func(pod *corev1.Pod) {
+			for _, key := range built {
+				metav1.SetMetaDataAnnotation(&pod.ObjectMeta, key, "2")
+			}
+		},
+		"changed to what is possible": func(pod *corev1.Pod) {
+			metav1.SetMetaDataAnnotation(&pod.ObjectMeta, names.AnnotationReplicas, "2")
+			metav1.SetMetaDataAnnotation(&pod.ObjectMeta, names.AnnotationReplicaRestart, "2")
+			metav1.SetMetaDataAnnotation(&pod.ObjectMeta, names.AnnotationResources, "cpu=3,memory=8Gi")
+			metav1.SetMetaDataAnnotation(&pod.ObjectMeta, names.AnnotationCluster, "TensorFlow: learner=1,collector=3")
+		},
+		"removed": func(pod *corev1.Pod) {
+			for _, key := range built {
+				delete(pod.Annotations, key)
+			}
+		},
+	} {
+		It("puts back what workers were built with that is "+name+" while no operator runs, and replaces no pod", func(ctx SpecContext) {
+			s := newSpace(ctx)
+			s.submitWith(ctx, func(spec *v2alpha1.DIJobSpec) {
+				spec.Tasks[0].Template, spec.Tasks[1].Template = requesting(oneGi), requesting(oneGi)
+				spec.ClusterSpec = []v2alpha1.ClusterSpec{v2alpha1.ClusterSpecTensorFlow}
+				spec.FailurePolicy = &v2alpha1.FailurePolicy{Rules: []v2alpha1.FailurePolicyRule{{Action: v2alpha1.FailurePolicyRestartReplica}}}
+			})
+			Expect(s.settle(ctx)).To(Succeed())
+			s.sizeCollectors(ctx)
+			s.start(ctx)
+			s.end(ctx, "job-collector-1", 1)
+			s.start(ctx)
+			before := s.podIdentities(ctx)
+			Expect(before["job-collector-1"].annotations).To(And(HaveKeyWithValue(names.AnnotationReplicaRestart, "1"),
+				HaveKeyWithValue(names.AnnotationResources, "cpu=2"), HaveKeyWithValue(names.AnnotationReplicas, "3"),
+				HaveKeyWithValue(names.AnnotationCluster, "TensorFlow: learner=1,collector=2")))
+			s.vandalize(ctx, change)
+			s.operator = s.newOperator(interceptor.Funcs{})
+			Expect(s.settle(ctx)).To(Succeed())
+			Expect(s.podIdentities(ctx)).To(Equal(before))
+			Expect(s.job(ctx).Status.ReplicaRestarts).To(Equal(map[string]int32{"job-collector-1": 1}))
+		})
+		It("puts back what replicas were built with that is "+name+" while no operator runs, and replaces no pod", func(ctx SpecContext) {
+			s := newSpace(ctx)
+			s.submitLed(ctx, "")
+			job := s.job(ctx)
+			for i := range job.Spec.Tasks {
+				job.Spec.Tasks[i].Template = requesting(oneGi)
+			}
+			Expect(shared.api.Update(ctx, job)).To(Succeed())
+			Expect(s.settle(ctx)).To(Succeed())
+			s.sizeCollectors(ctx)
+			s.start(ctx)
+			s.askForReplicas(ctx)
+			s.start(ctx)
+			before := s.podIdentities(ctx)
+			Expect(before).To(HaveLen(5))
+			s.vandalize(ctx, func(pod *corev1.Pod) {
+				if names.RoleOf(pod) == names.ReplicaTypeAggregator {
+					return
+				}
+				change(pod)
+				// No pod of a coordinator-led job has the others.
+				for _, key := range []string{names.AnnotationReplicas, names.AnnotationReplicaRestart, names.AnnotationCluster} {
+					delete(pod.Annotations, key)
+				}
+			})
+			s.operator = s.newOperator(interceptor.Funcs{})
 			Expect(s.settle(ctx)).To(Succeed())
 			Expect(s.podIdentities(ctx)).To(Equal(before))
 		})

@@ -194,14 +194,14 @@ func TestWhatIsWarnedAboutAsOverriddenIsWhatThePodsGet(t *testing.T) {
 		build func(*workload.Builder) (*corev1.Pod, error)
 	}{
 		"worker": {jobOfTask("", v2alpha1.TaskTypeNone), func(b *workload.Builder) (*corev1.Pod, error) {
-			return b.Worker(&workload.Assignment{Replicas: []workload.Replica{{Pod: "p"}}, Nodes: []string{"p"}}, &workload.Replica{Pod: "p"})
+			return b.Worker(restarted(workload.Replica{Pod: "p"}), &workload.Replica{Pod: "p"})
 		}},
 		"worker of frameworks": {clusterOf(2), func(b *workload.Builder) (*corev1.Pod, error) {
-			assignment := &workload.Assignment{Replicas: []workload.Replica{{Pod: "p"}, {Pod: "q", Rank: 1}}, Nodes: []string{"p", "q"}}
+			assignment := restarted(workload.Replica{Pod: "p"}, workload.Replica{Pod: "q", Rank: 1})
 			return b.Worker(assignment, &assignment.Replicas[0])
 		}},
 		"worker of frameworks, alone": {clusterOf(1), func(b *workload.Builder) (*corev1.Pod, error) {
-			assignment := &workload.Assignment{Replicas: []workload.Replica{{Pod: "p"}}, Nodes: []string{"p"}}
+			assignment := restarted(workload.Replica{Pod: "p"})
 			return b.Worker(assignment, &assignment.Replicas[0])
 		}},
 		"coordinator": {jobOfTask(v2alpha1.LifecycleCoordinatorLed, v2alpha1.TaskTypeCoordinator), (*workload.Builder).Coordinator},
@@ -240,6 +240,16 @@ func TestWhatIsWarnedAboutAsOverriddenIsWhatThePodsGet(t *testing.T) {
 			}
 		})
 	}
+}
+
+// restarted returns the assignment of replicas after a removed one, with pod p restarted alone.
+func restarted(replicas ...workload.Replica) *workload.Assignment {
+	assignment := &workload.Assignment{Replicas: replicas, ReplicaRestarts: map[string]int32{"p": 1}}
+	for i := range replicas {
+		assignment.Nodes = append(assignment.Nodes, replicas[i].Pod)
+	}
+	assignment.Nodes = append(assignment.Nodes, "removed")
+	return assignment
 }
 
 // clusterOf returns a job whose replicas, of this number, read a cluster spec.
