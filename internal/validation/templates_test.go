@@ -461,6 +461,63 @@ func TestReplicasWhoseAddressesAreInAFileAreWarnedAbout(t *testing.T) {
 	}
 }
 
+func TestAMistypedValueHidesNoOtherMistake(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		version, spec string
+		want          []string
+	}{
+		"in a template": {
+			"v2alpha1", `{"tasks":[{"type":"none","template":{"spec":{"hostNetwork":"yes","containers":[{"name":"A"},{"name":"b","tty":1},{"name":"b","ports":[{"containerPort":70000}]}],"volumes":[{}]}}}]}`,
+			[]string{
+				"spec.tasks[0].template.spec.containers[0].name", "spec.tasks[0].template.spec.containers[1].tty", "spec.tasks[0].template.spec.containers[2].name",
+				"spec.tasks[0].template.spec.containers[2].ports[0].containerPort", "spec.tasks[0].template.spec.hostNetwork", "spec.tasks[0].template.spec.volumes[0].name",
+			},
+		},
+		"where a mistake would follow from it": {
+			"v2alpha1", `{"tasks":[{"type":"none","template":{"spec":{"containers":"a"}}},{"type":"none","name":"b","template":{"spec":{"containers":[{"name":1},7]}}},{"type":"none","name":"c","template":7}]}`,
+			[]string{"spec.tasks[0].template.spec.containers", "spec.tasks[1].template.spec.containers[0].name", "spec.tasks[1].template.spec.containers[1]", "spec.tasks[2].template"},
+		},
+		"above the templates": {
+			"v2alpha1", `{"backoffLimit":"x","volumes":[{"name":"V","emptyDir":1}],"tasks":[{"type":"none","replicas":"2","template":{"spec":{"containers":[{"name":"A","tty":1}]}}},{"type":"none","name":"b","template":{}}]}`,
+			[]string{
+				"spec.backoffLimit", "spec.tasks[0].replicas", "spec.tasks[0].template.spec.containers[0].name", "spec.tasks[0].template.spec.containers[0].tty",
+				"spec.tasks[1].template.spec.containers", "spec.volumes[0].emptyDir", "spec.volumes[0].name",
+			},
+		},
+		"above the templates of roles": {
+			"v1alpha1", `{"group":1,"coordinator":{"template":{"spec":{"containers":[{"name":"A","tty":1}]}}},"collector":{"template":{"spec":{"hostNetwork":1}}}}`,
+			[]string{
+				"spec.collector.template.spec.containers", "spec.collector.template.spec.hostNetwork", "spec.coordinator.template.spec.containers[0].name",
+				"spec.coordinator.template.spec.containers[0].tty", "spec.group",
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			raw := []byte(`{"apiVersion":"diengine.opendilab.org/` + tc.version + `","kind":"DIJob","metadata":{"name":"a","namespace":"b"},"spec":` + tc.spec + `}`)
+			errs := Mistyped(raw)
+			if len(errs) == 0 {
+				job, err := decodeHub(raw)
+				if err != nil {
+					t.Fatal(err)
+				}
+				errs = validateContent(job, pathsOf(raw, job))
+			}
+			var got []string
+			for _, err := range errs {
+				if strings.Contains(err.Field, "template") || err.Field == "spec.group" || err.Field == "spec.backoffLimit" || strings.Contains(err.Field, "replicas") || strings.Contains(err.Field, "volumes") {
+					got = append(got, err.Field)
+				}
+			}
+			slices.Sort(got)
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("errors (-want +got):\n%s\n%v", diff, errs)
+			}
+		})
+	}
+}
+
 // Decoding this quantity takes an hour and cannot be canceled.
 func TestAQuantityThatCostsIsRefusedByItsPathAndNotDecoded(t *testing.T) {
 	t.Parallel()
