@@ -21,7 +21,9 @@ import (
 	"opendilab.org/di-orchestrator/controllers"
 	"opendilab.org/di-orchestrator/controllers/dijob/refusal"
 	"opendilab.org/di-orchestrator/internal/lifecycle"
+	"opendilab.org/di-orchestrator/internal/lifecycle/coordinatorled"
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
+	"opendilab.org/di-orchestrator/internal/lifecycle/workerled"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/workload"
 )
@@ -242,6 +244,20 @@ type missed struct {
 	name string
 	// isPod is set for a pod. It is read live until it is back, or gone.
 	isPod bool
+	// isStray is set for a pod that had no owner when it was found.
+	isStray bool
+}
+
+// remember records a pod that the cache lacks.
+func (s *jobStates) remember(job *v2alpha1.DIJob, pod *corev1.Pod) {
+	s.update(client.ObjectKeyFromObject(job), func(known *jobState) {
+		if known.missed == nil {
+			known.missed = map[types.UID]missed{}
+		}
+		if _, isKnown := known.missed[pod.UID]; !isKnown {
+			known.missed[pod.UID] = missed{job: job.UID, name: pod.Name, isPod: true, isStray: isStray(job, pod)}
+		}
+	})
 }
 
 // miss records an object that its job no longer has in the cache.
@@ -265,9 +281,9 @@ func (s *jobStates) misses(job *v2alpha1.DIJob, object client.Object) (is bool) 
 	return is
 }
 
-// missedPods returns the names of the pods of a job that left the cache, by UID, and forgets those that are back.
-func (s *jobStates) missedPods(observed *lifecycle.Observed) map[types.UID]string {
-	pods := map[types.UID]string{}
+// missedPods returns the pods of a job that left the cache, by UID, and forgets those that are back.
+func (s *jobStates) missedPods(observed *lifecycle.Observed) map[types.UID]missed {
+	pods := map[types.UID]missed{}
 	s.update(client.ObjectKeyFromObject(observed.Job), func(known *jobState) {
 		for _, pod := range observed.Pods {
 			delete(known.missed, pod.UID)
@@ -276,49 +292,55 @@ func (s *jobStates) missedPods(observed *lifecycle.Observed) map[types.UID]strin
 			if each.job != observed.Job.UID {
 				delete(known.missed, uid)
 			} else if each.isPod {
-				pods[uid] = each.name
+				pods[uid] = each
 			}
 		}
 	})
 	return pods
 }
 
-// findMissed adds the pods that left the cache without being deleted. When the job is suspended or held, it lists all
-// its pods live, because another operator may have seen them leave.
+// findMissed adds the pods that left the cache without being deleted. When the job is suspended, held or shrunk, it lists
+// all its pods live, because another operator may have seen them leave, or none.
 func (r *Reconciler) findMissed(ctx context.Context, observed *lifecycle.Observed) error {
-	pods := r.states.missedPods(observed)
-	mustHaveNone := state.MustHaveNoPods(observed.Job)
-	if len(pods) == 0 && !mustHaveNone {
-		return nil
-	}
-	for uid, name := range pods {
-		found, err := r.findMissedPod(ctx, observed.Job, uid, name)
-		if err != nil {
+	known := set.New[types.UID]()
+	for uid, each := range r.states.missedPods(observed) {
+		found, err := r.findMissedPod(ctx, observed.Job, uid, each.name)
+		switch {
+		case err != nil:
 			return err
-		}
-		if found == nil {
+		case found == nil:
 			r.states.update(client.ObjectKeyFromObject(observed.Job), func(known *jobState) { delete(known.missed, uid) })
 			continue
+		case each.isStray && metav1.GetControllerOf(found) == nil:
+			addStray(observed, found)
+		default:
+			observed.Pods = append(observed.Pods, found)
 		}
-		observed.Pods = append(observed.Pods, found)
+		known.Insert(uid)
 	}
-	if !mustHaveNone {
+	if !mayLackPods(observed) {
 		return nil
 	}
 	all, err := r.livePods(ctx, observed.Job)
 	if err != nil {
 		return err
 	}
-	known := set.New[types.UID]()
 	for _, pod := range observed.Pods {
 		known.Insert(pod.UID)
 	}
 	for _, pod := range all {
 		if !known.Has(pod.UID) {
-			observed.Pods = append(observed.Pods, pod)
+			r.states.remember(observed.Job, pod)
+			addLive(observed, pod)
 		}
 	}
 	return nil
+}
+
+// mayLackPods reports whether the cache may lack pods that the job must not have, so that no creation shows them.
+func mayLackPods(observed *lifecycle.Observed) bool {
+	return state.MustHaveNoPods(observed.Job) || !state.IsCoordinatorLed(observed.Job) && workerled.LacksRemoved(*observed) ||
+		state.IsCoordinatorLed(observed.Job) && coordinatorled.LacksRemoved(*observed)
 }
 
 // findMissedPod reads live a pod that left the cache; nil if it is gone, or belongs to another owner. The garbage collector

@@ -210,6 +210,12 @@ func (b *Builder) subdomain(assignment *Assignment) string {
 	return cmp.Or(assignment.Subdomain, names.WorkerService(b.job.Name))
 }
 
+// IsBuiltFor reports whether a pod was built for a job of this name, by its variables, which no one can change.
+func IsBuiltFor(job *v2alpha1.DIJob, pod *corev1.Pod) bool {
+	id := told(pod, names.EnvDIJobID)
+	return told(pod, names.EnvPodName) == pod.Name || strings.HasPrefix(id, job.Namespace+"."+job.Name+".") || strings.HasPrefix(id, job.Namespace+"/"+job.Name+"/")
+}
+
 // IsOfEarlierRelease reports whether v1.1.0 to v1.1.3 created a worker-led pod. These releases
 // wrote the job's ID in another format.
 func IsOfEarlierRelease(pod *corev1.Pod) bool {

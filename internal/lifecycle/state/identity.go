@@ -145,8 +145,12 @@ func MustHaveNoPods(job *v2alpha1.DIJob) bool {
 		IsHeld(job) && !conditions.IsTrue(&job.Status, v2alpha1.ConditionTerminating)
 }
 
-// RestorePods puts back what others changed of pods that still run.
+// RestorePods puts back what others changed of pods that still run, and reports pods without an owner. The operator does
+// not take these back: a deletion of an earlier job of the name may have orphaned them.
 func (p *Plan) RestorePods() Result {
+	for _, name := range slices.Sorted(maps.Keys(p.in.Strays)) {
+		p.isTaken("pod", name, p.in.Strays)
+	}
 	for _, pod := range p.in.Changed {
 		if !podstate.Terminating(pod) {
 			p.Decision.RestorePods = append(p.Decision.RestorePods, pod)
