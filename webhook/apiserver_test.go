@@ -169,6 +169,28 @@ var _ = Describe("A value of the wrong type", func() {
 		Expect(unstructured.SetNestedField(mistyped.Object, int64(3000000000), "spec", "backoffLimit")).To(Succeed())
 		Expect(c.Create(ctx, mistyped)).To(MatchError(ContainSubstring("spec.backoffLimit: Invalid value: 3000000000")))
 	})
+
+	It("hides no mistake in templates", func(ctx SpecContext) {
+		for version, tc := range map[string]struct {
+			spec string
+			want []string
+		}{
+			"v2alpha1": {
+				`spec: {backoffLimit: three, volumes: [{name: V}], tasks: [{type: none, name: a, template: {spec: {hostNetwork: "yes", containers: [{name: A}]}}}]}`,
+				[]string{"spec.backoffLimit", "spec.volumes[0].name", "spec.tasks[0].template.spec.hostNetwork", "spec.tasks[0].template.spec.containers[0].name"},
+			},
+			"v1alpha1": {
+				`spec: {group: 1, coordinator: {template: {spec: {hostNetwork: "yes", containers: [{name: A}]}}}}`,
+				[]string{"spec.group", "spec.coordinator.template.spec.hostNetwork", "spec.coordinator.template.spec.containers[0].name"},
+			},
+		} {
+			err := c.Create(ctx, job(version, newNamespace(ctx), "j", tc.spec))
+			Expect(err).To(HaveOccurred())
+			for _, want := range tc.want {
+				Expect(err.Error()).To(ContainSubstring(want+": Invalid value"), version)
+			}
+		}
+	})
 })
 
 var _ = DescribeTable("An update through v1alpha1 keeps what only v2alpha1 can say, and removes it where it says so",

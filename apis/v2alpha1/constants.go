@@ -271,6 +271,10 @@ const (
 	ReasonQuotaExceeded = "QuotaExceeded"
 	// ReasonPodSecurityViolation means that the namespace's Pod Security Standard does not allow the pod.
 	ReasonPodSecurityViolation = "PodSecurityViolation"
+	// ReasonLimitRangeViolation means that a LimitRange of the namespace does not allow the pod's requests or limits.
+	ReasonLimitRangeViolation = "LimitRangeViolation"
+	// ReasonResourcesMissing means that a ResourceQuota counts requests or limits that the pod does not set.
+	ReasonResourcesMissing = "ResourcesMissing"
 )
 
 // Reasons of events about pods and services.

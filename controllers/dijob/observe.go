@@ -23,6 +23,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/lifecycle/workerled"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/queueing"
+	"opendilab.org/di-orchestrator/internal/workload"
 )
 
 // observe reads a job's objects from the caches. It reads unconfirmed objects live.
@@ -199,19 +200,19 @@ const maxSingleReads = 8
 
 func (r *Reconciler) confirmPods(ctx context.Context, observed *lifecycle.Observed) error {
 	unconfirmed := coordinatorled.FindUnconfirmed(*observed)
+	isUnconfirmed := func(pod *corev1.Pod) bool { return slices.Contains(unconfirmed.Pods, pod.Name) }
 	if unconfirmed.AllPods {
-		var err error
-		observed.Pods, err = r.livePods(ctx, observed.Job)
-		return err
+		observed.Pods = nil
+		isUnconfirmed = func(*corev1.Pod) bool { return true }
 	}
-	if len(unconfirmed.Pods) > maxSingleReads {
+	if unconfirmed.AllPods || len(unconfirmed.Pods) > maxSingleReads {
 		live, err := r.livePods(ctx, observed.Job)
 		if err != nil {
 			return err
 		}
 		for _, pod := range live {
-			if slices.Contains(unconfirmed.Pods, pod.Name) {
-				observed.Pods = append(observed.Pods, pod)
+			if isUnconfirmed(pod) {
+				addLive(observed, pod)
 			}
 		}
 		return nil
@@ -222,15 +223,39 @@ func (r *Reconciler) confirmPods(ctx context.Context, observed *lifecycle.Observ
 		if err != nil {
 			return err
 		}
-		if pod != nil && (metav1.IsControlledBy(pod, observed.Job) || state.IsDisowned(pod, observed.Job)) {
-			observed.Pods = append(observed.Pods, pod)
+		if pod != nil {
+			addLive(observed, pod)
 		}
 	}
 	return nil
 }
 
-// livePods lists the pods of a job live. It selects them by label, because the API server cannot select by
-// owner.
+// addLive adds a pod that was read live to the pods of a job, or to those without an owner that were built for it.
+func addLive(observed *lifecycle.Observed, pod *corev1.Pod) {
+	switch job := observed.Job; {
+	case metav1.IsControlledBy(pod, job), state.IsDisowned(pod, job):
+		observed.Pods = append(observed.Pods, pod)
+	case isStray(job, pod):
+		addStray(observed, pod)
+	}
+}
+
+// isStray reports whether a pod was built for a job and has no owner.
+func isStray(job *v2alpha1.DIJob, pod *corev1.Pod) bool {
+	return metav1.GetControllerOf(pod) == nil && workload.IsBuiltFor(job, pod)
+}
+
+// addStray adds a pod without an owner. It is looked up again later.
+func addStray(observed *lifecycle.Observed, pod *corev1.Pod) {
+	if observed.Strays == nil {
+		observed.Strays = map[string]state.Taken{}
+	}
+	message := fmt.Sprintf("pod %s runs for the job and has no owner: delete it, or put back its owner reference", pod.Name)
+	observed.Strays[pod.Name] = state.Taken{Message: message, Until: observed.Now.Add(lifecycle.ConflictDelay)}
+}
+
+// livePods lists the pods of a job live, and those that were built for it and have no owner. It selects them by label,
+// because the API server cannot select by owner.
 func (r *Reconciler) livePods(ctx context.Context, job *v2alpha1.DIJob) ([]*corev1.Pod, error) {
 	var list corev1.PodList
 	selected := names.JobLabels(job.Name)
@@ -243,8 +268,8 @@ func (r *Reconciler) livePods(ctx context.Context, job *v2alpha1.DIJob) ([]*core
 	}
 	var pods []*corev1.Pod
 	for i := range list.Items {
-		if pod := &list.Items[i]; metav1.IsControlledBy(pod, job) || state.IsDisowned(pod, job) {
-			pods = append(pods, &list.Items[i])
+		if pod := &list.Items[i]; metav1.IsControlledBy(pod, job) || state.IsDisowned(pod, job) || isStray(job, pod) {
+			pods = append(pods, pod)
 		}
 	}
 	return pods, nil

@@ -108,7 +108,8 @@ func TestReasonsOfEventsAreConstantsOfTheAPIAndDocumented(t *testing.T) {
 	}
 	// These are reasons in other contexts.
 	elsewhere := []string{
-		v2alpha1.ReasonDeadlineExceeded, v2alpha1.ReasonError, v2alpha1.ReasonPodSecurityViolation,
+		v2alpha1.ReasonDeadlineExceeded, v2alpha1.ReasonError, v2alpha1.ReasonPodSecurityViolation, v2alpha1.ReasonLimitRangeViolation,
+		v2alpha1.ReasonResourcesMissing,
 		v2alpha1.ReasonGangWaiting, v2alpha1.ReasonGangReplaced, v2alpha1.ReasonWaitingInQueue,
 		v2alpha1.ReasonFollowing, v2alpha1.ReasonAdvising, v2alpha1.ReasonWaitingForReports,
 		v2alpha1.ReasonNotReady, v2alpha1.ReasonSchedulingGated, v2alpha1.ReasonProbeFailed,

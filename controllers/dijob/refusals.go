@@ -35,6 +35,9 @@ func (e effects) refusals(job *v2alpha1.DIJob, lacking map[string]int) (reason, 
 		if e[i].reason == v2alpha1.ReasonFailedCreate && refusal.Is(e[i].err) {
 			answer := refusal.Answer(e[i].err)
 			reason, message = refusal.Reason(answer), fmt.Sprintf("%s is refused: %s", described(e[i].object), answer)
+			if advice := refusal.Advice(answer); advice != "" {
+				message += ": " + advice
+			}
 			break
 		}
 	}

@@ -39,7 +39,20 @@ func TestARefusalSaysWhoWhyAndWhatKind(t *testing.T) {
 		},
 		"a quota that wants to know more": {
 			[]error{forbidden("failed quota: team: must specify limits.cpu for: di-container")},
-			v2alpha1.ReasonQuotaExceeded, who + "failed quota: team: must specify limits.cpu for: di-container",
+			v2alpha1.ReasonResourcesMissing,
+			who + "failed quota: team: must specify limits.cpu for: di-container: set in the template resources.limits.cpu of container di-container",
+		},
+		"a quota that names no containers": {
+			[]error{forbidden("failed quota: team: must specify limits.cpu,memory")}, v2alpha1.ReasonResourcesMissing,
+			who + "failed quota: team: must specify limits.cpu,memory: set in the template resources.limits.cpu of each container, resources.requests.memory of each container",
+		},
+		"a LimitRange": {
+			[]error{forbidden("maximum cpu usage per Container is 1, but limit is 2")}, v2alpha1.ReasonLimitRangeViolation,
+			who + "maximum cpu usage per Container is 1, but limit is 2: set in the template resources.limits.cpu of each container to at most 1",
+		},
+		"a LimitRange that wants a limit": {
+			[]error{forbidden("maximum cpu usage per Container is 1.  No limit is specified")}, v2alpha1.ReasonLimitRangeViolation,
+			who + "maximum cpu usage per Container is 1.  No limit is specified: set in the template resources.limits.cpu of each container to at most 1",
 		},
 		"a Pod Security Standard, for two": {
 			[]error{forbidden(`violates PodSecurity "baseline:latest": host namespaces (hostNetwork=true)`), forbidden("no")},

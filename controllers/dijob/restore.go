@@ -21,7 +21,9 @@ import (
 	"opendilab.org/di-orchestrator/controllers"
 	"opendilab.org/di-orchestrator/controllers/dijob/refusal"
 	"opendilab.org/di-orchestrator/internal/lifecycle"
+	"opendilab.org/di-orchestrator/internal/lifecycle/coordinatorled"
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
+	"opendilab.org/di-orchestrator/internal/lifecycle/workerled"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/workload"
 )
@@ -53,7 +55,7 @@ func (r *Reconciler) restore(ctx context.Context, observed *lifecycle.Observed, 
 // restoreObserved puts back what others changed of an observed object. If they change it each time, the operator
 // waits between its writes, as it does after a refusal.
 func (r *Reconciler) restoreObserved(ctx context.Context, observed *lifecycle.Observed, original, wanted client.Object) effect {
-	changed := describeChange(original, wanted)
+	changed := describeChange(original, wanted, omitted(original, wanted))
 	stored, err := r.putBack(ctx, original, wanted)
 	if err != nil {
 		return effect{err: err}
@@ -78,8 +80,9 @@ func (r *Reconciler) putBack(ctx context.Context, original, wanted client.Object
 		desired = service.DeepCopy()
 	}
 	patch := client.MergeFrom(original)
-	if !slices.EqualFunc(original.GetOwnerReferences(), wanted.GetOwnerReferences(), isSameReference) {
-		// The patch replaces a list that other writers change too.
+	if !slices.EqualFunc(original.GetOwnerReferences(), wanted.GetOwnerReferences(), isSameReference) ||
+		original.GetAnnotations()[names.AnnotationResources] != wanted.GetAnnotations()[names.AnnotationResources] {
+		// The patch replaces a list that other writers change too, or follows from requests that the operator resizes.
 		patch = client.MergeFromWithOptions(original, client.MergeFromWithOptimisticLock{})
 	}
 	if err := client.IgnoreNotFound(r.client.Patch(ctx, desired, patch, controllers.FieldOwner)); err != nil {
@@ -88,7 +91,7 @@ func (r *Reconciler) putBack(ctx context.Context, original, wanted client.Object
 	if stripped := strippedFrom(desired, wanted); stripped != "" {
 		return desired, &refusal.StrippedError{Annotation: stripped}
 	}
-	if again := describeChange(desired, wanted); again != "" {
+	if again := describeChange(desired, wanted, omitted(original, wanted)); again != "" {
 		return desired, &refusal.ChangedError{Who: "admission", What: again}
 	}
 	return desired, nil
@@ -108,11 +111,24 @@ func isSameReference(a, b metav1.OwnerReference) bool {
 	return a.UID == b.UID && a.APIVersion == b.APIVersion
 }
 
-// describeChange names the labels, annotations and references of a wanted object that a stored one does not have;
-// "" for none.
-func describeChange(stored, wanted client.Object) string {
+// omitted returns the operator's annotations that a wanted object does not have.
+func omitted(original, wanted client.Object) []string {
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(original.GetAnnotations())), func(key string) bool {
+		_, isWanted := wanted.GetAnnotations()[key]
+		return isWanted || !names.IsIdentifying(key)
+	})
+}
+
+// describeChange names the labels, annotations and references of a wanted object that a stored one does not have, and
+// the omitted annotations that it has; "" for none.
+func describeChange(stored, wanted client.Object, omitted []string) string {
 	changed := append(describeService(stored, wanted), append(lacking("label ", stored.GetLabels(), wanted.GetLabels()),
 		lacking("annotation ", stored.GetAnnotations(), wanted.GetAnnotations())...)...)
+	for _, key := range omitted {
+		if _, has := stored.GetAnnotations()[key]; has {
+			changed = append(changed, "annotation "+key)
+		}
+	}
 	if owner := metav1.GetControllerOf(wanted); owner != nil && !slices.ContainsFunc(stored.GetOwnerReferences(), func(reference metav1.OwnerReference) bool {
 		return reference.UID == owner.UID && reference.Controller != nil && *reference.Controller
 	}) {
@@ -228,6 +244,20 @@ type missed struct {
 	name string
 	// isPod is set for a pod. It is read live until it is back, or gone.
 	isPod bool
+	// isStray is set for a pod that had no owner when it was found.
+	isStray bool
+}
+
+// remember records a pod that the cache lacks.
+func (s *jobStates) remember(job *v2alpha1.DIJob, pod *corev1.Pod) {
+	s.update(client.ObjectKeyFromObject(job), func(known *jobState) {
+		if known.missed == nil {
+			known.missed = map[types.UID]missed{}
+		}
+		if _, isKnown := known.missed[pod.UID]; !isKnown {
+			known.missed[pod.UID] = missed{job: job.UID, name: pod.Name, isPod: true, isStray: isStray(job, pod)}
+		}
+	})
 }
 
 // miss records an object that its job no longer has in the cache.
@@ -251,9 +281,9 @@ func (s *jobStates) misses(job *v2alpha1.DIJob, object client.Object) (is bool) 
 	return is
 }
 
-// missedPods returns the names of the pods of a job that left the cache, by UID, and forgets those that are back.
-func (s *jobStates) missedPods(observed *lifecycle.Observed) map[types.UID]string {
-	pods := map[types.UID]string{}
+// missedPods returns the pods of a job that left the cache, by UID, and forgets those that are back.
+func (s *jobStates) missedPods(observed *lifecycle.Observed) map[types.UID]missed {
+	pods := map[types.UID]missed{}
 	s.update(client.ObjectKeyFromObject(observed.Job), func(known *jobState) {
 		for _, pod := range observed.Pods {
 			delete(known.missed, pod.UID)
@@ -262,49 +292,55 @@ func (s *jobStates) missedPods(observed *lifecycle.Observed) map[types.UID]strin
 			if each.job != observed.Job.UID {
 				delete(known.missed, uid)
 			} else if each.isPod {
-				pods[uid] = each.name
+				pods[uid] = each
 			}
 		}
 	})
 	return pods
 }
 
-// findMissed adds the pods that left the cache without being deleted. When the job is suspended or held, it lists all
-// its pods live, because another operator may have seen them leave.
+// findMissed adds the pods that left the cache without being deleted. When the job is suspended, held or shrunk, it lists
+// all its pods live, because another operator may have seen them leave, or none.
 func (r *Reconciler) findMissed(ctx context.Context, observed *lifecycle.Observed) error {
-	pods := r.states.missedPods(observed)
-	mustHaveNone := state.MustHaveNoPods(observed.Job)
-	if len(pods) == 0 && !mustHaveNone {
-		return nil
-	}
-	for uid, name := range pods {
-		found, err := r.findMissedPod(ctx, observed.Job, uid, name)
-		if err != nil {
+	known := set.New[types.UID]()
+	for uid, each := range r.states.missedPods(observed) {
+		found, err := r.findMissedPod(ctx, observed.Job, uid, each.name)
+		switch {
+		case err != nil:
 			return err
-		}
-		if found == nil {
+		case found == nil:
 			r.states.update(client.ObjectKeyFromObject(observed.Job), func(known *jobState) { delete(known.missed, uid) })
 			continue
+		case each.isStray && metav1.GetControllerOf(found) == nil:
+			addStray(observed, found)
+		default:
+			observed.Pods = append(observed.Pods, found)
 		}
-		observed.Pods = append(observed.Pods, found)
+		known.Insert(uid)
 	}
-	if !mustHaveNone {
+	if !mayLackPods(observed) {
 		return nil
 	}
 	all, err := r.livePods(ctx, observed.Job)
 	if err != nil {
 		return err
 	}
-	known := set.New[types.UID]()
 	for _, pod := range observed.Pods {
 		known.Insert(pod.UID)
 	}
 	for _, pod := range all {
 		if !known.Has(pod.UID) {
-			observed.Pods = append(observed.Pods, pod)
+			r.states.remember(observed.Job, pod)
+			addLive(observed, pod)
 		}
 	}
 	return nil
+}
+
+// mayLackPods reports whether the cache may lack pods that the job must not have, so that no creation shows them.
+func mayLackPods(observed *lifecycle.Observed) bool {
+	return state.MustHaveNoPods(observed.Job) || !state.IsCoordinatorLed(observed.Job) && workerled.LacksRemoved(*observed) ||
+		state.IsCoordinatorLed(observed.Job) && coordinatorled.LacksRemoved(*observed)
 }
 
 // findMissedPod reads live a pod that left the cache; nil if it is gone, or belongs to another owner. The garbage collector

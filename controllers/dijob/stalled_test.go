@@ -197,6 +197,69 @@ var _ = Describe("A job whose pods are refused", func() {
 		Expect(s.job(ctx)).To(condition(refused, corev1.ConditionFalse, "", BeEmpty()))
 	})
 
+	limitRange := func(item corev1.LimitRangeItem) func(string) client.Object {
+		return func(namespace string) client.Object {
+			return &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "team"}, Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{item}}}
+		}
+	}
+	cpu := func(amount string) corev1.ResourceList {
+		return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(amount)}
+	}
+	for name, tc := range map[string]struct {
+		by                func(namespace string) client.Object
+		reason, says, set string
+	}{
+		"the maximum of a LimitRange": {
+			limitRange(corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Max: cpu("1"), DefaultRequest: cpu("1")}), v2alpha1.ReasonLimitRangeViolation,
+			"maximum cpu usage per Container is 1, but limit is 4", "resources.limits.cpu of each container to at most 1",
+		},
+		"the minimum of a LimitRange": {
+			limitRange(corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Min: cpu("3")}), v2alpha1.ReasonLimitRangeViolation,
+			"minimum cpu usage per Container is 3, but request is 2", "resources.requests.cpu of each container to at least 3",
+		},
+		"the ratio of a LimitRange": {
+			limitRange(corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, MaxLimitRequestRatio: cpu("1500m")}), v2alpha1.ReasonLimitRangeViolation,
+			"cpu max limit to request ratio per Container is 1500m, but provided ratio is 2", "resources.limits.cpu of each container to at most 1500m times its requests.cpu",
+		},
+		"the maximum of a LimitRange for pods": {
+			limitRange(corev1.LimitRangeItem{Type: corev1.LimitTypePod, Max: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Gi")}}),
+			v2alpha1.ReasonLimitRangeViolation, "maximum memory usage per Pod is 1Gi.  No limit is specified", "resources.limits.memory of all containers together to at most 1Gi",
+		},
+		"a quota of limits that the template has not": {
+			func(namespace string) client.Object {
+				quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "team"}}
+				quota.Spec.Hard = corev1.ResourceList{corev1.ResourceLimitsMemory: resource.MustParse("8Gi"), corev1.ResourceRequestsMemory: resource.MustParse("8Gi")}
+				return quota
+			},
+			v2alpha1.ReasonResourcesMissing, "failed quota: team: must specify limits.memory for: di-container; requests.memory for: di-container",
+			"resources.limits.memory of container di-container, resources.requests.memory of container di-container",
+		},
+	} {
+		It("names "+name+", its field and what would be right, in both lifecycles", func(ctx SpecContext) {
+			const demand = `{"requests":{"cpu":"2"},"limits":{"cpu":"4"}}`
+			for _, lifecycle := range []v2alpha1.Lifecycle{v2alpha1.LifecycleWorkerLed, v2alpha1.LifecycleCoordinatorLed} {
+				s := newSpace(ctx)
+				by := tc.by(s.name)
+				Expect(shared.api.Create(ctx, by)).To(Succeed())
+				if quota, isQuota := by.(*corev1.ResourceQuota); isQuota {
+					quota.Status.Hard, quota.Status.Used = quota.Spec.Hard, corev1.ResourceList{
+						corev1.ResourceLimitsMemory: resource.MustParse("0"), corev1.ResourceRequestsMemory: resource.MustParse("0"),
+					}
+					Expect(shared.api.Status().Update(ctx, quota)).To(Succeed())
+				}
+				s.awaitRefusalsOf(ctx, tc.says[:len("maximum cpu")], corev1.ResourceRequirements{Requests: cpu("2"), Limits: cpu("4")})
+				kind, pod := v2alpha1.TaskTypeLearner, "job-learner-0 (learner)"
+				if lifecycle == v2alpha1.LifecycleCoordinatorLed {
+					kind, pod = v2alpha1.TaskTypeCoordinator, "job-coordinator (coordinator)"
+				}
+				s.submit(ctx, v2alpha1.DIJobSpec{Lifecycle: lifecycle, Tasks: []v2alpha1.Task{{Type: kind, Template: requesting(demand)}}})
+				_ = s.settle(ctx)
+				Expect(s.job(ctx)).To(condition(refused, corev1.ConditionTrue, tc.reason, And(
+					HavePrefix("pod "+pod+" is refused: "), ContainSubstring(tc.says), HaveSuffix(": set in the template "+tc.set))))
+			}
+		})
+	}
+
 	It("costs few refused requests despite many events of its pods", func(ctx SpecContext) {
 		const pods, room = 84, 20
 		s := newSpace(ctx)
@@ -264,10 +327,16 @@ func (s *space) setQuota(ctx context.Context, quota *corev1.ResourceQuota, pods 
 // watches.
 func (s *space) awaitRefusals(ctx context.Context, words string) {
 	GinkgoHelper()
+	s.awaitRefusalsOf(ctx, words, corev1.ResourceRequirements{})
+}
+
+// awaitRefusalsOf does the same for pods with resources.
+func (s *space) awaitRefusalsOf(ctx context.Context, words string, resources corev1.ResourceRequirements) {
+	GinkgoHelper()
 	Eventually(func() error {
 		return shared.api.Create(ctx, &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "probe"},
-			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "probe", Image: "image"}}},
+			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "probe", Image: "image", Resources: resources}}},
 		}, client.DryRunAll)
 	}).WithContext(ctx).WithTimeout(patience).Should(MatchError(ContainSubstring(words)))
 }

@@ -6,6 +6,7 @@ package dijob
 import (
 	"context"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,14 +14,17 @@ import (
 	. "github.com/onsi/gomega"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/controllers/sharding"
+	"opendilab.org/di-orchestrator/internal/lifecycle"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/shards"
 )
@@ -127,6 +131,22 @@ func strip(pod *corev1.Pod) {
 	}
 }
 
+// built are the annotations that describe what a pod was built with.
+var built = []string{names.AnnotationReplicas, names.AnnotationReplicaRestart, names.AnnotationResources, names.AnnotationCluster}
+
+// sizeCollectors records other resources of collectors, as the execution of a plan does.
+func (s *space) sizeCollectors(ctx context.Context) {
+	GinkgoHelper()
+	job := s.job(ctx)
+	if job.Status.Scaling == nil {
+		job.Status.Scaling = &v2alpha1.ScalingStatus{}
+	}
+	job.Status.Scaling.Resources = []v2alpha1.ResourceOverride{{
+		Task: "collector", Reason: v2alpha1.OverrideScalePlan, Resources: v2alpha1.ReplicaResources{CPU: ptr.To(resource.MustParse("2"))},
+	}}
+	Expect(shared.api.Status().Update(ctx, job)).To(Succeed())
+}
+
 var _ = Describe("A job whose objects others change", func() {
 	const failing = v2alpha1.ConditionReplicaFailure
 
@@ -157,6 +177,77 @@ var _ = Describe("A job whose objects others change", func() {
 				// This annotation of a coordinator-led job's pod follows from nothing else.
 				metav1.SetMetaDataAnnotation(&pod.ObjectMeta, names.AnnotationContainers, containers)
 			})
+			Expect(s.settle(ctx)).To(Succeed())
+			Expect(s.podIdentities(ctx)).To(Equal(before))
+		})
+	}
+
+	for name, change := range map[string]func(*corev1.Pod){
+		"changed": func(pod *corev1.Pod) {
+			for _, key := range built {
+				metav1.SetMetaDataAnnotation(&pod.ObjectMeta, key, "2")
+			}
+		},
+		"changed to what is possible": func(pod *corev1.Pod) {
+			metav1.SetMetaDataAnnotation(&pod.ObjectMeta, names.AnnotationReplicas, "2")
+			metav1.SetMetaDataAnnotation(&pod.ObjectMeta, names.AnnotationReplicaRestart, "2")
+			metav1.SetMetaDataAnnotation(&pod.ObjectMeta, names.AnnotationResources, "cpu=3,memory=8Gi")
+			metav1.SetMetaDataAnnotation(&pod.ObjectMeta, names.AnnotationCluster, "TensorFlow: learner=1,collector=3")
+		},
+		"removed": func(pod *corev1.Pod) {
+			for _, key := range built {
+				delete(pod.Annotations, key)
+			}
+		},
+	} {
+		It("puts back what workers were built with that is "+name+" while no operator runs, and replaces no pod", func(ctx SpecContext) {
+			s := newSpace(ctx)
+			s.submitWith(ctx, func(spec *v2alpha1.DIJobSpec) {
+				spec.Tasks[0].Template, spec.Tasks[1].Template = requesting(oneGi), requesting(oneGi)
+				spec.ClusterSpec = []v2alpha1.ClusterSpec{v2alpha1.ClusterSpecTensorFlow}
+				spec.FailurePolicy = &v2alpha1.FailurePolicy{Rules: []v2alpha1.FailurePolicyRule{{Action: v2alpha1.FailurePolicyRestartReplica}}}
+			})
+			Expect(s.settle(ctx)).To(Succeed())
+			s.sizeCollectors(ctx)
+			s.start(ctx)
+			s.end(ctx, "job-collector-1", 1)
+			s.start(ctx)
+			before := s.podIdentities(ctx)
+			Expect(before["job-collector-1"].annotations).To(And(HaveKeyWithValue(names.AnnotationReplicaRestart, "1"),
+				HaveKeyWithValue(names.AnnotationResources, "cpu=2"), HaveKeyWithValue(names.AnnotationReplicas, "3"),
+				HaveKeyWithValue(names.AnnotationCluster, "TensorFlow: learner=1,collector=2")))
+			s.vandalize(ctx, change)
+			s.operator = s.newOperator(interceptor.Funcs{})
+			Expect(s.settle(ctx)).To(Succeed())
+			Expect(s.podIdentities(ctx)).To(Equal(before))
+			Expect(s.job(ctx).Status.ReplicaRestarts).To(Equal(map[string]int32{"job-collector-1": 1}))
+		})
+		It("puts back what replicas were built with that is "+name+" while no operator runs, and replaces no pod", func(ctx SpecContext) {
+			s := newSpace(ctx)
+			s.submitLed(ctx, "")
+			job := s.job(ctx)
+			for i := range job.Spec.Tasks {
+				job.Spec.Tasks[i].Template = requesting(oneGi)
+			}
+			Expect(shared.api.Update(ctx, job)).To(Succeed())
+			Expect(s.settle(ctx)).To(Succeed())
+			s.sizeCollectors(ctx)
+			s.start(ctx)
+			s.askForReplicas(ctx)
+			s.start(ctx)
+			before := s.podIdentities(ctx)
+			Expect(before).To(HaveLen(5))
+			s.vandalize(ctx, func(pod *corev1.Pod) {
+				if names.RoleOf(pod) == names.ReplicaTypeAggregator {
+					return
+				}
+				change(pod)
+				// No pod of a coordinator-led job has the others.
+				for _, key := range []string{names.AnnotationReplicas, names.AnnotationReplicaRestart, names.AnnotationCluster} {
+					delete(pod.Annotations, key)
+				}
+			})
+			s.operator = s.newOperator(interceptor.Funcs{})
 			Expect(s.settle(ctx)).To(Succeed())
 			Expect(s.podIdentities(ctx)).To(Equal(before))
 		})
@@ -254,6 +345,74 @@ var _ = Describe("A job whose objects others change", func() {
 		}
 	})
 
+	disownWhileDown := func(ctx context.Context, s *space, isOf func(*corev1.Pod) bool) (putBack func()) {
+		GinkgoHelper()
+		owners := map[string][]metav1.OwnerReference{}
+		s.vandalize(ctx, func(pod *corev1.Pod) {
+			if isOf(pod) {
+				owners[pod.Name], pod.OwnerReferences = pod.OwnerReferences, nil
+			}
+		})
+		Expect(owners).NotTo(BeEmpty())
+		s.operator = s.newOperator(interceptor.Funcs{})
+		Expect(s.settle(ctx)).To(Succeed())
+		for name := range owners {
+			Expect(s.job(ctx)).To(condition(v2alpha1.ConditionNameConflict, corev1.ConditionTrue, v2alpha1.ConditionNameConflict, ContainSubstring(name)))
+		}
+		return func() {
+			GinkgoHelper()
+			s.vandalize(ctx, func(pod *corev1.Pod) {
+				if owners[pod.Name] != nil {
+					pod.OwnerReferences = owners[pod.Name]
+				}
+			})
+			s.advance(lifecycle.ConflictDelay)
+			Expect(s.settle(ctx)).To(Succeed())
+			Expect(s.job(ctx)).To(condition(v2alpha1.ConditionNameConflict, corev1.ConditionFalse, "", BeEmpty()))
+		}
+	}
+	for _, role := range []names.ReplicaType{
+		names.ReplicaTypeCoordinator, names.ReplicaTypeCollector, names.ReplicaTypeAggregator, names.ReplicaTypeDDPLearner,
+	} {
+		It("names a pod of role "+string(role)+" whose owner is removed while no operator runs, and replaces none", func(ctx SpecContext) {
+			s := newSpace(ctx)
+			s.submitLed(ctx, "")
+			s.start(ctx)
+			s.askForReplicas(ctx)
+			s.start(ctx)
+			before := s.podIdentities(ctx)
+			s.edit(ctx, func(list *v2alpha1.Membership) { list.OwnerReferences = nil })
+			putBack := disownWhileDown(ctx, s, func(pod *corev1.Pod) bool { return names.RoleOf(pod) == role })
+			Expect(s.podNames(ctx)).To(ConsistOf(slices.Collect(maps.Keys(before))))
+			Expect(metav1.IsControlledBy(s.membership(ctx), s.job(ctx))).To(BeTrue())
+			putBack()
+			Expect(s.podIdentities(ctx)).To(Equal(before))
+		})
+	}
+
+	It("names workers whose owner is removed while no operator runs, also when the job is shrunk or suspended meanwhile", func(ctx SpecContext) {
+		for _, change := range []func(*v2alpha1.DIJob){
+			func(*v2alpha1.DIJob) {},
+			func(job *v2alpha1.DIJob) { job.Spec.Tasks[1].Replicas = ptr.To(int32(1)) },
+			func(job *v2alpha1.DIJob) { job.Spec.Suspend = ptr.To(true) },
+		} {
+			s := newSpace(ctx)
+			s.submitWorkers(ctx, 0)
+			s.start(ctx)
+			job := s.job(ctx)
+			change(job)
+			Expect(shared.api.Update(ctx, job)).To(Succeed())
+			disownWhileDown(ctx, s, func(pod *corev1.Pod) bool { return pod.Name == "job-collector-1" })
+			s.advance(lifecycle.ConflictDelay)
+			Expect(s.settle(ctx)).To(Succeed())
+			Expect(s.job(ctx)).To(condition(v2alpha1.ConditionNameConflict, corev1.ConditionTrue, v2alpha1.ConditionNameConflict, ContainSubstring("job-collector-1")))
+			Expect(shared.api.Delete(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "job-collector-1"}}, client.GracePeriodSeconds(0))).To(Succeed())
+			s.advance(lifecycle.ConflictDelay)
+			Expect(s.settle(ctx)).To(Succeed())
+			Expect(s.job(ctx)).To(condition(v2alpha1.ConditionNameConflict, corev1.ConditionFalse, "", BeEmpty()))
+		}
+	})
+
 	It("names the finalizers that keep pods of a suspended job", func(ctx SpecContext) {
 		s := newSpace(ctx)
 		s.submitWorkers(ctx, 0)
@@ -269,28 +428,59 @@ var _ = Describe("A job whose objects others change", func() {
 		Expect(s.job(ctx)).To(condition(v2alpha1.ConditionReplicasStalled, corev1.ConditionFalse, "", BeEmpty()))
 	})
 
-	It("suspends a pod that has the label of another shard, and is in no cache", func(ctx SpecContext) {
-		s := newSpace(ctx)
+	// moveToOtherShard gives pods the label of another shard, whose pods the cache of the next operator lacks.
+	moveToOtherShard := func(ctx context.Context, s *space, isOf func(*corev1.Pod) bool) {
+		GinkgoHelper()
 		held := sharding.NewHeld(2)
-		s.operator.options.Shards = held
-		s.submitWorkers(ctx, 0)
-		s.start(ctx)
 		own := held.Label(client.ObjectKey{Namespace: s.name, Name: "job"})
 		other := shards.Label(0, 2)
 		if own == other {
 			other = shards.Label(1, 2)
 		}
 		s.vandalize(ctx, func(pod *corev1.Pod) {
-			if pod.Name == "job-learner-0" {
+			if isOf(pod) {
 				pod.Labels[names.LabelShard] = other
 			}
 		})
 		inCache := staleList(func(pods *corev1.PodList) {
 			pods.Items = keep(pods.Items, func(pod *corev1.Pod) bool { return pod.Labels[names.LabelShard] != other })
 		})
-		live := s.operator.live
+		s.operator = s.newOperator(interceptor.Funcs{})
+		s.operator.options.Shards = held
 		s.operator.client = interceptor.NewClient(interceptor.NewClient(shared.operator, s.counting()), inCache)
-		s.operator.live = live
+	}
+
+	It("deletes a worker that has the label of another shard, and that a shrink removed while no operator ran", func(ctx SpecContext) {
+		s := newSpace(ctx)
+		s.submitWorkers(ctx, 0)
+		s.start(ctx)
+		job := s.job(ctx)
+		job.Spec.Tasks[1].Replicas = ptr.To(int32(1))
+		Expect(shared.api.Update(ctx, job)).To(Succeed())
+		moveToOtherShard(ctx, s, func(pod *corev1.Pod) bool { return pod.Name == "job-collector-1" })
+		Expect(s.settle(ctx)).To(Succeed())
+		Expect(s.podNames(ctx)).To(ConsistOf("job-learner-0", "job-collector-0"))
+	})
+
+	It("deletes replicas that have the label of another shard, and that a shrink removed while no operator ran", func(ctx SpecContext) {
+		for _, role := range []names.ReplicaType{names.ReplicaTypeCollector, names.ReplicaTypeAggregator, names.ReplicaTypeDDPLearner} {
+			s := newSpace(ctx)
+			s.submitLed(ctx, "")
+			s.start(ctx)
+			s.askForReplicas(ctx)
+			s.start(ctx)
+			s.edit(ctx, func(list *v2alpha1.Membership) { list.Spec.Members = nil })
+			moveToOtherShard(ctx, s, func(pod *corev1.Pod) bool { return names.RoleOf(pod) == role })
+			Expect(s.settle(ctx)).To(Succeed())
+			Expect(s.podNames(ctx)).To(ConsistOf("job-coordinator"), string(role))
+		}
+	})
+
+	It("suspends a pod that has the label of another shard, and is in no cache", func(ctx SpecContext) {
+		s := newSpace(ctx)
+		s.submitWorkers(ctx, 0)
+		s.start(ctx)
+		moveToOtherShard(ctx, s, func(pod *corev1.Pod) bool { return pod.Name == "job-learner-0" })
 		s.suspend(ctx, true)
 		Expect(s.settle(ctx)).To(Succeed())
 		Expect(s.podNames(ctx)).To(BeEmpty())

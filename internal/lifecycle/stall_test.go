@@ -127,7 +127,7 @@ func TestAPeerThatWaitsForItsBackoffIsRecreatedOnceTheStallEnds(t *testing.T) {
 
 func TestPeersOfAReplicaThatCannotBeCreatedAreDisrupted(t *testing.T) {
 	for reason, isStall := range map[string]bool{
-		v2alpha1.ReasonQuotaExceeded: true, v2alpha1.ReasonPodSecurityViolation: true, v2alpha1.ReasonFailedCreate: true, v2alpha1.ReasonFailedDelete: false,
+		v2alpha1.ReasonQuotaExceeded: true, v2alpha1.ReasonLimitRangeViolation: true, v2alpha1.ReasonResourcesMissing: true, v2alpha1.ReasonPodSecurityViolation: true, v2alpha1.ReasonFailedCreate: true, v2alpha1.ReasonFailedDelete: false,
 	} {
 		w := newStalledWorld(t, nil)
 		delete(w.pods, "job-learner-0")

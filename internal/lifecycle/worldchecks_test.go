@@ -760,7 +760,7 @@ func stallOf(observed *Observed) string {
 	}
 	for kind, reasons := range map[string][]string{
 		v2alpha1.ConditionReplicasStalled: starts, v2alpha1.ConditionNameConflict: {"NameConflict"},
-		v2alpha1.ConditionReplicaFailure: {"FailedCreate", "QuotaExceeded", "PodSecurityViolation"},
+		v2alpha1.ConditionReplicaFailure: {"FailedCreate", "QuotaExceeded", "PodSecurityViolation", "LimitRangeViolation", "ResourcesMissing"},
 	} {
 		recorded := conditions.Find(&observed.Job.Status, kind)
 		if recorded != nil && recorded.Status == corev1.ConditionTrue && slices.Contains(reasons, recorded.Reason) {

@@ -33,6 +33,10 @@ const (
 	EnvDINodes     = "DI_NODES"
 	// EnvDINodesFile names the file with the addresses that do not fit into DI_NODES.
 	EnvDINodesFile = "DI_NODES_FILE"
+	// EnvDIReplicaRestart is how often the replica was restarted alone in this attempt; absent for never.
+	EnvDIReplicaRestart = "DI_REPLICA_RESTART"
+	// EnvDIJobReplicas is the number of replicas at the pod's creation; absent if DI_NODES names just these.
+	EnvDIJobReplicas = "DI_JOB_REPLICAS"
 )
 
 // Pods read addresses that do not fit into one variable from a file with the variable's name. The

@@ -36,7 +36,7 @@ func overridesOf(spec *v2alpha1.DIJobSpec, task *v2alpha1.Task, clusterVariables
 	if !coordinatorLed(spec) {
 		annotations := []string{
 			names.AnnotationReplicas, names.AnnotationRank, names.AnnotationTaskRank, names.AnnotationNode, names.AnnotationAttempt,
-			names.AnnotationContainers,
+			names.AnnotationContainers, names.AnnotationReplicaRestart,
 		}
 		if len(spec.ClusterSpec) > 0 {
 			annotations = append(annotations, names.AnnotationCluster)
@@ -44,7 +44,7 @@ func overridesOf(spec *v2alpha1.DIJobSpec, task *v2alpha1.Task, clusterVariables
 		return overrides{
 			labels: slices.Sorted(maps.Keys(names.WorkerLabels("", task.Type, "", ""))), annotations: annotations,
 			env: []string{
-				names.EnvDIJobID, names.EnvDIServerURL, names.EnvDIRank, names.EnvDINodes,
+				names.EnvDIJobID, names.EnvDIServerURL, names.EnvDIRank, names.EnvDINodes, names.EnvDIReplicaRestart, names.EnvDIJobReplicas,
 				names.TaskNodesVariable(names.TaskName(task)),
 			},
 			cluster: clusterVariables,

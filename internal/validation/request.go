@@ -85,12 +85,35 @@ func IsObject(raw []byte) bool {
 	return jsontype.Members(raw) != nil
 }
 
-// Mistyped returns errors for the values of a job that do not fit the Go type of its version.
+// Mistyped returns errors for the values of a job that do not fit the Go type of its version. If there are any, it
+// also returns the errors of its templates and volumes, so that their author learns of all at once.
 func Mistyped(raw []byte) field.ErrorList {
+	goType := reflect.TypeFor[v1alpha1.DIJob]()
 	if writtenInV2(raw) {
-		return jsontype.Compare(raw, reflect.TypeFor[v2alpha1.DIJob](), nil).Mistyped
+		goType = reflect.TypeFor[v2alpha1.DIJob]()
 	}
-	return jsontype.Compare(raw, reflect.TypeFor[v1alpha1.DIJob](), nil).Mistyped
+	found, rest := jsontype.Fit(raw, goType, nil)
+	if len(found.Mistyped) == 0 {
+		return nil
+	}
+	return append(found.Mistyped, found.Beside(validateRest(rest))...)
+}
+
+// validateRest returns the errors of templates and volumes of a job without its mistyped values.
+func validateRest(raw []byte) field.ErrorList {
+	job, err := decodeHub(raw)
+	if err != nil || len(CheckLists(&Request{Create: true, Raw: raw, Job: job})) > 0 {
+		return nil
+	}
+	at := pathsOf(raw, job)
+	errs := validateVolumes(&job.Spec, at)
+	for i := range job.Spec.Tasks {
+		if full(errs) {
+			break
+		}
+		errs = append(errs, validateTemplate(job.Spec.Tasks[i].Template.Raw, at.task(i, "template"))...)
+	}
+	return errs
 }
 
 // Patch is a JSON patch with the defaults and nothing else. Encoding the decoded job instead would

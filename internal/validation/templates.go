@@ -20,9 +20,10 @@ import (
 // validateTemplate checks the rules that a template must satisfy for any pod to be created.
 func validateTemplate(raw []byte, at *field.Path) field.ErrorList {
 	template, found := jsontype.Read[corev1.PodTemplateSpec](raw, at)
-	if len(found.Mistyped) > 0 {
-		return found.Mistyped
-	}
+	return append(found.Mistyped, found.Beside(validateDecoded(template, at))...)
+}
+
+func validateDecoded(template *corev1.PodTemplateSpec, at *field.Path) field.ErrorList {
 	if len(template.Spec.Containers) == 0 {
 		return field.ErrorList{field.Required(at.Child("spec", "containers"), "a pod needs a container")}
 	}
@@ -84,11 +85,7 @@ func validateVolumes(spec *v2alpha1.DIJobSpec, at paths) field.ErrorList {
 		}
 		at := at.spec("volumes").Index(i)
 		volume, found := jsontype.Read[corev1.Volume](spec.Volumes[i].Raw, at)
-		if len(found.Mistyped) > 0 {
-			errs = append(errs, found.Mistyped...)
-			continue
-		}
-		errs = append(errs, validateObjectName(volume.Name, at.Child("name"), taken)...)
+		errs = append(append(errs, found.Mistyped...), found.Beside(validateObjectName(volume.Name, at.Child("name"), taken))...)
 	}
 	if len(taken) == 0 {
 		return errs

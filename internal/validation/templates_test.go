@@ -194,14 +194,14 @@ func TestWhatIsWarnedAboutAsOverriddenIsWhatThePodsGet(t *testing.T) {
 		build func(*workload.Builder) (*corev1.Pod, error)
 	}{
 		"worker": {jobOfTask("", v2alpha1.TaskTypeNone), func(b *workload.Builder) (*corev1.Pod, error) {
-			return b.Worker(&workload.Assignment{Replicas: []workload.Replica{{Pod: "p"}}, Nodes: []string{"p"}}, &workload.Replica{Pod: "p"})
+			return b.Worker(restarted(workload.Replica{Pod: "p"}), &workload.Replica{Pod: "p"})
 		}},
 		"worker of frameworks": {clusterOf(2), func(b *workload.Builder) (*corev1.Pod, error) {
-			assignment := &workload.Assignment{Replicas: []workload.Replica{{Pod: "p"}, {Pod: "q", Rank: 1}}, Nodes: []string{"p", "q"}}
+			assignment := restarted(workload.Replica{Pod: "p"}, workload.Replica{Pod: "q", Rank: 1})
 			return b.Worker(assignment, &assignment.Replicas[0])
 		}},
 		"worker of frameworks, alone": {clusterOf(1), func(b *workload.Builder) (*corev1.Pod, error) {
-			assignment := &workload.Assignment{Replicas: []workload.Replica{{Pod: "p"}}, Nodes: []string{"p"}}
+			assignment := restarted(workload.Replica{Pod: "p"})
 			return b.Worker(assignment, &assignment.Replicas[0])
 		}},
 		"coordinator": {jobOfTask(v2alpha1.LifecycleCoordinatorLed, v2alpha1.TaskTypeCoordinator), (*workload.Builder).Coordinator},
@@ -240,6 +240,16 @@ func TestWhatIsWarnedAboutAsOverriddenIsWhatThePodsGet(t *testing.T) {
 			}
 		})
 	}
+}
+
+// restarted returns the assignment of replicas after a removed one, with pod p restarted alone.
+func restarted(replicas ...workload.Replica) *workload.Assignment {
+	assignment := &workload.Assignment{Replicas: replicas, ReplicaRestarts: map[string]int32{"p": 1}}
+	for i := range replicas {
+		assignment.Nodes = append(assignment.Nodes, replicas[i].Pod)
+	}
+	assignment.Nodes = append(assignment.Nodes, "removed")
+	return assignment
 }
 
 // clusterOf returns a job whose replicas, of this number, read a cluster spec.
@@ -446,6 +456,63 @@ func TestReplicasWhoseAddressesAreInAFileAreWarnedAbout(t *testing.T) {
 			answer := ask(t, validateV2, "v2alpha1", tc.spec, tc.old)
 			if diff := cmp.Diff(tc.want, answer.warnings); diff != "" || !answer.allowed() {
 				t.Errorf("allowed: %v, warnings (-want +got):\n%s", answer.allowed(), diff)
+			}
+		})
+	}
+}
+
+func TestAMistypedValueHidesNoOtherMistake(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		version, spec string
+		want          []string
+	}{
+		"in a template": {
+			"v2alpha1", `{"tasks":[{"type":"none","template":{"spec":{"hostNetwork":"yes","containers":[{"name":"A"},{"name":"b","tty":1},{"name":"b","ports":[{"containerPort":70000}]}],"volumes":[{}]}}}]}`,
+			[]string{
+				"spec.tasks[0].template.spec.containers[0].name", "spec.tasks[0].template.spec.containers[1].tty", "spec.tasks[0].template.spec.containers[2].name",
+				"spec.tasks[0].template.spec.containers[2].ports[0].containerPort", "spec.tasks[0].template.spec.hostNetwork", "spec.tasks[0].template.spec.volumes[0].name",
+			},
+		},
+		"where a mistake would follow from it": {
+			"v2alpha1", `{"tasks":[{"type":"none","template":{"spec":{"containers":"a"}}},{"type":"none","name":"b","template":{"spec":{"containers":[{"name":1},7]}}},{"type":"none","name":"c","template":7}]}`,
+			[]string{"spec.tasks[0].template.spec.containers", "spec.tasks[1].template.spec.containers[0].name", "spec.tasks[1].template.spec.containers[1]", "spec.tasks[2].template"},
+		},
+		"above the templates": {
+			"v2alpha1", `{"backoffLimit":"x","volumes":[{"name":"V","emptyDir":1}],"tasks":[{"type":"none","replicas":"2","template":{"spec":{"containers":[{"name":"A","tty":1}]}}},{"type":"none","name":"b","template":{}}]}`,
+			[]string{
+				"spec.backoffLimit", "spec.tasks[0].replicas", "spec.tasks[0].template.spec.containers[0].name", "spec.tasks[0].template.spec.containers[0].tty",
+				"spec.tasks[1].template.spec.containers", "spec.volumes[0].emptyDir", "spec.volumes[0].name",
+			},
+		},
+		"above the templates of roles": {
+			"v1alpha1", `{"group":1,"coordinator":{"template":{"spec":{"containers":[{"name":"A","tty":1}]}}},"collector":{"template":{"spec":{"hostNetwork":1}}}}`,
+			[]string{
+				"spec.collector.template.spec.containers", "spec.collector.template.spec.hostNetwork", "spec.coordinator.template.spec.containers[0].name",
+				"spec.coordinator.template.spec.containers[0].tty", "spec.group",
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			raw := []byte(`{"apiVersion":"diengine.opendilab.org/` + tc.version + `","kind":"DIJob","metadata":{"name":"a","namespace":"b"},"spec":` + tc.spec + `}`)
+			errs := Mistyped(raw)
+			if len(errs) == 0 {
+				job, err := decodeHub(raw)
+				if err != nil {
+					t.Fatal(err)
+				}
+				errs = validateContent(job, pathsOf(raw, job))
+			}
+			var got []string
+			for _, err := range errs {
+				if strings.Contains(err.Field, "template") || err.Field == "spec.group" || err.Field == "spec.backoffLimit" || strings.Contains(err.Field, "replicas") || strings.Contains(err.Field, "volumes") {
+					got = append(got, err.Field)
+				}
+			}
+			slices.Sort(got)
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("errors (-want +got):\n%s\n%v", diff, errs)
 			}
 		})
 	}

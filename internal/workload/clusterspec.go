@@ -4,6 +4,7 @@
 package workload
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -40,6 +41,30 @@ func DescribeCluster(spec *v2alpha1.DIJobSpec, counts []int32) string {
 		}
 	}
 	return strings.Join(frameworks, ",") + ": " + strings.Join(tasks, ",")
+}
+
+// Peers are the replicas that a worker's list of peers names.
+type Peers struct {
+	// Counts are those of each task.
+	Counts []int32
+	// Total includes those of tasks that the job no longer has.
+	Total int
+}
+
+// ToldReplicas returns how many replicas the job had when a worker was created, by its variables.
+func ToldReplicas(pod *corev1.Pod, peers *Peers) string {
+	return cmp.Or(told(pod, names.EnvDIJobReplicas), strconv.Itoa(peers.Total))
+}
+
+// ToldCluster returns the description of the cluster spec that a worker was created with, by its variables; "" if
+// they are not those of the job's frameworks. A job of one pod has no variable of TensorFlow.
+func ToldCluster(spec *v2alpha1.DIJobSpec, pod *corev1.Pod, peers *Peers) string {
+	hasTensorFlow, hasTorch := told(pod, names.EnvTFConfig) != "", told(pod, names.EnvWorldSize) != ""
+	if hasTorch != slices.Contains(spec.ClusterSpec, v2alpha1.ClusterSpecTorch) ||
+		peers.Total > 1 && hasTensorFlow != slices.Contains(spec.ClusterSpec, v2alpha1.ClusterSpecTensorFlow) {
+		return ""
+	}
+	return DescribeCluster(spec, peers.Counts)
 }
 
 // clusterEnv returns the variables that configure the frameworks of spec.clusterSpec.

@@ -259,6 +259,52 @@ func (b *Builder) override(pod *corev1.Pod, id ReplicaID) {
 	}
 }
 
+// BuiltFor returns the annotation of resources that a replica's pod must have, "" for none. Others may have changed it:
+// then the pod's requests are those of the recorded override, or of the template, and not those that it claims.
+func (b *Builder) BuiltFor(pod *corev1.Pod, id ReplicaID) string {
+	text := pod.Annotations[names.AnnotationResources]
+	recorded, claimed := b.overrideOf(id), ReadResources(pod)
+	if wanted := FormatResources(recorded); wanted == FormatResources(claimed) {
+		return wanted
+	}
+	template, _, err := b.Resources(id, v2alpha1.ReplicaResources{})
+	if err != nil || len(pod.Spec.Containers) == 0 {
+		return text
+	}
+	stored := names.MainContainerOf(pod).Resources.Requests
+	claim, isClaim := explains(WithOverride(template, claimed), stored)
+	switch by, fits := explains(WithOverride(template, recorded), stored); {
+	case fits && (!isClaim || by > claim):
+		return FormatResources(recorded)
+	case isClaim:
+		return FormatResources(claimed)
+	}
+	if _, fits := explains(template, stored); fits {
+		return ""
+	}
+	return text
+}
+
+// explains reports whether stored requests of CPU and memory may be those of built resources, and how many of them
+// are. Admission may add a request that a template has not.
+func explains(built corev1.ResourceRequirements, stored corev1.ResourceList) (count int, fits bool) {
+	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+		amount, isSet := built.Requests[name]
+		if !isSet {
+			amount, isSet = built.Limits[name]
+		}
+		if !isSet {
+			continue
+		}
+		request, has := stored[name]
+		if !has || request.Cmp(amount) != 0 {
+			return count, false
+		}
+		count++
+	}
+	return count, true
+}
+
 // Resources returns the resources that a replica's main container has with an override, and whether its
 // template's pods have resources of their own beside those of containers.
 func (b *Builder) Resources(id ReplicaID, override v2alpha1.ReplicaResources) (resources corev1.ResourceRequirements, isPodLevel bool, err error) {

@@ -141,6 +141,15 @@ func setEnv(spec *corev1.PodSpec, ours []corev1.EnvVar) {
 	set(spec.Containers)
 }
 
+// dropEnv removes variables from every container. The operator sets them on some pods only, and trusts them.
+func dropEnv(spec *corev1.PodSpec, dropped ...string) {
+	for _, containers := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
+		for i := range containers {
+			containers[i].Env = slices.DeleteFunc(containers[i].Env, func(variable corev1.EnvVar) bool { return slices.Contains(dropped, variable.Name) })
+		}
+	}
+}
+
 // addPort adds a named port to the main container if the container has none of that name.
 func addPort(spec *corev1.PodSpec, name string, number int32) {
 	container := names.MainContainer(spec)

@@ -74,6 +74,7 @@ func (b *Builder) Worker(assignment *Assignment, replica *Replica) (*corev1.Pod,
 	if err != nil {
 		return nil, err
 	}
+	dropEnv(&pod.Spec, names.EnvDIReplicaRestart, names.EnvDIJobReplicas)
 	setEnv(&pod.Spec, append(b.workerEnv(addresses, replica), env...))
 	if err := addresses.mount(&pod.Spec); err != nil {
 		return nil, err
@@ -185,11 +186,34 @@ func (b *Builder) workerEnv(addresses *addresses, replica *Replica) []corev1.Env
 	if addresses.mounted {
 		env = append(env, variable(names.EnvDINodesFile, path.Join(names.NodesDirectory, names.EnvDINodes)))
 	}
+	if restarts := assignment.ReplicaRestarts[replica.Pod]; restarts > 0 {
+		env = append(env, number(names.EnvDIReplicaRestart, restarts))
+	}
+	if count := len(assignment.Replicas); count != countNamed(assignment.Nodes) {
+		env = append(env, number(names.EnvDIJobReplicas, int32(count)))
+	}
 	return env
+}
+
+// countNamed counts the ranks that have a pod.
+func countNamed(nodes []string) int {
+	count := 0
+	for _, pod := range nodes {
+		if pod != "" {
+			count++
+		}
+	}
+	return count
 }
 
 func (b *Builder) subdomain(assignment *Assignment) string {
 	return cmp.Or(assignment.Subdomain, names.WorkerService(b.job.Name))
+}
+
+// IsBuiltFor reports whether a pod was built for a job of this name, by its variables, which no one can change.
+func IsBuiltFor(job *v2alpha1.DIJob, pod *corev1.Pod) bool {
+	id := told(pod, names.EnvDIJobID)
+	return told(pod, names.EnvPodName) == pod.Name || strings.HasPrefix(id, job.Namespace+"."+job.Name+".") || strings.HasPrefix(id, job.Namespace+"/"+job.Name+"/")
 }
 
 // IsOfEarlierRelease reports whether v1.1.0 to v1.1.3 created a worker-led pod. These releases
@@ -200,6 +224,9 @@ func IsOfEarlierRelease(pod *corev1.Pod) bool {
 
 // RankOf returns the rank in a worker's variables, which no one can change; "" for none.
 func RankOf(pod *corev1.Pod) string { return told(pod, names.EnvDIRank) }
+
+// ReplicaRestartsOf returns how often a worker's replica was restarted alone, by its variables; "" for never.
+func ReplicaRestartsOf(pod *corev1.Pod) string { return told(pod, names.EnvDIReplicaRestart) }
 
 // GenerationOf returns how often the job was restarted or rescheduled before a worker was created, by its
 // variables. It returns false for pods of earlier releases.

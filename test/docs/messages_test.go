@@ -30,7 +30,7 @@ const minFragment = 12
 func kubernetes() []string {
 	return []string{
 		"argument list too long", "conversion webhook for", "Kind=DIJob failed", "failed calling webhook", "certificate signed by unknown authority",
-		"Insufficient nvidia.com/gpu", "exceeded quota", "no PriorityClass with name", "violates PodSecurity", "ValidatingAdmissionPolicy", "denied request",
+		"Insufficient nvidia.com/gpu", "exceeded quota", "must specify limits.cpu for", "maximum cpu usage per Container is", "no PriorityClass with name", "violates PodSecurity", "ValidatingAdmissionPolicy", "denied request",
 	}
 }
 

@@ -93,16 +93,19 @@ func Fault(err error) string {
 // and no machine-readable cause, so only the message distinguishes them.
 func Reason(answer string) string {
 	switch {
+	case isMissingResources(answer):
+		return v2alpha1.ReasonResourcesMissing
 	case isQuota(answer):
 		return v2alpha1.ReasonQuotaExceeded
+	case isOutsideLimits(answer):
+		return v2alpha1.ReasonLimitRangeViolation
 	case strings.HasPrefix(answer, "violates PodSecurity "):
 		return v2alpha1.ReasonPodSecurityViolation
 	}
 	return v2alpha1.ReasonFailedCreate
 }
 
-// isQuota reports whether the cause is a quota: the quota is exceeded, requires resources that the pod
-// does not set, or is so new that its usage is unknown.
+// isQuota reports whether the cause is a quota: the quota is exceeded, or is so new that its usage is unknown.
 func isQuota(answer string) bool {
 	return slices.ContainsFunc([]string{"exceeded quota: ", "failed quota: ", "status unknown for quota: "}, func(start string) bool {
 		return strings.HasPrefix(answer, start)

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/podstate"
@@ -52,6 +53,27 @@ func FindUnconfirmed(observed state.Observed) Unconfirmed {
 	}
 	unconfirmed.Membership = len(unconfirmed.Pods) > 0 || len(p.excessPods(slots)) > 0
 	return unconfirmed
+}
+
+// LacksRemoved reports whether members were removed that the operator had pods of, and the cache may lack these. The next
+// status forgets the members.
+func LacksRemoved(observed state.Observed) bool {
+	list := observed.Membership
+	if list == nil || list.Spec.JobUID != observed.Job.UID || state.IsFinished(&observed.Job.Status) || state.IsSuspended(observed.Job) {
+		return false
+	}
+	members, pods := map[string]bool{}, map[string]*corev1.Pod{}
+	for i := range list.Spec.Members {
+		members[list.Spec.Members[i].Slot] = true
+	}
+	for _, pod := range observed.Pods {
+		pods[pod.Name] = pod
+	}
+	return slices.ContainsFunc(list.Status.Slots, func(slot v2alpha1.SlotStatus) bool {
+		pod := pods[slot.ObservedPod]
+		// An aggregator has pods beside it.
+		return !members[slot.Slot] && slot.ObservedPod != "" && (pod == nil || names.RoleOf(pod) == names.ReplicaTypeAggregator)
+	})
 }
 
 // excessPods returns the pods that belong to no slot. A pod without a slot is foreign.

@@ -8,12 +8,14 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/lifecycle/handshake"
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 	"opendilab.org/di-orchestrator/internal/membership"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/workload"
 )
 
 // place is what the Membership says of a pod.
@@ -63,6 +65,9 @@ func identify(in *state.Input) func(*corev1.Pod, *state.Identity) {
 		if isMember && !of.isShared {
 			role = of.identify(pod, identity, isStateful)
 		}
+		if id := of.replicaID(in.Job, role); id != nil {
+			identity.AnnotateOrOmit(names.AnnotationResources, in.Builder.BuiltFor(pod, *id))
+		}
 		if role == "" {
 			return
 		}
@@ -89,6 +94,18 @@ func (p *place) identify(pod *corev1.Pod, identity *state.Identity, isStateful b
 		identity.Annotate(names.AnnotationDDPGPUs, names.Unit{GPUs: p.member.DDPGPUs}.Annotations()[names.AnnotationDDPGPUs])
 	}
 	return membership.Role(p.member)
+}
+
+// replicaID identifies the replica of a pod for its resources; nil for none. The template of an aggregator is not
+// the job's.
+func (p *place) replicaID(job *v2alpha1.DIJob, role names.ReplicaType) *workload.ReplicaID {
+	switch {
+	case role == names.ReplicaTypeCoordinator:
+		return ptr.To(workload.CoordinatorID(job))
+	case p.member != nil && !p.isShared && role != names.ReplicaTypeAggregator:
+		return ptr.To(workload.MemberID(job, p.member))
+	}
+	return nil
 }
 
 // roleOfName returns the role of a pod by its name; "" if it has none.

@@ -152,7 +152,7 @@ func (p *Plan) missing(s *slot) bool {
 // slot needs new pods.
 func (p *Plan) lost(s *slot) bool {
 	if p.missing(s) {
-		return p.Confirmed
+		return p.Confirmed && !slices.ContainsFunc(s.pods, p.isStray)
 	}
 	for _, name := range s.pods {
 		pod := p.PodNamed[name]
@@ -164,6 +164,12 @@ func (p *Plan) lost(s *slot) bool {
 		}
 	}
 	return false
+}
+
+// isStray reports whether a pod of the name runs without an owner.
+func (p *Plan) isStray(name string) bool {
+	_, is := p.Strays[name]
+	return is
 }
 
 // mayReplace reports whether the backoff of a failed pod is over. A disruption may affect the next

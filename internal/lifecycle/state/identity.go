@@ -25,14 +25,24 @@ type Identity struct {
 	labels, annotations []pair
 }
 
-type pair struct{ key, value string }
+type pair struct {
+	key, value string
+	isOmitted  bool
+}
 
 // Label adds a label.
-func (i *Identity) Label(key, value string) { i.labels = append(i.labels, pair{key, value}) }
+func (i *Identity) Label(key, value string) {
+	i.labels = append(i.labels, pair{key: key, value: value})
+}
 
 // Annotate adds an annotation.
 func (i *Identity) Annotate(key, value string) {
-	i.annotations = append(i.annotations, pair{key, value})
+	i.annotations = append(i.annotations, pair{key: key, value: value})
+}
+
+// AnnotateOrOmit adds an annotation that the pod must not have if the value is empty.
+func (i *Identity) AnnotateOrOmit(key, value string) {
+	i.annotations = append(i.annotations, pair{key, value, value == ""})
 }
 
 // LabelAll adds labels.
@@ -93,11 +103,12 @@ func (in *Input) restored(pod *corev1.Pod, identity *Identity) *corev1.Pod {
 	return &copied
 }
 
-// differing returns a copy of metadata with the values that it lacks; nil if it has them all.
+// differing returns a copy of metadata with the values that it lacks, without those that it must not have; nil if
+// it is as wanted.
 func differing(stored map[string]string, wanted []pair) map[string]string {
 	var copied map[string]string
 	for _, each := range wanted {
-		if value, has := stored[each.key]; has && value == each.value {
+		if value, has := stored[each.key]; has != each.isOmitted && value == each.value {
 			continue
 		}
 		if copied == nil {
@@ -105,7 +116,9 @@ func differing(stored map[string]string, wanted []pair) map[string]string {
 				copied = map[string]string{}
 			}
 		}
-		copied[each.key] = each.value
+		if copied[each.key] = each.value; each.isOmitted {
+			delete(copied, each.key)
+		}
 	}
 	return copied
 }
@@ -132,8 +145,12 @@ func MustHaveNoPods(job *v2alpha1.DIJob) bool {
 		IsHeld(job) && !conditions.IsTrue(&job.Status, v2alpha1.ConditionTerminating)
 }
 
-// RestorePods puts back what others changed of pods that still run.
+// RestorePods puts back what others changed of pods that still run, and reports pods without an owner. The operator does
+// not take these back: a deletion of an earlier job of the name may have orphaned them.
 func (p *Plan) RestorePods() Result {
+	for _, name := range slices.Sorted(maps.Keys(p.in.Strays)) {
+		p.isTaken("pod", name, p.in.Strays)
+	}
 	for _, pod := range p.in.Changed {
 		if !podstate.Terminating(pod) {
 			p.Decision.RestorePods = append(p.Decision.RestorePods, pod)

@@ -58,6 +58,8 @@ type Observed struct {
 	TakenServices   map[string]Taken
 	TakenConfigMaps map[string]Taken
 	TakenBudgets    map[string]Taken
+	// Strays are pods that were built for the job and have no owner, by name: others removed it while no operator saw that.
+	Strays map[string]Taken
 	// Refused is what the API server rejected, by kind, according to this operator.
 	Refused map[string]Refusal
 	// ProbeKills describe how a liveness or startup probe ended pods, by UID; "" and none are other pods.

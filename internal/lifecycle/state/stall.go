@@ -39,7 +39,9 @@ var startReasons = []string{
 }
 
 // refusedCreations are the reasons of ReplicaFailure for objects that cannot be created.
-var refusedCreations = []string{v2alpha1.ReasonFailedCreate, v2alpha1.ReasonQuotaExceeded, v2alpha1.ReasonPodSecurityViolation}
+var refusedCreations = []string{
+	v2alpha1.ReasonFailedCreate, v2alpha1.ReasonQuotaExceeded, v2alpha1.ReasonPodSecurityViolation, v2alpha1.ReasonLimitRangeViolation, v2alpha1.ReasonResourcesMissing,
+}
 
 // FindStall returns why a replica cannot start, nil if all can. The recorded conditions count as well: a stall
 // that ends now lasted until now.

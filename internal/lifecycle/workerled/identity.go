@@ -4,6 +4,7 @@
 package workerled
 
 import (
+	"cmp"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,7 +18,7 @@ import (
 // identify adds the labels of a worker's task, which v1.1.0 and v1.1.1 did not set, and the annotations that
 // follow from the pod's name, variables and node. Earlier releases wrote other annotations.
 func (in *Input) identify(pod *corev1.Pod, identity *state.Identity) {
-	replica, isKnown := in.replicaOf(pod)
+	replica, isKnown := in.replicaOf(pod.Name)
 	if !isKnown {
 		return
 	}
@@ -44,6 +45,51 @@ func (in *Input) identify(pod *corev1.Pod, identity *state.Identity) {
 		}
 	}
 	in.identifyAttempt(pod, generation, identity)
+	in.identifyBuild(pod, &replica, identity)
+}
+
+// identifyBuild adds the annotations that describe what a pod was built with.
+func (in *Input) identifyBuild(pod *corev1.Pod, replica *workload.Replica, identity *state.Identity) {
+	// An operator of the previous version may have created the pod, without the variable.
+	recorded, told := in.Job.Status.ReplicaRestarts[pod.Name], workload.ReplicaRestartsOf(pod)
+	if told != "" || recorded == 0 || pod.Annotations[names.AnnotationReplicaRestart] != strconv.Itoa(int(recorded)) {
+		identity.AnnotateOrOmit(names.AnnotationReplicaRestart, told)
+	}
+	sized := in.sized(replica)
+	identity.AnnotateOrOmit(names.AnnotationResources, in.Builder.BuiltFor(pod, sized.ReplicaID))
+	peers := in.readPeers(pod)
+	if peers == nil {
+		return
+	}
+	identity.Annotate(names.AnnotationReplicas, workload.ToldReplicas(pod, peers))
+	if cluster := workload.ToldCluster(&in.Job.Spec, pod, peers); cluster != "" {
+		identity.Annotate(names.AnnotationCluster, cluster)
+	}
+}
+
+// readPeers returns what a pod's list of peers names; nil if it is unknown. Nearly all pods have the same long list,
+// in the same ConfigMap, so it is read once.
+func (in *Input) readPeers(pod *corev1.Pod) *workload.Peers {
+	told := in.peersOf(pod)
+	if told == "" {
+		return nil
+	}
+	list := cmp.Or(workload.NodesOf(pod), told)
+	if known := in.peers[list]; known != nil {
+		return known
+	}
+	peers := &workload.Peers{Counts: make([]int32, len(in.Job.Spec.Tasks))}
+	for _, name := range workload.ReadNodes(told) {
+		if name == "" {
+			continue
+		}
+		peers.Total++
+		if replica, isKnown := in.replicaOf(name); isKnown {
+			peers.Counts[replica.Task]++
+		}
+	}
+	in.peers[list] = peers
+	return peers
 }
 
 // identifyAttempt adds the counts of restarts and reschedules to a pod of this attempt and placement whose

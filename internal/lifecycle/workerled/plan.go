@@ -56,13 +56,15 @@ type Input struct {
 	// tooMany describes which counts exceed the maximum number of pods, or why no pods can be built
 	// for them.
 	tooMany []string
+	// peers are what lists of peers name, by ConfigMap or text.
+	peers map[string]*workload.Peers
 	// grown are the recorded replicas that were added to a queued job.
 	grown growth
 }
 
 // New returns the plan of a worker-led job.
 func New(base *state.Plan, observed *state.Input) *Plan {
-	in := &Input{Input: observed}
+	in := &Input{Input: observed, peers: map[string]*workload.Peers{}}
 	observed.Restore(in.identify)
 	in.readWorkers()
 	base.Invalidate(in.tooMany...)

@@ -37,11 +37,11 @@ func (p *Plan) sizedReplicas() iter.Seq[rightsize.Replica] {
 	}
 }
 
-// replicaOf returns the task and index of a pod's replica; false if the job has no such task.
-func (in *Input) replicaOf(pod *corev1.Pod) (workload.Replica, bool) {
+// replicaOf returns the task and index of the replica with a pod's name; false if the job has no such task.
+func (in *Input) replicaOf(pod string) (workload.Replica, bool) {
 	for i := range in.Job.Spec.Tasks {
-		if index, isOf := ranks.IndexOf(in.Job.Name, names.TaskName(&in.Job.Spec.Tasks[i]), pod.Name); isOf {
-			return workload.Replica{Task: i, Index: index, Pod: pod.Name}, true
+		if index, isOf := ranks.IndexOf(in.Job.Name, names.TaskName(&in.Job.Spec.Tasks[i]), pod); isOf {
+			return workload.Replica{Task: i, Index: index, Pod: pod}, true
 		}
 	}
 	return workload.Replica{}, false
@@ -101,7 +101,7 @@ func (p *Plan) growMemory() state.Result {
 func (p *Plan) whyResourcesRestart() string {
 	isGrouped := p.isGrouped(p.Status())
 	for _, pod := range p.Current() {
-		replica, isKnown := p.replicaOf(pod)
+		replica, isKnown := p.replicaOf(pod.Name)
 		if !isKnown || podstate.Terminating(pod) || replica.Index >= p.counts.ByTask[replica.Task] {
 			continue
 		}

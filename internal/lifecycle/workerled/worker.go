@@ -13,6 +13,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/lifecycle/ranks"
+	"opendilab.org/di-orchestrator/internal/lifecycle/sizing"
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/podstate"
@@ -133,6 +134,21 @@ func (p *Plan) recordCounts() state.Result {
 	}
 	p.learnRestarts()
 	return state.Continue
+}
+
+// LacksRemoved reports whether a job was shrunk, and the cache lacks some of its former pods. The next status forgets
+// the former counts.
+func LacksRemoved(observed state.Observed) bool {
+	scaling := observed.Job.Status.Scaling
+	if scaling == nil || state.IsFinished(&observed.Job.Status) || len(observed.Pods) >= int(scaling.LastReplicas) {
+		return false
+	}
+	wanted := sizing.Wanted(observed.Job)
+	if sizing.Excess(&observed, &wanted) != nil {
+		return false
+	}
+	return wanted.Total < scaling.LastReplicas ||
+		slices.ContainsFunc(sizing.FindResizes(observed, &wanted), func(resize sizing.Resize) bool { return resize.To < resize.From })
 }
 
 // lastAllocation returns the digest to record for the allocation that is acted on. A suspended job

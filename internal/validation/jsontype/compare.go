@@ -40,29 +40,77 @@ type Findings struct {
 	Mistyped field.ErrorList
 	// Unknown are the paths of members for which the type has no field.
 	Unknown []string
+	// isUnread is set if the rest of the value is unknown.
+	isUnread bool
+}
+
+// Beside returns the errors of rules about the rest of the value. It drops those that follow from a mistyped value.
+func (f *Findings) Beside(errs field.ErrorList) field.ErrorList {
+	if f.isUnread {
+		return nil
+	}
+	return slices.DeleteFunc(errs, func(err *field.Error) bool {
+		return slices.ContainsFunc(f.Mistyped, func(mistyped *field.Error) bool { return isWithin(err.Field, mistyped.Field) })
+	})
+}
+
+// isWithin reports whether a path is that of a value, or of one below it.
+func isWithin(path, value string) bool {
+	below, isBelow := strings.CutPrefix(path, value)
+	return isBelow && (below == "" || below[0] == '.' || below[0] == '[')
 }
 
 // Compare finds each difference between a JSON value and a Go type at its own path. A decoder stops
 // at the first difference and reports only the Go field. Null is not a difference, because it
 // decodes to nothing.
 func Compare(raw []byte, goType reflect.Type, at *field.Path) Findings {
+	found, _ := Fit(raw, goType, at)
+	return found
+}
+
+// Fit finds the same, and returns the JSON with null in place of each mistyped value; nil if not all were found.
+func Fit(raw []byte, goType reflect.Type, at *field.Path) (Findings, []byte) {
 	c := comparison{fields: map[reflect.Type]map[string]reflect.Type{}}
 	value, err := DecodeAny(raw)
 	if err != nil {
 		c.Mistyped = append(c.Mistyped, field.TypeInvalid(at, field.OmitValueType{}, "must be JSON: "+err.Error()))
-		return c.Findings
+		c.isUnread = true
+		return c.Findings, nil
 	}
-	c.value(value, goType, at)
+	value = c.fitting(value, goType, at)
 	slices.Sort(c.Unknown)
 	slices.SortStableFunc(c.Mistyped, func(a, b *field.Error) int { return strings.Compare(a.Field, b.Field) })
-	return c.Findings
+	switch len(c.Mistyped) {
+	case 0:
+		return c.Findings, raw
+	case MaxFindings:
+		// Some values were not compared.
+		c.isUnread = true
+		return c.Findings, nil
+	}
+	// What was decoded can be encoded.
+	rest, _ := json.Marshal(value)
+	return c.Findings, rest
 }
 
 type comparison struct {
 	Findings
 
+	// isRefused is set if the value that was last compared does not fit, apart from the values in it.
+	isRefused bool
 	// fields caches the JSON members of each struct type.
 	fields map[reflect.Type]map[string]reflect.Type
+}
+
+// fitting compares a value, and returns nil in place of one that does not fit.
+func (c *comparison) fitting(value any, goType reflect.Type, at *field.Path) any {
+	c.isRefused = false
+	c.value(value, goType, at)
+	if isRefused := c.isRefused; isRefused {
+		c.isRefused = false
+		return nil
+	}
+	return value
 }
 
 func (c *comparison) value(value any, goType reflect.Type, at *field.Path) {
@@ -153,7 +201,7 @@ func (c *comparison) object(value any, goType reflect.Type, at *field.Path) {
 	}
 	for _, key := range sortedKeys(members) {
 		if fieldType, ok := fields[key]; ok {
-			c.value(members[key], fieldType, at.Child(key))
+			members[key] = c.fitting(members[key], fieldType, at.Child(key))
 		} else if len(c.Unknown) < MaxFindings {
 			c.Unknown = append(c.Unknown, at.Child(key).String())
 		}
@@ -184,7 +232,7 @@ func (c *comparison) mapping(value any, goType reflect.Type, at *field.Path) {
 		return
 	}
 	for _, key := range sortedKeys(members) {
-		c.value(members[key], goType.Elem(), at.Key(key))
+		members[key] = c.fitting(members[key], goType.Elem(), at.Key(key))
 	}
 }
 
@@ -206,11 +254,11 @@ func (c *comparison) list(value any, goType reflect.Type, at *field.Path) {
 		return
 	}
 	if most := mostListBytes / max(1, int(goType.Elem().Size())); len(items) > most {
-		c.Mistyped = append(c.Mistyped, field.TooMany(at, len(items), most))
+		c.Mistyped, c.isRefused = append(c.Mistyped, field.TooMany(at, len(items), most)), true
 		return
 	}
 	for i, item := range items {
-		c.value(item, goType.Elem(), at.Index(i))
+		items[i] = c.fitting(item, goType.Elem(), at.Index(i))
 	}
 }
 
@@ -269,6 +317,7 @@ func inSeconds(text string, at *field.Path) string {
 }
 
 func (c *comparison) refuse(value any, at *field.Path, message string) {
+	c.isRefused = true
 	if len(c.Mistyped) < MaxFindings {
 		c.Mistyped = append(c.Mistyped, field.Invalid(at, shown(value), message))
 	}
@@ -296,19 +345,23 @@ func Shorten(text string) string {
 	return strings.ToValidUTF8(text[:shownLength], "") + "..."
 }
 
-// Read decodes an object of another API and finds its differences from the type.
+// Read decodes an object of another API and finds its differences from the type. The decoded object lacks mistyped
+// values, so that rules about the others apply.
 func Read[T any](raw []byte, at *field.Path) (*T, Findings) {
 	decoded := new(T)
 	if len(raw) == 0 {
 		return decoded, Findings{}
 	}
-	found := Compare(raw, reflect.TypeFor[T](), at)
-	if len(found.Mistyped) > 0 {
+	found, rest := Fit(raw, reflect.TypeFor[T](), at)
+	if found.isUnread {
 		return decoded, found
 	}
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, decoded); err != nil {
-		// The comparison should have found it.
-		found.Mistyped = field.ErrorList{field.Invalid(at, field.OmitValueType{}, "must decode: "+err.Error())}
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(rest, decoded); err != nil {
+		decoded, found.isUnread = new(T), true
+		if len(found.Mistyped) == 0 {
+			// The comparison should have found it.
+			found.Mistyped = field.ErrorList{field.Invalid(at, field.OmitValueType{}, "must decode: "+err.Error())}
+		}
 	}
 	return decoded, found
 }

@@ -21,17 +21,11 @@ type rule struct {
 
 // rules are the remedies by cause. Kubernetes' texts are no interface: a text that fits no rule has the remedy of its reason.
 var rules = []rule{
-	{v2alpha1.ReasonQuotaExceeded, regexp.MustCompile(`must specify limits|must specify requests|; (limits|requests)\.`),
-		"Set the requests and limits that the message names in the templates, or an administrator adds a LimitRange with defaults."},
-	{v2alpha1.ReasonQuotaExceeded, regexp.MustCompile(`must specify (cpu|memory|ephemeral-storage)`),
-		"Set the requests and limits that the message names in the templates, or an administrator adds a LimitRange with defaults."},
 	{v2alpha1.ReasonQuotaExceeded, regexp.MustCompile(`status unknown for quota`),
 		"Wait: Kubernetes still counts what the namespace uses of the new ResourceQuota."},
 	{v2alpha1.ReasonQuotaExceeded, regexp.MustCompile(`insufficient quota to match these scopes`),
 		"An administrator adds a ResourceQuota for this priority, or the job has another priority."},
 
-	{v2alpha1.ReasonFailedCreate, regexp.MustCompile(`(maximum|minimum) \S+ usage per |max limit to request ratio per `),
-		"Set requests and limits within the LimitRange that the message quotes, or an administrator changes it."},
 	{v2alpha1.ReasonFailedCreate, regexp.MustCompile(`violates PodSecurity`), podSecurity},
 	{v2alpha1.ReasonFailedCreate, regexp.MustCompile(`(?i)serviceaccount ".*" not found|error looking up service account`),
 		"Create the ServiceAccount that the message names, or correct its name in the templates."},
@@ -98,6 +92,8 @@ const (
 var reasons = map[string]string{
 	v2alpha1.ReasonQuotaExceeded:        "Other pods of the namespace end, an administrator raises the ResourceQuota, or the job requests less.",
 	v2alpha1.ReasonPodSecurityViolation: podSecurity,
+	v2alpha1.ReasonResourcesMissing:     "Set the requests and limits that the message names in the templates, or an administrator adds a LimitRange with defaults.",
+	v2alpha1.ReasonLimitRangeViolation:  "Set requests and limits within the LimitRange that the message quotes, or an administrator changes it.",
 	v2alpha1.ReasonImagePull:            "Correct the image's name, or add imagePullSecrets to the template.",
 	v2alpha1.ReasonContainerConfig:      "Create the Secret or ConfigMap that the message names.",
 	v2alpha1.ReasonContainerStart:       "Correct the command of the container.",

@@ -19,16 +19,16 @@ func TestARemedyFitsItsCause(t *testing.T) {
 		remedies []string
 	}{
 		{v2alpha1.ReasonQuotaExceeded, "exceeded quota: gpus, requested: requests.nvidia.com/gpu=2, limited: requests.nvidia.com/gpu=8", []string{"raises the ResourceQuota"}},
-		{v2alpha1.ReasonQuotaExceeded, "failed quota: compute: must specify requests.cpu for: di-container", []string{"Set the requests and limits"}},
-		{v2alpha1.ReasonQuotaExceeded, "failed quota: compute: must specify limits.cpu for: di-container; limits.memory for: di-container,sidecar", []string{"Set the requests and limits"}},
-		{v2alpha1.ReasonQuotaExceeded, "failed quota: compute: must specify memory for: di-container", []string{"Set the requests and limits"}},
+		{v2alpha1.ReasonResourcesMissing, "failed quota: compute: must specify requests.cpu for: di-container", []string{"Set the requests and limits"}},
+		{v2alpha1.ReasonResourcesMissing, "failed quota: compute: must specify limits.cpu for: di-container; limits.memory for: di-container,sidecar", []string{"Set the requests and limits"}},
+		{v2alpha1.ReasonResourcesMissing, "failed quota: compute: must specify memory for: di-container", []string{"Set the requests and limits"}},
 		{v2alpha1.ReasonQuotaExceeded, "status unknown for quota: compute, resources: pods", []string{"Wait"}},
 		{v2alpha1.ReasonQuotaExceeded, "insufficient quota to match these scopes: [{PriorityClass In [high]}]", []string{"this priority"}},
 
-		{v2alpha1.ReasonFailedCreate, "[maximum cpu usage per Container is 1, but limit is 2, maximum memory usage per Pod is 1Gi, but limit is 2147483648]", []string{"LimitRange"}},
-		{v2alpha1.ReasonFailedCreate, "minimum memory usage per Container is 64Mi, but request is 1Mi", []string{"LimitRange"}},
-		{v2alpha1.ReasonFailedCreate, "maximum cpu usage per Container is 1. No limit is specified", []string{"LimitRange"}},
-		{v2alpha1.ReasonFailedCreate, "cpu max limit to request ratio per Container is 2, but provided ratio is 4.000000", []string{"LimitRange"}},
+		{v2alpha1.ReasonLimitRangeViolation, "[maximum cpu usage per Container is 1, but limit is 2, maximum memory usage per Pod is 1Gi, but limit is 2147483648]", []string{"LimitRange"}},
+		{v2alpha1.ReasonLimitRangeViolation, "minimum memory usage per Container is 64Mi, but request is 1Mi", []string{"LimitRange"}},
+		{v2alpha1.ReasonLimitRangeViolation, "maximum cpu usage per Container is 1. No limit is specified", []string{"LimitRange"}},
+		{v2alpha1.ReasonLimitRangeViolation, "cpu max limit to request ratio per Container is 2, but provided ratio is 4.000000", []string{"LimitRange"}},
 		{v2alpha1.ReasonFailedCreate, `error looking up service account rl/trainer: serviceaccount "trainer" not found`, []string{"ServiceAccount"}},
 		{v2alpha1.ReasonFailedCreate, "no PriorityClass with name urgent was found", []string{"PriorityClass"}},
 		{v2alpha1.ReasonFailedCreate, "unable to create new content in namespace rl because it is being terminated", []string{"another namespace"}},
