@@ -196,7 +196,7 @@ export const sentences: Record<string, string> = {
   Tasks: '任务',
   Trained: '训练时间',
   Waiting: '等待时间',
-  'none yet: the operator has not observed the job': '尚无：Operator 尚未处理该作业',
+  '%s, the operator has not observed the job yet': '$1，Operator 尚未处理该作业',
   '%d of %d ready': '$2 个中有 $1 个就绪',
   '%s, %s ago': '$1（$2 前）',
   '%d of at most %d': '$1，最多 $2',

@@ -19,6 +19,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/installation"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/replicas"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/api"
 	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/names"
@@ -205,7 +206,7 @@ func queues(jobs []Job) []api.Queue {
 	}
 	counts := map[key]*api.Queue{}
 	for _, job := range jobs {
-		if isFinished(job.DIJob) {
+		if replicas.IsFinished(job.DIJob) {
 			continue
 		}
 		at := key{types.NamespacedName{Namespace: job.Namespace, Name: queue(job.DIJob)}, ""}

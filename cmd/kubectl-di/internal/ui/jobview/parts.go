@@ -50,11 +50,7 @@ func Parts(job *v2alpha1.DIJob, pods []*corev1.Pod, list *v2alpha1.Membership, n
 
 // isOver reports whether a job wants no replicas now.
 func isOver(job *v2alpha1.DIJob) bool {
-	return isFinished(job) || ptr.Deref(job.Spec.Suspend, false) || job.DeletionTimestamp != nil
-}
-
-func isFinished(job *v2alpha1.DIJob) bool {
-	return job.Status.Phase == v2alpha1.JobSucceeded || job.Status.Phase == v2alpha1.JobFailed
+	return replicas.IsFinished(job) || ptr.Deref(job.Spec.Suspend, false) || job.DeletionTimestamp != nil
 }
 
 func partOf(job *v2alpha1.DIJob, pod *corev1.Pod, now time.Time) api.Part {

@@ -29,21 +29,14 @@ func Row(job *v2alpha1.DIJob) api.JobRow {
 	status := &job.Status
 	row := api.JobRow{
 		Namespace: job.Namespace, Name: job.Name, UID: string(job.UID), Version: writtenIn(job),
-		Lifecycle: string(cmp.Or(job.Spec.Lifecycle, v2alpha1.LifecycleWorkerLed)), Phase: string(cmp.Or(status.Phase, v2alpha1.JobPending)),
-		Ready: int(status.ReadyReplicas), Wanted: int(status.Replicas), Roles: roles(job, nil), GPUs: gpus(job),
+		Lifecycle: string(cmp.Or(job.Spec.Lifecycle, v2alpha1.LifecycleWorkerLed)), Phase: string(replicas.Phase(job)), Reason: replicas.Reason(job),
+		Roles: roles(job, nil), GPUs: gpus(job),
 		Restarts: status.Restarts, Reschedules: status.Reschedules, CreatedAt: job.CreationTimestamp.UTC(),
 		CompletedAt: timeOf(status.CompletionTimestamp), Suspended: ptr.Deref(job.Spec.Suspend, false),
 		Terminating: job.DeletionTimestamp != nil, Preemptible: job.Spec.Preemptible, Group: job.Spec.Group, Queue: queue(job),
 		Priority: cmp.Or(job.Spec.PriorityClassName, string(job.Spec.Priority)),
 	}
-	if status.Summary != nil {
-		row.Reason = status.Summary.Reason
-	}
-	if row.Wanted == 0 {
-		for _, role := range row.Roles {
-			row.Wanted += role.Wanted
-		}
-	}
+	row.Ready, row.Wanted = replicas.Ready(job)
 	if row.Reason != "" {
 		row.Message = messageOf(job, row.Reason)
 	}
@@ -109,7 +102,7 @@ func roles(job *v2alpha1.DIJob, list *v2alpha1.Membership) []api.RoleCount {
 		name := names.TaskName(&job.Spec.Tasks[i])
 		counts = append(counts, count(name, max(desired.Tasks[i], 0), job.Status.TaskStatus[name]))
 	}
-	if pods := job.Status.TaskStatus[v2alpha1.AggregatorTaskStatus]; len(pods) > 0 {
+	if pods := job.Status.TaskStatus[v2alpha1.AggregatorTaskStatus]; desired.Aggregators > 0 || len(pods) > 0 {
 		counts = append(counts, count(v2alpha1.AggregatorTaskStatus, max(desired.Aggregators, 0), pods))
 	}
 	return counts

@@ -15,6 +15,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/remedy"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/replicas"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/api"
 	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/names"
@@ -22,7 +23,7 @@ import (
 
 // Waiting returns why a job does not run, and what would let it; nil if it runs or has finished.
 func Waiting(job *v2alpha1.DIJob, row *api.JobRow) *api.Waiting {
-	if isFinished(job) || job.DeletionTimestamp != nil {
+	if replicas.IsFinished(job) || job.DeletionTimestamp != nil {
 		return nil
 	}
 	waiting := &api.Waiting{Namespace: job.Namespace, Name: job.Name, GPUs: row.GPUs, Remedies: []string{}}
