@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -41,6 +42,8 @@ type viewed struct {
 	want      shown
 	// tasks are the desired pods of each task, and of aggregators. kubectl di list does not show them.
 	tasks []int
+	// remedies are what would let the job run. Only kubectl di describe and the page of a job show them.
+	remedies []string
 }
 
 // workerLedViews are worker-led jobs by the sentence that describes them.
@@ -53,11 +56,11 @@ func workerLedViews() map[string]viewed {
 	planned.Plan = &v2alpha1.PlanRecord{Name: "grow", UID: "1", Phase: v2alpha1.PlanExecuting, Replicas: map[string]int32{"collector": 4}}
 	return map[string]viewed{
 		"a job that the operator has not observed is Pending": {
-			want: shown{"Pending", "", "0/3"}, tasks: []int{3},
+			want: shown{"Pending", "", "0/3"}, tasks: []int{3}, remedies: []string{"Check that the operator runs: kubectl di version."},
 		},
 		"a job that waits for its pods shows why": {
-			status: counts(v2alpha1.JobStarting, "ImagePull", 1, 3),
-			want:   shown{"Starting", "ImagePull", "1/3"}, tasks: []int{3},
+			status: because(counts(v2alpha1.JobStarting, "ImagePull", 1, 3), v2alpha1.ConditionReplicasStalled, corev1.ConditionTrue, "pull access denied"),
+			want:   shown{"Starting", "ImagePull", "1/3"}, tasks: []int{3}, remedies: []string{"Correct the image's name and tag. A private image needs imagePullSecrets."},
 		},
 		"a job behind a scheduling gate is not ready": {
 			status: counts(v2alpha1.JobStarting, "SchedulingGated", 0, 3), want: shown{"Starting", "SchedulingGated", "0/3"}, tasks: []int{3},
@@ -73,8 +76,8 @@ func workerLedViews() map[string]viewed {
 			change: preemptible, status: placed(counts(v2alpha1.JobRunning, "", 2, 2), "node-a", "node-b"), want: shown{"Running", "", "2/2"}, tasks: []int{2},
 		},
 		"a preemptible job without a placement is as large as its spec": {
-			change: preemptible, status: counts(v2alpha1.JobPending, "InsufficientCapacity", 0, 3),
-			want: shown{"Pending", "InsufficientCapacity", "0/3"}, tasks: []int{3},
+			change: preemptible, status: because(counts(v2alpha1.JobPending, "InsufficientCapacity", 0, 3), v2alpha1.ConditionAllocated, corev1.ConditionFalse, "too little"),
+			want: shown{"Pending", "InsufficientCapacity", "0/3"}, tasks: []int{3}, remedies: []string{"Other jobs end or shrink, or an administrator adds nodes."},
 		},
 		"a job that di-server has resized is as large as requested": {
 			status: scaled(counts(v2alpha1.JobRunning, "", 3, 5), recorded(3)), want: shown{"Running", "", "3/5"}, tasks: []int{5},
@@ -88,7 +91,7 @@ func workerLedViews() map[string]viewed {
 		},
 		"a suspended job keeps its size": {
 			change: func(job *v2alpha1.DIJob) { job.Spec.Suspend = ptr.To(true) },
-			status: counts(v2alpha1.JobPending, "Suspended", 0, 3), want: shown{"Pending", "Suspended", "0/3"}, tasks: []int{3},
+			status: counts(v2alpha1.JobPending, "Suspended", 0, 3), want: shown{"Pending", "Suspended", "0/3"}, tasks: []int{3}, remedies: []string{"Resume the job."},
 		},
 		"a job that a finalizer keeps shows it": {
 			isDeleted: true, status: counts(v2alpha1.JobRunning, "HeldByFinalizer", 2, 3), want: shown{"Running", "HeldByFinalizer", "2/3"}, tasks: []int{3},
@@ -110,11 +113,12 @@ func coordinatorLedViews() map[string]viewed {
 	members := []v2alpha1.Member{{Slot: "a", Task: v2alpha1.TaskTypeCollector}, {Slot: "b", Task: v2alpha1.TaskTypeLearner, DDPGPUs: []int32{2, 2}}}
 	all := map[string]viewed{
 		"a coordinator-led job that the operator has not observed desires its coordinator": {
-			want: shown{"Pending", "", "0/1"}, tasks: []int{1, 0, 0},
+			want: shown{"Pending", "", "0/1"}, tasks: []int{1, 0, 0}, remedies: []string{"Check that the operator runs: kubectl di version."},
 		},
 		"a coordinator-led job whose coordinator is refused shows why": {
-			status: counts(v2alpha1.JobPending, "QuotaExceeded", 0, 1),
+			status: because(counts(v2alpha1.JobPending, "QuotaExceeded", 0, 1), v2alpha1.ConditionReplicaFailure, corev1.ConditionTrue, "exceeded quota: team"),
 			want:   shown{"Pending", "QuotaExceeded", "0/1"}, tasks: []int{1, 0, 0},
+			remedies: []string{"Other pods of the namespace end, an administrator raises the ResourceQuota, or the job requests less."},
 		},
 		"a coordinator-led job has the default replicas of its tasks only once they are requested": {
 			change: func(job *v2alpha1.DIJob) {
@@ -132,7 +136,7 @@ func coordinatorLedViews() map[string]viewed {
 		},
 		"a suspended coordinator-led job keeps its members": {
 			members: members, change: func(job *v2alpha1.DIJob) { job.Spec.Suspend = ptr.To(true) },
-			status: counts(v2alpha1.JobPending, "Suspended", 0, 5), want: shown{"Pending", "Suspended", "0/5"}, tasks: []int{1, 1, 2, 1},
+			status: counts(v2alpha1.JobPending, "Suspended", 0, 5), want: shown{"Pending", "Suspended", "0/5"}, tasks: []int{1, 1, 2, 1}, remedies: []string{"Resume the job."},
 		},
 		"a coordinator-led job that a finalizer keeps shows it": {
 			members: members, isDeleted: true,
@@ -155,6 +159,12 @@ func coordinatorLedViews() map[string]viewed {
 // counts returns a status with these numbers.
 func counts(phase v2alpha1.Phase, reason string, ready, desired int32) v2alpha1.DIJobStatus {
 	return v2alpha1.DIJobStatus{Phase: phase, ReadyReplicas: ready, Replicas: desired, Summary: &v2alpha1.StatusSummary{Reason: reason}}
+}
+
+// because returns a status with a condition of the reason in its summary.
+func because(status v2alpha1.DIJobStatus, kind string, is corev1.ConditionStatus, message string) v2alpha1.DIJobStatus {
+	status.Conditions = []v2alpha1.DIJobCondition{{Type: kind, Status: is, Reason: status.Summary.Reason, Message: message}}
+	return status
 }
 
 func placed(status v2alpha1.DIJobStatus, nodes ...string) v2alpha1.DIJobStatus {
@@ -214,6 +224,12 @@ func TestAllViewsOfAJobShowTheSame(t *testing.T) {
 			described := w.ranWell(t, ns, "describe", job.name)
 			says("describe", factsOf(described))
 			desires("describe", desiredOf(t, described))
+
+			if detail.Waiting == nil {
+				detail.Waiting = &api.Waiting{}
+			}
+			expect.Equal(t, "the page: remedies", job.remedies, append([]string(nil), detail.Waiting.Remedies...))
+			expect.Equal(t, "describe: remedies", job.remedies, remediesOf(described))
 		})
 	}
 }
@@ -281,6 +297,18 @@ func factsOf(text string) shown {
 		return strings.Join(found[min(1, len(found)):], "/")
 	}
 	return shown{fact("Phase", `(\w+)`), fact("Reason", `(\w+)`), cmp.Or(fact("Ready", `(\d+)/(\d+)`), fact("Replicas", `(\d+) of (\d+) ready`))}
+}
+
+// remediesOf reads what would let a job run from kubectl di describe.
+func remediesOf(described string) (found []string) {
+	_, remedies, _ := strings.Cut(described, "\nWhat would let it run:\n")
+	for line := range strings.Lines(remedies) {
+		if line == "\n" {
+			break
+		}
+		found = append(found, strings.TrimSpace(line))
+	}
+	return found
 }
 
 // desiredOf reads the column DESIRED of kubectl di describe.

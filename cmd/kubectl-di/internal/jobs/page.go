@@ -21,6 +21,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/remedy"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/replicas"
 	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/membership"
@@ -87,6 +88,7 @@ func (p *page) render() []byte {
 	var out bytes.Buffer
 	summary := p.summary()
 	summary.write(&out, "")
+	p.writePart(&out, "What would let it run:", "", len(p.remedies()) > 0, p.remedies)
 	p.writePart(&out, "Conditions:", "", len(p.job.Status.Conditions) > 0, p.conditions)
 	p.writePart(&out, "Allocation:", "", p.job.Spec.Preemptible, p.allocation)
 	p.writePart(&out, "Autoscaling:", "", p.isAutoscaled(), p.autoscaling)
@@ -219,6 +221,17 @@ func bounds(elastic *v2alpha1.Elastic) string {
 		return "up to " + english.Plural(int(*elastic.MaxReplicas), "replica", "")
 	}
 	return "any number of replicas"
+}
+
+// remedies returns what would let the job run as desired, as the page of kubectl di ui shows it.
+func (p *page) remedies() table {
+	var rows table
+	if waiting := remedy.For(p.job, replicas.GPUs(p.job, p.membership)); waiting != nil {
+		for _, text := range waiting.Remedies {
+			rows = append(rows, []string{text})
+		}
+	}
+	return rows
 }
 
 func (p *page) conditions() table {

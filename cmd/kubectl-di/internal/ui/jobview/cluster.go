@@ -145,7 +145,7 @@ func nodes(all []*corev1.Node, pods []*PodUse) []api.Node {
 			CPU: node.Status.Allocatable.Cpu().String(), Memory: gibibytes(node.Status.Allocatable.Memory()),
 		}
 		for name, amount := range node.Status.Allocatable {
-			if strings.HasSuffix(string(name), gpuSuffix) {
+			if replicas.IsGPU(string(name)) {
 				one.GPUs.Total += amount.Value()
 				one.Resource = string(name)
 			}
