@@ -49,6 +49,7 @@ func TestAJobIsShownOnce(t *testing.T) {
 	}))
 	w.setStatus(t, job, func(status *v2alpha1.DIJobStatus) {
 		status.Phase, status.Profilings = v2alpha1.JobRunning, reports(`{"reward":20.5,"text":"no number"}`)
+		status.Replicas, status.ReadyReplicas = 3, 1
 		status.Autoscaling = &v2alpha1.AutoscalingStatus{
 			Ratio:     &v2alpha1.RatioStatus{Reason: "Grown", Message: "from 2 to 4 producers"},
 			Optimizer: &v2alpha1.OptimizerStatus{Stage: "RUNNING", Message: "nothing to change"},
@@ -92,9 +93,9 @@ func TestEachChangeOfAJobIsPrinted(t *testing.T) {
 	pod := &corev1.Pod{}
 	must(t, w.live.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "pong-collector-0"}, pod))
 	w.ready(t, pod)
-	command.out.shows(t, " phase=Pending ready=1/3 ")
+	command.out.shows(t, " phase=Pending ready=0/3 restarts=0 reschedules=0 collector=1/3\n")
 	w.setStatus(t, job, func(status *v2alpha1.DIJobStatus) {
-		status.Phase, status.Replicas, status.Profilings = v2alpha1.JobRunning, 4, reports(`{"reward":{"mean":2}}`)
+		status.Phase, status.Replicas, status.ReadyReplicas, status.Profilings = v2alpha1.JobRunning, 4, 1, reports(`{"reward":{"mean":2}}`)
 	})
 	command.out.shows(t, " phase=Running ready=1/4 restarts=0 reschedules=0 collector=1/4 reward.mean=2\n")
 	w.setStatus(t, job, func(status *v2alpha1.DIJobStatus) { status.Phase = v2alpha1.JobSucceeded })

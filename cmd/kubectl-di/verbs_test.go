@@ -90,7 +90,7 @@ func TestATenantWaitsForAStateOfAJob(t *testing.T) {
 		code           int
 		stdout, stderr string
 	}{
-		{"succeeds fails --for running", 0, "dijob.diengine.opendilab.org/succeeds condition met\ndijob.diengine.opendilab.org/fails condition met\n", "job NS/succeeds: Running\n"},
+		{"succeeds fails --for running", 0, "dijob.diengine.opendilab.org/succeeds condition met\ndijob.diengine.opendilab.org/fails condition met\n", "job NS/succeeds: Running; 0 of 3 replicas ready\n"},
 		{"succeeds --for phase=running", 0, "dijob.diengine.opendilab.org/succeeds condition met\n", ""},
 		{"succeeds --for condition=running", 0, "dijob.diengine.opendilab.org/succeeds condition met\n", ""},
 		{"succeeds --timeout 1ms", cli.TimedOut, "", "stopped waiting for job NS/succeeds, which continues: "},

@@ -12,7 +12,7 @@ import { Picture } from './picture'
 import { Plans } from './plans'
 import { jobLink, tabs, type Route } from './route'
 import { Notes, Section } from './section'
-import { kindOf, weight } from './state'
+import { isFinished, kindOf, weight, why } from './state'
 import { useStream } from './stream'
 import { Timeline } from './timeline'
 
@@ -56,11 +56,13 @@ function Headline({ detail: { job } }: { detail: JobDetail }) {
   const now = useNow()
   return (
     <p class="headline">
-      <StateText state={job.terminating ? 'Terminating' : job.phase} />
-      {job.suspended && <span>{t.suspended}</span>}
-      <span>
-        {t.ready} {job.ready}/{job.wanted}
-      </span>
+      <StateText state={job.phase} />
+      {why(job, t) && <b>{why(job, t)}</b>}
+      {!isFinished(job) && (
+        <span>
+          {t.ready} {job.ready}/{job.wanted}
+        </span>
+      )}
       <span>
         {t.gpus} {job.gpus}
       </span>

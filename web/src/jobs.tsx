@@ -8,7 +8,7 @@ import { Mark, StateText } from './mark'
 import { jobLink, jobsLink, replace } from './route'
 import { useScroll } from './scroll'
 import { Spark } from './spark'
-import { kindOf } from './state'
+import { isFinished, kindOf, why } from './state'
 import { useStream } from './stream'
 import { ask, visible } from './window'
 
@@ -218,10 +218,11 @@ function Row({ index, row, now }: { index: number; row: JobRow | undefined; now:
   }
   // The coordinator decides how many replicas of a role are wanted, and the row does not know it.
   const roles = row.roles.map((r) => (r.wanted ? `${r.role} ${r.running}/${r.wanted}` : `${r.role} ${r.running}`)).join(', ')
-  const state = row.suspended && row.phase === 'Pending' ? 'Suspended' : row.phase
   return (
     <tr aria-rowindex={index + 2} data-row={index}>
-      <td class="c-phase">{row.terminating ? <StateText state="Terminating" /> : <StateText state={state} />}</td>
+      <td class="c-phase">
+        <StateText state={row.phase} />
+      </td>
       <td class="c-name">
         <a href={jobLink(row.namespace, row.name)} title={row.name}>
           {row.name}
@@ -231,11 +232,10 @@ function Row({ index, row, now }: { index: number; row: JobRow | undefined; now:
         {row.namespace}
       </td>
       <td class="c-why" title={row.message ?? row.reason}>
-        {row.reason && <b>{row.reason}</b>} {row.message}
-        {!row.reason && !row.message && row.suspended && t.suspended}
+        <b>{why(row, t)}</b> {row.message}
       </td>
       <td class="c-ready" title={roles}>
-        <b>{`${row.ready}/${row.wanted}`}</b> {row.roles.length > 1 && <span class="quiet">{roles}</span>}
+        {!isFinished(row) && <b>{`${row.ready}/${row.wanted}`}</b>} {row.roles.length > 1 && !isFinished(row) && <span class="quiet">{roles}</span>}
       </td>
       <td class="c-num c-gpus">{row.gpus || ''}</td>
       <td class="c-num c-restarts">{row.restarts + row.reschedules || ''}</td>

@@ -42,7 +42,6 @@ export const en = {
   age: 'Age',
   curve: 'Curve',
   sortBy: (column: string) => `Sort by ${column}`,
-  suspended: 'Suspended',
   back: 'All jobs',
   overview: 'Overview',
   timeline: 'Timeline',

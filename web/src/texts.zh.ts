@@ -59,7 +59,6 @@ export const zh: Texts = {
   age: '存在时间',
   curve: '曲线',
   sortBy: (column) => `按${column}排序`,
-  suspended: '已挂起',
   back: '所有作业',
   overview: '概览',
   timeline: '时间线',

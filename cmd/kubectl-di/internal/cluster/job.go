@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/replicas"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/podstate"
 	"opendilab.org/di-orchestrator/internal/queueing"
@@ -224,17 +225,12 @@ func whyNoPod(job *v2alpha1.DIJob) error {
 	return fmt.Errorf("job %s is in phase %s and has no pods yet: try again when it has", key, phase)
 }
 
-// IsFinished reports whether a job has succeeded or failed.
-func IsFinished(job *v2alpha1.DIJob) bool {
-	return job.Status.Phase == v2alpha1.JobSucceeded || job.Status.Phase == v2alpha1.JobFailed
-}
-
 // Finished returns an error if a job is terminating or has finished.
 func Finished(job *v2alpha1.DIJob) error {
 	switch {
 	case job.DeletionTimestamp != nil:
 		return fmt.Errorf("job %s/%s is being deleted", job.Namespace, job.Name)
-	case IsFinished(job):
+	case replicas.IsFinished(job):
 		return fmt.Errorf("job %s/%s has finished: %s", job.Namespace, job.Name, job.Status.Phase)
 	}
 	return nil

@@ -61,7 +61,7 @@ func (f *follower) follow(ctx context.Context) error {
 	err := f.cluster.FollowJob(ctx, f.job, f.report.Say, func(job *v2alpha1.DIJob) (bool, error) {
 		last = job
 		f.report.State(f.title, stateOf(job))
-		return cluster.IsFinished(job), nil
+		return replicas.IsFinished(job), nil
 	})
 	end()
 	events.Wait()
@@ -133,8 +133,8 @@ func stateOf(job *v2alpha1.DIJob) string {
 	if ptr.Deref(job.Spec.Suspend, false) {
 		parts = append(parts, "suspended")
 	}
-	if status.Replicas > 0 {
-		parts = append(parts, fmt.Sprintf("%d of %d replicas ready", status.ReadyReplicas, status.Replicas))
+	if ready, desired := replicas.Ready(job); status.Phase != "" && desired > 0 {
+		parts = append(parts, fmt.Sprintf("%d of %d replicas ready", ready, desired))
 	}
 	for _, task := range slices.Sorted(maps.Keys(status.TaskStatus)) {
 		if counts := replicas.Counts(status.TaskStatus[task]); counts != "" {

@@ -18,7 +18,6 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cli"
-	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/replicas"
 	"opendilab.org/di-orchestrator/internal/conditions"
 )
@@ -117,11 +116,7 @@ func (o *listing) filtered() string {
 
 // isWanted reports whether a job is listed.
 func (o *listing) isWanted(job *v2alpha1.DIJob) bool {
-	phase := string(job.Status.Phase)
-	if phase == "" {
-		phase = string(v2alpha1.JobPending)
-	}
-	return (len(o.phases) == 0 || slices.Contains(o.phases, phase)) && (!o.stuck || isStuck(job))
+	return (len(o.phases) == 0 || slices.Contains(o.phases, string(replicas.Phase(job)))) && (!o.stuck || isStuck(job))
 }
 
 // stalls are the conditions of a stuck job.
@@ -132,7 +127,7 @@ var stalls = []string{
 
 // isStuck reports whether a user must act before a job makes progress.
 func isStuck(job *v2alpha1.DIJob) bool {
-	if cluster.IsFinished(job) || ptr.Deref(job.Spec.Suspend, false) {
+	if replicas.IsFinished(job) || ptr.Deref(job.Spec.Suspend, false) {
 		return false
 	}
 	return slices.ContainsFunc(stalls, func(kind string) bool { return conditions.IsTrue(&job.Status, kind) })
@@ -178,6 +173,6 @@ func listOf(jobs []v2alpha1.DIJob) *v2alpha1.DIJobList {
 // row returns the columns of a job.
 func row(job *v2alpha1.DIJob, now time.Time) []string {
 	summary := ptr.Deref(job.Status.Summary, v2alpha1.StatusSummary{Restarts: job.Status.Restarts})
-	return []string{job.Name, string(job.Status.Phase), summary.Ready, summary.Reason, strconv.Itoa(int(summary.Restarts)), summary.Duration,
+	return []string{job.Name, string(replicas.Phase(job)), replicas.ReadyText(job), replicas.Reason(job), strconv.Itoa(int(summary.Restarts)), summary.Duration,
 		replicas.Age(now, job.CreationTimestamp.Time)}
 }

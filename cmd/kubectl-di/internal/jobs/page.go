@@ -21,7 +21,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/remedy"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/replicas"
 	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/membership"
@@ -88,6 +88,7 @@ func (p *page) render() []byte {
 	var out bytes.Buffer
 	summary := p.summary()
 	summary.write(&out, "")
+	p.writePart(&out, "What would let it run:", "", len(p.remedies()) > 0, p.remedies)
 	p.writePart(&out, "Conditions:", "", len(p.job.Status.Conditions) > 0, p.conditions)
 	p.writePart(&out, "Allocation:", "", p.job.Spec.Preemptible, p.allocation)
 	p.writePart(&out, "Autoscaling:", "", p.isAutoscaled(), p.autoscaling)
@@ -142,9 +143,13 @@ func (p *page) summary() table {
 		{"Namespace:", job.Namespace},
 		{"Lifecycle:", string(cmp.Or(spec.Lifecycle, v2alpha1.LifecycleWorkerLed))},
 		{"Phase:", p.phase()},
-		{"Replicas:", fmt.Sprintf("%d of %d ready", status.ReadyReplicas, status.Replicas)},
-		{"Created:", p.moment(&job.CreationTimestamp)},
 	}
+	rows.add("Reason:", replicas.Reason(job))
+	if !replicas.IsFinished(job) {
+		ready, desired := replicas.Ready(job)
+		rows.add("Replicas:", fmt.Sprintf("%d of %d ready", ready, desired))
+	}
+	rows.add("Created:", p.moment(&job.CreationTimestamp))
 	if status.CompletionTimestamp != nil {
 		rows.add("Finished:", p.moment(status.CompletionTimestamp))
 	}
@@ -173,7 +178,10 @@ func (p *page) summary() table {
 // phase returns the phase, with states that the phase does not show.
 func (p *page) phase() string {
 	job := p.job
-	notes := []string{cmp.Or(string(job.Status.Phase), "none yet: the operator has not observed the job")}
+	notes := []string{string(replicas.Phase(job))}
+	if job.Status.Phase == "" {
+		notes = append(notes, "the operator has not observed the job yet")
+	}
 	if job.DeletionTimestamp != nil {
 		notes = append(notes, "being deleted for "+p.age(job.DeletionTimestamp))
 	}
@@ -215,6 +223,17 @@ func bounds(elastic *v2alpha1.Elastic) string {
 	return "any number of replicas"
 }
 
+// remedies returns what would let the job run as desired, as the page of kubectl di ui shows it.
+func (p *page) remedies() table {
+	var rows table
+	if waiting := remedy.For(p.job, replicas.GPUs(p.job, p.membership)); waiting != nil {
+		for _, text := range waiting.Remedies {
+			rows = append(rows, []string{text})
+		}
+	}
+	return rows
+}
+
 func (p *page) conditions() table {
 	rows := table{{"TYPE", "STATUS", "SINCE", "REASON", "MESSAGE"}}
 	for i := range p.job.Status.Conditions {
@@ -247,7 +266,7 @@ func (p *page) tasks() table {
 		name := names.TaskName(task)
 		rows = append(rows, []string{name, string(task.Type), p.desired(desired.Tasks[i]), cmp.Or(replicas.Counts(p.job.Status.TaskStatus[name]), none)})
 	}
-	if aggregators := p.job.Status.TaskStatus[v2alpha1.AggregatorTaskStatus]; len(aggregators) > 0 {
+	if aggregators := p.job.Status.TaskStatus[v2alpha1.AggregatorTaskStatus]; desired.Aggregators > 0 || len(aggregators) > 0 {
 		rows = append(rows, []string{v2alpha1.AggregatorTaskStatus, "", p.desired(desired.Aggregators), cmp.Or(replicas.Counts(aggregators), none)})
 	}
 	return rows
@@ -330,7 +349,7 @@ func (p *page) members() table {
 				phase = string(slot.Phase)
 			}
 		}
-		if cluster.IsFinished(p.job) {
+		if replicas.IsFinished(p.job) {
 			// The list is not kept up to date any more.
 			phase = p.phaseOf(name)
 		}

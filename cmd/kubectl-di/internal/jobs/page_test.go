@@ -32,7 +32,7 @@ func TestWhatAPageSays(t *testing.T) {
 	t.Parallel()
 	for name, page := range map[string]*page{
 		"new": newJob(), "worker-led": workerLed(), "coordinator-led": coordinatorLed(), "failed": failed(), "half-read": halfRead(),
-		"preemptible": preemptible(), "unplaced": unplaced(),
+		"preemptible": preemptible(), "unplaced": unplaced(), "refused": refused(), "unschedulable": unschedulable(),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -124,6 +124,31 @@ func preemptible() *page {
 func unplaced() *page {
 	p := newJob()
 	p.showEvents, p.job.Spec.Preemptible = false, true
+	return p
+}
+
+// refused is a job whose pods the API server refuses.
+func refused() *page {
+	return blocked(v2alpha1.JobPending, v2alpha1.ConditionReplicaFailure, v2alpha1.ReasonQuotaExceeded,
+		"pod pong-collector-0 (collector) is refused: failed quota: team: must specify requests.cpu for: di-container")
+}
+
+// unschedulable is a job whose pods fit no node, each for another cause.
+func unschedulable() *page {
+	p := blocked(v2alpha1.JobStarting, v2alpha1.ConditionReplicasStalled, v2alpha1.ReasonUnschedulable,
+		"pong-collector-0 (collector): cannot be scheduled: no node is available: Insufficient nvidia.com/gpu, node(s) had untolerated taint {gpu: true}")
+	p.job.Spec.Tasks[0].Template.Raw = []byte(`{"spec":{"containers":[{"resources":{"limits":{"nvidia.com/gpu":4}}}]}}`)
+	return p
+}
+
+// blocked is a job that a condition keeps from running.
+func blocked(phase v2alpha1.Phase, kind, reason, message string) *page {
+	p, since := newJob(), ago(time.Minute)
+	p.showEvents = false
+	p.job.Status = v2alpha1.DIJobStatus{
+		Phase: phase, Replicas: 2, ObservedGeneration: 1, Summary: &v2alpha1.StatusSummary{Reason: reason},
+		Conditions: []v2alpha1.DIJobCondition{{Type: kind, Status: corev1.ConditionTrue, Reason: reason, Message: message, LastTransitionTime: &since}},
+	}
 	return p
 }
 

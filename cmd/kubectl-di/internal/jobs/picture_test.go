@@ -24,7 +24,7 @@ func TestThePictureOfAPageIsCurrent(t *testing.T) {
 	const pulls = `pong-collector-1 (collector): image "rl/pong:v3" of container di-container cannot be pulled`
 	started, stalled := ago(170*time.Second), ago(2*time.Minute)
 	p.job.Status = v2alpha1.DIJobStatus{
-		Phase: v2alpha1.JobStarting, Replicas: 3, ReadyReplicas: 2, ObservedGeneration: 1,
+		Phase: v2alpha1.JobStarting, Replicas: 3, ReadyReplicas: 2, ObservedGeneration: 1, Summary: &v2alpha1.StatusSummary{Reason: v2alpha1.ReasonImagePull},
 		TaskStatus: map[string]v2alpha1.TaskStatus{"collector": {corev1.PodRunning: 1, corev1.PodPending: 1}, "learner": {corev1.PodRunning: 1}},
 		Conditions: []v2alpha1.DIJobCondition{
 			{Type: "Starting", Status: corev1.ConditionTrue, Reason: v2alpha1.ReasonJobStarting, Message: "pods are created, 3 replicas are desired", LastTransitionTime: &started},

@@ -13,6 +13,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cli"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/replicas"
 )
 
 // suspending are the flags of suspend and resume.
@@ -125,7 +126,7 @@ func (o *suspending) progress(job *v2alpha1.DIJob) (subject, state string, done 
 		switch {
 		case observed && phase == v2alpha1.JobPending && left == 0:
 			return subject, fmt.Sprintf("%s, %s", phase, podsLeft(left)), true, nil
-		case observed && cluster.IsFinished(job):
+		case observed && replicas.IsFinished(job):
 			return subject, fmt.Sprintf("%s, it finished before it was suspended", phase), true, nil
 		}
 		return subject, fmt.Sprintf("%s, %s", phase, podsLeft(left)), false, nil
@@ -133,7 +134,8 @@ func (o *suspending) progress(job *v2alpha1.DIJob) (subject, state string, done 
 	if observed && phase == v2alpha1.JobFailed {
 		return "", "", false, fmt.Errorf("%s has failed", subject)
 	}
-	state = fmt.Sprintf("%s, %d of %d replicas are ready", phase, job.Status.ReadyReplicas, job.Status.Replicas)
+	ready, desired := replicas.Ready(job)
+	state = fmt.Sprintf("%s, %d of %d replicas are ready", phase, ready, desired)
 	return subject, state, observed && (phase == v2alpha1.JobRunning || phase == v2alpha1.JobSucceeded), nil
 }
 

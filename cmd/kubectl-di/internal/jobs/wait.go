@@ -15,6 +15,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cli"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/replicas"
 )
 
 // phases are the phases of a job.
@@ -88,7 +89,7 @@ func parseGoal(text string) (*goal, error) {
 	kind, value, _ := strings.Cut(text, "=")
 	switch {
 	case text == "finished":
-		return &goal{text, cluster.IsFinished}, nil
+		return &goal{text, replicas.IsFinished}, nil
 	case text == "running":
 		return &goal{text, func(job *v2alpha1.DIJob) bool {
 			return job.Status.Phase == v2alpha1.JobRunning || job.Status.Phase == v2alpha1.JobSucceeded
@@ -123,7 +124,7 @@ func conditionIs(text string) func(*v2alpha1.DIJob) bool {
 // become the goal.
 func (g *goal) progress(job *v2alpha1.DIJob) (subject, state string, done bool, err error) {
 	subject, state = "job "+job.Namespace+"/"+job.Name, stateOf(job)
-	isFinished := cluster.IsFinished(job)
+	isFinished := replicas.IsFinished(job)
 	switch {
 	case g.isReached(job) && (isFinished || job.Status.ObservedGeneration >= job.Generation):
 		return subject, state, true, nil

@@ -79,7 +79,7 @@ func (r *run) pods(ctx context.Context) ([]*corev1.Pod, error) {
 func (r *run) whyNone() error {
 	text := fmt.Sprintf("job %s/%s is in phase %s and has no pods to print the logs of", r.job.Namespace, r.job.Name, phase(r.job))
 	switch {
-	case !cluster.IsFinished(r.job):
+	case !replicas.IsFinished(r.job):
 		return fmt.Errorf("%s yet: -f waits for them", text)
 	case r.job.Spec.CleanPodPolicy == v2alpha1.CleanPodPolicyAll:
 		return fmt.Errorf("%s: its spec.cleanPodPolicy All deleted them with their logs; Running keeps those that have ended, None keeps all", text)
@@ -179,7 +179,7 @@ func (r *run) follow(ctx context.Context) error {
 	switch {
 	case err != nil:
 		return err
-	case len(pods) == 0 && cluster.IsFinished(r.job):
+	case len(pods) == 0 && replicas.IsFinished(r.job):
 		return r.whyNone()
 	case len(pods) == 0:
 		r.notices.print("job %s/%s is in phase %s and has no pods yet: waiting for them", r.job.Namespace, r.job.Name, phase(r.job))
@@ -244,7 +244,7 @@ func (f *following) send(ctx context.Context, one event) {
 func (f *following) handle(ctx context.Context, working *sync.WaitGroup, next event) error {
 	switch object := next.change.Object.(type) {
 	case *v2alpha1.DIJob:
-		f.isFinished = next.change.Gone || object.UID != f.job.UID || cluster.IsFinished(object)
+		f.isFinished = next.change.Gone || object.UID != f.job.UID || replicas.IsFinished(object)
 		if f.isFinished && !next.change.Gone && f.retained == nil && object.Spec.CleanPodPolicy == v2alpha1.CleanPodPolicyNone {
 			f.retained = f.clock.After(retention)
 		}

@@ -1,7 +1,7 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package remedy says what would end a cause for which pods do not run. It is pure.
+// Package remedy says why a job does not run as desired, and what would let it. It is pure.
 package remedy
 
 import (
@@ -31,6 +31,8 @@ var rules = []rule{
 		"Create the ServiceAccount that the message names, or correct its name in the templates."},
 	{v2alpha1.ReasonFailedCreate, regexp.MustCompile(`no PriorityClass with name`),
 		"Create the PriorityClass that the message names, or correct its name."},
+	{v2alpha1.ReasonFailedCreate, regexp.MustCompile(`RuntimeClass ".*" not found`),
+		"Create the RuntimeClass that the message names, or correct its name in the templates."},
 	{v2alpha1.ReasonFailedCreate, regexp.MustCompile(`is being terminated`), "Create the job in another namespace: this one is being deleted."},
 	{v2alpha1.ReasonFailedCreate, regexp.MustCompile(`admission webhook ".*" denied|ValidatingAdmissionPolicy '.*'`),
 		"Change what the policy refuses: the message names it. Its administrator knows the rule."},
@@ -78,7 +80,9 @@ var rules = []rule{
 	{v2alpha1.ReasonUnschedulable, regexp.MustCompile(`persistentvolumeclaim ".*" not found`), "Create the PersistentVolumeClaim that the message names, or correct its name."},
 	{v2alpha1.ReasonUnschedulable, regexp.MustCompile(`unbound immediate PersistentVolumeClaims|volume\(s\)|volume node affinity|available persistent volumes`),
 		"Check the PersistentVolumeClaims of the job: their volume does not exist yet, or is where the pod may not run."},
-	{v2alpha1.ReasonUnschedulable, regexp.MustCompile(`resourceclaim|allocate all claims|ResourceClaim`), "Check the ResourceClaims of the templates: no node has such a free device."},
+	{v2alpha1.ReasonUnschedulable, regexp.MustCompile(`ResourceClaimTemplate`), "Create the ResourceClaimTemplate that the message names, or correct its name in the templates."},
+	{v2alpha1.ReasonUnschedulable, regexp.MustCompile(`scheduler ".*" ignores it`), "Correct the name of the scheduler, or an administrator starts it: it does not handle the pods."},
+	{v2alpha1.ReasonUnschedulable, regexp.MustCompile(`resourceclaim|allocate all claims`), "Check the ResourceClaims of the templates: no node has such a free device."},
 }
 
 const (
@@ -99,11 +103,12 @@ var reasons = map[string]string{
 	v2alpha1.ReasonContainerStart:       "Correct the command of the container.",
 	v2alpha1.ReasonCrashLoop:            "Read the log of the replica: its program ends soon after each start.",
 	v2alpha1.ReasonPodSetup:             "Check the volumes of the templates, and the node's network.",
+	v2alpha1.ReasonMainContainerExited:  "Let the other containers exit too, or make them native sidecars.",
 }
 
-// Of returns what would end a cause: all remedies of an Unschedulable pod, because each node may have another cause, and the
+// ofCause returns what would end a cause: all remedies of an Unschedulable pod, because each node may have another cause, and the
 // first one of others. It returns none for a cause that it does not know.
-func Of(reason, message string) []string {
+func ofCause(reason, message string) []string {
 	var found []string
 	for _, rule := range rules {
 		if rule.reason == reason && rule.cause.MatchString(message) && !slices.Contains(found, rule.remedy) {

@@ -34,6 +34,7 @@ func TestARemedyFitsItsCause(t *testing.T) {
 		{v2alpha1.ReasonFailedCreate, "unable to create new content in namespace rl because it is being terminated", []string{"another namespace"}},
 		{v2alpha1.ReasonFailedCreate, `admission webhook "validate.kyverno.svc-fail" denied the request: no latest tag`, []string{"policy"}},
 		{v2alpha1.ReasonFailedCreate, `Internal error occurred: failed calling webhook "x.example.com": context deadline exceeded`, []string{"does not answer"}},
+		{v2alpha1.ReasonFailedCreate, `pods "j" is forbidden: pod rejected: RuntimeClass "nvidia" not found`, []string{"RuntimeClass"}},
 		{v2alpha1.ReasonFailedCreate, "something that is not known", nil},
 
 		{v2alpha1.ReasonPodSecurityViolation, `violates PodSecurity "restricted:latest": allowPrivilegeEscalation != false`, []string{"ask for less"}},
@@ -73,9 +74,12 @@ func TestARemedyFitsItsCause(t *testing.T) {
 		{v2alpha1.ReasonUnschedulable, "pod has unbound immediate PersistentVolumeClaims", []string{"Check the PersistentVolumeClaims"}},
 		{v2alpha1.ReasonUnschedulable, "no node is available: node(s) didn't have free ports for the requested pod ports", []string{"hostPort"}},
 		{v2alpha1.ReasonUnschedulable, "no node is available: cannot allocate all claims", []string{"ResourceClaims"}},
+		{v2alpha1.ReasonUnschedulable, `no ResourceClaim was created from ResourceClaimTemplate "gpus": does the template exist?`, []string{"Create the ResourceClaimTemplate"}},
+		{v2alpha1.ReasonUnschedulable, `pong-collector-0 (collector): scheduler "volcano" ignores it`, []string{"name of the scheduler"}},
+		{v2alpha1.ReasonMainContainerExited, "its main container has exited (exit code 0), but container proxy of its template still runs", []string{"native sidecars"}},
 		{"Other", "exceeded quota: of something else", nil},
 	} {
-		got := Of(c.reason, c.message)
+		got := ofCause(c.reason, c.message)
 		if len(got) != len(c.remedies) {
 			t.Errorf("%s %q: got %q, want %q", c.reason, c.message, got, c.remedies)
 			continue

@@ -22,9 +22,13 @@ type Sizes struct {
 }
 
 // Desired returns the numbers of pods that a job is meant to have. Those of a preemptible job are of its placement.
-// Those of a coordinator-led job are of its Membership, which is nil if there is none or if it could not be read.
+// Those of a coordinator-led job are of its Membership, which is nil if there is none or if it could not be read. A finished
+// job desires none.
 func Desired(job *v2alpha1.DIJob, list *v2alpha1.Membership) Sizes {
 	sizes := Sizes{Tasks: make([]int, len(job.Spec.Tasks))}
+	if IsFinished(job) {
+		return sizes
+	}
 	if job.Spec.Lifecycle != v2alpha1.LifecycleCoordinatorLed {
 		for i, count := range sizing.Wanted(job).ByTask {
 			sizes.Tasks[i] = int(count)

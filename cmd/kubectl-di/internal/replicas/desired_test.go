@@ -42,6 +42,8 @@ func TestTheDesiredPodsAreThoseThatTheProgramsMaintain(t *testing.T) {
 		"grown through di-server":   {spec: v2alpha1.DIJobSpec{Tasks: tasks}, status: v2alpha1.DIJobStatus{Replicas: 5, Scaling: scaling}, want: []int{1, 4}},
 		"preemptible, not placed":   {spec: v2alpha1.DIJobSpec{Tasks: tasks, Preemptible: true}, want: []int{1, 2}},
 		"preemptible, as placed":    {spec: v2alpha1.DIJobSpec{Tasks: tasks, Preemptible: true}, status: v2alpha1.DIJobStatus{Allocation: []string{"a", "a", "b", "b"}}, want: []int{1, 3}},
+		"finished":                  {spec: v2alpha1.DIJobSpec{Tasks: tasks}, status: v2alpha1.DIJobStatus{Phase: v2alpha1.JobFailed, Replicas: 3}, want: []int{0, 0}},
+		"led, finished":             {spec: led, status: v2alpha1.DIJobStatus{Phase: v2alpha1.JobSucceeded}, want: []int{0, 0, 0}},
 		"led, no Membership":        {spec: led, want: []int{1, Unknown, Unknown}, aggregators: Unknown},
 		"led, that of another job":  {spec: led, list: members("other", collector), want: []int{1, Unknown, Unknown}, aggregators: Unknown},
 		"led, nothing requested":    {spec: led, list: members(""), want: []int{1, 0, 0}},

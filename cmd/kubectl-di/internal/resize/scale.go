@@ -15,6 +15,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cli"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/replicas"
 	"opendilab.org/di-orchestrator/internal/lifecycle/sizing"
 	"opendilab.org/di-orchestrator/internal/names"
 )
@@ -128,7 +129,7 @@ func (o *rescaling) scalable(job *v2alpha1.DIJob) (string, error) {
 	case o.task != "" && o.task != task:
 		return "", fmt.Errorf("%s resizes task %q and not %q: name the other in spec.elastic.task, or change its replicas in spec.tasks",
 			title(job), task, o.task)
-	case job.Spec.Preemptible && !cluster.IsFinished(job):
+	case job.Spec.Preemptible && !replicas.IsFinished(job):
 		_, least, most := sizing.Range(job)
 		now := resizedJob{MinReplicas: &least, MaxReplicas: &most}
 		return "", fmt.Errorf("%s is preemptible, and the allocator gives task %q %s replicas: "+
@@ -178,7 +179,7 @@ func (o *rescaling) progress(job *v2alpha1.DIJob, task string) (string, bool, er
 	switch {
 	case job.Spec.Elastic == nil || ptr.Deref(job.Spec.Elastic.Replicas, o.replicas) != o.replicas:
 		return state, false, fmt.Errorf("%s was scaled by another user", title(job))
-	case cluster.IsFinished(job):
+	case replicas.IsFinished(job):
 		return state, false, fmt.Errorf("%w; %s", cluster.Finished(job), state)
 	case ptr.Deref(job.Spec.Suspend, false):
 		return state, false, fmt.Errorf("%s is suspended: its replicas are created when it is resumed", title(job))

@@ -22,7 +22,6 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cli"
-	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/replicas"
 )
 
@@ -136,7 +135,7 @@ func (o *options) printChanges(ctx context.Context, from watches, job *v2alpha1.
 			last = now
 			_, w.failed = fmt.Fprintln(o.Out, o.clock.Now().UTC().Format(time.RFC3339), now)
 		}
-		return w.failed == nil && !w.isGone && !cluster.IsFinished(w.job)
+		return w.failed == nil && !w.isGone && !replicas.IsFinished(w.job)
 	})
 	return w.failed
 }
@@ -167,9 +166,14 @@ func text(w *world, s *Snapshot, now time.Time) string {
 	fact := func(name, value string) { fmt.Fprintf(&out, "%-12s %s\n", name+":", clean(value)) }
 	fact("Job", s.Namespace+"/"+s.Name)
 	fact("Phase", string(s.Phase))
+	if s.Reason != "" {
+		fact("Reason", s.Reason)
+	}
 	fact("Lifecycle", string(s.Lifecycle))
 	fact("Age", replicas.Age(s.end(now), s.CreatedAt))
-	fact("Ready", fmt.Sprintf("%d/%d", s.Ready, s.Wanted))
+	if s.readyText != "" {
+		fact("Ready", s.readyText)
+	}
 	fact("Restarts", strconv.Itoa(int(s.Restarts)))
 	if s.Reschedules > 0 {
 		fact("Reschedules", strconv.Itoa(int(s.Reschedules)))
@@ -205,6 +209,9 @@ func text(w *world, s *Snapshot, now time.Time) string {
 func brief(w *world) string {
 	s := summarize(w)
 	facts := []string{fmt.Sprintf("phase=%s ready=%d/%d restarts=%d reschedules=%d", s.Phase, s.Ready, s.Wanted, s.Restarts, s.Reschedules)}
+	if s.Reason != "" {
+		facts = append(facts, "reason="+clean(s.Reason))
+	}
 	for _, task := range s.Tasks {
 		facts = append(facts, fmt.Sprintf("%s=%d/%d", task.Name, task.Ready, task.Wanted))
 	}

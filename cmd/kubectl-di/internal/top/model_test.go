@@ -45,7 +45,7 @@ func pong() *v2alpha1.DIJob {
 		}},
 	}
 	job.Status = v2alpha1.DIJobStatus{
-		Phase: v2alpha1.JobStarting, Replicas: 4, Restarts: 1, Allocation: []string{"node-a", "node-a", "node-b", "node-b"},
+		Phase: v2alpha1.JobStarting, Replicas: 4, ReadyReplicas: 2, Restarts: 1, Allocation: []string{"node-a", "node-a", "node-b", "node-b"},
 		Conditions: []v2alpha1.DIJobCondition{
 			{Type: "Starting", Status: corev1.ConditionTrue, Reason: "JobStarting"},
 			{Type: v2alpha1.ConditionReplicasStalled, Status: corev1.ConditionTrue, Reason: "CrashLoop", Message: "container di-container of pod pong-collector-1 ends soon after each start"},

@@ -25,6 +25,7 @@ type Snapshot struct {
 	Namespace   string             `json:"namespace"`
 	Name        string             `json:"name"`
 	Phase       v2alpha1.Phase     `json:"phase"`
+	Reason      string             `json:"reason,omitempty"`
 	Lifecycle   v2alpha1.Lifecycle `json:"lifecycle"`
 	Preemptible bool               `json:"preemptible"`
 	CreatedAt   time.Time          `json:"createdAt"`
@@ -44,6 +45,9 @@ type Snapshot struct {
 	Events     []Event         `json:"events,omitempty"`
 	// Lacks are the omitted parts, with the reasons.
 	Lacks []string `json:"lacks,omitempty"`
+
+	// readyText is Ready and Wanted as text, such as 3/5; "" if the job desires no replicas anymore.
+	readyText string
 }
 
 // Condition is a condition that explains why a job is stalled or was disrupted.
@@ -88,13 +92,10 @@ type Event struct {
 func summarize(w *world) Snapshot {
 	job := w.job
 	s := Snapshot{
-		Namespace: job.Namespace, Name: job.Name, Phase: cmp.Or(job.Status.Phase, v2alpha1.JobPending),
+		Namespace: job.Namespace, Name: job.Name, Phase: replicas.Phase(job), Reason: replicas.Reason(job),
 		Lifecycle: cmp.Or(job.Spec.Lifecycle, v2alpha1.LifecycleWorkerLed), Preemptible: job.Spec.Preemptible,
 		CreatedAt: job.CreationTimestamp.Time, Restarts: job.Status.Restarts, Reschedules: job.Status.Reschedules,
 		Conditions: conditions(job), Allocation: job.Status.Allocation, Scaling: decisions(job), Lacks: w.lacks, Events: events(w),
-	}
-	if w.isGone {
-		s.Phase = "Deleted"
 	}
 	if done := job.Status.CompletionTimestamp; done != nil {
 		s.CompletedAt = &done.Time
@@ -106,11 +107,20 @@ func summarize(w *world) Snapshot {
 		s.Replicas = append(s.Replicas, replica(job, pod))
 	}
 	s.Tasks, s.Nodes = tasks(job, w.membership, s.Replicas), nodes(s.Replicas)
-	for _, task := range s.Tasks {
-		s.Ready += task.Ready
-		s.Wanted += task.Wanted
+	s.Ready, s.Wanted = replicas.Ready(job)
+	s.readyText = replicas.ReadyText(job)
+	if w.isGone {
+		s.markDeleted()
 	}
 	return s
+}
+
+// markDeleted records that the job no longer exists, which only this view outlives.
+func (s *Snapshot) markDeleted() {
+	s.Phase, s.Reason, s.Ready, s.Wanted, s.readyText = "Deleted", "", 0, 0, ""
+	for i := range s.Tasks {
+		s.Tasks[i].Wanted = 0
+	}
 }
 
 // decisions describes what was decided last about the size of a job.

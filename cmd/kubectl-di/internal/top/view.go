@@ -82,9 +82,12 @@ func (m *model) head() []string {
 func (m *model) title() string {
 	s := &m.snapshot
 	facts := []string{
-		bold(s.Name), colourPhase(s.Phase).Render(string(s.Phase)), fmt.Sprintf("ready %d/%d", s.Ready, s.Wanted),
-		"age " + replicas.Age(s.end(m.now), s.CreatedAt), fmt.Sprintf("restarts %d", s.Restarts),
+		bold(s.Name), strings.TrimSpace(colourPhase(s.Phase).Render(string(s.Phase)) + " " + clean(s.Reason)),
 	}
+	if s.readyText != "" {
+		facts = append(facts, "ready "+s.readyText)
+	}
+	facts = append(facts, "age "+replicas.Age(s.end(m.now), s.CreatedAt), fmt.Sprintf("restarts %d", s.Restarts))
 	if s.Reschedules > 0 {
 		facts = append(facts, fmt.Sprintf("reschedules %d", s.Reschedules))
 	}

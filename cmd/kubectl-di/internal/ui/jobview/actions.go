@@ -11,6 +11,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/replicas"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/api"
 	"opendilab.org/di-orchestrator/internal/membership"
 	"opendilab.org/di-orchestrator/internal/names"
@@ -48,7 +49,7 @@ func reasons(job *v2alpha1.DIJob, parts []api.Part, tasks []api.Resizable) map[s
 		}
 	}
 	for _, name := range []string{"suspend", "resume", "resize", "restart"} {
-		set(name, fmt.Sprintf("The job has finished: %s.", job.Status.Phase), isFinished(job))
+		set(name, fmt.Sprintf("The job has finished: %s.", job.Status.Phase), replicas.IsFinished(job))
 	}
 	suspended, isLed := ptr.Deref(job.Spec.Suspend, false), isLed(job)
 	set("suspend", "The job is suspended.", suspended)

@@ -19,6 +19,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/installation"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/replicas"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/api"
 	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/names"
@@ -144,7 +145,7 @@ func nodes(all []*corev1.Node, pods []*PodUse) []api.Node {
 			CPU: node.Status.Allocatable.Cpu().String(), Memory: gibibytes(node.Status.Allocatable.Memory()),
 		}
 		for name, amount := range node.Status.Allocatable {
-			if strings.HasSuffix(string(name), gpuSuffix) {
+			if replicas.IsGPU(string(name)) {
 				one.GPUs.Total += amount.Value()
 				one.Resource = string(name)
 			}
@@ -205,7 +206,7 @@ func queues(jobs []Job) []api.Queue {
 	}
 	counts := map[key]*api.Queue{}
 	for _, job := range jobs {
-		if isFinished(job.DIJob) {
+		if replicas.IsFinished(job.DIJob) {
 			continue
 		}
 		at := key{types.NamespacedName{Namespace: job.Namespace, Name: queue(job.DIJob)}, ""}

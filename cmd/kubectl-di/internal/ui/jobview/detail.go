@@ -49,7 +49,7 @@ type Observed struct {
 // Detail returns the page of a job.
 func Detail(o *Observed) *api.JobDetail {
 	row := Row(o.Job)
-	row.Version, row.Curve, row.GPUs = cmp.Or(o.Version, row.Version), o.Best, gpusWith(o.Job, o.Membership)
+	row.Version, row.Curve, row.GPUs = cmp.Or(o.Version, row.Version), o.Best, replicas.GPUs(o.Job, o.Membership)
 	row.Roles = roles(o.Job, o.Membership)
 	parts := Parts(o.Job, o.Pods, o.Membership, o.Now)
 	detail := &api.JobDetail{

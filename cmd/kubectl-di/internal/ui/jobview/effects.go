@@ -24,7 +24,7 @@ func SuspendEffects(job *v2alpha1.DIJob, list *v2alpha1.Membership) []string {
 		return []string{"The job is suspended already: nothing changes."}
 	}
 	effects := []string{fmt.Sprintf("The job's pods are deleted: %d.", podsOf(job))}
-	if total := gpusWith(job, list); total > 0 {
+	if total := replicas.GPUs(job, list); total > 0 {
 		effects = append(effects, fmt.Sprintf("GPUs that become free: %d.", total))
 	}
 	effects = append(effects, "State that the job keeps only in its pods is lost: it needs a checkpoint.")
@@ -93,7 +93,7 @@ func gpusOfChange(job *v2alpha1.DIJob, list *v2alpha1.Membership, task *api.Resi
 	if at < 0 {
 		return 0
 	}
-	each, all := gpusOf(job.Spec.Tasks[at].Template.Raw), gpusOfMembers(job, list, at)
+	each, all := replicas.GPUsOfTemplate(job.Spec.Tasks[at].Template.Raw), replicas.GPUsOfMembers(job, list, at)
 	total := int64(0)
 	for i := int(min(count, task.Replicas)); i < int(max(count, task.Replicas)); i++ {
 		if len(all) > 0 {
@@ -102,51 +102,6 @@ func gpusOfChange(job *v2alpha1.DIJob, list *v2alpha1.Membership, task *api.Resi
 		total += each
 	}
 	return total
-}
-
-// gpusWith returns the GPUs of a job. Those of a coordinator-led job are its members' if these are known.
-func gpusWith(job *v2alpha1.DIJob, list *v2alpha1.Membership) int64 {
-	if list == nil || isOver(job) {
-		return gpus(job)
-	}
-	total := int64(0)
-	for i := range job.Spec.Tasks {
-		total += int64(wanted(job, i)) * gpusOf(job.Spec.Tasks[i].Template.Raw)
-		for _, each := range gpusOfMembers(job, list, i) {
-			total += each
-		}
-	}
-	return total
-}
-
-// gpusOfMembers returns the GPUs of each member of a task.
-func gpusOfMembers(job *v2alpha1.DIJob, list *v2alpha1.Membership, task int) []int64 {
-	if list == nil {
-		return nil
-	}
-	var all []int64
-	template := gpusOf(job.Spec.Tasks[task].Template.Raw)
-	for i := range list.Spec.Members {
-		if member := &list.Spec.Members[i]; member.Task == job.Spec.Tasks[task].Type {
-			all = append(all, gpusOfMember(member, template))
-		}
-	}
-	return all
-}
-
-// gpusOfMember returns the GPUs of a member, whose template may have others.
-func gpusOfMember(member *v2alpha1.Member, template int64) int64 {
-	total := int64(0)
-	for _, gpus := range member.DDPGPUs {
-		total += int64(gpus)
-	}
-	switch {
-	case len(member.DDPGPUs) > 0:
-		return total
-	case member.Resources.GPUs != nil:
-		return member.Resources.GPUs.Value()
-	}
-	return template
 }
 
 // RestartEffects says what restarting a replica does.

@@ -6,11 +6,9 @@ package jobview
 import (
 	"cmp"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/replicas"
@@ -42,19 +40,10 @@ func Parts(job *v2alpha1.DIJob, pods []*corev1.Pod, list *v2alpha1.Membership, n
 		parts, known[pod.Name] = append(parts, part), true
 	}
 	markRestartable(job, list, parts)
-	if !isOver(job) {
+	if !replicas.IsOver(job) {
 		parts = append(parts, missingParts(job, list, known)...)
 	}
 	return parts[:min(len(parts), mostParts)]
-}
-
-// isOver reports whether a job wants no replicas now.
-func isOver(job *v2alpha1.DIJob) bool {
-	return isFinished(job) || ptr.Deref(job.Spec.Suspend, false) || job.DeletionTimestamp != nil
-}
-
-func isFinished(job *v2alpha1.DIJob) bool {
-	return job.Status.Phase == v2alpha1.JobSucceeded || job.Status.Phase == v2alpha1.JobFailed
 }
 
 func partOf(job *v2alpha1.DIJob, pod *corev1.Pod, now time.Time) api.Part {
@@ -211,7 +200,7 @@ func gpusOfPod(pod *corev1.Pod) int64 {
 	total := int64(0)
 	for i := range pod.Spec.Containers {
 		for name, amount := range pod.Spec.Containers[i].Resources.Limits {
-			if strings.HasSuffix(string(name), gpuSuffix) {
+			if replicas.IsGPU(string(name)) {
 				total += amount.Value()
 			}
 		}

@@ -5,13 +5,10 @@ package jobview
 
 import (
 	"cmp"
-	"encoding/json"
-	"math"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
@@ -21,29 +18,19 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
-// gpuSuffix ends the names of GPU resources, such as nvidia.com/gpu and amd.com/gpu.
-const gpuSuffix = "/gpu"
-
 // Row returns the row of a job, without its curve.
 func Row(job *v2alpha1.DIJob) api.JobRow {
 	status := &job.Status
 	row := api.JobRow{
 		Namespace: job.Namespace, Name: job.Name, UID: string(job.UID), Version: writtenIn(job),
-		Lifecycle: string(cmp.Or(job.Spec.Lifecycle, v2alpha1.LifecycleWorkerLed)), Phase: string(cmp.Or(status.Phase, v2alpha1.JobPending)),
-		Ready: int(status.ReadyReplicas), Wanted: int(status.Replicas), Roles: roles(job, nil), GPUs: gpus(job),
+		Lifecycle: string(cmp.Or(job.Spec.Lifecycle, v2alpha1.LifecycleWorkerLed)), Phase: string(replicas.Phase(job)), Reason: replicas.Reason(job),
+		Roles: roles(job, nil), GPUs: replicas.GPUs(job, nil),
 		Restarts: status.Restarts, Reschedules: status.Reschedules, CreatedAt: job.CreationTimestamp.UTC(),
 		CompletedAt: timeOf(status.CompletionTimestamp), Suspended: ptr.Deref(job.Spec.Suspend, false),
 		Terminating: job.DeletionTimestamp != nil, Preemptible: job.Spec.Preemptible, Group: job.Spec.Group, Queue: queue(job),
 		Priority: cmp.Or(job.Spec.PriorityClassName, string(job.Spec.Priority)),
 	}
-	if status.Summary != nil {
-		row.Reason = status.Summary.Reason
-	}
-	if row.Wanted == 0 {
-		for _, role := range row.Roles {
-			row.Wanted += role.Wanted
-		}
-	}
+	row.Ready, row.Wanted = replicas.Ready(job)
 	if row.Reason != "" {
 		row.Message = messageOf(job, row.Reason)
 	}
@@ -109,7 +96,7 @@ func roles(job *v2alpha1.DIJob, list *v2alpha1.Membership) []api.RoleCount {
 		name := names.TaskName(&job.Spec.Tasks[i])
 		counts = append(counts, count(name, max(desired.Tasks[i], 0), job.Status.TaskStatus[name]))
 	}
-	if pods := job.Status.TaskStatus[v2alpha1.AggregatorTaskStatus]; len(pods) > 0 {
+	if pods := job.Status.TaskStatus[v2alpha1.AggregatorTaskStatus]; desired.Aggregators > 0 || len(pods) > 0 {
 		counts = append(counts, count(v2alpha1.AggregatorTaskStatus, max(desired.Aggregators, 0), pods))
 	}
 	return counts
@@ -125,60 +112,6 @@ func count(role string, wanted int, pods v2alpha1.TaskStatus) api.RoleCount {
 // wanted returns the desired replicas of a task; 0 if the coordinator decides.
 func wanted(job *v2alpha1.DIJob, task int) int {
 	return max(replicas.Desired(job, nil).Tasks[task], 0)
-}
-
-// gpus returns the GPUs that the desired replicas request. Of a coordinator-led job the pods that
-// exist count.
-func gpus(job *v2alpha1.DIJob) int64 {
-	total := int64(0)
-	for i := range job.Spec.Tasks {
-		count := wanted(job, i)
-		if isLed(job) {
-			pods := job.Status.TaskStatus[names.TaskName(&job.Spec.Tasks[i])]
-			count = int(pods[corev1.PodRunning] + pods[corev1.PodPending])
-		}
-		total += int64(count) * gpusOf(job.Spec.Tasks[i].Template.Raw)
-	}
-	return total
-}
-
-// gpusOf returns the GPUs that a pod of a template requests.
-func gpusOf(template []byte) int64 {
-	var pod struct {
-		Spec struct {
-			Containers []struct {
-				Resources struct {
-					Requests, Limits map[string]any
-				}
-			}
-		}
-	}
-	if json.Unmarshal(template, &pod) != nil {
-		return 0
-	}
-	total := int64(0)
-	for i := range pod.Spec.Containers {
-		amounts := pod.Spec.Containers[i].Resources
-		for name, amount := range amounts.Limits {
-			if strings.HasSuffix(name, gpuSuffix) {
-				total += wholeOf(amount)
-			}
-		}
-	}
-	return total
-}
-
-// wholeOf returns a quantity of a template, which may be a number or a text.
-func wholeOf(amount any) int64 {
-	switch amount := amount.(type) {
-	case float64:
-		return int64(math.Max(0, math.Min(amount, math.MaxInt32)))
-	case string:
-		if parsed, err := resource.ParseQuantity(amount); err == nil {
-			return max(0, min(parsed.Value(), math.MaxInt32))
-		}
-	}
-	return 0
 }
 
 func timeOf(at *metav1.Time) *time.Time {

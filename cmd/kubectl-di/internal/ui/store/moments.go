@@ -9,6 +9,7 @@ import (
 	"time"
 	"unique"
 
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/replicas"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/api"
 )
 
@@ -50,7 +51,7 @@ func (i *item) remember(next *Entry, now time.Time) {
 		{rescheduled, int(before.Reschedules), int(after.Reschedules)},
 		{resized, before.Wanted, after.Wanted},
 	} {
-		if count.after > count.before || count.kind == resized && count.after != count.before {
+		if count.after > count.before || count.kind == resized && count.after != count.before && !replicas.IsFinished(next.Job) {
 			add(count.kind, strconv.Itoa(count.before), strconv.Itoa(count.after))
 		}
 	}

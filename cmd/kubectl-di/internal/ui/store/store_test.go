@@ -16,9 +16,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	testingclock "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
+	"opendilab.org/di-orchestrator/internal/testkit/expect"
 )
 
 // shown returns a store with a clock.
@@ -80,6 +82,23 @@ func TestStoreRemembersPhasesAndAFewPointsOfALongCurve(t *testing.T) {
 	if len(past.Moments) != 1 || past.Moments[0].Title != "Failed" {
 		t.Errorf("the moments are %+v", past.Moments)
 	}
+}
+
+func TestAResizeIsRememberedAndTheEndOfAJobIsNone(t *testing.T) {
+	t.Parallel()
+	s, _ := shown()
+	none, ended := job("pong", v2alpha1.JobRunning, 1), job("pong", v2alpha1.JobSucceeded, 1)
+	none.Spec.Tasks[0].Replicas = ptr.To[int32](0)
+	for _, next := range []*v2alpha1.DIJob{job("pong", v2alpha1.JobRunning, 1), none, job("pong", v2alpha1.JobRunning, 1), ended} {
+		s.put(next)
+	}
+	var texts []string
+	for _, moment := range s.Past(types.NamespacedName{Namespace: "rl", Name: "pong"}).Moments {
+		texts = append(texts, moment.Text)
+	}
+	expect.Equal(t, "moments", []string{
+		"The desired replicas changed from 1 to 0.", "The desired replicas changed from 0 to 1.", "The phase changed from Running to Succeeded.",
+	}, texts)
 }
 
 func TestJobOfTheSameNameHasNoPastOfTheOther(t *testing.T) {
