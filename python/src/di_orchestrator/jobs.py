@@ -118,9 +118,11 @@ class Jobs:
         """Set the number of replicas of the elastic task of a worker-led job.
 
         Raises RefusedError, as `kubectl di scale` does, if another decides about the replicas: the coordinator of a
-        coordinator-led job, the allocator of a preemptible one. A job that has finished is refused, too.
+        coordinator-led job, the allocator of a preemptible one. A job that has finished is refused, too, and a number that
+        the spec has already, while a newer total overrules it.
         """
-        why = _not_scalable(self.get(name))
+        job = self.get(name)
+        why = _not_scalable(job) or _overruled(job, replicas)
         if why:
             raise RefusedError(_UNPROCESSABLE, why, what=f"job {self.namespace}/{name} cannot be scaled")
         self._patch(name, {"spec": {"replicas": replicas}}, "/scale")
@@ -270,7 +272,7 @@ def _not_scalable(job: Job) -> str:
     spec = job.object.get("spec", {})
     if spec.get("lifecycle") == "CoordinatorLed":
         return "it is coordinator-led, and its coordinator decides about its replicas"
-    if not _has_elastic_task(spec):
+    if not _elastic_task(spec):
         return "it has no task that can be resized: name one in spec.elastic.task"
     if job.phase in ("Succeeded", "Failed"):
         return f"it has finished: {job.phase}"
@@ -279,9 +281,24 @@ def _not_scalable(job: Job) -> str:
     return ""
 
 
-def _has_elastic_task(spec: Mapping[str, Any]) -> bool:
-    """Report whether a task can be resized: the named one, the collector, or the only one."""
+def _elastic_task(spec: Mapping[str, Any]) -> str:
+    """Return the task that can be resized: the named one, the collector, or the only one; "" for none."""
     tasks, named = spec.get("tasks", []), (spec.get("elastic") or {}).get("task")
+    names = [each.get("name") or each.get("type") for each in tasks]
     if named:
-        return any(named == (each.get("name") or each.get("type")) for each in tasks)
-    return len(tasks) == 1 or any(each.get("type") == "collector" for each in tasks)
+        return named if named in names else ""
+    collectors = [name for name, each in zip(names, tasks) if each.get("type") == "collector"]
+    return names[0] if len(tasks) == 1 else next(iter(collectors), "")
+
+
+def _overruled(job: Job, replicas: int) -> str:
+    """Return why a number that the spec has already changes nothing, or nothing: the status has a newer total."""
+    spec, status = job.object.get("spec", {}), job.object.get("status", {})
+    task, recorded = _elastic_task(spec), (status.get("scaling") or {}).get("specReplicas") or {}
+    total = sum(recorded.values())
+    if (spec.get("elastic") or {}).get("replicas") != replicas or recorded.get(task) != replicas or job.replicas in (0, total):
+        return ""
+    return (
+        f"its spec has {replicas} of task {task!r} already, and the total of {job.replicas} in its status, which was set through "
+        f"di-server or by a user since, overrules it: set status.replicas to {total} to end that"
+    )

@@ -149,8 +149,11 @@ class Answers(unittest.TestCase):
             ({"tasks": collectors}, "Succeeded", "it has finished"),
             ({"tasks": collectors}, "Running", ""),
             ({"tasks": [{"type": "learner"}]}, "Running", ""),
+            ({"tasks": collectors, "elastic": {"replicas": 5}}, "Running", "the total of 9 in its status.* set status.replicas to 6"),
+            ({"tasks": collectors, "elastic": {"replicas": 4}}, "Running", ""),
         ):
-            job = {"metadata": {"name": "pong", "namespace": "rl"}, "spec": spec, "status": {"phase": phase}}
+            status = {"phase": phase, "replicas": 9, "scaling": {"specReplicas": {"learner": 1, "collector": 5}}}
+            job = {"metadata": {"name": "pong", "namespace": "rl"}, "spec": spec, "status": status}
             self.jobs._objects.get_namespaced_custom_object.return_value = job
             self.jobs._api.reset_mock()
             if want:
