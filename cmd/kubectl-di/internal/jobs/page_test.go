@@ -129,8 +129,9 @@ func unplaced() *page {
 
 // refused is a job whose pods the API server refuses.
 func refused() *page {
-	return blocked(v2alpha1.JobPending, v2alpha1.ConditionReplicaFailure, v2alpha1.ReasonQuotaExceeded,
-		"pod pong-collector-0 (collector) is refused: failed quota: team: must specify requests.cpu for: di-container")
+	return blocked(v2alpha1.JobPending, v2alpha1.ConditionReplicaFailure, v2alpha1.ReasonResourcesMissing,
+		"pod pong-collector-0 (collector) is refused: failed quota: team: must specify requests.cpu for: di-container: "+
+			"set in the template resources.requests.cpu of container di-container")
 }
 
 // unschedulable is a job whose pods fit no node, each for another cause.
