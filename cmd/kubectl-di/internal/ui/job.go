@@ -31,6 +31,8 @@ import (
 const (
 	// jobPause is the least time between two states of a job.
 	jobPause = 250 * time.Millisecond
+	// pastPatience is the longest wait for the watch of all jobs, which may be broken.
+	pastPatience = 2 * time.Second
 	// patience is how long an answer without a stream may take.
 	patience = 30 * time.Second
 )
@@ -63,7 +65,7 @@ func (s *Server) getJob(r *http.Request) (any, error) {
 	w := s.newJobWorld(ctx, found, job)
 	var detail *api.JobDetail
 	err = s.follow(ctx, w.watched(), w, 0, func() error {
-		detail = w.detail()
+		detail = w.detail(ctx)
 		return errShown
 	}, silent)
 	switch {
@@ -91,7 +93,7 @@ func (s *Server) streamJob(ctx context.Context, r *http.Request, to *sender) err
 		case w.broken != nil:
 			return to.fail(w.broken)
 		}
-		return to.send("job", w.detail())
+		return to.send("job", w.detail(ctx))
 	}, to.beat)
 	if errors.Is(err, errShown) {
 		return nil
@@ -232,7 +234,26 @@ func (w *jobWorld) stopped(watch int, err error) {
 	w.notes = append(w.notes, fmt.Sprintf("The cluster has no %s: %v", what, err))
 }
 
-func (w *jobWorld) detail() *api.JobDetail {
+// awaitPast waits until the watch of all jobs, which records curves, has delivered this state of the job, too.
+func (w *jobWorld) awaitPast(ctx context.Context) {
+	late := w.server.Clock.After(pastPatience)
+	for {
+		changed := w.server.jobs.Changed()
+		if w.server.jobs.Has(w.job) {
+			return
+		}
+		select {
+		case <-changed:
+		case <-late:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (w *jobWorld) detail(ctx context.Context) *api.JobDetail {
+	w.awaitPast(ctx)
 	past := w.server.jobs.Past(client.ObjectKeyFromObject(w.job))
 	plans := slices.SortedFunc(maps.Values(w.plans), func(a, b *v2alpha1.ScalePlan) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/api"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/jobview"
@@ -111,6 +112,14 @@ type Past struct {
 	Best    *api.Curve
 	// Report is the last report of the job, indented.
 	Report string
+}
+
+// Has reports whether the store has this state of a job. It has all states of a job that it does not know.
+func (s *Store) Has(job *v2alpha1.DIJob) bool {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	known := s.items[types.NamespacedName{Namespace: job.Namespace, Name: job.Name}]
+	return known == nil || known.UID == job.UID && known.ResourceVersion == job.ResourceVersion
 }
 
 // Past returns what is remembered of a job.
