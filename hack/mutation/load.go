@@ -18,13 +18,19 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 )
 
 // listed is the decoded output of go list for a package.
 type listed struct {
-	ImportPath, Dir, Export string
-	GoFiles                 []string
+	ImportPath, Dir, Export            string
+	GoFiles, TestGoFiles, XTestGoFiles []string
+	DepOnly                            bool
 }
+
+// hasTests reports whether a package has test files.
+func (l *listed) hasTests() bool { return len(l.TestGoFiles)+len(l.XTestGoFiles) > 0 }
 
 // source is a type-checked package without mutants.
 type source struct {
@@ -37,39 +43,61 @@ type source struct {
 	info  *types.Info
 }
 
-// load reads a package.
-func load(ctx context.Context, pattern string) (*source, error) {
-	packages, err := list(ctx, pattern)
+// load reads packages.
+func load(ctx context.Context, patterns []string) ([]*source, error) {
+	packages, err := list(ctx, patterns)
 	if err != nil {
 		return nil, err
 	}
 	exports := map[string]string{}
-	for _, dependency := range packages {
-		exports[dependency.ImportPath] = dependency.Export
+	for i := range packages {
+		exports[packages[i].ImportPath] = packages[i].Export
 	}
-	// go list prints dependencies first, so the package is last.
-	s := &source{listed: packages[len(packages)-1], fset: token.NewFileSet(), files: map[string]*ast.File{}, texts: map[string][]byte{}}
+	var sources []*source
+	for i := range packages {
+		if packages[i].DepOnly {
+			continue
+		}
+		s, err := packages[i].read(exports)
+		if err != nil {
+			return nil, err
+		}
+		sources = append(sources, s)
+	}
+	return sources, nil
+}
+
+// read parses and checks a package, given the export data of those that it imports.
+func (l *listed) read(exports map[string]string) (*source, error) {
+	s := &source{listed: *l, fset: token.NewFileSet(), files: map[string]*ast.File{}, texts: map[string][]byte{}}
 	s.importer = importer.ForCompiler(s.fset, "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
 	for _, name := range s.GoFiles {
 		path := filepath.Join(s.Dir, name)
+		var err error
 		if s.texts[name], err = os.ReadFile(path); err != nil {
 			return nil, err
 		}
-		if s.files[name], err = parser.ParseFile(s.fset, path, s.texts[name], 0); err != nil {
+		if s.files[name], err = parser.ParseFile(s.fset, path, s.texts[name], parser.ParseComments); err != nil {
 			return nil, err
 		}
 	}
-	s.info, err = s.check(s.fset, "", nil)
-	return s, err
+	var files []*ast.File
+	for _, name := range s.GoFiles {
+		files = append(files, s.files[name])
+	}
+	var faults []error
+	s.info, faults = s.check(s.fset, files)
+	return s, errors.Join(faults...)
 }
 
-// list returns a package after all its dependencies, compiled.
-func list(ctx context.Context, pattern string) ([]listed, error) {
-	cmd := exec.CommandContext(ctx, "go", "list", "-export", "-deps", "-json=ImportPath,Dir,Export,GoFiles", pattern)
+// list returns packages and all their dependencies, compiled.
+func list(ctx context.Context, patterns []string) ([]listed, error) {
+	args := append([]string{"list", "-export", "-deps", "-json=ImportPath,Dir,Export,GoFiles,TestGoFiles,XTestGoFiles,DepOnly"}, patterns...)
+	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
-		return nil, fmt.Errorf("go list %s: %w", pattern, err)
+		return nil, fmt.Errorf("go list %s: %w", strings.Join(patterns, " "), err)
 	}
 	var packages []listed
 	decoder := json.NewDecoder(bytes.NewReader(out))
@@ -82,43 +110,23 @@ func list(ctx context.Context, pattern string) ([]listed, error) {
 		}
 		packages = append(packages, pkg)
 	}
-	if len(packages) == 0 {
-		return nil, fmt.Errorf("no package %s", pattern)
-	}
 	return packages, nil
 }
 
-// check type-checks the package with one file replaced.
-func (s *source) check(fset *token.FileSet, name string, other *ast.File) (*types.Info, error) {
+// check type-checks files of the package, and returns all errors.
+func (s *source) check(fset *token.FileSet, files []*ast.File) (*types.Info, []error) {
 	info := &types.Info{Types: map[ast.Expr]types.TypeAndValue{}, Defs: map[*ast.Ident]types.Object{}, Uses: map[*ast.Ident]types.Object{}}
-	var files []*ast.File
-	for _, own := range s.GoFiles {
-		file := s.files[own]
-		if own == name {
-			file = other
-		}
-		files = append(files, file)
-	}
-	config := types.Config{Importer: s.importer}
-	_, err := config.Check(s.ImportPath, fset, files, info)
-	return info, err
+	var faults []error
+	config := types.Config{Importer: s.importer, Error: func(err error) { faults = append(faults, err) }}
+	// The function gets each error.
+	_, _ = config.Check(s.ImportPath, fset, files, info)
+	return info, faults
 }
 
-// mutants returns the mutants of a file that compile, and the number of those that do not.
-func (s *source) mutants(name string) (viable []mutant, notViable int, err error) {
-	if s.files[name] == nil {
-		return nil, 0, fmt.Errorf("%s has no file %s", s.ImportPath, name)
-	}
-	for _, m := range mutantsOf(s.fset, s.info, name, s.files[name], s.texts[name]) {
-		mutated, err := parser.ParseFile(s.fset, name, m.apply(s.texts[name]), 0)
-		if err == nil {
-			_, err = s.check(s.fset, name, mutated)
-		}
-		if err != nil {
-			notViable++
-			continue
-		}
-		viable = append(viable, m)
-	}
-	return viable, notViable, nil
+// isGenerated reports whether a file is generated, so that tests are not about it.
+func (s *source) isGenerated(name string) bool { return ast.IsGenerated(s.files[name]) }
+
+// of returns the mutants of the package.
+func (s *source) of(mutants []*mutant) []*mutant {
+	return slices.DeleteFunc(slices.Clone(mutants), func(m *mutant) bool { return m.source != s })
 }

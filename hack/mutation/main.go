@@ -1,9 +1,9 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command mutation tests the tests of a package. It deletes each statement, and some expressions,
-// of some files in turn. At least one test must fail each time. It exits with 1 if the tests pass
-// with a mutant that is not in the list of equivalent mutants.
+// Command mutation tests the tests of packages. It deletes each statement, and some expressions, in turn. At least
+// one test must fail each time. It exits with 1 if more mutants of a group of packages survive than its record
+// has, which may only fall. It runs only tests that call the function of a mutant.
 package main
 
 import (
@@ -14,15 +14,14 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime"
 	"strings"
-	"time"
 )
 
 type options struct {
-	pkg, files, equivalent, only string
-	parallel                     int
-	testArgs                     []string
+	net, group, equivalent, record, only string
+	parallel                             int
 }
 
 func main() {
@@ -38,23 +37,21 @@ func main() {
 func parse(args []string) (*options, error) {
 	o := &options{}
 	flags := flag.NewFlagSet("mutation", flag.ContinueOnError)
-	flags.StringVar(&o.pkg, "package", ".", "package whose tests are tested")
-	flags.StringVar(&o.files, "files", "", "files to change, by name, parted by commas")
+	flags.StringVar(&o.net, "net", "hack/mutation/net.yaml", "file with the groups of packages")
+	flags.StringVar(&o.group, "group", "", "test this group only")
 	flags.StringVar(&o.equivalent, "equivalent", "", "file that lists, as this command prints them, the mutants that change nothing")
+	flags.StringVar(&o.record, "record", "", "file with the number of survivors of each file; a complete run writes it if no group has more")
 	flags.StringVar(&o.only, "only", "", "test only mutants whose name has this text")
-	flags.IntVar(&o.parallel, "parallel", runtime.NumCPU(), "mutants to test at a time")
-	if err := flags.Parse(args); err != nil {
-		return nil, err
-	}
-	if o.files == "" {
-		return nil, errors.New("-files: required")
-	}
-	o.testArgs = append([]string{"-test.failfast"}, flags.Args()...)
-	return o, nil
+	flags.IntVar(&o.parallel, "parallel", runtime.NumCPU(), "tests to run at a time")
+	return o, flags.Parse(args)
 }
 
-func run(ctx context.Context, args []string, out io.Writer) (err error) {
+func run(ctx context.Context, args []string, out io.Writer) error {
 	o, err := parse(args)
+	if err != nil {
+		return err
+	}
+	groups, err := readNet(o.net, o.group)
 	if err != nil {
 		return err
 	}
@@ -62,50 +59,94 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	loaded, err := load(ctx, o.pkg)
+	var failed []error
+	for i := range groups {
+		if err := o.test(ctx, &groups[i], equivalent, out); err != nil {
+			failed = append(failed, fmt.Errorf("%s: %w", groups[i].Name, err))
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// test tests the tests of a group.
+func (o *options) test(ctx context.Context, of *group, equivalent map[string]bool, out io.Writer) (err error) {
+	sources, err := load(ctx, of.Change)
 	if err != nil {
 		return err
 	}
-	var mutants []mutant
-	notViable := 0
-	for name := range strings.SplitSeq(o.files, ",") {
-		viable, rest, err := loaded.mutants(name)
-		if err != nil {
-			return err
-		}
-		mutants, notViable = append(mutants, chosen(viable, o.only)...), notViable+rest
+	mutants, notViable, err := collect(sources, o.only)
+	if err != nil {
+		return err
 	}
 	dir, err := os.MkdirTemp("", "mutation")
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	r, err := build(ctx, loaded, mutants, dir, o.testArgs)
+	suites, err := o.prepare(ctx, of, sources, mutants, dir)
 	if err != nil {
 		return err
 	}
-	began := time.Now()
-	if passed, err := r.passes(ctx, 0); err != nil || !passed {
-		return errors.Join(errors.New("the tests do not pass on the code as it is"), err)
-	}
-	// The timeout detects a mutant that loops forever.
-	r.args = append(r.args, fmt.Sprintf("-test.timeout=%s", 5*time.Second+10*time.Since(began)))
-	fmt.Fprintf(out, "%d mutants; %d more would not compile\n", len(mutants), notViable)
-	tally := &tally{out: out, mutants: mutants, equivalent: equivalent, used: map[string]bool{}, began: time.Now()}
-	if err := r.runAll(ctx, len(mutants), o.parallel, tally.report); err != nil {
+	fmt.Fprintf(out, "%s: %d mutants; %d more would not compile\n", of.Name, len(mutants), notViable)
+	found := newTally(of.Name, mutants, equivalent, out)
+	err = each(ctx, len(mutants), o.parallel, func(ctx context.Context, i int) error {
+		survived, err := survives(ctx, suites, mutants[i])
+		if err == nil {
+			found.report(mutants[i], survived)
+		}
+		return err
+	})
+	if err != nil {
 		return err
 	}
-	return tally.end(o.only == "")
+	return found.end(o.record, o.only == "")
 }
 
-func chosen(mutants []mutant, only string) []mutant {
-	var found []mutant
-	for _, m := range mutants {
-		if strings.Contains(m.name(), only) {
-			found = append(found, m)
+// collect returns the numbered mutants of packages whose names have a text.
+func collect(sources []*source, only string) (mutants []*mutant, notViable int, err error) {
+	working, err := os.Getwd()
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, s := range sources {
+		folder, err := filepath.Rel(working, s.Dir)
+		if err != nil {
+			return nil, 0, err
+		}
+		viable, rest, err := s.viable()
+		if err != nil {
+			return nil, 0, err
+		}
+		notViable += rest
+		for _, m := range viable {
+			m.source, m.folder = s, folder
+			if strings.Contains(m.name(), only) {
+				mutants = append(mutants, m)
+			}
 		}
 	}
-	return found
+	number(mutants)
+	return mutants, notViable, nil
+}
+
+// prepare builds the tests of a group with the mutants, and surveys them.
+func (o *options) prepare(ctx context.Context, of *group, sources []*source, mutants []*mutant, dir string) ([]*suite, error) {
+	over, err := overlay(sources, mutants, dir)
+	if err != nil {
+		return nil, err
+	}
+	var suites []*suite
+	for _, own := range of.suites(sources) {
+		built, err := build(ctx, own, over, dir)
+		if err != nil {
+			return nil, err
+		}
+		if err := built.survey(ctx, dir, o.parallel); err != nil {
+			return nil, err
+		}
+		suites = append(suites, built)
+	}
+	return suites, nil
 }
 
 // readEquivalent returns the lines of a file that are not comments.
@@ -124,49 +165,4 @@ func readEquivalent(path string) (map[string]bool, error) {
 		}
 	}
 	return equivalent, nil
-}
-
-// tally counts outcomes and prints those that need attention.
-type tally struct {
-	out        io.Writer
-	mutants    []mutant
-	equivalent map[string]bool
-	// used are the equivalent mutants that have survived.
-	used        map[string]bool
-	done, lived int
-	began       time.Time
-}
-
-// report counts a mutant. Every fiftieth call prints the progress of the run.
-func (t *tally) report(i int, survived bool) {
-	t.done++
-	m := t.mutants[i]
-	switch {
-	case survived && t.equivalent[m.name()]:
-		t.used[m.name()] = true
-	case survived:
-		t.lived++
-		fmt.Fprintf(t.out, "%s:%d: survived: %s\n", m.file, m.line, m.name())
-	}
-	if t.done%50 == 0 {
-		passed := time.Since(t.began)
-		left := passed / time.Duration(t.done) * time.Duration(len(t.mutants)-t.done)
-		fmt.Fprintf(t.out, "%d of %d mutants, %s left\n", t.done, len(t.mutants), left.Round(time.Second))
-	}
-}
-
-// end prints the totals. It returns an error if a mutant has survived. After a complete run it also
-// does so if the list of equivalent mutants contains one that has not survived.
-func (t *tally) end(complete bool) error {
-	fmt.Fprintf(t.out, "%d mutants: %d killed, %d survived, %d change nothing; %s\n", len(t.mutants),
-		t.done-t.lived-len(t.used), t.lived, len(t.used), time.Since(t.began).Round(time.Second))
-	if t.lived > 0 {
-		return fmt.Errorf("no test notices %d of the changes above", t.lived)
-	}
-	for name := range t.equivalent {
-		if complete && !t.used[name] {
-			return fmt.Errorf("listed as one that changes nothing, but none that survives: %s", name)
-		}
-	}
-	return nil
 }

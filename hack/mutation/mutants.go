@@ -8,26 +8,34 @@ import (
 	"go/ast"
 	"go/token"
 	"go/types"
+	"path/filepath"
 	"strings"
 )
 
 // mutant is one change of a file: replacement replaces source[start:end].
 type mutant struct {
-	file       string
-	line       int
-	kind       string
-	text       string
-	start, end int
+	// number is unique in a run. The first mutant of a function has the number leader.
+	number, leader int
+	source         *source
+	// folder is that of the package, below the working directory; file is the name.
+	folder, file string
+	line         int
+	kind         string
+	text         string
+	start, end   int
 	// function is the function that contains the change.
 	function *ast.FuncDecl
 	// replacement is empty for a deletion.
 	replacement string
 }
 
+// path is the path of the file.
+func (m *mutant) path() string { return filepath.ToSlash(filepath.Join(m.folder, m.file)) }
+
 // name identifies a mutant among those of its function with different text, independent of its
 // line.
-func (m mutant) name() string {
-	name := fmt.Sprintf("%s: %s: %s: %s", m.file, m.function.Name.Name, m.kind, m.text)
+func (m *mutant) name() string {
+	name := fmt.Sprintf("%s: %s: %s: %s", m.path(), m.function.Name.Name, m.kind, m.text)
 	if m.replacement != "" {
 		name += " -> " + shortened(m.replacement)
 	}
@@ -35,7 +43,7 @@ func (m mutant) name() string {
 }
 
 // apply returns the source with the change.
-func (m mutant) apply(source []byte) []byte {
+func (m *mutant) apply(source []byte) []byte {
 	changed := append([]byte(nil), source[:m.start]...)
 	changed = append(changed, m.replacement...)
 	return append(changed, source[m.end:]...)
@@ -47,7 +55,7 @@ type finder struct {
 	info   *types.Info
 	file   string
 	source []byte
-	found  []mutant
+	found  []*mutant
 	// stack contains the visited node and its ancestors.
 	stack []ast.Node
 }
@@ -55,7 +63,7 @@ type finder struct {
 // mutantsOf returns all mutants of the functions of a file. Each statement, case, value of a case,
 // member of a literal and variadic argument is deleted. Each operand of && and || replaces the
 // whole expression. Each returned value becomes zero.
-func mutantsOf(fset *token.FileSet, info *types.Info, name string, file *ast.File, source []byte) []mutant {
+func mutantsOf(fset *token.FileSet, info *types.Info, name string, file *ast.File, source []byte) []*mutant {
 	f := &finder{fset: fset, info: info, file: name, source: source}
 	ast.Inspect(file, func(node ast.Node) bool {
 		if node == nil {
@@ -208,7 +216,7 @@ func (f *finder) addNamed(kind, text string, start, end token.Pos, replacement s
 	if !ok {
 		return
 	}
-	f.found = append(f.found, mutant{
+	f.found = append(f.found, &mutant{
 		function: function, file: f.file, line: f.fset.Position(start).Line, kind: kind, text: shortened(text),
 		start: f.offset(start), end: f.offset(end), replacement: replacement,
 	})
