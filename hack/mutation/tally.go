@@ -90,11 +90,8 @@ func (t *tally) end(path string, complete bool) error {
 	if err != nil {
 		return err
 	}
-	before, isRecorded := recorded.of(t.group), false
-	for _, one := range recorded {
-		isRecorded = isRecorded || one.group == t.group
-	}
-	if (isRecorded || path == "") && total.survive > before.survive {
+	before := recorded.of(t.group)
+	if (before.mutants > 0 || path == "") && total.survive > before.survive {
 		return fmt.Errorf("no test notices %d of the changes above, more than the %d of the record", total.survive, before.survive)
 	}
 	if path == "" {

@@ -201,8 +201,8 @@ type addedVersion struct {
 // what it waits for, and nil if there is nothing to serve.
 func (v *addedVersion) serve(ctx context.Context) error {
 	definition := &apiextensionsv1.CustomResourceDefinition{}
-	if err := v.api.Get(ctx, client.ObjectKey{Name: names.DIJobDefinition}, definition); err != nil {
-		return client.IgnoreNotFound(err)
+	if err := v.api.Get(ctx, client.ObjectKey{Name: names.DIJobDefinition}, definition); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("getting customresourcedefinition %s: %w", names.DIJobDefinition, err)
 	}
 	if !crds.AwaitsWebhooks(definition) {
 		return nil
@@ -225,15 +225,23 @@ func (v *addedVersion) awaitEndpoint(ctx context.Context, service client.ObjectK
 	isReady := slices.ContainsFunc(found.Items, func(slice discoveryv1.EndpointSlice) bool {
 		return slices.ContainsFunc(slice.Endpoints, func(endpoint discoveryv1.Endpoint) bool { return ptr.Deref(endpoint.Conditions.Ready, true) })
 	})
-	switch now := v.clock.Now(); {
+	switch isSettled := v.isSettled(v.clock.Now(), isReady); {
 	case !isReady:
-		v.ready = time.Time{}
 		return fmt.Errorf("the webhooks that convert to it have no ready endpoint in Service %s", service)
-	case v.ready.IsZero():
-		v.ready = now
-		fallthrough
-	case now.Sub(v.ready) < v.settle:
+	case !isSettled:
 		return fmt.Errorf("nodes learn of the endpoints of Service %s", service)
 	}
 	return nil
+}
+
+// isSettled reports whether there has been a ready endpoint for the time in which nodes learn of it.
+func (v *addedVersion) isSettled(now time.Time, isReady bool) bool {
+	if !isReady {
+		v.ready = time.Time{}
+		return false
+	}
+	if v.ready.IsZero() {
+		v.ready = now
+	}
+	return now.Sub(v.ready) >= v.settle
 }

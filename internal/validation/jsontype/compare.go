@@ -106,7 +106,7 @@ type comparison struct {
 func (c *comparison) fitting(value any, goType reflect.Type, at *field.Path) any {
 	c.isRefused = false
 	c.value(value, goType, at)
-	if isRefused := c.isRefused; isRefused {
+	if c.isRefused {
 		c.isRefused = false
 		return nil
 	}
