@@ -13,8 +13,9 @@ import (
 var errEnded = errors.New("the process has ended")
 
 // process is one process of a program. It ends on request, or at one of its writes, which reaches
-// the API server or does not. Afterwards each of its requests to the API server fails, and clients
-// do not receive its answers.
+// the API server or does not. Afterwards it changes nothing in the API server, and clients do not
+// receive its answers. It still reads, because a manager that starts returns only after its caches
+// have synced: https://github.com/kubernetes-sigs/controller-runtime/blob/v0.25.2/pkg/manager/runnable_group.go#L179
 type process struct {
 	// cut stops answers to clients.
 	cut func()
@@ -98,6 +99,9 @@ type transport struct {
 
 // RoundTrip implements http.RoundTripper.
 func (t *transport) RoundTrip(request *http.Request) (*http.Response, error) {
+	if request.Method == http.MethodGet {
+		return t.next.RoundTrip(request)
+	}
 	if t.process.isOver() {
 		return nil, discard(request)
 	}
@@ -138,11 +142,9 @@ func closeBody(response *http.Response) error {
 	return response.Body.Close()
 }
 
-// isWrite reports whether a request changes the objects of a job. Events and reviews do not.
+// isWrite reports whether a request other than GET changes the objects of a job. Events and reviews
+// do not.
 func isWrite(request *http.Request) bool {
-	if request.Method == http.MethodGet || request.Method == http.MethodHead {
-		return false
-	}
 	for _, other := range []string{"/events", "/leases", "/tokenreviews", "/subjectaccessreviews"} {
 		if strings.Contains(request.URL.Path, other) {
 			return false
