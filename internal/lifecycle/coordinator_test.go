@@ -420,8 +420,9 @@ func TestHowACoordinatorEnds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := led(t, ledJob())
 			pod := w.pod(coordinator)
-			// Pods of an earlier release do not record their own containers.
+			// Pods of an earlier release do not record their own containers, and have no token.
 			delete(pod.Annotations, names.AnnotationContainers)
+			pod.Spec.Volumes = nil
 			pod.Spec.RestartPolicy, pod.Status.Phase, pod.Status.ContainerStatuses = tc.policy, tc.phase, tc.statuses
 			w.settle()
 			w.expectPhase(tc.want)

@@ -109,6 +109,27 @@ func (b *Builder) OwnContainers(task int) string {
 	return ownContainers(&template.Spec, names.MainContainer(&template.Spec))
 }
 
+// ToldContainers returns the annotation that lists the containers of a coordinator-led job's pod, by their variables,
+// which no one can change: admission adds containers that have none. It returns "" for a pod of an earlier release,
+// which has no token, and for a pod without a main container.
+func ToldContainers(pod *corev1.Pod, role names.ReplicaType) string {
+	if !slices.ContainsFunc(pod.Spec.Volumes, func(volume corev1.Volume) bool { return volume.Name == names.TokenVolume }) {
+		return ""
+	}
+	var built corev1.PodSpec
+	for i := range pod.Spec.Containers {
+		container := &pod.Spec.Containers[i]
+		if slices.Contains(container.Env, variable(names.EnvPodName, pod.Name)) {
+			built.Containers = append(built.Containers, *container)
+		}
+	}
+	main := mainOfRole(&built, role)
+	if main == nil {
+		return ""
+	}
+	return ownContainers(&built, main)
+}
+
 // mainOfRole returns the container that a role runs in: the one named as the main container or
 // after the role, else the only one. It returns nil if there is none, because deployed clients then
 // know none.

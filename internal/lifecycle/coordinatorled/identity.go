@@ -72,6 +72,11 @@ func identify(in *state.Input) func(*corev1.Pod, *state.Identity) {
 			return
 		}
 		identity.LabelAll(names.ReplicaLabels(in.Job.Name, role, pod.Name))
+		if len(names.OwnContainers(pod)) == 0 {
+			if own := workload.ToldContainers(pod, role); own != "" {
+				identity.Annotate(names.AnnotationContainers, own)
+			}
+		}
 		if role == names.ReplicaTypeCoordinator && isStateful {
 			identity.Annotate(names.AnnotationRank, "0")
 		}
