@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -194,7 +195,8 @@ func decode(judged *admission.VersionedAttributes, write *Write) error {
 		if err != nil {
 			return fmt.Errorf("converting a %s: %w", write.Kind.Kind, err)
 		}
-		untyped := &unstructured.Unstructured{Object: content}
+		// The content of an untyped object is the object's own, which others may read.
+		untyped := &unstructured.Unstructured{Object: maps.Clone(content)}
 		untyped.SetGroupVersionKind(write.Kind)
 		each.into.Set(untyped)
 	}
