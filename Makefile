@@ -310,7 +310,7 @@ e2e-short: cluster-up images-load helm ## Run the end-to-end tests that CI runs:
 .PHONY: conformance
 conformance: cluster-tool ## Run every cell of docs/conformance.md on the cluster that KUBECONFIG names, or on the local one.
 	go build -o $(OUT)/bin/ ./cmd/kubectl-di
-	eval "$$($(CLUSTER) env)" && PATH="$(OUT)/bin:$$PATH" $(TEST) -tags conformance -count=1 -v -parallel 4 -timeout 20m ./test/conformance $(CONFORMANCE_FLAGS)
+	eval "$$($(CLUSTER) env)" && PATH="$(OUT)/bin:$$PATH" $(TEST) -tags conformance -count=1 -v -parallel 3 -timeout 20m ./test/conformance $(CONFORMANCE_FLAGS)
 
 .PHONY: readme-test
 readme-test: ## Do what the README says in a fresh clone of what is committed, with an empty home: needs what the demo needs.
