@@ -725,10 +725,20 @@ func (w *world) checkInput(before, after *reconcile) {
 	w.t.Helper()
 	// A builder caches the templates that it has decoded.
 	before.in.Builder, after.in.Builder = nil, nil
-	inputOf := func(r *reconcile) any { return reflect.ValueOf(r.job).Elem().FieldByName("Input").Interface() }
-	if !reflect.DeepEqual(inputOf(before), inputOf(after)) {
+	if !reflect.DeepEqual(inputOf(before.job), inputOf(after.job)) {
 		w.t.Fatalf("a rule has changed its input (-before +after):\n%s", cmp.Diff(before.in.Observed, after.in.Observed))
 	}
+}
+
+// inputOf returns what the rules of a lifecycle read: its facts, which have the input, or the input.
+func inputOf(rules lifecycle) any {
+	plan := reflect.ValueOf(rules).Elem()
+	read := plan.FieldByName("facts")
+	if !read.IsValid() {
+		read = plan.FieldByName("in")
+	}
+	// The fields are not exported.
+	return reflect.NewAt(read.Type(), read.Addr().UnsafePointer()).Elem().Interface()
 }
 
 // copyObserved copies an observation with the objects in it.

@@ -23,9 +23,12 @@ import (
 
 // Execution is the execution of a plan by its job.
 type Execution struct {
-	*state.Plan
-	*state.Input
+	out *state.Plan
+	in  *state.Input
 }
+
+// NewExecution returns the execution of the plan of an observed job. It writes to out.
+func NewExecution(out *state.Plan, in *state.Input) Execution { return Execution{out: out, in: in} }
 
 // Progress is what an executing plan waits for or fails by, "" for nothing.
 type Progress struct {
@@ -37,17 +40,17 @@ type Progress struct {
 
 // Take records the plan that the job executes next, and the resources that it gives the pods.
 func (e Execution) Take() state.Result {
-	next := Next(e.Job, e.Plans)
-	if next == nil || state.IsFinished(&e.Job.Status) || state.IsSuspended(e.Job) {
+	next := Next(e.in.Job, e.in.Plans)
+	if next == nil || state.IsFinished(&e.in.Job.Status) || state.IsSuspended(e.in.Job) {
 		return state.Continue
 	}
-	status, created := e.Status(), next.CreationTimestamp
+	status, created := e.out.Status(), next.CreationTimestamp
 	if status.Scaling == nil {
 		status.Scaling = &v2alpha1.ScalingStatus{}
 	}
-	record := &v2alpha1.PlanRecord{Name: next.Name, UID: string(next.UID), CreationTime: &created, StartTime: &e.Timestamp, Phase: v2alpha1.PlanExecuting}
+	record := &v2alpha1.PlanRecord{Name: next.Name, UID: string(next.UID), CreationTime: &created, StartTime: &e.in.Timestamp, Phase: v2alpha1.PlanExecuting}
 	status.Scaling.Plan = record
-	change, problems := Read(next, e.Job, e.Membership, e.MaxPods())
+	change, problems := Read(next, e.in.Job, e.in.Membership, e.MaxPods())
 	if len(problems) > 0 {
 		// The job changed after the plan was accepted.
 		e.finish(v2alpha1.PlanRefused, state.Few(problems, "; "))
@@ -62,7 +65,7 @@ func (e Execution) Take() state.Result {
 	}
 	for _, name := range change.Migrate {
 		// A pod that does not exist yet need not be replaced.
-		if pod := e.PodNamed[name]; pod != nil && !podstate.Terminating(pod) {
+		if pod := e.in.PodNamed[name]; pod != nil && !podstate.Terminating(pod) {
 			record.Migrations = append(record.Migrations, v2alpha1.MigratedPod{Pod: name, UID: string(pod.UID), Node: pod.Spec.NodeName})
 		}
 	}
@@ -72,20 +75,20 @@ func (e Execution) Take() state.Result {
 
 // MaxPods is the maximum number of pods of the job.
 func (e Execution) MaxPods() int32 {
-	return cmp.Or(e.Settings.MaxPods, limits.PodsPerJob)
+	return cmp.Or(e.in.Settings.MaxPods, limits.PodsPerJob)
 }
 
 // Record returns the planned record of a plan, nil if there is none.
 func (e Execution) Record() *v2alpha1.PlanRecord {
-	if e.Status().Scaling == nil {
+	if e.out.Status().Scaling == nil {
 		return nil
 	}
-	return e.Status().Scaling.Plan
+	return e.out.Status().Scaling.Plan
 }
 
 // IsExecuting reports whether the planned record is the recorded one, and executes.
 func (e Execution) IsExecuting() bool {
-	recorded, planned := RecordOf(e.Job), e.Record()
+	recorded, planned := RecordOf(e.in.Job), e.Record()
 	return recorded != nil && planned != nil && recorded.UID == planned.UID && planned.Phase == v2alpha1.PlanExecuting
 }
 
@@ -95,9 +98,9 @@ func (e Execution) Migrate(mayRelease func(*corev1.Pod) bool) state.Result {
 		return state.Continue
 	}
 	for _, migrated := range e.Record().Migrations {
-		pod := e.PodNamed[migrated.Pod]
+		pod := e.in.PodNamed[migrated.Pod]
 		if pod != nil && string(pod.UID) == migrated.UID && !podstate.Finished(pod) && mayRelease(pod) {
-			e.DeletePod(pod)
+			e.out.DeletePod(pod)
 		}
 	}
 	return state.Continue
@@ -106,31 +109,31 @@ func (e Execution) Migrate(mayRelease func(*corev1.Pod) bool) state.Result {
 // EditMembers writes the members of a plan into the Membership of its job, once, as a request that is
 // recorded there. Another writer may change them from then on.
 func (e Execution) EditMembers() state.Result {
-	record, plan := Executing(e.Job, e.Plans)
+	record, plan := Executing(e.in.Job, e.in.Plans)
 	if plan == nil || !e.IsExecuting() || e.Record().Resized {
 		return state.Continue
 	}
 	isChange := len(record.Replicas) > 0
-	resize := resizeOf(e.Job, record, plan, e.MaxPods()-1)
-	if isChange && !resize.IsRecorded(&e.Membership.Spec) {
-		list := e.Membership.DeepCopy()
-		if err := resize.Apply(&list.Spec, &list.Status, e.Now); err != nil {
+	resize := resizeOf(e.in.Job, record, plan, e.MaxPods()-1)
+	if isChange && !resize.IsRecorded(&e.in.Membership.Spec) {
+		list := e.in.Membership.DeepCopy()
+		if err := resize.Apply(&list.Spec, &list.Status, e.in.Now); err != nil {
 			e.finish(v2alpha1.PlanFailed, err.Error())
 			return state.Continue
 		}
-		e.Decision.UpdateMembership = list
+		e.out.Decision.UpdateMembership = list
 		return state.Settled
 	}
 	e.Record().Resized = true
 	if isChange {
-		e.Event(corev1.EventTypeNormal, v2alpha1.ReasonResized, fmt.Sprintf("%s, by %s", record.Message, names.PlanManager(record.Name)))
+		e.out.Event(corev1.EventTypeNormal, v2alpha1.ReasonResized, fmt.Sprintf("%s, by %s", record.Message, names.PlanManager(record.Name)))
 	}
 	return state.Continue
 }
 
 // Finish records the end of the plan that the job executes.
 func (e Execution) Finish(progress func(*v2alpha1.ScalePlan) Progress) {
-	record, plan := Executing(e.Job, e.Plans)
+	record, plan := Executing(e.in.Job, e.in.Plans)
 	if record == nil || !e.IsExecuting() {
 		return
 	}
@@ -138,12 +141,12 @@ func (e Execution) Finish(progress func(*v2alpha1.ScalePlan) Progress) {
 		e.finish(v2alpha1.PlanFailed, "the plan was deleted before it was complete")
 		return
 	}
-	if state.IsFinished(e.Status()) {
+	if state.IsFinished(e.out.Status()) {
 		e.finish(v2alpha1.PlanFailed, "the job finished before the plan was complete")
 		return
 	}
 	now := progress(plan)
-	switch left := record.StartTime.Add(Deadline(plan)).Sub(e.Now); {
+	switch left := record.StartTime.Add(Deadline(plan)).Sub(e.in.Now); {
 	case now.Missing == "":
 		e.finish(v2alpha1.PlanSucceeded, record.Message)
 	case left <= 0:
@@ -151,12 +154,12 @@ func (e Execution) Finish(progress func(*v2alpha1.ScalePlan) Progress) {
 	case now.Failed != "":
 		e.finish(v2alpha1.PlanFailed, now.Failed)
 	default:
-		e.RequeueAfter(left)
+		e.out.RequeueAfter(left)
 	}
 }
 
 func (e Execution) finish(phase v2alpha1.PlanPhase, message string) {
 	record := e.Record().DeepCopy()
-	record.Phase, record.Message, record.CompletionTime = phase, message, &e.Timestamp
-	e.Status().Scaling.Plan = record
+	record.Phase, record.Message, record.CompletionTime = phase, message, &e.in.Timestamp
+	e.out.Status().Scaling.Plan = record
 }

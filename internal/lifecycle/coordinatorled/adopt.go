@@ -22,40 +22,40 @@ import (
 // because its Membership is built from them.
 func (p *Plan) adopt() state.Result {
 	slots := p.slotsToName()
-	for _, pod := range p.Pods {
-		if slots[pod.Name] == "" && !p.IsEarlier(pod) {
+	for _, pod := range p.in.Pods {
+		if slots[pod.Name] == "" && !p.in.IsEarlier(pod) {
 			continue
 		}
 		wanted := pod.DeepCopy()
-		wanted.OwnerReferences = p.StoredReferences(pod)
+		wanted.OwnerReferences = p.in.StoredReferences(pod)
 		if slot := slots[pod.Name]; slot != "" {
 			metav1.SetMetaDataAnnotation(&wanted.ObjectMeta, names.AnnotationSlot, slot)
 		}
-		p.Decision.AdoptPods = append(p.Decision.AdoptPods, wanted)
+		p.out.Decision.AdoptPods = append(p.out.Decision.AdoptPods, wanted)
 	}
-	for _, service := range p.Services {
-		if p.IsEarlier(service) {
+	for _, service := range p.in.Services {
+		if p.in.IsEarlier(service) {
 			wanted := service.DeepCopy()
-			wanted.OwnerReferences = p.StoredReferences(service)
-			p.Decision.AdoptServices = append(p.Decision.AdoptServices, wanted)
+			wanted.OwnerReferences = p.in.StoredReferences(service)
+			p.out.Decision.AdoptServices = append(p.out.Decision.AdoptServices, wanted)
 		}
 	}
-	if !p.Decision.IsAdoption() {
+	if !p.out.Decision.IsAdoption() {
 		return state.Continue
 	}
-	p.RequeueAfter(state.AdoptionDelay)
+	p.out.RequeueAfter(state.AdoptionDelay)
 	return state.Settled
 }
 
 // slotsToName returns the slots that pods do not name yet, by pod. Once there is a
 // Membership, a pod without a slot is foreign.
 func (p *Plan) slotsToName() map[string]string {
-	if p.Membership != nil || state.IsSuspended(p.Job) || state.IsFinished(&p.Job.Status) {
+	if p.in.Membership != nil || state.IsSuspended(p.in.Job) || state.IsFinished(&p.in.Job.Status) {
 		return nil
 	}
 	remains := p.remains()
 	slots := map[string]string{}
-	for _, pod := range p.Pods {
+	for _, pod := range p.in.Pods {
 		if slotOf(pod) == "" {
 			slots[pod.Name] = p.slotToName(remains, pod)
 		}
@@ -75,7 +75,7 @@ func (p *Plan) slotToName(remains membership.Remains, pod *corev1.Pod) string {
 	case slotOf(pod) != "":
 		return slotOf(pod)
 	case remains.Stands(pod):
-		return slotOfName(p.Job.Name, pod)
+		return slotOfName(p.in.Job.Name, pod)
 	}
 	return ""
 }
@@ -83,7 +83,7 @@ func (p *Plan) slotToName(remains membership.Remains, pod *corev1.Pod) string {
 // aggregatorOf returns the aggregator that owns a DDP learner; nil if it is gone.
 func (p *Plan) aggregatorOf(learner *corev1.Pod) *corev1.Pod {
 	for _, reference := range learner.OwnerReferences {
-		pod := p.PodNamed[reference.Name]
+		pod := p.in.PodNamed[reference.Name]
 		if pod != nil && pod.UID == reference.UID && names.RoleOf(pod) == names.ReplicaTypeAggregator {
 			return pod
 		}
@@ -102,15 +102,15 @@ func slotOfName(job string, pod *corev1.Pod) string {
 
 // remains returns the pods and settings from which a missing Membership is rebuilt.
 func (p *Plan) remains() membership.Remains {
-	gpu := p.Settings.Defaults().GPUResource
-	return membership.Remains{Job: p.Job.Name, Pods: p.Pods, GPU: gpu, LearnerGPUs: p.learnerGPUs(gpu)}
+	gpu := p.in.Settings.Defaults().GPUResource
+	return membership.Remains{Job: p.in.Job.Name, Pods: p.in.Pods, GPU: gpu, LearnerGPUs: p.learnerGPUs(gpu)}
 }
 
 // learnerGPUs returns the GPUs of the job's learner template, 0 if there is none that decodes. The
 // error is reported when the template is used.
 func (p *Plan) learnerGPUs(gpu corev1.ResourceName) int32 {
-	for i := range p.Job.Spec.Tasks {
-		task := &p.Job.Spec.Tasks[i]
+	for i := range p.in.Job.Spec.Tasks {
+		task := &p.in.Job.Spec.Tasks[i]
 		if task.Type != v2alpha1.TaskTypeLearner {
 			continue
 		}

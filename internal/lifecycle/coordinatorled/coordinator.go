@@ -21,10 +21,10 @@ import (
 	"opendilab.org/di-orchestrator/internal/workload"
 )
 
-// Plan is the plan of a coordinator-led job.
+// Plan is the plan of a coordinator-led job. Its rules read in, and write to out.
 type Plan struct {
-	*state.Plan
-	*state.Input
+	out *state.Plan
+	in  *state.Input
 	// sizes are the rules of the replicas' resources.
 	sizes *rightsize.Rules
 	// execution is that of the job's ScalePlan.
@@ -36,26 +36,26 @@ type Plan struct {
 // New returns the plan of a coordinator-led job.
 func New(base *state.Plan, observed *state.Input) *Plan {
 	observed.Restore(identify(observed))
-	execution := scaling.Execution{Plan: base, Input: observed}
 	return &Plan{
-		Plan: base, Input: observed, sizes: rightsize.New(base, observed), execution: execution, handshake: handshake.New(base, observed, change(observed)),
+		out: base, in: observed,
+		handshake: handshake.New(base, observed, change(observed)), sizes: rightsize.New(base, observed), execution: scaling.NewExecution(base, observed),
 	}
 }
 
 // Rules are the rules of a coordinator-led job, in order.
 func (p *Plan) Rules() []state.Rule {
 	return []state.Rule{
-		{Name: "a deleted job that is held has no pods", Apply: p.Terminate},
+		{Name: "a deleted job that is held has no pods", Apply: p.out.Terminate},
 		{Name: "objects of an earlier release are adopted", Apply: p.adopt},
-		{Name: "what others changed of pods is put back", Apply: p.RestorePods},
+		{Name: "what others changed of pods is put back", Apply: p.out.RestorePods},
 		{Name: "the memory of the group is recorded", Apply: p.sizes.Inherit},
-		{Name: "a finished job expires", Apply: p.Expire},
-		{Name: "a finished job is cleaned up", Apply: p.CleanUp},
+		{Name: "a finished job expires", Apply: p.out.Expire},
+		{Name: "a finished job is cleaned up", Apply: p.out.CleanUp},
 		{Name: "resources of removed members are forgotten", Apply: p.forgetResources},
 		{Name: "out-of-memory replicas get more memory", Apply: p.growMemory},
 		{Name: "the job finishes with its coordinator", Apply: p.endWithCoordinator},
-		{Name: "the active deadline passes", Apply: p.EndAtDeadline},
-		{Name: "a suspended job has no pods", Apply: p.Suspend},
+		{Name: "the active deadline passes", Apply: p.out.EndAtDeadline},
+		{Name: "a suspended job has no pods", Apply: p.out.Suspend},
 		{Name: "the Membership is created before the coordinator", Apply: p.ensureMembership},
 		{Name: "the newest ScalePlan is taken", Apply: p.takePlan},
 		{Name: "the members of a ScalePlan are requested", Apply: p.editMembers},
@@ -73,7 +73,7 @@ func (p *Plan) Rules() []state.Rule {
 // Report records the end of a ScalePlan, and sets the condition for the queue.
 func (p *Plan) Report() {
 	p.execution.Finish(p.progressOfPlan)
-	p.ReportQueue()
+	p.out.ReportQueue()
 }
 
 // runs reports whether the coordinator runs.
@@ -86,11 +86,11 @@ func (p *Plan) runs() bool {
 // decides the number of replicas, so each pod queues by itself.
 func (p *Plan) createMember(pod *corev1.Pod, err error) {
 	if err != nil {
-		p.Invalidate(err.Error())
+		p.out.Invalidate(err.Error())
 		return
 	}
-	p.Queued().Apply(pod)
-	p.CreatePod(pod)
+	p.in.Queued().Apply(pod)
+	p.out.CreatePod(pod)
 }
 
 func (p *Plan) endWithCoordinator() state.Result {
@@ -103,12 +103,12 @@ func (p *Plan) endWithCoordinator() state.Result {
 		return state.Continue
 	}
 	if succeeded {
-		p.Finish(v2alpha1.JobSucceeded, fmt.Sprintf("coordinator %s has completed", pod.Name))
+		p.out.Finish(v2alpha1.JobSucceeded, fmt.Sprintf("coordinator %s has completed", pod.Name))
 		return state.Settled
 	}
-	p.Status().LastFailure = podstate.Failure(pod, p.Timestamp)
-	p.RecordFailure(v2alpha1.TaskTypeCoordinator, pod)
-	p.Finish(v2alpha1.JobFailed, fmt.Sprintf("coordinator %s has failed", pod.Name))
+	p.out.Status().LastFailure = podstate.Failure(pod, p.in.Timestamp)
+	p.out.RecordFailure(v2alpha1.TaskTypeCoordinator, pod)
+	p.out.Finish(v2alpha1.JobFailed, fmt.Sprintf("coordinator %s has failed", pod.Name))
 	return state.Settled
 }
 
@@ -136,21 +136,21 @@ func coordinatorResult(pod *corev1.Pod) (succeeded, ended bool) {
 }
 
 func (p *Plan) ensureMembership() state.Result {
-	switch stored := p.Membership; {
-	case stored == nil && !p.MayCreate(state.KindMembership):
+	switch stored := p.in.Membership; {
+	case stored == nil && !p.out.MayCreate(state.KindMembership):
 		return state.Settled
 	case stored == nil:
-		p.Decision.CreateMembership = p.newMembership()
+		p.out.Decision.CreateMembership = p.newMembership()
 	case !stored.DeletionTimestamp.IsZero():
 		return state.Settled
-	case stored.Spec.JobUID != p.Job.UID:
-		p.Decision.DeleteMembership = true
+	case stored.Spec.JobUID != p.in.Job.UID:
+		p.out.Decision.DeleteMembership = true
 		return state.Settled
-	case !metav1.IsControlledBy(stored, p.Job):
+	case !metav1.IsControlledBy(stored, p.in.Job):
 		// Others removed the owner reference, and the list would outlive the job.
 		restored := stored.DeepCopy()
-		restored.OwnerReferences = state.OwnedBy(stored, p.Job, p.Settings.JobVersion)
-		p.Decision.UpdateMembership = restored
+		restored.OwnerReferences = state.OwnedBy(stored, p.in.Job, p.in.Settings.JobVersion)
+		p.out.Decision.UpdateMembership = restored
 	}
 	return state.Continue
 }
@@ -159,13 +159,13 @@ func (p *Plan) ensureMembership() state.Result {
 // an earlier release created them, it rebuilds the list from the pods.
 func (p *Plan) newMembership() *v2alpha1.Membership {
 	spec := p.remains().Spec()
-	spec.JobUID = p.Job.UID
+	spec.JobUID = p.in.Job.UID
 	return &v2alpha1.Membership{
 		ObjectMeta: metav1.ObjectMeta{
-			Name:      p.Job.Name,
-			Namespace: p.Job.Namespace,
+			Name:      p.in.Job.Name,
+			Namespace: p.in.Job.Namespace,
 			OwnerReferences: []metav1.OwnerReference{
-				*workload.Owner(p.Job, p.Settings.JobVersion),
+				*workload.Owner(p.in.Job, p.in.Settings.JobVersion),
 			},
 		},
 		Spec: spec,
@@ -176,12 +176,12 @@ func (p *Plan) ensureCoordinator() state.Result {
 	pod := p.coordinator()
 	switch {
 	case pod == nil:
-		built, err := p.Builder.Coordinator()
+		built, err := p.in.Builder.Coordinator()
 		p.setRank(built, 0)
-		if err == nil && p.IsPodTaken(built.Name) {
+		if err == nil && p.out.IsPodTaken(built.Name) {
 			return state.Continue
 		}
-		if err != nil || p.MayCreate(string(names.ReplicaTypeCoordinator)) {
+		if err != nil || p.out.MayCreate(string(names.ReplicaTypeCoordinator)) {
 			p.createMember(built, err)
 		}
 		if err != nil {
@@ -191,7 +191,7 @@ func (p *Plan) ensureCoordinator() state.Result {
 	case hasEnded(pod) && !podstate.Terminating(pod):
 		// It was disrupted or out of memory: otherwise the job would have finished with it.
 		if p.hasGrown(pod) || p.mayReplaceCoordinator(pod) {
-			p.DeletePod(pod)
+			p.out.DeletePod(pod)
 		}
 	}
 	p.ensureReplicaService(pod)
@@ -203,20 +203,20 @@ func (p *Plan) ensureCoordinator() state.Result {
 // disruptions of its replicas.
 func (p *Plan) mayReplaceCoordinator(pod *corev1.Pod) bool {
 	found := []state.DisruptedPod{{Pod: pod, Task: v2alpha1.TaskTypeCoordinator}}
-	recorded := conditions.Find(p.Status(), v2alpha1.ConditionReplicasDisrupted)
-	if recorded != nil && p.Now.Sub(pod.CreationTimestamp.Time) >= state.BackoffAfter(recorded) {
-		p.ReportDisruption(found)
+	recorded := conditions.Find(p.out.Status(), v2alpha1.ConditionReplicasDisrupted)
+	if recorded != nil && p.in.Now.Sub(pod.CreationTimestamp.Time) >= state.BackoffAfter(recorded) {
+		p.out.ReportDisruption(found)
 		return true
 	}
-	return p.MayRecreate(found)
+	return p.out.MayRecreate(found)
 }
 
 func (p *Plan) coordinator() *corev1.Pod {
-	return p.PodNamed[names.CoordinatorPod(p.Job.Name)]
+	return p.in.PodNamed[names.CoordinatorPod(p.in.Job.Name)]
 }
 
 // ensureReplicaService creates the service of a coordinator-led job's pod, or lets it select the pod. It may have
 // belonged to an earlier pod with the same name, under another template.
 func (p *Plan) ensureReplicaService(pod *corev1.Pod) {
-	p.EnsureService(workload.ReplicaService(p.Job, pod), names.ReplicaLabels(p.Job.Name, names.RoleOf(pod), pod.Name))
+	p.out.EnsureService(workload.ReplicaService(p.in.Job, pod), names.ReplicaLabels(p.in.Job.Name, names.RoleOf(pod), pod.Name))
 }

@@ -46,7 +46,7 @@ func FindUnconfirmed(observed state.Observed) Unconfirmed {
 			continue
 		}
 		for _, name := range slots[i].pods {
-			if p.PodNamed[name] == nil {
+			if p.in.PodNamed[name] == nil {
 				unconfirmed.Pods = append(unconfirmed.Pods, name)
 			}
 		}
@@ -80,7 +80,7 @@ func LacksRemoved(observed state.Observed) bool {
 func (p *Plan) excessPods(slots []slot) []*corev1.Pod {
 	wanted := p.wantedNames(slots)
 	var excess []*corev1.Pod
-	for _, pod := range p.Pods {
+	for _, pod := range p.in.Pods {
 		if !wanted[pod.Name] && slotOf(pod) != "" && !podstate.Terminating(pod) {
 			excess = append(excess, pod)
 		}
@@ -89,7 +89,7 @@ func (p *Plan) excessPods(slots []slot) []*corev1.Pod {
 }
 
 func (p *Plan) wantedNames(slots []slot) map[string]bool {
-	wanted := map[string]bool{names.CoordinatorPod(p.Job.Name): true}
+	wanted := map[string]bool{names.CoordinatorPod(p.in.Job.Name): true}
 	for i := range slots {
 		for _, name := range slots[i].pods {
 			wanted[name] = true
@@ -102,27 +102,27 @@ func (p *Plan) wantedNames(slots []slot) map[string]bool {
 // gone. Without a Membership it deletes nothing.
 func (p *Plan) removeExcessMembers() state.Result {
 	slots, known := p.slots()
-	if !known || !p.Confirmed {
+	if !known || !p.in.Confirmed {
 		return state.Continue
 	}
 	going := map[string]bool{}
 	for _, pod := range p.excessPods(slots) {
 		mayRemove := p.mayRemove(pod, slots)
 		if left := p.drainLeft(slotOf(pod), slots); left > 0 {
-			p.RequeueAfter(left)
+			p.out.RequeueAfter(left)
 			continue
 		}
 		if !mayRemove {
 			continue
 		}
 		going[pod.Name] = true
-		p.DeletePod(pod)
+		p.out.DeletePod(pod)
 	}
 	wanted := p.wantedNames(slots)
-	for _, service := range p.Services {
-		pod := p.PodNamed[service.Name]
+	for _, service := range p.in.Services {
+		pod := p.in.PodNamed[service.Name]
 		if !wanted[service.Name] && (pod == nil || podstate.Terminating(pod) || going[pod.Name]) {
-			p.DeleteService(service)
+			p.out.DeleteService(service)
 		}
 	}
 	return state.Continue
@@ -133,20 +133,20 @@ func (p *Plan) removeExcessMembers() state.Result {
 // The record of a failure report has the URLs of the replacements.
 func (p *Plan) drainLeft(name string, slots []slot) time.Duration {
 	fills := func(url string) bool {
-		pod := p.PodNamed[names.PodOfURL(url)]
+		pod := p.in.PodNamed[names.PodOfURL(url)]
 		return pod != nil && slotOf(pod) == name
 	}
 	if i := slices.IndexFunc(slots, func(s slot) bool { return s.member.Slot == name }); i >= 0 {
 		fills = func(url string) bool { return slices.Contains(slots[i].pods, names.PodOfURL(url)) }
 	}
 	var removed time.Time
-	for i := range p.Membership.Spec.Requests {
-		request := &p.Membership.Spec.Requests[i]
+	for i := range p.in.Membership.Spec.Requests {
+		request := &p.in.Membership.Spec.Requests[i]
 		urls := slices.Concat(request.Collectors, request.Learners)
 		// Its own time is by the clock of a di-server.
-		if seen := p.RequestSeen(request); slices.ContainsFunc(urls, fills) && seen.After(removed) {
+		if seen := p.in.RequestSeen(request); slices.ContainsFunc(urls, fills) && seen.After(removed) {
 			removed = seen
 		}
 	}
-	return removed.Add(p.Drain).Sub(p.Now)
+	return removed.Add(p.in.Drain).Sub(p.in.Now)
 }

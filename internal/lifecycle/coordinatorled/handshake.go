@@ -37,7 +37,7 @@ func change(in *state.Input) string {
 // recorded one, or that of its pod if the record is lost. A new slot gets the lowest rank that no slot and no
 // pod has.
 func (p *Plan) slotRanks(slots []slot) map[string]int32 {
-	if !handshake.HasStateful(p.Job) {
+	if !handshake.HasStateful(p.in.Job) {
 		return nil
 	}
 	of, taken := make(map[string]int32, len(slots)), map[int32]bool{0: true}
@@ -49,7 +49,7 @@ func (p *Plan) slotRanks(slots []slot) map[string]int32 {
 	for i := range slots {
 		take(slots[i].member.Slot, slots[i].recorded.Rank)
 	}
-	for _, pod := range p.Pods {
+	for _, pod := range p.in.Pods {
 		// A slot that the job no longer has keeps its rank while its pod exists.
 		take(slotOf(pod), podstate.Rank(pod))
 	}
@@ -65,7 +65,7 @@ func (p *Plan) slotRanks(slots []slot) map[string]int32 {
 
 // setRank gives a new pod of a job that holds state its rank.
 func (p *Plan) setRank(pod *corev1.Pod, rank int32) {
-	if pod != nil && handshake.HasStateful(p.Job) {
+	if pod != nil && handshake.HasStateful(p.in.Job) {
 		workload.SetRank(pod, rank)
 	}
 }
@@ -84,7 +84,7 @@ func (p *Plan) mayRemove(pod *corev1.Pod, slots []slot) bool {
 // mayRelease reports whether a pod may be deleted or replaced by intent now. The pods of a unit are, once its
 // aggregator is.
 func (p *Plan) mayRelease(pod *corev1.Pod) bool {
-	for _, other := range p.Pods {
+	for _, other := range p.in.Pods {
 		if slotOf(other) == slotOf(pod) && podstate.Rank(other) > 0 && !p.handshake.MayRelease(other) {
 			return false
 		}
@@ -94,8 +94,8 @@ func (p *Plan) mayRelease(pod *corev1.Pod) bool {
 
 // publishMembership records the next version of the membership. Replicas that hold state join together.
 func (p *Plan) publishMembership() state.Result {
-	status := p.Status()
-	if !handshake.HasStateful(p.Job) {
+	status := p.out.Status()
+	if !handshake.HasStateful(p.in.Job) {
 		p.handshake.Publish(nil)
 		return state.Continue
 	}
@@ -111,7 +111,7 @@ func (p *Plan) publishMembership() state.Result {
 	for i := range slots {
 		s := &slots[i]
 		joining[s.name] = s.member.Task
-		if pod := p.PodNamed[s.name]; pod == nil || !podstate.Ready(pod) && !p.handshake.IsListed(pod) {
+		if pod := p.in.PodNamed[s.name]; pod == nil || !podstate.Ready(pod) && !p.handshake.IsListed(pod) {
 			incomplete[s.member.Task] = p.drains(s.member.Task)
 		}
 	}
@@ -124,9 +124,9 @@ func (p *Plan) publishMembership() state.Result {
 
 // drains reports whether the replicas of a task hold state.
 func (p *Plan) drains(kind v2alpha1.TaskType) bool {
-	for i := range p.Job.Spec.Tasks {
-		if p.Job.Spec.Tasks[i].Type == kind {
-			return p.Job.Spec.Tasks[i].Drain != nil
+	for i := range p.in.Job.Spec.Tasks {
+		if p.in.Job.Spec.Tasks[i].Type == kind {
+			return p.in.Job.Spec.Tasks[i].Drain != nil
 		}
 	}
 	return false

@@ -42,20 +42,20 @@ type slot struct {
 
 // slots returns the job's slots; none, and false, while the list is missing.
 func (p *Plan) slots() ([]slot, bool) {
-	list := p.Membership
-	if list == nil || !list.DeletionTimestamp.IsZero() || list.Spec.JobUID != p.Job.UID {
+	list := p.in.Membership
+	if list == nil || !list.DeletionTimestamp.IsZero() || list.Spec.JobUID != p.in.Job.UID {
 		return nil, false
 	}
 	if excess := excessOfMembers(list.Spec.Members); excess != "" {
 		// di-server writes no such list, so nothing is created or deleted for it.
-		p.Invalidate(excess)
+		p.out.Invalidate(excess)
 		return nil, false
 	}
 	slots := make([]slot, len(list.Spec.Members))
 	for i := range list.Spec.Members {
 		member := &list.Spec.Members[i]
 		recorded := recordedSlot(&list.Status, member.Slot)
-		pods := membership.PodNames(p.Job.Name, member, recorded.Losses)
+		pods := membership.PodNames(p.in.Job.Name, member, recorded.Losses)
 		slots[i] = slot{member: member, recorded: recorded, name: pods[0], pods: pods}
 	}
 	p.findShadowed(slots)
@@ -70,7 +70,7 @@ func (p *Plan) findShadowed(slots []slot) {
 	for i := range slots {
 		for _, name := range slots[i].pods {
 			first, isOwned := owners[name]
-			if pod := p.PodNamed[name]; isOwned && pod != nil && slotOf(pod) == slots[i].member.Slot {
+			if pod := p.in.PodNamed[name]; isOwned && pod != nil && slotOf(pod) == slots[i].member.Slot {
 				slots[first].isShadowed, isOwned = true, false
 			}
 			if isOwned {
@@ -86,10 +86,10 @@ func (p *Plan) findShadowed(slots []slot) {
 // are free.
 func (p *Plan) nextLost(s *slot, given map[string]bool) int32 {
 	lost := s.recorded.Losses
-	isGiven := func(name string) bool { return given[name] || p.PodNamed[name] != nil }
+	isGiven := func(name string) bool { return given[name] || p.in.PodNamed[name] != nil }
 	for lost < limits.Losses {
 		lost++
-		if pods := membership.PodNames(p.Job.Name, s.member, lost); !slices.ContainsFunc(pods, isGiven) {
+		if pods := membership.PodNames(p.in.Job.Name, s.member, lost); !slices.ContainsFunc(pods, isGiven) {
 			for _, name := range pods {
 				given[name] = true
 			}
@@ -135,27 +135,27 @@ func recordedSlot(status *v2alpha1.MembershipStatus, name string) v2alpha1.SlotS
 func (p *Plan) missing(s *slot) bool {
 	present, traced := 0, false
 	for _, name := range s.pods {
-		if p.PodNamed[name] != nil {
+		if p.in.PodNamed[name] != nil {
 			present++
 			continue
 		}
-		service := p.ServiceNamed[name]
+		service := p.in.ServiceNamed[name]
 		traced = traced || service != nil && service.DeletionTimestamp.IsZero()
 	}
 	if s.recorded.ObservedPod == s.name {
 		return present < len(s.pods)
 	}
-	return traced || p.PodNamed[s.name] == nil && present > 0
+	return traced || p.in.PodNamed[s.name] == nil && present > 0
 }
 
 // lost reports whether the slot's pod, or any pod of its unit, is lost, so that the
 // slot needs new pods.
 func (p *Plan) lost(s *slot) bool {
 	if p.missing(s) {
-		return p.Confirmed && !slices.ContainsFunc(s.pods, p.isStray)
+		return p.in.Confirmed && !slices.ContainsFunc(s.pods, p.isStray)
 	}
 	for _, name := range s.pods {
-		pod := p.PodNamed[name]
+		pod := p.in.PodNamed[name]
 		if pod == nil {
 			continue
 		}
@@ -168,7 +168,7 @@ func (p *Plan) lost(s *slot) bool {
 
 // isStray reports whether a pod of the name runs without an owner.
 func (p *Plan) isStray(name string) bool {
-	_, is := p.Strays[name]
+	_, is := p.in.Strays[name]
 	return is
 }
 
@@ -183,12 +183,12 @@ func (p *Plan) mayReplace(pod *corev1.Pod, lost int32) bool {
 		since = pod.CreationTimestamp.Time
 	}
 	delay := min(firstReplacementDelay<<min(lost-1, 10), lastReplacementDelay)
-	left := since.Add(delay).Sub(p.Now)
+	left := since.Add(delay).Sub(p.in.Now)
 	if left <= 0 {
 		return true
 	}
-	p.BackingOff = p.BackingOff || isDisrupted
-	p.RequeueAfter(left)
+	p.out.BackingOff = p.out.BackingOff || isDisrupted
+	p.out.RequeueAfter(left)
 	return false
 }
 
@@ -196,7 +196,7 @@ func (p *Plan) mayReplace(pod *corev1.Pod, lost int32) bool {
 func (p *Plan) disruptedPods(s *slot) []*corev1.Pod {
 	var found []*corev1.Pod
 	for _, name := range s.pods {
-		if pod := p.PodNamed[name]; pod != nil && !podstate.Terminating(pod) && podstate.Disruption(pod) != "" {
+		if pod := p.in.PodNamed[name]; pod != nil && !podstate.Terminating(pod) && podstate.Disruption(pod) != "" {
 			found = append(found, pod)
 		}
 	}
@@ -216,7 +216,7 @@ func (p *Plan) recordMembers() state.Result {
 	for i := range slots {
 		s := &slots[i]
 		status := v2alpha1.SlotStatus{Slot: s.member.Slot, Rank: ranks[s.member.Slot], Losses: s.recorded.Losses, ObservedPod: s.recorded.ObservedPod, Ports: s.recorded.Ports}
-		if pod := p.PodNamed[s.name]; pod != nil && !s.isShadowed {
+		if pod := p.in.PodNamed[s.name]; pod != nil && !s.isShadowed {
 			status.Phase = podstate.Phase(pod)
 			port := names.DIPort(&pod.Spec, membership.Role(s.member))
 			status.Ports = membership.RecordPort(s.recorded.Ports, limits.Sum(s.member.FailureReports, s.recorded.Losses), port)
@@ -235,14 +235,14 @@ func (p *Plan) recordMembers() state.Result {
 		wanted.Slots = append(wanted.Slots, status)
 	}
 	if len(disrupted) > 0 {
-		p.RecordDisruption(disrupted, "replacing it by a pod with a new name, later each time")
+		p.out.RecordDisruption(disrupted, "replacing it by a pod with a new name, later each time")
 	}
 	wanted.Members = int32(len(slots))
 	for i := range wanted.Slots {
 		wanted.Losses = limits.Sum(wanted.Losses, wanted.Slots[i].Losses)
 	}
-	if !equality.Semantic.DeepEqual(wanted, p.Membership.Status) {
-		p.Decision.MembershipStatus = &wanted
+	if !equality.Semantic.DeepEqual(wanted, p.in.Membership.Status) {
+		p.out.Decision.MembershipStatus = &wanted
 	}
 	return state.Continue
 }
@@ -250,7 +250,7 @@ func (p *Plan) recordMembers() state.Result {
 // reportLoss records an event for the lost pod of a slot.
 func (p *Plan) reportLoss(s *slot) {
 	for _, name := range s.pods {
-		how := howLost(p.PodNamed[name])
+		how := howLost(p.in.PodNamed[name])
 		if how == "" {
 			continue
 		}
@@ -258,7 +258,7 @@ func (p *Plan) reportLoss(s *slot) {
 		if len(s.pods) > 1 {
 			message += fmt.Sprintf(", and its unit of aggregator %s is replaced whole", s.name)
 		}
-		p.Decision.Losses = append(p.Decision.Losses, state.Event{
+		p.out.Decision.Losses = append(p.out.Decision.Losses, state.Event{
 			Type: corev1.EventTypeWarning, Reason: v2alpha1.ReasonReplicaLost, Pod: name,
 			Message: message + "; replacing it by a pod with a new name",
 		})
@@ -281,7 +281,7 @@ func howLost(pod *corev1.Pod) string {
 
 func (p *Plan) complete(s *slot) bool {
 	for _, name := range s.pods {
-		if p.PodNamed[name] == nil {
+		if p.in.PodNamed[name] == nil {
 			return false
 		}
 	}
@@ -305,44 +305,44 @@ func (p *Plan) ensureMembers() state.Result {
 		}
 		if !membership.IsUnit(s.member) {
 			p.ensureReplica(membership.Role(s.member), s.name, func() (*corev1.Pod, error) {
-				pod, err := p.Builder.Replica(s.member, s.name)
+				pod, err := p.in.Builder.Replica(s.member, s.name)
 				p.setRank(pod, ranks[s.member.Slot])
 				return p.leaveNode(s, pod), err
 			})
 			continue
 		}
-		if p.PodNamed[s.name] == nil && p.AggregatorConfig == nil {
+		if p.in.PodNamed[s.name] == nil && p.in.AggregatorConfig == nil {
 			unconfigured = append(unconfigured, p.describeUnconfigured(s.member.Slot))
 			continue
 		}
 		p.ensureUnit(s, ranks[s.member.Slot])
 	}
-	p.ReportCondition(v2alpha1.ConditionAggregatorConfigMissing, v2alpha1.ConditionAggregatorConfigMissing, unconfigured)
+	p.out.ReportCondition(v2alpha1.ConditionAggregatorConfigMissing, v2alpha1.ConditionAggregatorConfigMissing, unconfigured)
 	return state.Continue
 }
 
 // describeUnconfigured describes why the learner of a slot has no AggregatorConfig.
 func (p *Plan) describeUnconfigured(slot string) string {
-	if p.AggregatorConfigNotShared == "" {
+	if p.in.AggregatorConfigNotShared == "" {
 		return fmt.Sprintf("learner of slot %s needs an AggregatorConfig, and there is none", slot)
 	}
 	return fmt.Sprintf("learner of slot %s needs an AggregatorConfig that is not shared: annotate %s with %s=%s, or name another",
-		slot, p.AggregatorConfigNotShared, names.AnnotationSharedWith, p.Job.Namespace)
+		slot, p.in.AggregatorConfigNotShared, names.AnnotationSharedWith, p.in.Job.Namespace)
 }
 
 func (p *Plan) ensureUnit(s *slot, rank int32) {
 	p.ensureReplica(names.ReplicaTypeAggregator, s.name, func() (*corev1.Pod, error) {
-		pod, err := p.Builder.Aggregator(p.AggregatorConfig, s.member, s.name)
+		pod, err := p.in.Builder.Aggregator(p.in.AggregatorConfig, s.member, s.name)
 		p.setRank(pod, rank)
 		return p.leaveNode(s, pod), err
 	})
-	aggregator := p.PodNamed[s.name]
+	aggregator := p.in.PodNamed[s.name]
 	if aggregator == nil {
 		return
 	}
 	for index, name := range s.pods[1:] {
 		p.ensureReplica(names.ReplicaTypeDDPLearner, name, func() (*corev1.Pod, error) {
-			return p.Builder.DDPLearner(s.member, aggregator, s.pods[1:], index)
+			return p.in.Builder.DDPLearner(s.member, aggregator, s.pods[1:], index)
 		})
 	}
 }
@@ -351,11 +351,11 @@ func (p *Plan) ensureUnit(s *slot, rank int32) {
 // before it has its service. So no name that was reached is used twice, even if the operator exits
 // before it has recorded the pod.
 func (p *Plan) ensureReplica(role names.ReplicaType, name string, build func() (*corev1.Pod, error)) {
-	if pod := p.PodNamed[name]; pod != nil {
+	if pod := p.in.PodNamed[name]; pod != nil {
 		p.ensureReplicaService(pod)
 		return
 	}
-	if !p.IsPodTaken(name) && p.MayCreate(string(role)) {
+	if !p.out.IsPodTaken(name) && p.out.MayCreate(string(role)) {
 		p.createMember(build())
 	}
 }

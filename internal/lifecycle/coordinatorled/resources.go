@@ -23,14 +23,14 @@ func (p *Plan) replicas(wanted map[string]bool) iter.Seq[rightsize.Replica] {
 	slots, _ := p.slots()
 	members := make(map[string]workload.ReplicaID, len(slots))
 	for i := range slots {
-		members[slots[i].member.Slot] = workload.MemberID(p.Job, slots[i].member)
+		members[slots[i].member.Slot] = workload.MemberID(p.in.Job, slots[i].member)
 	}
 	coordinator := p.coordinator()
 	return func(yield func(rightsize.Replica) bool) {
-		for _, pod := range p.Pods {
+		for _, pod := range p.in.Pods {
 			id, isKnown := members[slotOf(pod)]
 			if pod == coordinator {
-				id, isKnown = workload.CoordinatorID(p.Job), true
+				id, isKnown = workload.CoordinatorID(p.in.Job), true
 			}
 			isTheirs := isKnown && names.RoleOf(pod) != names.ReplicaTypeAggregator && (wanted == nil || wanted[pod.Name])
 			if isTheirs && !yield(rightsize.Replica{ReplicaID: id, Pod: pod}) {
@@ -48,10 +48,10 @@ func (p *Plan) wantedReplicas() iter.Seq[rightsize.Replica] {
 
 // overrides returns the planned overrides.
 func (p *Plan) overrides() []v2alpha1.ResourceOverride {
-	if p.Status().Scaling == nil {
+	if p.out.Status().Scaling == nil {
 		return nil
 	}
-	return p.Status().Scaling.Resources
+	return p.out.Status().Scaling.Resources
 }
 
 // forgetResources removes the recorded resources of members that the job no longer has.
@@ -64,7 +64,7 @@ func (p *Plan) forgetResources() state.Result {
 	for i := range slots {
 		isMember[slots[i].member.Slot] = true
 	}
-	p.Status().Scaling.Resources = slices.DeleteFunc(p.overrides(), func(override v2alpha1.ResourceOverride) bool {
+	p.out.Status().Scaling.Resources = slices.DeleteFunc(p.overrides(), func(override v2alpha1.ResourceOverride) bool {
 		return override.Slot != "" && !isMember[override.Slot]
 	})
 	return state.Continue
@@ -74,7 +74,7 @@ func (p *Plan) forgetResources() state.Result {
 // the coordinator under its name, those of a member under new names. A coordinator that reports a failure
 // may make the pod that was out of memory excess before the operator observes how it ended.
 func (p *Plan) growMemory() state.Result {
-	if autoscale := p.Job.Spec.Autoscale; autoscale == nil || autoscale.Memory == nil || state.IsFinished(&p.Job.Status) || state.IsSuspended(p.Job) {
+	if autoscale := p.in.Job.Spec.Autoscale; autoscale == nil || autoscale.Memory == nil || state.IsFinished(&p.in.Job.Status) || state.IsSuspended(p.in.Job) {
 		return state.Continue
 	}
 	var texts []string
@@ -89,7 +89,7 @@ func (p *Plan) growMemory() state.Result {
 			texts = append(texts, text)
 		case pod == p.coordinator():
 			// The job ends with it. A member is replaced as after any other failure.
-			p.Event(corev1.EventTypeWarning, v2alpha1.OverrideOutOfMemory, refusal)
+			p.out.Event(corev1.EventTypeWarning, v2alpha1.OverrideOutOfMemory, refusal)
 		}
 	}
 	if len(texts) == 0 {
@@ -101,12 +101,12 @@ func (p *Plan) growMemory() state.Result {
 
 // hasGrown reports whether the coordinator was out of memory, and its next pod has more.
 func (p *Plan) hasGrown(coordinator *corev1.Pod) bool {
-	return rightsize.WasOutOfMemory(coordinator) && p.sizes.HasGrown(&rightsize.Replica{ReplicaID: workload.CoordinatorID(p.Job), Pod: coordinator})
+	return rightsize.WasOutOfMemory(coordinator) && p.sizes.HasGrown(&rightsize.Replica{ReplicaID: workload.CoordinatorID(p.in.Job), Pod: coordinator})
 }
 
 // shrinkPending records fewer resources for replicas that the scheduler has found no node for.
 func (p *Plan) shrinkPending() state.Result {
-	if p.Job.Spec.Autoscale != nil && p.Job.Spec.Autoscale.Pending != nil {
+	if p.in.Job.Spec.Autoscale != nil && p.in.Job.Spec.Autoscale.Pending != nil {
 		p.sizes.ShrinkPending(p.wantedReplicas())
 	}
 	return state.Continue
@@ -121,26 +121,26 @@ func (p *Plan) applyResources() state.Result {
 }
 
 // replacement decides which replicas may be replaced for other resources.
-type replacement struct{ *Plan }
+type replacement struct{ of *Plan }
 
 // MayRelease implements rightsize.Replacement. A deleted pod counts as lost, so its URL stays advertised
 // next to that of its replacement.
-func (r replacement) MayRelease(pod *corev1.Pod) bool { return r.mayRelease(pod) }
+func (r replacement) MayRelease(pod *corev1.Pod) bool { return r.of.mayRelease(pod) }
 
 // IsForced implements rightsize.Replacement: a kubelet that restarts a container does not give it more
 // memory.
 func (r replacement) IsForced(replica *rightsize.Replica) bool {
-	return rightsize.WasOutOfMemory(replica.Pod) && (r.sizes.HasGrown(replica) || rightsize.IsResizing(replica.Pod))
+	return rightsize.WasOutOfMemory(replica.Pod) && (r.of.sizes.HasGrown(replica) || rightsize.IsResizing(replica.Pod))
 }
 
 // AreOthersReady implements rightsize.Replacement.
 func (r replacement) AreOthersReady(replica *rightsize.Replica) bool {
-	slots, _ := r.slots()
+	slots, _ := r.of.slots()
 	for i := range slots {
-		isOther := workload.MemberID(r.Job, slots[i].member).Task == replica.Task && slots[i].member.Slot != replica.Slot
+		isOther := workload.MemberID(r.of.in.Job, slots[i].member).Task == replica.Task && slots[i].member.Slot != replica.Slot
 		isUnready := func(name string) bool {
-			pod := r.PodNamed[name]
-			return pod == nil || r.Deleting[pod] || !podstate.Ready(pod)
+			pod := r.of.in.PodNamed[name]
+			return pod == nil || r.of.out.Deleting[pod] || !podstate.Ready(pod)
 		}
 		if isOther && slices.ContainsFunc(slots[i].pods, isUnready) {
 			return false

@@ -43,7 +43,7 @@ func (p *Plan) migrate() state.Result {
 // leaveNode makes a pod avoid the node of the pod that a plan replaces by it.
 func (p *Plan) leaveNode(s *slot, pod *corev1.Pod) *corev1.Pod {
 	if pod != nil && s.recorded.Losses > 0 {
-		p.Builder.LeaveNode(pod, membership.PodName(p.Job.Name, s.member, s.recorded.Losses-1))
+		p.in.Builder.LeaveNode(pod, membership.PodName(p.in.Job.Name, s.member, s.recorded.Losses-1))
 	}
 	return pod
 }
@@ -53,19 +53,19 @@ func (p *Plan) progressOfPlan(plan *v2alpha1.ScalePlan) scaling.Progress {
 	record := p.execution.Record()
 	slots, known := p.slots()
 	switch {
-	case state.IsSuspended(p.Job):
+	case state.IsSuspended(p.in.Job):
 		return scaling.Progress{Missing: "the job is suspended"}
-	case !known || !record.Resized || p.Decision.UpdateMembership != nil:
+	case !known || !record.Resized || p.out.Decision.UpdateMembership != nil:
 		return scaling.Progress{Missing: "the members are not in the Membership yet"}
 	}
-	for _, pod := range p.Pods {
+	for _, pod := range p.in.Pods {
 		if p.handshake.IsFailed(pod) {
 			text := fmt.Sprintf("pod %s stays: its state was not handed over", pod.Name)
 			return scaling.Progress{Missing: text, Failed: text}
 		}
 	}
 	for task, wanted := range record.Replicas {
-		isOf := func(s slot) bool { return names.NameOfType(&p.Job.Spec, s.member.Task) == task }
+		isOf := func(s slot) bool { return names.NameOfType(&p.in.Job.Spec, s.member.Task) == task }
 		if count := len(slices.DeleteFunc(slices.Clone(slots), func(s slot) bool { return !isOf(s) })); count != int(wanted) {
 			text := fmt.Sprintf("another writer set %s of task %s after the plan had set %d", english.Plural(count, "member", ""), task, wanted)
 			return scaling.Progress{Missing: text, Failed: text}
@@ -78,19 +78,19 @@ func (p *Plan) progressOfPlan(plan *v2alpha1.ScalePlan) scaling.Progress {
 func (p *Plan) missingOfPlan(plan *v2alpha1.ScalePlan, slots []slot) string {
 	record := p.execution.Record()
 	for _, migrated := range record.Migrations {
-		if pod := p.PodNamed[migrated.Pod]; pod != nil && string(pod.UID) == migrated.UID {
+		if pod := p.in.PodNamed[migrated.Pod]; pod != nil && string(pod.UID) == migrated.UID {
 			return fmt.Sprintf("pod %s is not replaced yet", migrated.Pod)
 		}
 	}
 	for i := range slots {
-		id := workload.MemberID(p.Job, slots[i].member)
+		id := workload.MemberID(p.in.Job, slots[i].member)
 		_, isCounted := record.Replicas[id.Task]
 		isSized := slices.ContainsFunc(plan.Spec.Tasks, func(scale v2alpha1.TaskScale) bool { return scale.Name == id.Task })
 		if !isCounted && !isSized && len(plan.Spec.Migrate) == 0 {
 			continue
 		}
 		for _, name := range slots[i].pods {
-			replica := rightsize.Replica{ReplicaID: id, Pod: p.PodNamed[name]}
+			replica := rightsize.Replica{ReplicaID: id, Pod: p.in.PodNamed[name]}
 			if replica.Pod != nil && names.RoleOf(replica.Pod) == names.ReplicaTypeAggregator {
 				// Its template is not the job's.
 				replica.ReplicaID = workload.ReplicaID{}

@@ -17,13 +17,13 @@ import (
 // Summarize writes the counts of a coordinator-led job and, unless a rule has
 // set it, the phase.
 func (p *Plan) Summarize() {
-	status := p.Status()
-	p.BeginCounting()
-	for _, pod := range p.Pods {
-		p.Count(taskOfRole(p.Job, names.RoleOf(pod)), pod)
+	status := p.out.Status()
+	p.out.BeginCounting()
+	for _, pod := range p.in.Pods {
+		p.out.Count(taskOfRole(p.in.Job, names.RoleOf(pod)), pod)
 	}
-	p.ResetBackoff(p.runs)
-	if state.IsFinished(status) || state.IsSuspended(p.Job) || state.IsHeld(p.Job) {
+	p.out.ResetBackoff(p.runs)
+	if state.IsFinished(status) || state.IsSuspended(p.in.Job) || state.IsHeld(p.in.Job) {
 		return
 	}
 	if slots, known := p.slots(); known {
@@ -35,7 +35,7 @@ func (p *Plan) Summarize() {
 	coordinator := p.coordinator()
 	switch {
 	case coordinator != nil && coordinator.Status.Phase == corev1.PodRunning && !podstate.Terminating(coordinator):
-		p.SetPhase(v2alpha1.JobRunning, fmt.Sprintf("coordinator %s runs", coordinator.Name))
+		p.out.SetPhase(v2alpha1.JobRunning, fmt.Sprintf("coordinator %s runs", coordinator.Name))
 	case coordinator != nil && podstate.Terminating(coordinator):
 		p.setWaiting(v2alpha1.JobStarting, fmt.Sprintf("coordinator %s is terminating and is recreated once it is gone", coordinator.Name))
 	case coordinator != nil:
@@ -56,9 +56,9 @@ func (p *Plan) Desired() (pods map[string]bool, isKnown bool) {
 // whyMissing describes why there is no coordinator.
 func (p *Plan) whyMissing(otherwise string) string {
 	switch {
-	case p.Decision.HeldBack:
+	case p.out.Decision.HeldBack:
 		return "the coordinator is missing: the API server refused it, and the operator retries"
-	case p.Decision.Waits:
+	case p.out.Decision.Waits:
 		return "the coordinator waits until objects of an earlier job of its name are deleted"
 	}
 	return "the coordinator " + otherwise
@@ -67,8 +67,8 @@ func (p *Plan) whyMissing(otherwise string) string {
 // setWaiting sets the phase of a coordinator-led job whose coordinator does not run, and keeps its
 // message up to date.
 func (p *Plan) setWaiting(phase v2alpha1.Phase, message string) {
-	p.SetPhase(phase, message)
-	p.UpdateMessage(state.ConditionOf(phase, true), message)
+	p.out.SetPhase(phase, message)
+	p.out.UpdateMessage(state.ConditionOf(phase, true), message)
 }
 
 // taskOfRole returns the key by which pods of a role are counted: the task whose template they use.

@@ -24,8 +24,8 @@ const defaultTimeout = 10 * time.Minute
 
 // Handshake is the recorded membership of a job with its acknowledgements, and what rules ask of it.
 type Handshake struct {
-	*state.Plan
-	*state.Input
+	out *state.Plan
+	in  *state.Input
 	// change identifies the change that a removal belongs to. A removal that failed is tried again for
 	// another change only.
 	change string
@@ -48,7 +48,7 @@ type Handshake struct {
 
 // New reads the recorded membership of a job. The change identifies what the job desires now.
 func New(base *state.Plan, in *state.Input, change string) *Handshake {
-	h := &Handshake{Plan: base, Input: in, change: change, hasStateful: HasStateful(in.Job), asked: map[int32]*corev1.Pod{}}
+	h := &Handshake{out: base, in: in, change: change, hasStateful: HasStateful(in.Job), asked: map[int32]*corev1.Pod{}}
 	if scaling := in.Job.Status.Scaling; !h.hasStateful || scaling == nil || scaling.Membership == nil {
 		return h
 	}
@@ -75,7 +75,7 @@ func HasStateful(job *v2alpha1.DIJob) bool {
 // refusal returns the first refusal of a member; nil if none refuses.
 func (h *Handshake) refusal(acks *v2alpha1.MembershipAcks) *v2alpha1.MembershipRefusal {
 	for i := range acks.Refused {
-		if pod := h.PodNamed[acks.Refused[i].Pod]; pod != nil && h.IsListed(pod) {
+		if pod := h.in.PodNamed[acks.Refused[i].Pod]; pod != nil && h.IsListed(pod) {
 			return &acks.Refused[i]
 		}
 	}
@@ -85,7 +85,7 @@ func (h *Handshake) refusal(acks *v2alpha1.MembershipAcks) *v2alpha1.MembershipR
 // isRunningMember reports whether a pod of this attempt runs and has a rank. A pod that does not
 // run holds no state.
 func (h *Handshake) isRunningMember(pod *corev1.Pod) bool {
-	return pod.Status.Phase == corev1.PodRunning && !podstate.Terminating(pod) && podstate.Rank(pod) >= 0 && !state.IsStale(pod, &h.Job.Status)
+	return pod.Status.Phase == corev1.PodRunning && !podstate.Terminating(pod) && podstate.Rank(pod) >= 0 && !state.IsStale(pod, &h.in.Job.Status)
 }
 
 // IsListed reports whether the published membership lists a running pod. Another pod of the same rank is not
@@ -96,8 +96,8 @@ func (h *Handshake) IsListed(pod *corev1.Pod) bool {
 
 // DrainOf returns how a pod's task is drained, nil if its replicas hold no state.
 func (h *Handshake) DrainOf(pod *corev1.Pod) *v2alpha1.Drain {
-	if task := TaskOf(h.Job, pod); task >= 0 {
-		return h.Job.Spec.Tasks[task].Drain
+	if task := TaskOf(h.in.Job, pod); task >= 0 {
+		return h.in.Job.Spec.Tasks[task].Drain
 	}
 	return nil
 }
@@ -147,7 +147,7 @@ func (h *Handshake) IsFailed(pod *corev1.Pod) bool {
 func (h *Handshake) HadState(pod *corev1.Pod) bool {
 	rank := podstate.Rank(pod)
 	isHandedOver := h.leaving.Has(rank) && h.acknowledged.Has(rank)
-	return h.published != nil && h.listed.Has(pod) && !isHandedOver && h.DrainOf(pod) != nil && !podstate.Terminating(pod) && !h.IsStale(pod)
+	return h.published != nil && h.listed.Has(pod) && !isHandedOver && h.DrainOf(pod) != nil && !podstate.Terminating(pod) && !h.out.IsStale(pod)
 }
 
 // result is the state of a handshake.
@@ -172,7 +172,7 @@ func (h *Handshake) result(drain *v2alpha1.Drain) result {
 	case left <= 0:
 		return released
 	}
-	h.RequeueAfter(left)
+	h.out.RequeueAfter(left)
 	return waiting
 }
 
@@ -186,5 +186,5 @@ func (h *Handshake) timeLeft(drain *v2alpha1.Drain) time.Duration {
 	if drain.TimeoutSeconds != nil {
 		timeout = time.Duration(*drain.TimeoutSeconds) * time.Second
 	}
-	return h.LeavingSeen(h.published).Add(timeout).Sub(h.Now)
+	return h.in.LeavingSeen(h.published).Add(timeout).Sub(h.in.Now)
 }

@@ -24,8 +24,8 @@ const joinInterval = time.Second
 // Publish records the next version of the membership. It comes after all rules that release pods. Ready
 // pods for which mayJoin holds become members.
 func (h *Handshake) Publish(mayJoin func(*corev1.Pod) bool) {
-	scaling := h.Status().Scaling
-	if scaling == nil || state.IsFinished(&h.Job.Status) {
+	scaling := h.out.Status().Scaling
+	if scaling == nil || state.IsFinished(&h.in.Job.Status) {
 		return
 	}
 	if !h.hasStateful {
@@ -56,13 +56,13 @@ func (h *Handshake) Publish(mayJoin func(*corev1.Pod) bool) {
 func (h *Handshake) identify(next *v2alpha1.PublishedMembership) {
 	same := h.published.DeepCopy()
 	same.Pods, same.PodsVersion = next.Pods, same.Version
-	h.Status().Scaling.Membership = same
+	h.out.Status().Scaling.Membership = same
 }
 
 // numberMembership gives a changed membership its version and times. A member that joins while
 // others leave, and a member that begins to leave, make all members acknowledge again.
 func (h *Handshake) numberMembership(next *v2alpha1.PublishedMembership) {
-	now := h.Timestamp
+	now := h.in.Timestamp
 	next.Version++
 	next.PublishedAt, next.PodsVersion = &now, next.Version
 	if next.Kept != "" {
@@ -114,7 +114,7 @@ func (h *Handshake) nextMembership(mayJoin func(*corev1.Pod) bool) *v2alpha1.Pub
 // members returns the members by rank: the listed pods that still run, and the ready pods that may join.
 func (h *Handshake) members(mayJoin func(*corev1.Pod) bool) map[int32]*corev1.Pod {
 	members := map[int32]*corev1.Pod{}
-	for _, pod := range h.Pods {
+	for _, pod := range h.in.Pods {
 		if !h.isRunningMember(pod) {
 			continue
 		}
@@ -139,11 +139,11 @@ func (h *Handshake) delaysJoin(next *v2alpha1.PublishedMembership) bool {
 	if hasOther(h.published.Active, &joined) {
 		return false
 	}
-	left := h.published.PublishedAt.Add(joinInterval).Sub(h.Now)
+	left := h.published.PublishedAt.Add(joinInterval).Sub(h.in.Now)
 	if left <= 0 || left > joinInterval {
 		return false
 	}
-	h.RequeueAfter(left)
+	h.out.RequeueAfter(left)
 	return true
 }
 
@@ -151,8 +151,8 @@ func (h *Handshake) delaysJoin(next *v2alpha1.PublishedMembership) bool {
 func (h *Handshake) podsOf(text string) []string {
 	of := ranks.Read(text)
 	var found []string
-	for _, pod := range h.Pods {
-		if of.Has(podstate.Rank(pod)) && !h.IsStale(pod) {
+	for _, pod := range h.in.Pods {
+		if of.Has(podstate.Rank(pod)) && !h.out.IsStale(pod) {
 			found = append(found, pod.Name)
 		}
 	}
@@ -165,23 +165,23 @@ func (h *Handshake) reportDrain(next *v2alpha1.PublishedMembership) {
 		next = &v2alpha1.PublishedMembership{}
 	}
 	if next.Leaving == "" {
-		conditions.Clear(h.Status(), v2alpha1.ConditionDraining, h.Now)
+		conditions.Clear(h.out.Status(), v2alpha1.ConditionDraining, h.in.Now)
 	} else {
 		message := fmt.Sprintf("%s must hand over their state: every member must acknowledge version %d",
 			state.Few(h.podsOf(next.Leaving), ", "), next.Acknowledge)
 		if hasOther(next.Leaving, &h.leaving) {
-			h.Event(corev1.EventTypeNormal, v2alpha1.ConditionDraining, message)
+			h.out.Event(corev1.EventTypeNormal, v2alpha1.ConditionDraining, message)
 		}
-		conditions.Set(h.Status(), v2alpha1.ConditionDraining, corev1.ConditionTrue, v2alpha1.ConditionDraining, message, h.Now)
+		conditions.Set(h.out.Status(), v2alpha1.ConditionDraining, corev1.ConditionTrue, v2alpha1.ConditionDraining, message, h.in.Now)
 	}
 	switch {
 	case next.Kept == "":
-		conditions.Clear(h.Status(), v2alpha1.ConditionDrainFailed, h.Now)
+		conditions.Clear(h.out.Status(), v2alpha1.ConditionDrainFailed, h.in.Now)
 	case hasOther(next.Kept, &h.kept):
 		message := fmt.Sprintf("%s stay although the job desires otherwise: %s; another change of the job retries",
 			state.Few(h.podsOf(next.Kept), ", "), h.whyUnacknowledged())
-		h.Event(corev1.EventTypeWarning, v2alpha1.ConditionDrainFailed, message)
-		conditions.Set(h.Status(), v2alpha1.ConditionDrainFailed, corev1.ConditionTrue, v2alpha1.ConditionDrainFailed, message, h.Now)
+		h.out.Event(corev1.EventTypeWarning, v2alpha1.ConditionDrainFailed, message)
+		conditions.Set(h.out.Status(), v2alpha1.ConditionDrainFailed, corev1.ConditionTrue, v2alpha1.ConditionDrainFailed, message, h.in.Now)
 	}
 }
 
@@ -195,15 +195,15 @@ func (h *Handshake) reportLeft(next *v2alpha1.PublishedMembership) {
 	text := fmt.Sprintf("%s left, of %s %s", english.Plural(len(left), "replica", ""), english.PluralWord(len(left), "rank", ""), ranks.FormatRun(left))
 	switch {
 	case len(h.unacknowledged) == 0:
-		h.Event(corev1.EventTypeNormal, v2alpha1.ReasonDrained, text+": every member acknowledged that")
+		h.out.Event(corev1.EventTypeNormal, v2alpha1.ReasonDrained, text+": every member acknowledged that")
 	case h.isAnyTimedOut():
-		h.Event(corev1.EventTypeWarning, v2alpha1.ReasonDrainTimedOut, text+": "+h.whyUnacknowledged())
+		h.out.Event(corev1.EventTypeWarning, v2alpha1.ReasonDrainTimedOut, text+": "+h.whyUnacknowledged())
 	}
 }
 
 // isAnyTimedOut reports whether the time of some task to acknowledge is over.
 func (h *Handshake) isAnyTimedOut() bool {
-	return slices.ContainsFunc(h.Job.Spec.Tasks, func(task v2alpha1.Task) bool {
+	return slices.ContainsFunc(h.in.Job.Spec.Tasks, func(task v2alpha1.Task) bool {
 		return task.Drain != nil && h.timeLeft(task.Drain) <= 0
 	})
 }

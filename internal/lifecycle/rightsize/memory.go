@@ -75,12 +75,12 @@ func NeedsGroup(observed *state.Observed) bool {
 // Inherit records the memory that another job of the group needed, before any pod is created. An
 // override of a member means nothing to another job.
 func (r *Rules) Inherit() state.Result {
-	if !NeedsGroup(&r.Observed) {
+	if !NeedsGroup(&r.in.Observed) {
 		return state.Continue
 	}
 	var texts []string
-	for i := range r.GroupOverrides {
-		override := r.GroupOverrides[i].DeepCopy()
+	for i := range r.in.GroupOverrides {
+		override := r.in.GroupOverrides[i].DeepCopy()
 		id := workload.ReplicaID{Task: override.Task}
 		if override.Reason != v2alpha1.OverrideOutOfMemory || override.Resources.Memory == nil || override.Slot != "" || !r.mayAdd() {
 			continue
@@ -96,7 +96,7 @@ func (r *Rules) Inherit() state.Result {
 		override.Resources, override.Attempts = v2alpha1.ReplicaResources{Memory: &next}, 0
 		r.adjust(*override)
 		texts = append(texts, fmt.Sprintf("%s starts with memory %s instead of %s, because job %s of group %s needed it",
-			subjectOf(override), next.String(), last.String(), r.GroupJob, r.Job.Spec.Group))
+			subjectOf(override), next.String(), last.String(), r.in.GroupJob, r.in.Job.Spec.Group))
 	}
 	if len(texts) == 0 {
 		return state.Continue
@@ -118,7 +118,7 @@ func subjectOf(override *v2alpha1.ResourceOverride) string {
 
 // HasGrown reports whether the next pod of a replica that was out of memory has more memory.
 func (r *Rules) HasGrown(replica *Replica) bool {
-	if memoryRule(r.Job) == nil {
+	if memoryRule(r.in.Job) == nil {
 		return false
 	}
 	last, isSet := r.requestOf(replica.ReplicaID, workload.ReadResources(replica.Pod), corev1.ResourceMemory)
@@ -132,7 +132,7 @@ func (r *Rules) Grow(replica *Replica) (text, refusal string) {
 	attempts, pod := r.attempts(&replica.ReplicaID, v2alpha1.OverrideOutOfMemory), replica.Pod.Name
 	built := workload.ReadResources(replica.Pod)
 	last, isSet := r.requestOf(replica.ReplicaID, built, corev1.ResourceMemory)
-	_, isPodLevel, _ := r.Builder.Resources(replica.ReplicaID, built)
+	_, isPodLevel, _ := r.in.Builder.Resources(replica.ReplicaID, built)
 	switch {
 	case !isSet:
 		return "", fmt.Sprintf("pod %s was out of memory, but its template sets no memory to start from", pod)
@@ -141,7 +141,7 @@ func (r *Rules) Grow(replica *Replica) (text, refusal string) {
 	case attempts >= maxGrowths || !r.mayAdd():
 		return "", fmt.Sprintf("pod %s was out of memory with %s after %s with more memory", pod, last.String(), english.Plural(int(attempts), "attempt", ""))
 	}
-	growth := int64(cmp.Or(ptr.Deref(memoryRule(r.Job).GrowthPercent, 0), defaultGrowth))
+	growth := int64(cmp.Or(ptr.Deref(memoryRule(r.in.Job).GrowthPercent, 0), defaultGrowth))
 	next := r.cappedMemory(replica.ReplicaID, built, *resource.NewQuantity(workload.Scale(last.Value(), max(growth, 100), 100), resource.BinarySI))
 	if next.Cmp(last) <= 0 {
 		return "", fmt.Sprintf("pod %s was out of memory with %s, which is its maximum", pod, last.String())
@@ -158,7 +158,7 @@ func (r *Rules) Grow(replica *Replica) (text, refusal string) {
 // template has one, within the maximum.
 func (r *Rules) cappedMemory(id workload.ReplicaID, built v2alpha1.ReplicaResources, request resource.Quantity) resource.Quantity {
 	built.Memory = &request
-	resources, _, err := r.Builder.Resources(id, built)
+	resources, _, err := r.in.Builder.Resources(id, built)
 	if err != nil {
 		return request
 	}
@@ -176,10 +176,10 @@ func (r *Rules) cappedMemory(id workload.ReplicaID, built v2alpha1.ReplicaResour
 // mostMemory returns the maximum memory of a replica.
 func (r *Rules) mostMemory() resource.Quantity {
 	most := state.DefaultMaxMemory()
-	if r.MaxMemory != nil {
-		most = *r.MaxMemory
+	if r.in.MaxMemory != nil {
+		most = *r.in.MaxMemory
 	}
-	for _, other := range []*resource.Quantity{memoryRule(r.Job).Max, r.LargestNode} {
+	for _, other := range []*resource.Quantity{memoryRule(r.in.Job).Max, r.in.LargestNode} {
 		if other != nil && other.Cmp(most) < 0 {
 			most = *other
 		}

@@ -36,13 +36,13 @@ const (
 // ShrinkPending records fewer resources for replicas that the scheduler has found no node for. It
 // leaves jobs alone that a queue admits or the allocator places, because others decide there.
 func (r *Rules) ShrinkPending(replicas iter.Seq[Replica]) {
-	rule := pendingRule(r.Job)
-	if rule == nil || r.Job.Spec.Preemptible || r.Queued().Queue != "" || state.IsSuspended(r.Job) {
+	rule := pendingRule(r.in.Job)
+	if rule == nil || r.in.Job.Spec.Preemptible || r.in.Queued().Queue != "" || state.IsSuspended(r.in.Job) {
 		return
 	}
 	var texts []string
 	for replica := range replicas {
-		if r.Deleting[replica.Pod] || r.IsOutdated(&replica) || !r.isStuck(replica.Pod, rule) {
+		if r.out.Deleting[replica.Pod] || r.IsOutdated(&replica) || !r.isStuck(replica.Pod, rule) {
 			continue
 		}
 		if text := r.shrink(&replica, rule); text != "" {
@@ -66,11 +66,11 @@ func (r *Rules) isStuck(pod *corev1.Pod, rule *v2alpha1.PendingRule) bool {
 		return false
 	}
 	after := time.Duration(cmp.Or(ptr.Deref(rule.AfterSeconds, 0), defaultPendingSeconds)) * time.Second
-	left := scheduled.LastTransitionTime.Add(after).Sub(r.Now)
+	left := scheduled.LastTransitionTime.Add(after).Sub(r.in.Now)
 	if left <= 0 {
 		return true
 	}
-	r.RequeueAfter(min(left, after))
+	r.out.RequeueAfter(min(left, after))
 	return false
 }
 

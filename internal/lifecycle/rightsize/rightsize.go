@@ -37,13 +37,13 @@ const maxOverrides = 4096
 
 // Rules change the resources of a job's replicas.
 type Rules struct {
-	*state.Plan
-	*state.Input
+	out *state.Plan
+	in  *state.Input
 }
 
 // New returns the rules of a plan.
 func New(plan *state.Plan, in *state.Input) *Rules {
-	return &Rules{Plan: plan, Input: in}
+	return &Rules{out: plan, in: in}
 }
 
 // Replica is a replica with one of its pods.
@@ -54,18 +54,18 @@ type Replica struct {
 
 // overrides returns the recorded overrides that pods are built with.
 func (r *Rules) overrides() []v2alpha1.ResourceOverride {
-	if r.Job.Status.Scaling == nil {
+	if r.in.Job.Status.Scaling == nil {
 		return nil
 	}
-	return r.Job.Status.Scaling.Resources
+	return r.in.Job.Status.Scaling.Resources
 }
 
 // planned returns the overrides of the planned status.
 func (r *Rules) planned() []v2alpha1.ResourceOverride {
-	if r.Status().Scaling == nil {
+	if r.out.Status().Scaling == nil {
 		return nil
 	}
-	return r.Status().Scaling.Resources
+	return r.out.Status().Scaling.Resources
 }
 
 // IsOutdated reports whether a pod was built for other resources than are recorded.
@@ -103,7 +103,7 @@ func (r *Rules) targetOf(replica *Replica) (target v2alpha1.ReplicaResources, is
 // requestOf returns the request that a replica's main container has with an override. A limit without a
 // request is the request.
 func (r *Rules) requestOf(id workload.ReplicaID, override v2alpha1.ReplicaResources, name corev1.ResourceName) (resource.Quantity, bool) {
-	resources, _, err := r.Builder.Resources(id, override)
+	resources, _, err := r.in.Builder.Resources(id, override)
 	if err != nil {
 		return resource.Quantity{}, false
 	}
@@ -140,18 +140,18 @@ func (r *Rules) Apply(replicas iter.Seq[Replica], replacement Replacement) {
 	var outdated []*Replica
 	for replica := range replicas {
 		pod := replica.Pod
-		if !podstate.Active(pod) || r.Deleting[pod] || pod.Status.Phase == corev1.PodUnknown {
+		if !podstate.Active(pod) || r.out.Deleting[pod] || pod.Status.Phase == corev1.PodUnknown {
 			continue
 		}
 		isForced := replacement.IsForced(&replica)
 		switch {
 		case pod.Spec.NodeName == "":
 			if r.IsOutdated(&replica) && replacement.MayRelease(pod) {
-				r.DeletePod(pod)
+				r.out.DeletePod(pod)
 			}
 		case !r.applyInPlace(&replica, isForced):
 		case isForced:
-			r.DeletePod(pod)
+			r.out.DeletePod(pod)
 		default:
 			outdated = append(outdated, &replica)
 		}
@@ -169,18 +169,18 @@ func (r *Rules) applyInPlace(replica *Replica, isForced bool) (isOutdated bool) 
 	switch {
 	case wanted == workload.FormatResources(workload.ReadResources(pod)):
 		return isForced && !r.awaitResize(pod)
-	case !r.ResizesPods, pod.Annotations[names.AnnotationResizeRefused] == wanted, queueing.FromPod(pod).Queue != "":
+	case !r.in.ResizesPods, pod.Annotations[names.AnnotationResizeRefused] == wanted, queueing.FromPod(pod).Queue != "":
 		// Kueue does not see the resources of an admitted pod change.
 		return isForced
 	}
-	resized, err := r.Builder.Resized(pod, replica.ReplicaID, target)
+	resized, err := r.in.Builder.Resized(pod, replica.ReplicaID, target)
 	if err != nil {
-		r.Invalidate(err.Error())
+		r.out.Invalidate(err.Error())
 		return false
 	}
-	metav1.SetMetaDataAnnotation(&resized.ObjectMeta, names.AnnotationResize, r.Timestamp.UTC().Format(time.RFC3339))
-	r.Decision.ResizePods = append(r.Decision.ResizePods, resized)
-	r.RequeueAfter(r.resizeTimeout())
+	metav1.SetMetaDataAnnotation(&resized.ObjectMeta, names.AnnotationResize, r.in.Timestamp.UTC().Format(time.RFC3339))
+	r.out.Decision.ResizePods = append(r.out.Decision.ResizePods, resized)
+	r.out.RequeueAfter(r.resizeTimeout())
 	return false
 }
 
@@ -203,17 +203,17 @@ func (r *Rules) awaitResize(pod *corev1.Pod) bool {
 		return false
 	}
 	accepted, err := time.Parse(time.RFC3339, pod.Annotations[names.AnnotationResize])
-	left := accepted.Add(r.resizeTimeout()).Sub(r.Now)
+	left := accepted.Add(r.resizeTimeout()).Sub(r.in.Now)
 	if err != nil || left <= 0 {
 		return false
 	}
-	r.RequeueAfter(min(left, r.resizeTimeout()))
+	r.out.RequeueAfter(min(left, r.resizeTimeout()))
 	return true
 }
 
 // resizeTimeout is how long a pod may take to be resized in place.
 func (r *Rules) resizeTimeout() time.Duration {
-	return cmp.Or(r.ResizeTimeout, state.DefaultResizeTimeout)
+	return cmp.Or(r.in.ResizeTimeout, state.DefaultResizeTimeout)
 }
 
 // replaceOne deletes one of the pods that could not be resized, if every other replica of its task is
@@ -224,7 +224,7 @@ func (r *Rules) replaceOne(outdated []*Replica, replacement Replacement) {
 	})
 	for _, replica := range outdated {
 		if replacement.AreOthersReady(replica) && replacement.MayRelease(replica.Pod) {
-			r.DeletePod(replica.Pod)
+			r.out.DeletePod(replica.Pod)
 			return
 		}
 	}
@@ -257,11 +257,11 @@ func (r *Rules) Missing(replica *Replica, name string) string {
 // adjust records an override.
 func (r *Rules) adjust(override v2alpha1.ResourceOverride) {
 	r.setResources(workload.SetOverride(r.planned(), override))
-	r.Decision.Adjustments = append(r.Decision.Adjustments, override.Reason)
+	r.out.Decision.Adjustments = append(r.out.Decision.Adjustments, override.Reason)
 }
 
 func (r *Rules) setResources(overrides []v2alpha1.ResourceOverride) {
-	status := r.Status()
+	status := r.out.Status()
 	if status.Scaling == nil {
 		status.Scaling = &v2alpha1.ScalingStatus{}
 	}
@@ -271,8 +271,8 @@ func (r *Rules) setResources(overrides []v2alpha1.ResourceOverride) {
 // ReportAdjusted sets the condition that describes the latest changes of resources.
 func (r *Rules) ReportAdjusted(reason string, texts []string) {
 	message := state.Few(texts, "; ")
-	conditions.Set(r.Status(), v2alpha1.ConditionResourcesAdjusted, corev1.ConditionTrue, reason, message, r.Now)
-	r.Event(corev1.EventTypeWarning, v2alpha1.ConditionResourcesAdjusted, message)
+	conditions.Set(r.out.Status(), v2alpha1.ConditionResourcesAdjusted, corev1.ConditionTrue, reason, message, r.in.Now)
+	r.out.Event(corev1.EventTypeWarning, v2alpha1.ConditionResourcesAdjusted, message)
 }
 
 // attempts returns how often a rule has changed the resources of a replica.

@@ -21,32 +21,32 @@ import (
 // adoptWorkers adopts the pods of a worker-led job that an earlier release created. Those pods do
 // not record their attempt.
 func (p *Plan) adoptWorkers() state.Result {
-	for _, pod := range p.Pods {
+	for _, pod := range p.in.Pods {
 		if _, isRecorded := pod.Annotations[names.AnnotationAttempt]; !isRecorded {
-			p.Decision.AdoptPods = append(p.Decision.AdoptPods, p.adoptedWorker(pod))
+			p.out.Decision.AdoptPods = append(p.out.Decision.AdoptPods, p.facts.adoptedWorker(pod))
 		}
 	}
-	if !p.Decision.IsAdoption() {
+	if !p.out.Decision.IsAdoption() {
 		return state.Continue
 	}
-	p.RequeueAfter(state.AdoptionDelay)
+	p.out.RequeueAfter(state.AdoptionDelay)
 	return state.Settled
 }
 
 // adoptedWorker returns an adopted pod with the metadata of this attempt and placement. Earlier
 // releases count a restart or a reschedule before they replace the pods that caused it. Such pods
 // belong to the previous attempt.
-func (in *Input) adoptedWorker(pod *corev1.Pod) *corev1.Pod {
-	status := &in.Job.Status
+func (f *facts) adoptedWorker(pod *corev1.Pod) *corev1.Pod {
+	status := &f.in.Job.Status
 	attempt, reschedule := status.Restarts, status.Reschedules
 	switch {
-	case status.Phase == v2alpha1.JobRestarting && state.HasFailed(in.Job, pod):
+	case status.Phase == v2alpha1.JobRestarting && state.HasFailed(f.in.Job, pod):
 		attempt = max(attempt-1, 0)
-	case status.Phase == v2alpha1.JobRescheduling && in.Job.Spec.Preemptible && len(status.Allocation) > 0 && isElsewhere(in.Job, pod):
+	case status.Phase == v2alpha1.JobRescheduling && f.in.Job.Spec.Preemptible && len(status.Allocation) > 0 && isElsewhere(f.in.Job, pod):
 		reschedule = max(reschedule-1, 0)
 	}
 	wanted := pod.DeepCopy()
-	wanted.OwnerReferences = in.StoredReferences(pod)
+	wanted.OwnerReferences = f.in.StoredReferences(pod)
 	metav1.SetMetaDataAnnotation(&wanted.ObjectMeta, names.AnnotationAttempt, strconv.Itoa(int(attempt)))
 	metav1.SetMetaDataAnnotation(&wanted.ObjectMeta, names.AnnotationReschedule, strconv.Itoa(int(reschedule)))
 	return wanted
@@ -54,14 +54,14 @@ func (in *Input) adoptedWorker(pod *corev1.Pod) *corev1.Pod {
 
 // counted returns the job without a total that an earlier release wrote before the spec changed.
 // The pods record such a total. Any other total is a request.
-func (in *Input) counted() *v2alpha1.DIJob {
-	status := &in.Job.Status
-	if status.Scaling != nil || !slices.ContainsFunc(in.Pods, func(pod *corev1.Pod) bool {
+func (f *facts) counted() *v2alpha1.DIJob {
+	status := &f.in.Job.Status
+	if status.Scaling != nil || !slices.ContainsFunc(f.in.Pods, func(pod *corev1.Pod) bool {
 		return podstate.AnnotatedNumber(pod, names.AnnotationReplicas, 0) == status.Replicas && workload.IsOfEarlierRelease(pod)
 	}) {
-		return in.Job
+		return f.in.Job
 	}
-	job := *in.Job
+	job := *f.in.Job
 	job.Status.Replicas = 0
 	return &job
 }
@@ -69,9 +69,9 @@ func (in *Input) counted() *v2alpha1.DIJob {
 // subdomain returns the subdomain of the pods' addresses: that of active pods of this attempt,
 // because peers find each other by it, else the job's service.
 func (p *Plan) subdomain() string {
-	own := names.WorkerService(p.Job.Name)
-	for _, pod := range p.Pods {
-		if other := pod.Spec.Subdomain; other != "" && other != own && podstate.Active(pod) && !p.IsStale(pod) {
+	own := names.WorkerService(p.in.Job.Name)
+	for _, pod := range p.in.Pods {
+		if other := pod.Spec.Subdomain; other != "" && other != own && podstate.Active(pod) && !p.out.IsStale(pod) {
 			return other
 		}
 	}
@@ -81,26 +81,26 @@ func (p *Plan) subdomain() string {
 // ensureWorkerService creates the service of a worker-led job, and deletes the services of an
 // earlier release. While pods exist that need those services, they stay unchanged.
 func (p *Plan) ensureWorkerService() {
-	wanted := workload.WorkerService(p.Job)
-	if p.assignment.Subdomain != wanted.Name && len(p.Services) > 0 {
+	wanted := workload.WorkerService(p.in.Job)
+	if p.assignment.Subdomain != wanted.Name && len(p.in.Services) > 0 {
 		return
 	}
-	for _, earlier := range names.EarlierWorkerServices(p.Job.Name) {
-		if service := p.ServiceNamed[earlier]; service != nil {
-			p.DeleteService(service)
+	for _, earlier := range names.EarlierWorkerServices(p.in.Job.Name) {
+		if service := p.in.ServiceNamed[earlier]; service != nil {
+			p.out.DeleteService(service)
 		}
 	}
 	wanted.Name = p.assignment.Subdomain
-	p.EnsureService(wanted, wanted.Spec.Selector)
+	p.out.EnsureService(wanted, wanted.Spec.Selector)
 }
 
 // selector returns the labels by which services select the existing pods.
 func (p *Plan) selector() map[string]string {
 	selector := map[string]string{}
-	if len(p.Pods) == 0 {
+	if len(p.in.Pods) == 0 {
 		return selector
 	}
-	for _, service := range p.Services {
+	for _, service := range p.in.Services {
 		maps.Copy(selector, service.Spec.Selector)
 	}
 	return selector

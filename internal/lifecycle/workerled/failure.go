@@ -55,14 +55,14 @@ func (p *Plan) countFailures() state.Result {
 		return cmp.Or(cmp.Compare(gravity(a.action), gravity(b.action)), cmp.Compare(a.rank, b.rank))
 	})
 	gravest := failures[0]
-	p.Status().LastFailure = podstate.Failure(gravest.pod, p.Timestamp)
+	p.out.Status().LastFailure = podstate.Failure(gravest.pod, p.in.Timestamp)
 	for i := range failures {
-		p.RecordFailure(failures[i].task, failures[i].pod)
+		p.out.RecordFailure(failures[i].task, failures[i].pod)
 	}
 	p.reportOutOfMemory(failures)
 	switch gravest.action {
 	case v2alpha1.FailurePolicyFailJob:
-		p.Finish(v2alpha1.JobFailed, fmt.Sprintf("pod %s has failed%s, which fails the job by rule %d of its failurePolicy",
+		p.out.Finish(v2alpha1.JobFailed, fmt.Sprintf("pod %s has failed%s, which fails the job by rule %d of its failurePolicy",
 			gravest.pod.Name, podstate.FailureCause(gravest.pod), gravest.rule))
 	case v2alpha1.FailurePolicyRestartReplica:
 		p.restartReplicas(failures)
@@ -76,7 +76,7 @@ func (p *Plan) countFailures() state.Result {
 func (p *Plan) reportOutOfMemory(failures []failure) {
 	var killed []string
 	for i := range failures {
-		if state.FailureReason(p.Job, failures[i].pod) == v2alpha1.ReasonOOMKilled {
+		if state.FailureReason(p.in.Job, failures[i].pod) == v2alpha1.ReasonOOMKilled {
 			killed = append(killed, failures[i].pod.Name)
 		}
 	}
@@ -87,7 +87,7 @@ func (p *Plan) reportOutOfMemory(failures []failure) {
 	if others := len(killed) - 1; others > 0 {
 		text += ", and so " + english.PluralWord(others, "was ", "were ") + english.Plural(others, "other", "")
 	}
-	p.Event(corev1.EventTypeWarning, v2alpha1.ReasonOOMKilled, text)
+	p.out.Event(corev1.EventTypeWarning, v2alpha1.ReasonOOMKilled, text)
 }
 
 // gravity orders actions, the most serious first.
@@ -102,12 +102,12 @@ func (p *Plan) failures() []failure {
 	var failures []failure
 	for i := range p.assignment.Replicas {
 		replica := &p.assignment.Replicas[i]
-		pod := p.PodNamed[replica.Pod]
-		if pod == nil || !state.HasFailed(p.Job, pod) || p.isCounted(pod) || p.hasGrown(replica, pod) {
+		pod := p.in.PodNamed[replica.Pod]
+		if pod == nil || !state.HasFailed(p.in.Job, pod) || p.facts.isCounted(pod) || p.hasGrown(replica, pod) {
 			continue
 		}
-		found := failure{pod: pod, task: p.Job.Spec.Tasks[replica.Task].Type, rank: replica.Rank}
-		found.action, found.rule = actionFor(p.Job, replica, pod)
+		found := failure{pod: pod, task: p.in.Job.Spec.Tasks[replica.Task].Type, rank: replica.Rank}
+		found.action, found.rule = actionFor(p.in.Job, replica, pod)
 		if found.action != v2alpha1.FailurePolicyIgnore && !p.isVictim(replica, pod) {
 			failures = append(failures, found)
 		}
@@ -118,17 +118,17 @@ func (p *Plan) failures() []failure {
 // isVictim reports whether a replica failed because another one cannot start, so that its failure is a
 // disruption. A rule of the failure policy that fails the job, or ignores the failure, comes first.
 func (p *Plan) isVictim(replica *workload.Replica, pod *corev1.Pod) bool {
-	if !state.HasGivenUp(p.Job, pod) || p.isCounted(pod) {
+	if !state.HasGivenUp(p.in.Job, pod) || p.facts.isCounted(pod) {
 		return false
 	}
-	action, _ := actionFor(p.Job, replica, pod)
+	action, _ := actionFor(p.in.Job, replica, pod)
 	return action != v2alpha1.FailurePolicyFailJob && action != v2alpha1.FailurePolicyIgnore && p.findStall() != nil
 }
 
 // findStall returns why a replica cannot start, nil if all can.
 func (p *Plan) findStall() *state.Stall {
 	if p.stall == nil {
-		found := p.FindStall()
+		found := p.out.FindStall()
 		p.stall = &found
 	}
 	return *p.stall
@@ -138,13 +138,13 @@ func (p *Plan) findStall() *state.Stall {
 // replica to restart alone, so the job restarts instead.
 func (p *Plan) failedLeaving() []failure {
 	var failures []failure
-	for _, pod := range p.Pods {
-		task, rank := handshake.TaskOf(p.Job, pod), podstate.Rank(pod)
-		if !p.handshake.HadState(pod) || p.isDesired(pod) || !state.HasFailed(p.Job, pod) {
+	for _, pod := range p.in.Pods {
+		task, rank := handshake.TaskOf(p.in.Job, pod), podstate.Rank(pod)
+		if !p.handshake.HadState(pod) || p.isDesired(pod) || !state.HasFailed(p.in.Job, pod) {
 			continue
 		}
-		found := failure{pod: pod, task: p.Job.Spec.Tasks[task].Type, rank: rank}
-		found.action, found.rule = actionFor(p.Job, &workload.Replica{Task: task, Rank: rank, Pod: pod.Name}, pod)
+		found := failure{pod: pod, task: p.in.Job.Spec.Tasks[task].Type, rank: rank}
+		found.action, found.rule = actionFor(p.in.Job, &workload.Replica{Task: task, Rank: rank, Pod: pod.Name}, pod)
 		if found.action == v2alpha1.FailurePolicyRestartReplica {
 			found.action = v2alpha1.FailurePolicyRestartJob
 		}
@@ -162,8 +162,8 @@ func (p *Plan) isDesired(pod *corev1.Pod) bool {
 
 // isCounted reports whether a pod's failure is recorded as a restart of its replica
 // alone.
-func (in *Input) isCounted(pod *corev1.Pod) bool {
-	recorded := in.Job.Status.ReplicaRestarts[pod.Name]
+func (f *facts) isCounted(pod *corev1.Pod) bool {
+	recorded := f.in.Job.Status.ReplicaRestarts[pod.Name]
 	return podstate.PlausibleCount(podstate.ReplicaRestarts(pod), recorded) < recorded
 }
 
@@ -199,19 +199,19 @@ func matches(rule *v2alpha1.FailurePolicyRule, task string, pod *corev1.Pod) boo
 
 // restartJob starts the next attempt, unless the limit is reached.
 func (p *Plan) restartJob(failed *corev1.Pod) {
-	status := p.Status()
-	if limit := p.backoffLimit(); limit >= 0 && status.Restarts >= limit || status.Restarts == math.MaxInt32 {
-		p.Finish(v2alpha1.JobFailed, fmt.Sprintf("pod %s has failed%s after %s, the limit is %d",
+	status := p.out.Status()
+	if limit := p.facts.backoffLimit(); limit >= 0 && status.Restarts >= limit || status.Restarts == math.MaxInt32 {
+		p.out.Finish(v2alpha1.JobFailed, fmt.Sprintf("pod %s has failed%s after %s, the limit is %d",
 			failed.Name, podstate.FailureCause(failed), english.Plural(int(status.Restarts), "restart", ""), limit))
 		return
 	}
 	status.Restarts = limits.Sum(status.Restarts, 1)
 	status.CompletedRanks, status.ReplicaRestarts = "", nil
-	p.EnterPhase(v2alpha1.JobRestarting, fmt.Sprintf("pod %s has failed%s, %s", failed.Name, podstate.FailureCause(failed), p.restartMessage()))
+	p.out.EnterPhase(v2alpha1.JobRestarting, fmt.Sprintf("pod %s has failed%s, %s", failed.Name, podstate.FailureCause(failed), p.restartMessage()))
 }
 
 func (p *Plan) restartMessage() string {
-	return ordinal(p.Status().Restarts, p.backoffLimit()) + " is in progress"
+	return ordinal(p.out.Status().Restarts, p.facts.backoffLimit()) + " is in progress"
 }
 
 // ordinal describes which restart this is, with the limit if there is one.
@@ -225,10 +225,10 @@ func ordinal(restart, limit int32) string {
 // restartReplicas restarts only the failed replicas. The limit bounds the restarts of each replica,
 // together with those of the job.
 func (p *Plan) restartReplicas(failures []failure) {
-	status, limit := p.Status(), p.backoffLimit()
+	status, limit := p.out.Status(), p.facts.backoffLimit()
 	for _, failed := range failures {
 		if restarts := p.restartsOf(failed.pod); limit >= 0 && limits.Sum(status.Restarts, restarts) >= limit {
-			p.Finish(v2alpha1.JobFailed, fmt.Sprintf("pod %s has failed%s after %s of the job and %d of its own, the limit is %d",
+			p.out.Finish(v2alpha1.JobFailed, fmt.Sprintf("pod %s has failed%s after %s of the job and %d of its own, the limit is %d",
 				failed.pod.Name, podstate.FailureCause(failed.pod), english.Plural(int(status.Restarts), "restart", ""), restarts, limit))
 			return
 		}
@@ -240,8 +240,8 @@ func (p *Plan) restartReplicas(failures []failure) {
 	for _, failed := range failures {
 		restarts := limits.Sum(p.restartsOf(failed.pod), 1)
 		status.ReplicaRestarts[failed.pod.Name] = restarts
-		p.Decision.ReplicaRestarts = append(p.Decision.ReplicaRestarts, state.Failure{TaskType: failed.task, Reason: state.FailureReason(p.Job, failed.pod)})
-		p.Decision.Events = append(p.Decision.Events, state.Event{
+		p.out.Decision.ReplicaRestarts = append(p.out.Decision.ReplicaRestarts, state.Failure{TaskType: failed.task, Reason: state.FailureReason(p.in.Job, failed.pod)})
+		p.out.Decision.Events = append(p.out.Decision.Events, state.Event{
 			Type: corev1.EventTypeWarning, Reason: v2alpha1.ReasonReplicaRestarting, Pod: failed.pod.Name,
 			Message: fmt.Sprintf("pod %s has failed%s and restarts alone, %s",
 				failed.pod.Name, podstate.FailureCause(failed.pod), ordinal(restarts, max(limit-status.Restarts, -1))),
@@ -249,9 +249,9 @@ func (p *Plan) restartReplicas(failures []failure) {
 	}
 }
 
-func (in *Input) backoffLimit() int32 {
-	if in.Job.Spec.BackoffLimit != nil {
-		return *in.Job.Spec.BackoffLimit
+func (f *facts) backoffLimit() int32 {
+	if f.in.Job.Spec.BackoffLimit != nil {
+		return *f.in.Job.Spec.BackoffLimit
 	}
 	return defaultBackoffLimit
 }
@@ -273,11 +273,11 @@ func (p *Plan) isKept(pod *corev1.Pod, restarts int32) bool {
 	if backoff == 0 || !podstate.Finished(pod) || podstate.Terminating(pod) {
 		return false
 	}
-	left := pod.CreationTimestamp.Add(backoff).Sub(p.Now)
+	left := pod.CreationTimestamp.Add(backoff).Sub(p.in.Now)
 	if left <= 0 {
 		return false
 	}
-	p.RequeueAfter(left)
+	p.out.RequeueAfter(left)
 	return true
 }
 
@@ -287,23 +287,23 @@ func (p *Plan) mayReplaceWorker(replica *workload.Replica, pod *corev1.Pod) bool
 	if !podstate.FailedOrLost(pod) {
 		return false
 	}
-	if !state.HasFailed(p.Job, pod) || p.isVictim(replica, pod) {
-		return !p.BackingOff
+	if !state.HasFailed(p.in.Job, pod) || p.isVictim(replica, pod) {
+		return !p.out.BackingOff
 	}
-	if action, _ := actionFor(p.Job, replica, pod); action != v2alpha1.FailurePolicyIgnore {
+	if action, _ := actionFor(p.in.Job, replica, pod); action != v2alpha1.FailurePolicyIgnore {
 		return true
 	}
-	left := podstate.FinishTime(pod).Add(ignoredDelay).Sub(p.Now)
+	left := podstate.FinishTime(pod).Add(ignoredDelay).Sub(p.in.Now)
 	if left <= 0 {
 		return true
 	}
-	p.RequeueAfter(left)
+	p.out.RequeueAfter(left)
 	return false
 }
 
 // restartsOf returns how often the replica of a failed pod was restarted alone.
 func (p *Plan) restartsOf(pod *corev1.Pod) int32 {
-	return podstate.PlausibleCount(podstate.ReplicaRestarts(pod), p.Status().ReplicaRestarts[pod.Name])
+	return podstate.PlausibleCount(podstate.ReplicaRestarts(pod), p.out.Status().ReplicaRestarts[pod.Name])
 }
 
 // backOffDisrupted delays pods that are disrupted again within the backoff.
@@ -313,9 +313,9 @@ func (p *Plan) backOffDisrupted() state.Result {
 	case len(disrupted) == 0:
 	case stall != nil && stall.IsOver:
 		// The replicas that gave up meanwhile would count as failed from now on.
-		p.ReportDisruption(disrupted)
+		p.out.ReportDisruption(disrupted)
 	default:
-		p.BackingOff = !p.MayRecreate(disrupted)
+		p.out.BackingOff = !p.out.MayRecreate(disrupted)
 	}
 	return state.Continue
 }
@@ -325,8 +325,8 @@ func (p *Plan) disruptedReplicas() []state.DisruptedPod {
 	var found []state.DisruptedPod
 	for i := range p.assignment.Replicas {
 		replica := &p.assignment.Replicas[i]
-		if pod := p.PodNamed[replica.Pod]; pod != nil && podstate.FailedOrLost(pod) && !podstate.Terminating(pod) && (!state.HasFailed(p.Job, pod) || p.isVictim(replica, pod)) {
-			found = append(found, state.DisruptedPod{Pod: pod, Task: p.Job.Spec.Tasks[replica.Task].Type})
+		if pod := p.in.PodNamed[replica.Pod]; pod != nil && podstate.FailedOrLost(pod) && !podstate.Terminating(pod) && (!state.HasFailed(p.in.Job, pod) || p.isVictim(replica, pod)) {
+			found = append(found, state.DisruptedPod{Pod: pod, Task: p.in.Job.Spec.Tasks[replica.Task].Type})
 		}
 	}
 	return found
@@ -335,9 +335,9 @@ func (p *Plan) disruptedReplicas() []state.DisruptedPod {
 // isAllReady reports whether every desired replica is ready or has succeeded. During a restart no
 // replica is.
 func (p *Plan) isAllReady() bool {
-	isSeated := len(p.assignment.Replicas) == int(p.counts.Total)
+	isSeated := len(p.assignment.Replicas) == int(p.facts.counts.Total)
 	return isSeated && !slices.ContainsFunc(p.assignment.Replicas, func(replica workload.Replica) bool {
-		pod := p.PodNamed[replica.Pod]
+		pod := p.in.PodNamed[replica.Pod]
 		return !p.completed().Has(replica.Rank) && (pod == nil || !podstate.Ready(pod))
 	})
 }

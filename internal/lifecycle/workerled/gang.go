@@ -64,8 +64,8 @@ func leastOf(job *v2alpha1.DIJob, total int32) int32 {
 // no pods of a job that has not started.
 func (p *Plan) ensureGang() state.Result {
 	result := p.decideGang()
-	if p.Decision.CreatePodGroup != nil && !p.MayCreate(state.KindPodGroups) {
-		p.Decision.CreatePodGroup = nil
+	if p.out.Decision.CreatePodGroup != nil && !p.out.MayCreate(state.KindPodGroups) {
+		p.out.Decision.CreatePodGroup = nil
 		return state.Settled
 	}
 	return result
@@ -73,10 +73,10 @@ func (p *Plan) ensureGang() state.Result {
 
 func (p *Plan) decideGang() state.Result {
 	switch {
-	case !state.AsksForGang(p.Job):
-		p.DeletePodGroups()
+	case !state.AsksForGang(p.in.Job):
+		p.out.DeletePodGroups()
 		return state.Continue
-	case isUnplaced(p.Job):
+	case isUnplaced(p.in.Job):
 		return state.Continue
 	}
 	team := p.team()
@@ -85,7 +85,7 @@ func (p *Plan) decideGang() state.Result {
 	case provider == nil && p.hasStarted():
 		return state.Continue
 	case provider == nil:
-		p.RequeueAfter(GangRetryInterval)
+		p.out.RequeueAfter(GangRetryInterval)
 		return state.Settled
 	case group == nil:
 		return p.createGroup(provider, &team)
@@ -110,11 +110,11 @@ func (p *Plan) team() team {
 	var found team
 	for i := range p.assignment.Replicas {
 		replica := &p.assignment.Replicas[i]
-		pod := p.PodNamed[replica.Pod]
+		pod := p.in.PodNamed[replica.Pod]
 		switch {
 		case p.completed().Has(replica.Rank):
 			continue
-		case pod == nil || podstate.Terminating(pod) || p.Deleting[pod]:
+		case pod == nil || podstate.Terminating(pod) || p.out.Deleting[pod]:
 			found.waiting = true
 		case podstate.Finished(pod):
 			continue
@@ -134,15 +134,15 @@ func (p *Plan) team() team {
 // gangProvider returns the scheduler for the gang, and its PodGroup if there is one. A job that has
 // started keeps its scheduler.
 func (p *Plan) gangProvider(team *team) (*gang.Provider, *unstructured.Unstructured) {
-	chosen, why := gang.Choose(p.Gangs.Setting, p.Job.Spec.Scheduling.SchedulerName, p.Gangs.Served)
-	if len(p.PodGroups) == 0 {
+	chosen, why := gang.Choose(p.in.Gangs.Setting, p.in.Job.Spec.Scheduling.SchedulerName, p.in.Gangs.Served)
+	if len(p.in.PodGroups) == 0 {
 		if chosen == nil {
 			p.gang.missing = why
 		}
 		return chosen, nil
 	}
-	group := p.PodGroups[0]
-	if current := gang.ProviderOf(p.Gangs.Served, group.GroupVersionKind()); current != nil && (chosen == nil || team.started) {
+	group := p.in.PodGroups[0]
+	if current := gang.ProviderOf(p.in.Gangs.Served, group.GroupVersionKind()); current != nil && (chosen == nil || team.started) {
 		return current, group
 	}
 	return chosen, group
@@ -155,10 +155,10 @@ func (p *Plan) createGroup(provider *gang.Provider, team *team) state.Result {
 	}
 	wanted, err := p.wantedGang(team)
 	if err != nil {
-		p.Invalidate(err.Error())
+		p.out.Invalidate(err.Error())
 		return state.Settled
 	}
-	p.Decision.CreatePodGroup = provider.Group(wanted)
+	p.out.Decision.CreatePodGroup = provider.Group(wanted)
 	p.markWith(provider, wanted.Name)
 	return state.Continue
 }
@@ -170,7 +170,7 @@ func (p *Plan) createGroup(provider *gang.Provider, team *team) state.Result {
 func (p *Plan) syncGroup(provider *gang.Provider, group *unstructured.Unstructured, team *team) state.Result {
 	p.gang.status = provider.Read(group)
 	group = p.renameOwner(group)
-	isEnough := leastOf(p.Job, p.counts.Total) >= provider.Least(group)
+	isEnough := leastOf(p.in.Job, p.facts.counts.Total) >= provider.Least(group)
 	if len(team.members) == 0 || !team.waiting && isEnough {
 		return state.Continue
 	}
@@ -179,7 +179,7 @@ func (p *Plan) syncGroup(provider *gang.Provider, group *unstructured.Unstructur
 	}
 	wanted, err := p.wantedGang(team)
 	if err != nil {
-		p.Invalidate(err.Error())
+		p.out.Invalidate(err.Error())
 		return state.Settled
 	}
 	synced, possible := provider.Sync(group, wanted)
@@ -187,7 +187,7 @@ func (p *Plan) syncGroup(provider *gang.Provider, group *unstructured.Unstructur
 	case !possible && !team.started:
 		return p.replaceGroup(group)
 	case possible && !equality.Semantic.DeepEqual(synced.Object, group.Object):
-		p.Decision.UpdatePodGroup = synced
+		p.out.Decision.UpdatePodGroup = synced
 	}
 	if int(provider.Least(synced)) <= len(team.members) {
 		p.markWith(provider, group.GetName())
@@ -199,20 +199,20 @@ func (p *Plan) syncGroup(provider *gang.Provider, group *unstructured.Unstructur
 
 // renameOwner updates the version of the job in the PodGroup's owner reference.
 func (p *Plan) renameOwner(group *unstructured.Unstructured) *unstructured.Unstructured {
-	if !p.IsEarlier(group) {
+	if !p.in.IsEarlier(group) {
 		return group
 	}
 	group = group.DeepCopy()
-	group.SetOwnerReferences(p.StoredReferences(group))
-	p.Decision.UpdatePodGroup = group
+	group.SetOwnerReferences(p.in.StoredReferences(group))
+	p.out.Decision.UpdatePodGroup = group
 	return group
 }
 
 // deleteWaiting deletes the pods of the gang that have no node.
 func (p *Plan) deleteWaiting() {
-	for _, pod := range p.Pods {
+	for _, pod := range p.in.Pods {
 		if gang.IsMember(pod) && !podstate.Finished(pod) && pod.Spec.NodeName == "" {
-			p.DeletePod(pod)
+			p.out.DeletePod(pod)
 		}
 	}
 }
@@ -223,18 +223,18 @@ func (p *Plan) markWith(provider *gang.Provider, group string) {
 
 // wantedGang returns the desired gang. Its minimum does not exceed the number of its pods.
 func (p *Plan) wantedGang(team *team) (*gang.Gang, error) {
-	job := p.Job
-	least := leastOf(job, p.counts.Total)
+	job := p.in.Job
+	least := leastOf(job, p.facts.counts.Total)
 	if team.waiting {
 		least = min(least, int32(len(team.members)))
 	}
-	demand, err := p.Builder.Demand(team.members[:min(int(least), len(team.members))])
+	demand, err := p.in.Builder.Demand(team.members[:min(int(least), len(team.members))])
 	if err != nil {
 		return nil, fmt.Errorf("summing up the gang's requests: %w", err)
 	}
 	return &gang.Gang{
 		Namespace: job.Namespace, Name: names.PodGroup(job.Name),
-		Labels: names.WorkerJobLabels(job.Name), Owner: *workload.Owner(job, p.Settings.JobVersion),
+		Labels: names.WorkerJobLabels(job.Name), Owner: *workload.Owner(job, p.in.Settings.JobVersion),
 		Min: least, Resources: demand.Resources, Queue: job.Spec.Scheduling.Queue, PriorityClass: demand.PriorityClass,
 	}, nil
 }
@@ -243,8 +243,8 @@ func (p *Plan) wantedGang(team *team) (*gang.Gang, error) {
 // are created when all are gone.
 func (p *Plan) replaceGroup(group *unstructured.Unstructured) state.Result {
 	p.deleteWaiting()
-	p.DeletePodGroups()
-	p.Decision.UpdatePodGroup = nil
+	p.out.DeletePodGroups()
+	p.out.Decision.UpdatePodGroup = nil
 	p.gang.status = gang.SchedulerStatus{
 		Reason:  v2alpha1.ReasonGangReplaced,
 		Message: fmt.Sprintf("%s %s is replaced by one of another size or scheduler", gang.Kind, group.GetName()),
@@ -268,17 +268,17 @@ func (p *Plan) awaitGroup(group *unstructured.Unstructured, team *team) state.Re
 func (p *Plan) reportGang() {
 	const condition = v2alpha1.ConditionGangScheduled
 	switch {
-	case state.IsCoordinatorLed(p.Job) || state.IsFinished(p.Status()):
-	case !state.AsksForGang(p.Job):
-		p.Status().Conditions = slices.DeleteFunc(p.Status().Conditions, func(c v2alpha1.DIJobCondition) bool { return c.Type == condition })
-	case state.IsSuspended(p.Job):
-		if conditions.Find(p.Status(), condition) != nil {
+	case state.IsCoordinatorLed(p.in.Job) || state.IsFinished(p.out.Status()):
+	case !state.AsksForGang(p.in.Job):
+		p.out.Status().Conditions = slices.DeleteFunc(p.out.Status().Conditions, func(c v2alpha1.DIJobCondition) bool { return c.Type == condition })
+	case state.IsSuspended(p.in.Job):
+		if conditions.Find(p.out.Status(), condition) != nil {
 			p.setGangScheduled(corev1.ConditionFalse, v2alpha1.ConditionSuspended, "the job is suspended")
 		}
 	case p.gang.missing != "" && !p.hasStarted():
 		p.setGangScheduled(corev1.ConditionFalse, v2alpha1.ReasonNoGangScheduler, p.gang.missing)
-	case isUnplaced(p.Job):
-		if conditions.Find(p.Status(), condition) != nil {
+	case isUnplaced(p.in.Job):
+		if conditions.Find(p.out.Status(), condition) != nil {
 			p.setGangScheduled(corev1.ConditionFalse, v2alpha1.ReasonGangWaiting, "the allocator has not placed the job")
 		}
 	default:
@@ -288,14 +288,14 @@ func (p *Plan) reportGang() {
 
 func (p *Plan) reportPlacing() {
 	const condition = v2alpha1.ConditionGangScheduled
-	least := leastOf(p.Job, p.counts.Total)
+	least := leastOf(p.in.Job, p.facts.counts.Total)
 	placed := p.placed()
 	switch {
 	case placed >= least && least > 0:
-		if !conditions.IsTrue(p.Status(), condition) {
+		if !conditions.IsTrue(p.out.Status(), condition) {
 			p.setGangScheduled(corev1.ConditionTrue, v2alpha1.ReasonGangPlaced, all(int(least), "pod")+" of the gang "+english.PluralWord(int(least), "has", "have")+" a node")
 		}
-	case placed > 0 && conditions.IsTrue(p.Status(), condition):
+	case placed > 0 && conditions.IsTrue(p.out.Status(), condition):
 	default:
 		status := p.whyNotPlaced()
 		p.setGangScheduled(corev1.ConditionFalse, status.Reason, status.Message)
@@ -305,7 +305,7 @@ func (p *Plan) reportPlacing() {
 // placed counts the replicas that have a node, or have succeeded.
 func (p *Plan) placed() int32 {
 	count := p.completed().Count()
-	for _, pod := range p.Pods {
+	for _, pod := range p.in.Pods {
 		if p.isPlaced(pod) {
 			count++
 		}
@@ -316,22 +316,22 @@ func (p *Plan) placed() int32 {
 // hasStarted reports whether some replica has a node or has succeeded. Pods that are created then
 // no longer start the job in part.
 func (p *Plan) hasStarted() bool {
-	return !p.completed().IsEmpty() || slices.ContainsFunc(p.Pods, p.isPlaced)
+	return !p.completed().IsEmpty() || slices.ContainsFunc(p.in.Pods, p.isPlaced)
 }
 
 func (p *Plan) isPlaced(pod *corev1.Pod) bool {
-	return pod.Spec.NodeName != "" && podstate.Active(pod) && !p.IsStale(pod)
+	return pod.Spec.NodeName != "" && podstate.Active(pod) && !p.out.IsStale(pod)
 }
 
 // whyNotPlaced returns the scheduler's reason and message from the PodGroup, completed
 // from the pods.
 func (p *Plan) whyNotPlaced() gang.SchedulerStatus {
 	status := p.gang.status
-	for _, pod := range p.Pods {
+	for _, pod := range p.in.Pods {
 		if status.Reason != "" && status.Message != "" {
 			break
 		}
-		if said := gang.StatusOfPod(pod); said != (gang.SchedulerStatus{}) && !p.IsStale(pod) {
+		if said := gang.StatusOfPod(pod); said != (gang.SchedulerStatus{}) && !p.out.IsStale(pod) {
 			status = gang.SchedulerStatus{Reason: cmp.Or(status.Reason, said.Reason), Message: cmp.Or(status.Message, said.Message)}
 		}
 	}
@@ -347,10 +347,10 @@ func (p *Plan) whyNotPlaced() gang.SchedulerStatus {
 // alone records no event.
 func (p *Plan) setGangScheduled(value corev1.ConditionStatus, reason, message string) {
 	before := ""
-	if recorded := conditions.Find(p.Status(), v2alpha1.ConditionGangScheduled); recorded != nil {
+	if recorded := conditions.Find(p.out.Status(), v2alpha1.ConditionGangScheduled); recorded != nil {
 		before = recorded.Reason
 	}
-	if !conditions.Set(p.Status(), v2alpha1.ConditionGangScheduled, value, reason, message, p.Now) || reason == before {
+	if !conditions.Set(p.out.Status(), v2alpha1.ConditionGangScheduled, value, reason, message, p.in.Now) || reason == before {
 		return
 	}
 	isQuiet := func(reason string) bool {
@@ -359,10 +359,10 @@ func (p *Plan) setGangScheduled(value corev1.ConditionStatus, reason, message st
 	}
 	switch {
 	case value == corev1.ConditionTrue:
-		p.Event(corev1.EventTypeNormal, reason, message)
+		p.out.Event(corev1.EventTypeNormal, reason, message)
 	case reason == v2alpha1.ReasonNoGangScheduler:
-		p.Event(corev1.EventTypeWarning, reason, message)
+		p.out.Event(corev1.EventTypeWarning, reason, message)
 	case isQuiet(before) && !isQuiet(reason):
-		p.Event(corev1.EventTypeWarning, v2alpha1.ReasonGangUnschedulable, message)
+		p.out.Event(corev1.EventTypeWarning, v2alpha1.ReasonGangUnschedulable, message)
 	}
 }

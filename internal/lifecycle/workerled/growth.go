@@ -45,17 +45,17 @@ func parseGrowth(record *v2alpha1.QueuedGrowth) growth {
 }
 
 // readGrowth returns the recorded growth of a status's attempt.
-func (in *Input) readGrowth(status *v2alpha1.DIJobStatus) growth {
-	scaling := in.Job.Status.Scaling
-	if scaling == nil || scaling.Growth == nil || scaling.Growth.Start != in.startOf(status) {
+func (f *facts) readGrowth(status *v2alpha1.DIJobStatus) growth {
+	scaling := f.in.Job.Status.Scaling
+	if scaling == nil || scaling.Growth == nil || scaling.Growth.Start != f.startOf(status) {
 		return growth{}
 	}
 	return parseGrowth(scaling.Growth)
 }
 
 // startOf returns the name of the first group of a status's attempt.
-func (in *Input) startOf(status *v2alpha1.DIJobStatus) string {
-	return queueing.PodGroupName(in.Job, status.Restarts, status.Reschedules, firstGroup)
+func (f *facts) startOf(status *v2alpha1.DIJobStatus) string {
+	return queueing.PodGroupName(f.in.Job, status.Restarts, status.Reschedules, firstGroup)
 }
 
 // group returns the place of a rank's group among the recorded ones, -1 if it is in none.
@@ -86,30 +86,30 @@ func (g *growth) count() int32 {
 }
 
 // startSize returns with how many replicas the job started, as recorded.
-func (in *Input) startSize() int32 {
-	if before := in.Job.Status.Scaling; before != nil {
-		return before.LastReplicas - in.grown.count()
+func (f *facts) startSize() int32 {
+	if before := f.in.Job.Status.Scaling; before != nil {
+		return before.LastReplicas - f.grown.count()
 	}
-	return in.counts.Total
+	return f.counts.Total
 }
 
 // changesFirstGroup reports whether a resize needs another first group: Kueue has not admitted the
 // present one, or it has replicas that the job no longer desires.
-func (in *Input) changesFirstGroup(status *v2alpha1.DIJobStatus) bool {
-	if len(in.resizes) == 0 || !in.isGrouped(status) {
+func (f *facts) changesFirstGroup(status *v2alpha1.DIJobStatus) bool {
+	if len(f.resizes) == 0 || !f.isGrouped(status) {
 		return false
 	}
-	isAdmitted := slices.ContainsFunc(in.Pods, func(pod *corev1.Pod) bool {
-		_, isFirst := in.inFirstGroup(pod)
+	isAdmitted := slices.ContainsFunc(f.in.Pods, func(pod *corev1.Pod) bool {
+		_, isFirst := f.inFirstGroup(pod)
 		return isFirst && !state.IsStale(pod, status) && !queueing.IsWaiting(pod)
 	})
-	before := in.Job.Status.Scaling
+	before := f.in.Job.Status.Scaling
 	if before == nil || !isAdmitted {
 		return true
 	}
-	grown := in.readGrowth(status)
-	for task, run := range ranks.Former(in.Job, before) {
-		kept := in.keptRanks(task, run)
+	grown := f.readGrowth(status)
+	for task, run := range ranks.Former(f.in.Job, before) {
+		kept := f.keptRanks(task, run)
 		if slices.ContainsFunc(ranks.ReadRun(run), func(rank int32) bool { return !kept[rank] && !grown.has(rank) }) {
 			return true
 		}
@@ -118,14 +118,14 @@ func (in *Input) changesFirstGroup(status *v2alpha1.DIJobStatus) bool {
 }
 
 // keptRanks returns which of a task's recorded ranks belong to replicas that the job still desires.
-func (in *Input) keptRanks(task, run string) map[int32]bool {
+func (f *facts) keptRanks(task, run string) map[int32]bool {
 	kept := map[int32]bool{}
-	recorded := ranks.ReadRecorded(in.Job.Status.Scaling, task, run)
-	for i := range in.Job.Spec.Tasks[:len(in.indexes)] {
-		if names.TaskName(&in.Job.Spec.Tasks[i]) != task {
+	recorded := ranks.ReadRecorded(f.in.Job.Status.Scaling, task, run)
+	for i := range f.in.Job.Spec.Tasks[:len(f.indexes)] {
+		if names.TaskName(&f.in.Job.Spec.Tasks[i]) != task {
 			continue
 		}
-		for _, index := range in.indexes[i] {
+		for _, index := range f.indexes[i] {
 			kept[recorded.Rank(index)] = true
 		}
 	}
@@ -134,13 +134,13 @@ func (in *Input) keptRanks(task, run string) map[int32]bool {
 
 // recordGrowth records in which groups the added replicas queue.
 func (p *Plan) recordGrowth() state.Result {
-	scaling := p.Status().Scaling
-	if scaling == nil || state.IsSuspended(p.Job) || state.IsFinished(&p.Job.Status) {
+	scaling := p.out.Status().Scaling
+	if scaling == nil || state.IsSuspended(p.in.Job) || state.IsFinished(&p.in.Job.Status) {
 		return state.Continue
 	}
-	before := p.readGrowth(p.Status())
+	before := p.facts.readGrowth(p.out.Status())
 	scaling.Growth = nil
-	if p.Job.Status.Scaling != nil && (before.record != nil || p.isGrouped(p.Status())) {
+	if p.in.Job.Status.Scaling != nil && (before.record != nil || p.facts.isGrouped(p.out.Status())) {
 		scaling.Growth = p.nextGrowth(&before)
 	}
 	p.growth = parseGrowth(scaling.Growth)
@@ -149,12 +149,12 @@ func (p *Plan) recordGrowth() state.Result {
 
 // nextGrowth returns the groups of the desired replicas, nil if none was ever added.
 func (p *Plan) nextGrowth(before *growth) *v2alpha1.QueuedGrowth {
-	next := &nextGrowth{QueuedGrowth: v2alpha1.QueuedGrowth{Start: p.startOf(p.Status())}, alone: map[int32]bool{}}
+	next := &nextGrowth{QueuedGrowth: v2alpha1.QueuedGrowth{Start: p.facts.startOf(p.out.Status())}, alone: map[int32]bool{}}
 	members, added := make([][]int32, len(before.groups)), []int32(nil)
-	former := p.formerTasks()
+	former := p.facts.formerTasks()
 	for i := range p.assignment.Replicas {
 		replica := &p.assignment.Replicas[i]
-		task := &p.Job.Spec.Tasks[replica.Task]
+		task := &p.in.Job.Spec.Tasks[replica.Task]
 		isNew, at := former[replica.Rank] != names.TaskName(task), before.group(replica.Rank)
 		switch {
 		case isNew && task.Drain == nil:
@@ -217,9 +217,9 @@ func (p *Plan) withoutCompleted(members []int32, alone map[int32]bool) []int32 {
 }
 
 // formerTasks returns the task of each recorded rank.
-func (in *Input) formerTasks() map[int32]string {
+func (f *facts) formerTasks() map[int32]string {
 	tasks := map[int32]string{}
-	for task, run := range ranks.Former(in.Job, in.Job.Status.Scaling) {
+	for task, run := range ranks.Former(f.in.Job, f.in.Job.Status.Scaling) {
 		for _, rank := range ranks.ReadRun(run) {
 			tasks[rank] = task
 		}
@@ -231,8 +231,8 @@ func (in *Input) formerTasks() map[int32]string {
 // to it: Kueue evicted it, or all its pods have ended.
 func (p *Plan) stateOfGroup(group *v2alpha1.GrowthGroup) (isCreated, isOver bool) {
 	isCreated, isOver = group.Created, true
-	for _, pod := range p.Current() {
-		if _, number, grouped := p.groupOf(pod); !grouped || number != group.Number {
+	for _, pod := range p.out.Current() {
+		if _, number, grouped := p.facts.groupOf(pod); !grouped || number != group.Number {
 			continue
 		}
 		if _, evicted := queueing.Eviction(pod); evicted {
@@ -247,7 +247,7 @@ func (p *Plan) stateOfGroup(group *v2alpha1.GrowthGroup) (isCreated, isOver bool
 // isGrowthUnrecorded reports whether groups are not recorded yet. Their pods are created after that.
 func (p *Plan) isGrowthUnrecorded() bool {
 	var before *v2alpha1.QueuedGrowth
-	if scaling := p.Job.Status.Scaling; scaling != nil {
+	if scaling := p.in.Job.Status.Scaling; scaling != nil {
 		before = scaling.Growth
 	}
 	return !equality.Semantic.DeepEqual(before, p.growth.record)
@@ -256,27 +256,27 @@ func (p *Plan) isGrowthUnrecorded() bool {
 // isOfFormerGroup reports whether the pod of an added replica is in another group than the replica. Kueue
 // would admit the replica's group only with a pod for each of its replicas, and keeps the quota of the other.
 func (p *Plan) isOfFormerGroup(replica *workload.Replica, pod *corev1.Pod) bool {
-	_, number, grouped := p.groupOf(pod)
+	_, number, grouped := p.facts.groupOf(pod)
 	return grouped && p.growth.has(replica.Rank) && number != p.growth.number(replica.Rank)
 }
 
 // isOfRecordedGrowth reports whether the group of a pod is among those that were added.
 func (p *Plan) isOfRecordedGrowth(pod *corev1.Pod) bool {
-	_, number, grouped := p.groupOf(pod)
-	return grouped && p.grown.record != nil && slices.ContainsFunc(p.grown.record.Groups, func(group v2alpha1.GrowthGroup) bool {
+	_, number, grouped := p.facts.groupOf(pod)
+	return grouped && p.facts.grown.record != nil && slices.ContainsFunc(p.facts.grown.record.Groups, func(group v2alpha1.GrowthGroup) bool {
 		return group.Number == number
 	})
 }
 
 // addedMeta returns Kueue's metadata for the pod of an added replica. It queues where the others do.
 func (p *Plan) addedMeta(rank int32) queueing.PodMeta {
-	meta := p.Queued()
-	if members := p.Current(); len(members) > 0 {
+	meta := p.in.Queued()
+	if members := p.out.Current(); len(members) > 0 {
 		meta = queueing.FromPod(members[0]).Ungrouped()
 	}
 	at := p.growth.group(rank)
 	if at < 0 {
 		return meta.Ungrouped()
 	}
-	return meta.Added(p.Job, p.assignment.Attempt, p.assignment.Reschedule, p.growth.record.Groups[at].Number, int(p.growth.groups[at].Count()))
+	return meta.Added(p.in.Job, p.assignment.Attempt, p.assignment.Reschedule, p.growth.record.Groups[at].Number, int(p.growth.groups[at].Count()))
 }

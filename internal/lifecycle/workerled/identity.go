@@ -17,14 +17,14 @@ import (
 
 // identify adds the labels of a worker's task, which v1.1.0 and v1.1.1 did not set, and the annotations that
 // follow from the pod's name, variables and node. Earlier releases wrote other annotations.
-func (in *Input) identify(pod *corev1.Pod, identity *state.Identity) {
-	replica, isKnown := in.replicaOf(pod.Name)
+func (f *facts) identify(pod *corev1.Pod, identity *state.Identity) {
+	replica, isKnown := f.replicaOf(pod.Name)
 	if !isKnown {
 		return
 	}
-	of := &in.Job.Spec.Tasks[replica.Task]
+	of := &f.in.Job.Spec.Tasks[replica.Task]
 	identity.Label(names.LabelOperator, names.ControllerName)
-	identity.Label(names.LabelJob, in.Job.Name)
+	identity.Label(names.LabelJob, f.in.Job.Name)
 	identity.Label(names.LabelTaskType, string(of.Type))
 	identity.Label(names.LabelTaskName, names.TaskName(of))
 	identity.Label(names.LabelPod, pod.Name)
@@ -40,62 +40,62 @@ func (in *Input) identify(pod *corev1.Pod, identity *state.Identity) {
 		identity.Annotate(names.AnnotationNode, pod.Spec.NodeName)
 	}
 	if len(names.OwnContainers(pod)) == 0 {
-		if own := in.Builder.OwnContainers(replica.Task); own != "" {
+		if own := f.in.Builder.OwnContainers(replica.Task); own != "" {
 			identity.Annotate(names.AnnotationContainers, own)
 		}
 	}
-	in.identifyAttempt(pod, generation, identity)
-	in.identifyBuild(pod, &replica, identity)
+	f.identifyAttempt(pod, generation, identity)
+	f.identifyBuild(pod, &replica, identity)
 }
 
 // identifyBuild adds the annotations that describe what a pod was built with.
-func (in *Input) identifyBuild(pod *corev1.Pod, replica *workload.Replica, identity *state.Identity) {
+func (f *facts) identifyBuild(pod *corev1.Pod, replica *workload.Replica, identity *state.Identity) {
 	// An operator of the previous version may have created the pod, without the variable.
-	recorded, told := in.Job.Status.ReplicaRestarts[pod.Name], workload.ReplicaRestartsOf(pod)
+	recorded, told := f.in.Job.Status.ReplicaRestarts[pod.Name], workload.ReplicaRestartsOf(pod)
 	if told != "" || recorded == 0 || pod.Annotations[names.AnnotationReplicaRestart] != strconv.Itoa(int(recorded)) {
 		identity.AnnotateOrOmit(names.AnnotationReplicaRestart, told)
 	}
-	sized := in.sized(replica)
-	identity.AnnotateOrOmit(names.AnnotationResources, in.Builder.BuiltFor(pod, sized.ReplicaID))
-	peers := in.readPeers(pod)
+	sized := f.sized(replica)
+	identity.AnnotateOrOmit(names.AnnotationResources, f.in.Builder.BuiltFor(pod, sized.ReplicaID))
+	peers := f.readPeers(pod)
 	if peers == nil {
 		return
 	}
 	identity.Annotate(names.AnnotationReplicas, workload.ToldReplicas(pod, peers))
-	if cluster := workload.ToldCluster(&in.Job.Spec, pod, peers); cluster != "" {
+	if cluster := workload.ToldCluster(&f.in.Job.Spec, pod, peers); cluster != "" {
 		identity.Annotate(names.AnnotationCluster, cluster)
 	}
 }
 
 // readPeers returns what a pod's list of peers names; nil if it is unknown. Nearly all pods have the same long list,
 // in the same ConfigMap, so it is read once.
-func (in *Input) readPeers(pod *corev1.Pod) *workload.Peers {
-	told := in.peersOf(pod)
+func (f *facts) readPeers(pod *corev1.Pod) *workload.Peers {
+	told := f.peersOf(pod)
 	if told == "" {
 		return nil
 	}
 	list := cmp.Or(workload.NodesOf(pod), told)
-	if known := in.peers[list]; known != nil {
+	if known := f.peers[list]; known != nil {
 		return known
 	}
-	peers := &workload.Peers{Counts: make([]int32, len(in.Job.Spec.Tasks))}
+	peers := &workload.Peers{Counts: make([]int32, len(f.in.Job.Spec.Tasks))}
 	for _, name := range workload.ReadNodes(told) {
 		if name == "" {
 			continue
 		}
 		peers.Total++
-		if replica, isKnown := in.replicaOf(name); isKnown {
+		if replica, isKnown := f.replicaOf(name); isKnown {
 			peers.Counts[replica.Task]++
 		}
 	}
-	in.peers[list] = peers
+	f.peers[list] = peers
 	return peers
 }
 
 // identifyAttempt adds the counts of restarts and reschedules to a pod of this attempt and placement whose
 // annotations disagree with its variables.
-func (in *Input) identifyAttempt(pod *corev1.Pod, generation int64, identity *state.Identity) {
-	status := &in.Job.Status
+func (f *facts) identifyAttempt(pod *corev1.Pod, generation int64, identity *state.Identity) {
+	status := &f.in.Job.Status
 	annotated := int64(podstate.Attempt(pod)) + int64(podstate.Reschedule(pod))
 	if annotated == generation && pod.Annotations[names.AnnotationAttempt] != "" || generation != names.Generation(status) {
 		return

@@ -14,12 +14,12 @@ import (
 )
 
 // change identifies what a job desires, for removals that failed.
-func (in *Input) change() string {
+func (f *facts) change() string {
 	plan := ""
-	if scaling := in.Job.Status.Scaling; scaling != nil && scaling.Plan != nil {
+	if scaling := f.in.Job.Status.Scaling; scaling != nil && scaling.Plan != nil {
 		plan = scaling.Plan.UID
 	}
-	return fmt.Sprintf("%d/%d/%s", in.Job.Generation, in.counts.Total, plan)
+	return fmt.Sprintf("%d/%d/%s", f.in.Job.Generation, f.counts.Total, plan)
 }
 
 // mayRelease reports whether a pod may be deleted or replaced by intent now.
@@ -29,7 +29,7 @@ func (p *Plan) mayRelease(pod *corev1.Pod) bool {
 
 // publishMembership records the next version of the membership.
 func (p *Plan) publishMembership() state.Result {
-	if !handshake.HasStateful(p.Job) {
+	if !handshake.HasStateful(p.in.Job) {
 		p.handshake.Publish(nil)
 		return state.Continue
 	}
@@ -48,15 +48,15 @@ func (p *Plan) publishMembership() state.Result {
 // completeTasks returns the tasks whose replicas may join. Replicas that hold state join together,
 // so that state moves once.
 func (p *Plan) completeTasks() map[int]bool {
-	complete := make(map[int]bool, len(p.Job.Spec.Tasks))
-	for task := range p.Job.Spec.Tasks {
+	complete := make(map[int]bool, len(p.in.Job.Spec.Tasks))
+	for task := range p.in.Job.Spec.Tasks {
 		complete[task] = true
 	}
 	for i := range p.assignment.Replicas {
 		replica := &p.assignment.Replicas[i]
-		pod := p.PodNamed[replica.Pod]
+		pod := p.in.PodNamed[replica.Pod]
 		isReady := p.completed().Has(replica.Rank) || pod != nil && (podstate.Ready(pod) || p.handshake.IsListed(pod))
-		if p.Job.Spec.Tasks[replica.Task].Drain != nil && !isReady {
+		if p.in.Job.Spec.Tasks[replica.Task].Drain != nil && !isReady {
 			complete[replica.Task] = false
 		}
 	}

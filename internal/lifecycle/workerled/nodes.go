@@ -41,42 +41,42 @@ func isStarting(pod *corev1.Pod) bool {
 }
 
 // peersOf returns the list of peers that a pod was created with, "" if it is unknown.
-func (in *Input) peersOf(pod *corev1.Pod) string {
-	return workload.ToldNodes(pod, in.ConfigMapNamed)
+func (f *facts) peersOf(pod *corev1.Pod) string {
+	return workload.ToldNodes(pod, f.in.ConfigMapNamed)
 }
 
 // keepNodes recreates the ConfigMap that active pods refer to, and deletes those to which no pod
 // refers. While pods are created, earlier ConfigMaps stay, because the next pods mostly refer to
 // the same one.
 func (p *Plan) keepNodes() state.Result {
-	for _, pod := range p.Pods {
-		if !podstate.Finished(pod) && !p.Deleting[pod] && p.lacksNodes(pod) && p.currentNodes() == workload.NodesOf(pod) {
+	for _, pod := range p.in.Pods {
+		if !podstate.Finished(pod) && !p.out.Deleting[pod] && p.facts.lacksNodes(pod) && p.currentNodes() == workload.NodesOf(pod) {
 			p.ensureNodes()
 			break
 		}
 	}
-	if p.isFilled() || isUnplaced(p.Job) {
-		p.DeleteUnusedNodes()
+	if p.isFilled() || isUnplaced(p.in.Job) {
+		p.out.DeleteUnusedNodes()
 	}
 	return state.Continue
 }
 
 // lacksNodes reports whether a pod refers to a ConfigMap that does not exist.
-func (in *Input) lacksNodes(pod *corev1.Pod) bool {
+func (f *facts) lacksNodes(pod *corev1.Pod) bool {
 	name := workload.NodesOf(pod)
-	return name != "" && in.ConfigMapNamed[name] == nil
+	return name != "" && f.in.ConfigMapNamed[name] == nil
 }
 
 // hasLostNodes reports whether a pod waits for a ConfigMap that cannot be recreated because the
 // rank assignment has changed. Such a pod is replaced.
 func (p *Plan) hasLostNodes(pod *corev1.Pod) bool {
-	return isStarting(pod) && p.lacksNodes(pod) && p.currentNodes() != workload.NodesOf(pod)
+	return isStarting(pod) && p.facts.lacksNodes(pod) && p.currentNodes() != workload.NodesOf(pod)
 }
 
 // currentNodes returns the name of the ConfigMap for pods that are created now, "" if it
 // cannot be built.
 func (p *Plan) currentNodes() string {
-	configMap, err := p.Builder.NodesConfigMap(&p.assignment)
+	configMap, err := p.in.Builder.NodesConfigMap(&p.assignment)
 	if err != nil {
 		return ""
 	}
@@ -86,7 +86,7 @@ func (p *Plan) currentNodes() string {
 // provideNodes makes sure that pods that are created now find their peers. It reports whether they
 // contain the addresses, or their ConfigMap exists or is created before them.
 func (p *Plan) provideNodes() bool {
-	needed, err := p.Builder.NeedsNodesConfigMap(&p.assignment)
+	needed, err := p.in.Builder.NeedsNodesConfigMap(&p.assignment)
 	// An error is reported for the pods.
 	return err == nil && (!needed || p.ensureNodes())
 }
@@ -94,30 +94,30 @@ func (p *Plan) provideNodes() bool {
 // ensureNodes creates the ConfigMap of the rank assignment. It reports whether the ConfigMap exists
 // or is created before the pods.
 func (p *Plan) ensureNodes() bool {
-	configMap, err := p.Builder.NodesConfigMap(&p.assignment)
+	configMap, err := p.in.Builder.NodesConfigMap(&p.assignment)
 	switch {
 	case err != nil:
 		// The problem is reported for the pods.
 		return false
-	case p.ConfigMapNamed[configMap.Name] != nil, p.creates(configMap.Name):
+	case p.in.ConfigMapNamed[configMap.Name] != nil, p.creates(configMap.Name):
 		return true
-	case p.IsConfigMapTaken(configMap.Name), !p.MayCreate(state.KindConfigMaps):
+	case p.out.IsConfigMapTaken(configMap.Name), !p.out.MayCreate(state.KindConfigMaps):
 		return false
 	}
-	p.Decision.CreateConfigMaps = append(p.Decision.CreateConfigMaps, configMap)
-	p.DeleteNodes(func(other *corev1.ConfigMap) bool { return other.Name == configMap.Name })
+	p.out.Decision.CreateConfigMaps = append(p.out.Decision.CreateConfigMaps, configMap)
+	p.out.DeleteNodes(func(other *corev1.ConfigMap) bool { return other.Name == configMap.Name })
 	return true
 }
 
 // creates reports whether the plan creates a ConfigMap with the name.
 func (p *Plan) creates(configMap string) bool {
-	return slices.ContainsFunc(p.Decision.CreateConfigMaps, func(planned *corev1.ConfigMap) bool { return planned.Name == configMap })
+	return slices.ContainsFunc(p.out.Decision.CreateConfigMaps, func(planned *corev1.ConfigMap) bool { return planned.Name == configMap })
 }
 
 // isFilled reports whether every replica has a pod that stays, or needs none.
 func (p *Plan) isFilled() bool {
 	return !slices.ContainsFunc(p.assignment.Replicas, func(replica workload.Replica) bool {
-		pod := p.PodNamed[replica.Pod]
-		return !p.completed().Has(replica.Rank) && (pod == nil || podstate.Terminating(pod) || podstate.Finished(pod) || p.Deleting[pod])
+		pod := p.in.PodNamed[replica.Pod]
+		return !p.completed().Has(replica.Rank) && (pod == nil || podstate.Terminating(pod) || podstate.Finished(pod) || p.out.Deleting[pod])
 	})
 }

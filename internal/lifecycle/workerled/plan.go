@@ -15,10 +15,11 @@ import (
 	"opendilab.org/di-orchestrator/internal/workload"
 )
 
-// Plan is the plan of a worker-led job.
+// Plan is the plan of a worker-led job. Its rules read in and facts, and write to out.
 type Plan struct {
-	*state.Plan
-	*Input
+	out   *state.Plan
+	in    *state.Input
+	facts *facts
 	// sizes are the rules of the replicas' resources.
 	sizes *rightsize.Rules
 	// execution is that of the job's ScalePlan.
@@ -42,9 +43,9 @@ type Plan struct {
 	stall **state.Stall
 }
 
-// Input is the part of the observation of a worker-led job that no rule changes.
-type Input struct {
-	*state.Input
+// facts are what follows from the observation of a worker-led job alone. No rule changes them.
+type facts struct {
+	in *state.Input
 	// recorded are the completed ranks of the recorded status.
 	recorded ranks.Set
 	// counts are the desired replicas of each task.
@@ -64,13 +65,13 @@ type Input struct {
 
 // New returns the plan of a worker-led job.
 func New(base *state.Plan, observed *state.Input) *Plan {
-	in := &Input{Input: observed, peers: map[string]*workload.Peers{}}
-	observed.Restore(in.identify)
-	in.readWorkers()
-	base.Invalidate(in.tooMany...)
+	f := &facts{in: observed, peers: map[string]*workload.Peers{}}
+	observed.Restore(f.identify)
+	f.readWorkers()
+	base.Invalidate(f.tooMany...)
 	return &Plan{
-		Plan: base, Input: in, handshake: handshake.New(base, observed, in.change()), sizes: rightsize.New(base, observed),
-		execution: scaling.Execution{Plan: base, Input: observed},
+		out: base, in: observed, facts: f,
+		handshake: handshake.New(base, observed, f.change()), sizes: rightsize.New(base, observed), execution: scaling.NewExecution(base, observed),
 	}
 }
 
@@ -78,15 +79,15 @@ func New(base *state.Plan, observed *state.Input) *Plan {
 func (p *Plan) Report() {
 	p.execution.Finish(p.progressOfPlan)
 	p.reportPlace()
-	p.ReportQueue()
-	if !p.isExcessive() {
+	p.out.ReportQueue()
+	if !p.facts.isExcessive() {
 		p.reportGang()
 	}
 }
 
 // completed returns the completed ranks of the planned status.
 func (p *Plan) completed() *ranks.Set {
-	if text := p.Status().CompletedRanks; text != p.plannedText {
+	if text := p.out.Status().CompletedRanks; text != p.plannedText {
 		p.planned, p.plannedText = ranks.Read(text), text
 	}
 	return &p.planned
@@ -95,21 +96,21 @@ func (p *Plan) completed() *ranks.Set {
 // readWorkers computes and checks the counts of a worker-led job before other data is sized by
 // them. Schema and webhook reject a job with too many pods. The scale subresource and writes of the
 // status bypass both.
-func (in *Input) readWorkers() {
-	in.recorded = ranks.Read(in.Job.Status.CompletedRanks)
-	in.grown = in.readGrowth(&in.Job.Status)
-	in.counts = sizing.Wanted(in.counted())
-	if state.IsFinished(&in.Job.Status) {
+func (f *facts) readWorkers() {
+	f.recorded = ranks.Read(f.in.Job.Status.CompletedRanks)
+	f.grown = f.readGrowth(&f.in.Job.Status)
+	f.counts = sizing.Wanted(f.counted())
+	if state.IsFinished(&f.in.Job.Status) {
 		return
 	}
-	if in.tooMany = sizing.Excess(&in.Observed, &in.counts); len(in.tooMany) > 0 {
+	if f.tooMany = sizing.Excess(&f.in.Observed, &f.counts); len(f.tooMany) > 0 {
 		return
 	}
-	in.indexes = in.desiredIndexes()
-	in.resizes = sizing.FindResizes(in.Observed, &in.counts)
-	if in.Job.Status.Scaling == nil && sizing.IsStatusOfOperator(in.Job) {
+	f.indexes = f.desiredIndexes()
+	f.resizes = sizing.FindResizes(f.in.Observed, &f.counts)
+	if f.in.Job.Status.Scaling == nil && sizing.IsStatusOfOperator(f.in.Job) {
 		// No other count was requested: the pods are not created yet.
-		in.resizes = nil
+		f.resizes = nil
 	}
-	in.tooMany = in.unbuildable()
+	f.tooMany = f.unbuildable()
 }

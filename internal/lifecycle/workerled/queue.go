@@ -30,23 +30,23 @@ const firstGroup = 0
 
 // groupOf returns the metadata of a pod of a worker-led job, the number of its group, and whether
 // the operator created that group.
-func (in *Input) groupOf(pod *corev1.Pod) (meta queueing.PodMeta, number int32, grouped bool) {
+func (f *facts) groupOf(pod *corev1.Pod) (meta queueing.PodMeta, number int32, grouped bool) {
 	meta = queueing.FromPod(pod)
-	number, grouped = meta.Number(in.Job, podstate.Attempt(pod), podstate.Reschedule(pod))
+	number, grouped = meta.Number(f.in.Job, podstate.Attempt(pod), podstate.Reschedule(pod))
 	return meta, number, grouped
 }
 
 // inFirstGroup returns the metadata of a pod that is in the first group of its attempt.
-func (in *Input) inFirstGroup(pod *corev1.Pod) (queueing.PodMeta, bool) {
-	meta, number, grouped := in.groupOf(pod)
+func (f *facts) inFirstGroup(pod *corev1.Pod) (queueing.PodMeta, bool) {
+	meta, number, grouped := f.groupOf(pod)
 	return meta, grouped && number == firstGroup
 }
 
 // isGrouped reports whether the pods of a status's attempt are groups that Kueue admits as a
 // whole.
-func (in *Input) isGrouped(status *v2alpha1.DIJobStatus) bool {
-	return slices.ContainsFunc(in.Pods, func(pod *corev1.Pod) bool {
-		_, _, grouped := in.groupOf(pod)
+func (f *facts) isGrouped(status *v2alpha1.DIJobStatus) bool {
+	return slices.ContainsFunc(f.in.Pods, func(pod *corev1.Pod) bool {
+		_, _, grouped := f.groupOf(pod)
 		return grouped && !state.IsStale(pod, status)
 	})
 }
@@ -58,12 +58,12 @@ func isInLine(pod *corev1.Pod) bool {
 
 // whyRequeued describes why all replicas must queue again, "" if they do not.
 func (p *Plan) whyRequeued() string {
-	if p.Job.Spec.Preemptible {
+	if p.in.Job.Spec.Preemptible {
 		return ""
 	}
-	started := p.startSize()
-	for _, pod := range p.Current() {
-		meta, isFirst := p.inFirstGroup(pod)
+	started := p.facts.startSize()
+	for _, pod := range p.out.Current() {
+		meta, isFirst := p.facts.inFirstGroup(pod)
 		message, evicted := queueing.Eviction(pod)
 		switch {
 		case isFirst && evicted:
@@ -74,9 +74,9 @@ func (p *Plan) whyRequeued() string {
 		}
 	}
 	switch {
-	case p.Queued().Queue == "" || p.counts.Total < 2 || !p.recorded.IsEmpty():
+	case p.in.Queued().Queue == "" || p.facts.counts.Total < 2 || !p.facts.recorded.IsEmpty():
 		return ""
-	case conditions.IsTrue(&p.Job.Status, v2alpha1.ConditionSuspended) && len(p.Pods) == 0:
+	case conditions.IsTrue(&p.in.Job.Status, v2alpha1.ConditionSuspended) && len(p.in.Pods) == 0:
 		return "the job was resumed and queues again"
 	case p.isDeserted():
 		return "all replicas are gone, and the job queues again"
@@ -87,12 +87,12 @@ func (p *Plan) whyRequeued() string {
 // isDeserted reports whether disruptions ended all pods of a job's start, so that its first group has
 // finished.
 func (p *Plan) isDeserted() bool {
-	if phase := p.Job.Status.Phase; phase != v2alpha1.JobStarting && phase != v2alpha1.JobRunning {
+	if phase := p.in.Job.Status.Phase; phase != v2alpha1.JobStarting && phase != v2alpha1.JobRunning {
 		return false
 	}
-	return !slices.ContainsFunc(p.Current(), func(pod *corev1.Pod) bool {
-		isAdded := p.grown.has(podstate.Rank(pod))
-		return !isAdded && isInLine(pod) || pod.Status.Phase == corev1.PodSucceeded || state.HasFailed(p.Job, pod)
+	return !slices.ContainsFunc(p.out.Current(), func(pod *corev1.Pod) bool {
+		isAdded := p.facts.grown.has(podstate.Rank(pod))
+		return !isAdded && isInLine(pod) || pod.Status.Phase == corev1.PodSucceeded || state.HasFailed(p.in.Job, pod)
 	})
 }
 
@@ -110,14 +110,14 @@ func (p *Plan) podMeta(replica *workload.Replica) queueing.PodMeta {
 
 // findPodMeta returns the metadata of the pods of the job's start.
 func (p *Plan) findPodMeta() queueing.PodMeta {
-	members := p.Current()
+	members := p.out.Current()
 	isFresh := len(members) == 0 && p.completed().IsEmpty()
 	if isFresh {
-		return p.Queued().Grouped(p.Job, p.assignment.Attempt, p.assignment.Reschedule, len(p.assignment.Replicas)-int(p.growth.count()))
+		return p.in.Queued().Grouped(p.in.Job, p.assignment.Attempt, p.assignment.Reschedule, len(p.assignment.Replicas)-int(p.growth.count()))
 	}
 	var former queueing.PodMeta
 	for _, pod := range members {
-		meta, isFirst := p.inFirstGroup(pod)
+		meta, isFirst := p.facts.inFirstGroup(pod)
 		if isFirst && isInLine(pod) {
 			return meta
 		}
@@ -132,15 +132,15 @@ func (p *Plan) findPodMeta() queueing.PodMeta {
 	case slices.ContainsFunc(members, isUnqueued):
 		return queueing.PodMeta{}
 	}
-	return p.Queued()
+	return p.in.Queued()
 }
 
 // mayQueue reports whether the job's queue permits creating its pods. The allocator and Kueue
 // cannot both decide when and where the job runs.
 func (p *Plan) mayQueue() bool {
-	if p.Job.Spec.Preemptible && p.Queued().Queue != "" && len(p.Current()) == 0 {
-		p.Invalidate(fmt.Sprintf(
-			"queue %s is Kueue's, and a preemptible job is the allocator's to place: it can have one of the two", p.Queued().Queue))
+	if p.in.Job.Spec.Preemptible && p.in.Queued().Queue != "" && len(p.out.Current()) == 0 {
+		p.out.Invalidate(fmt.Sprintf(
+			"queue %s is Kueue's, and a preemptible job is the allocator's to place: it can have one of the two", p.in.Queued().Queue))
 		return false
 	}
 	return true
@@ -149,12 +149,12 @@ func (p *Plan) mayQueue() bool {
 // releaseHeld removes Kueue's finalizer from pods that are otherwise deleted. The pods that replace
 // them have the same names, and Kueue waits for them. An eviction is recorded first.
 func (p *Plan) releaseHeld() state.Result {
-	for _, pod := range p.Pods {
+	for _, pod := range p.in.Pods {
 		_, evicted := queueing.Eviction(pod)
-		isRecorded := podstate.PlausibleCount(podstate.Attempt(pod), p.Job.Status.Restarts) < p.Job.Status.Restarts ||
-			podstate.PlausibleCount(podstate.Reschedule(pod), p.Job.Status.Reschedules) < p.Job.Status.Reschedules
-		if queueing.HasOnlyFinalizer(pod) && (!evicted || isRecorded || !p.IsStale(pod) && !p.isOfRecordedGrowth(pod)) {
-			p.Decision.ReleasePods = append(p.Decision.ReleasePods, queueing.Release(pod))
+		isRecorded := podstate.PlausibleCount(podstate.Attempt(pod), p.in.Job.Status.Restarts) < p.in.Job.Status.Restarts ||
+			podstate.PlausibleCount(podstate.Reschedule(pod), p.in.Job.Status.Reschedules) < p.in.Job.Status.Reschedules
+		if queueing.HasOnlyFinalizer(pod) && (!evicted || isRecorded || !p.out.IsStale(pod) && !p.isOfRecordedGrowth(pod)) {
+			p.out.Decision.ReleasePods = append(p.out.Decision.ReleasePods, queueing.Release(pod))
 		}
 	}
 	return state.Continue

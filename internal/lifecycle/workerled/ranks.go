@@ -20,8 +20,8 @@ import (
 // the order of a single task need no record. Those of several tasks do, because a user may reorder
 // the tasks. While no pod exists and none is desired, the record stays.
 func (p *Plan) recordRanks() {
-	scaling := p.Status().Scaling
-	if scaling == nil || len(p.Pods) == 0 && (state.IsSuspended(p.Job) || isUnplaced(p.Job)) {
+	scaling := p.out.Status().Scaling
+	if scaling == nil || len(p.in.Pods) == 0 && (state.IsSuspended(p.in.Job) || isUnplaced(p.in.Job)) {
 		return
 	}
 	p.recordIndexes()
@@ -29,36 +29,36 @@ func (p *Plan) recordRanks() {
 	if replicas := p.assignment.Replicas; ranks.IsInOrder(replicas) && (len(replicas) == 0 || replicas[0].Task == replicas[len(replicas)-1].Task) {
 		return
 	}
-	scaling.Ranks = ranks.Record(p.Job, p.assignment.Replicas)
+	scaling.Ranks = ranks.Record(p.in.Job, p.assignment.Replicas)
 }
 
 // isAnyMoved reports whether a replica without a pod has another rank than recorded. The new rank
 // is recorded before its pod is created. Otherwise a reconcile that creates only some of the pods
 // would leave pods and record in disagreement.
 func (p *Plan) isAnyMoved() bool {
-	before := p.Job.Status.Scaling
+	before := p.in.Job.Status.Scaling
 	if before == nil || len(before.Ranks) == 0 {
 		return false
 	}
-	recorded := make([]ranks.Recorded, len(p.Job.Spec.Tasks))
+	recorded := make([]ranks.Recorded, len(p.in.Job.Spec.Tasks))
 	for i := range recorded {
-		task := names.TaskName(&p.Job.Spec.Tasks[i])
+		task := names.TaskName(&p.in.Job.Spec.Tasks[i])
 		recorded[i] = ranks.ReadRecorded(before, task, before.Ranks[task])
 	}
 	return slices.ContainsFunc(p.assignment.Replicas, func(replica workload.Replica) bool {
 		rank := recorded[replica.Task].Rank(replica.Index)
-		return p.PodNamed[replica.Pod] == nil && rank != podstate.Unranked && rank != replica.Rank
+		return p.in.PodNamed[replica.Pod] == nil && rank != podstate.Unranked && rank != replica.Rank
 	})
 }
 
 // isCompletedByOther reports whether a completed rank belongs to another replica in the order of
 // the spec. When a job is placed, ranks start in that order.
-func (in *Input) isCompletedByOther() bool {
-	before := in.Job.Status.Scaling
-	if before == nil || in.recorded.IsEmpty() {
+func (f *facts) isCompletedByOther() bool {
+	before := f.in.Job.Status.Scaling
+	if before == nil || f.recorded.IsEmpty() {
 		return false
 	}
-	return ranks.IsCompletedByOther(in.Job, &in.recorded, in.counts.ByTask)
+	return ranks.IsCompletedByOther(f.in.Job, &f.recorded, f.counts.ByTask)
 }
 
 // hasForeignRank reports whether a pod was created with a rank that another replica has now. That

@@ -32,7 +32,7 @@ import (
 // first three follow from a comparison with the recorded status. Only the last inspects pods,
 // because pods of this attempt may still be missing from the cache.
 func (p *Plan) reschedule() state.Result {
-	if state.IsFinished(&p.Job.Status) {
+	if state.IsFinished(&p.in.Job.Status) {
 		return state.Continue
 	}
 	why := p.whyRescheduled()
@@ -40,12 +40,12 @@ func (p *Plan) reschedule() state.Result {
 		p.reportLiveResize()
 		return state.Continue
 	}
-	status := p.Status()
+	status := p.out.Status()
 	status.Reschedules = limits.Sum(status.Reschedules, 1)
 	status.CompletedRanks, status.ReplicaRestarts = "", nil
 	status.Scaling.Ranks = nil
-	if !state.IsSuspended(p.Job) {
-		p.EnterPhase(v2alpha1.JobRescheduling, why)
+	if !state.IsSuspended(p.in.Job) {
+		p.out.EnterPhase(v2alpha1.JobRescheduling, why)
 	}
 	return state.Continue
 }
@@ -53,18 +53,18 @@ func (p *Plan) reschedule() state.Result {
 // whyRescheduled describes why all replicas restart, "" if they do not.
 func (p *Plan) whyRescheduled() string {
 	recorded := ""
-	if before := p.Job.Status.Scaling; before != nil {
+	if before := p.in.Job.Status.Scaling; before != nil {
 		recorded = before.LastAllocation
 	}
-	if why := p.whyMoved(recorded); why != "" || state.IsSuspended(p.Job) {
+	if why := p.whyMoved(recorded); why != "" || state.IsSuspended(p.in.Job) {
 		return why
 	}
-	if why := p.whyRestarted(p.Status()); why != "" && len(p.resizes) > 0 {
-		former := p.counts.Total
-		for _, resize := range p.resizes {
+	if why := p.facts.whyRestarted(p.out.Status()); why != "" && len(p.facts.resizes) > 0 {
+		former := p.facts.counts.Total
+		for _, resize := range p.facts.resizes {
 			former -= resize.To - resize.From
 		}
-		return fmt.Sprintf("resized from %d to %s; restarting all replicas (%s)", former, english.Plural(int(p.counts.Total), "replica", ""), why)
+		return fmt.Sprintf("resized from %d to %s; restarting all replicas (%s)", former, english.Plural(int(p.facts.counts.Total), "replica", ""), why)
 	}
 	if p.isClusterOutdated() {
 		return "the pods have an outdated cluster spec; restarting all replicas"
@@ -77,8 +77,8 @@ func (p *Plan) whyRescheduled() string {
 
 // whyRestarted describes the resize that restarts all replicas, "" if none does. The status
 // determines which pods belong to the current attempt.
-func (in *Input) whyRestarted(status *v2alpha1.DIJobStatus) string {
-	if why := sizing.WhyRestarted(in.Job, in.resizes); why != "" || !in.changesFirstGroup(status) {
+func (f *facts) whyRestarted(status *v2alpha1.DIJobStatus) string {
+	if why := sizing.WhyRestarted(f.in.Job, f.resizes); why != "" || !f.changesFirstGroup(status) {
 		return why
 	}
 	return "Kueue admits all replicas together"
@@ -88,13 +88,13 @@ func (in *Input) whyRestarted(status *v2alpha1.DIJobStatus) string {
 // new pod would get. The record of a resize was lost, or spec.clusterSpec was changed. Pods of an
 // attempt that is not recorded yet do not count.
 func (p *Plan) isClusterOutdated() bool {
-	cluster := workload.DescribeCluster(&p.Job.Spec, p.counts.ByTask)
-	if cluster == "" || isUnplaced(p.Job) {
+	cluster := workload.DescribeCluster(&p.in.Job.Spec, p.facts.counts.ByTask)
+	if cluster == "" || isUnplaced(p.in.Job) {
 		return false
 	}
-	return slices.ContainsFunc(p.Pods, func(pod *corev1.Pod) bool {
-		isCurrent := podstate.Attempt(pod) == p.Job.Status.Restarts && podstate.Reschedule(pod) == p.Job.Status.Reschedules
-		return isCurrent && !p.IsStale(pod) && podstate.Active(pod) && pod.Annotations[names.AnnotationCluster] != cluster
+	return slices.ContainsFunc(p.in.Pods, func(pod *corev1.Pod) bool {
+		isCurrent := podstate.Attempt(pod) == p.in.Job.Status.Restarts && podstate.Reschedule(pod) == p.in.Job.Status.Reschedules
+		return isCurrent && !p.out.IsStale(pod) && podstate.Active(pod) && pod.Annotations[names.AnnotationCluster] != cluster
 	})
 }
 
@@ -102,20 +102,20 @@ func (p *Plan) isClusterOutdated() bool {
 // suspended job gives up its placement and has no pods to restart. It keeps its completed ranks as
 // long as they belong to the same replicas.
 func (p *Plan) whyMoved(recorded string) string {
-	allocation := p.Job.Status.Allocation
+	allocation := p.in.Job.Status.Allocation
 	lives := func(pod *corev1.Pod) bool { return PlacedOn(pod) != "" && !podstate.Terminating(pod) }
 	// The placement may be lost before it was recorded.
-	isLost := isUnplaced(p.Job) && (recorded != "" || slices.ContainsFunc(p.Current(), lives))
+	isLost := isUnplaced(p.in.Job) && (recorded != "" || slices.ContainsFunc(p.out.Current(), lives))
 	switch {
-	case !p.Job.Spec.Preemptible || recorded == digestOf(allocation) && !isLost:
+	case !p.in.Job.Spec.Preemptible || recorded == digestOf(allocation) && !isLost:
 		return ""
-	case state.IsSuspended(p.Job) && !p.isCompletedByOther():
+	case state.IsSuspended(p.in.Job) && !p.facts.isCompletedByOther():
 		return ""
 	case isLost:
 		return "the job lost its placement and waits for another"
 	case recorded != "" && p.isResizedLive():
 		return ""
-	case recorded != "" || p.isCompletedByOther() || p.runsElsewhere():
+	case recorded != "" || p.facts.isCompletedByOther() || p.runsElsewhere():
 		return "the job has a new placement of " + english.Plural(len(allocation), "replica", "")
 	}
 	return ""
@@ -125,14 +125,14 @@ func (p *Plan) whyMoved(recorded string) string {
 // and the job asks explicitly for the others to continue. Without that request they restart: their
 // lists of peers are of the former size.
 func (p *Plan) isResizedLive() bool {
-	job, before := p.Job, p.Job.Status.Scaling
+	job, before := p.in.Job, p.in.Job.Status.Scaling
 	switch {
 	case before == nil, job.Spec.Elastic == nil, job.Spec.Elastic.OnResize != v2alpha1.OnResizeContinue:
 		return false
-	case before.LastReplicas == p.counts.Total, !maps.Equal(before.SpecReplicas, p.counts.Spec):
+	case before.LastReplicas == p.facts.counts.Total, !maps.Equal(before.SpecReplicas, p.facts.counts.Spec):
 		return false
 	}
-	return p.whyRestarted(p.Status()) == "" && !p.isCompletedByOther() && p.isKeptInPlace(p.counts.Total-before.LastReplicas)
+	return p.facts.whyRestarted(p.out.Status()) == "" && !p.facts.isCompletedByOther() && p.isKeptInPlace(p.facts.counts.Total-before.LastReplicas)
 }
 
 // isKeptInPlace reports whether each replica that the elastic task's change leaves has its rank and its
@@ -140,17 +140,17 @@ func (p *Plan) isResizedLive() bool {
 // cache, on its former node.
 func (p *Plan) isKeptInPlace(change int32) bool {
 	var first int32
-	elastic := names.ElasticTask(&p.Job.Spec)
-	for task, count := range p.counts.ByTask {
+	elastic := names.ElasticTask(&p.in.Job.Spec)
+	for task, count := range p.facts.counts.ByTask {
 		kept := count
 		if task == elastic {
 			kept = min(count, count-change)
 		}
 		for index := range kept {
 			rank := first + index
-			pod := p.PodNamed[names.WorkerPod(p.Job.Name, names.TaskName(&p.Job.Spec.Tasks[task]), index)]
-			isThere := pod != nil && !p.IsStale(pod) && !podstate.Terminating(pod) && podstate.Rank(pod) == rank && !isElsewhere(p.Job, pod)
-			if !isThere && !p.recorded.Has(rank) {
+			pod := p.in.PodNamed[names.WorkerPod(p.in.Job.Name, names.TaskName(&p.in.Job.Spec.Tasks[task]), index)]
+			isThere := pod != nil && !p.out.IsStale(pod) && !podstate.Terminating(pod) && podstate.Rank(pod) == rank && !isElsewhere(p.in.Job, pod)
+			if !isThere && !p.facts.recorded.Has(rank) {
 				return false
 			}
 		}
@@ -165,20 +165,20 @@ func (p *Plan) isKeptInPlace(change int32) bool {
 // their ranks. Otherwise new pods would get the ranks that these leave instead of the ranks that
 // the allocator assumes.
 func (p *Plan) runsElsewhere() bool {
-	wasPlaced := slices.ContainsFunc(p.Current(), func(pod *corev1.Pod) bool { return PlacedOn(pod) != "" })
-	return slices.ContainsFunc(p.Current(), func(pod *corev1.Pod) bool {
+	wasPlaced := slices.ContainsFunc(p.out.Current(), func(pod *corev1.Pod) bool { return PlacedOn(pod) != "" })
+	return slices.ContainsFunc(p.out.Current(), func(pod *corev1.Pod) bool {
 		runs := podstate.Active(pod) && pod.Spec.NodeName != ""
 		isOurs := wasPlaced || !workload.IsOfEarlierRelease(pod)
-		return (wasPlaced || runs) && isElsewhere(p.Job, pod) || isOurs && !p.isRankedInOrder(pod)
+		return (wasPlaced || runs) && isElsewhere(p.in.Job, pod) || isOurs && !p.facts.isRankedInOrder(pod)
 	})
 }
 
 // isRankedInOrder reports whether a pod has the rank that its replica gets in the order
 // of the spec.
-func (in *Input) isRankedInOrder(pod *corev1.Pod) bool {
+func (f *facts) isRankedInOrder(pod *corev1.Pod) bool {
 	rank := podstate.Rank(pod)
-	for i, count := range in.counts.ByTask {
-		index, isOf := ranks.IndexOf(in.Job.Name, names.TaskName(&in.Job.Spec.Tasks[i]), pod.Name)
+	for i, count := range f.counts.ByTask {
+		index, isOf := ranks.IndexOf(f.in.Job.Name, names.TaskName(&f.in.Job.Spec.Tasks[i]), pod.Name)
 		if isOf {
 			return index == rank && index < count
 		}
@@ -205,40 +205,40 @@ func digestOf(allocation []string) string {
 
 // reportResizes records one event for all tasks that were resized.
 func (p *Plan) reportResizes() {
-	texts := make([]string, len(p.resizes))
-	for i, resize := range p.resizes {
-		texts[i] = resize.Describe(p.Job, &p.counts)
+	texts := make([]string, len(p.facts.resizes))
+	for i, resize := range p.facts.resizes {
+		texts[i] = resize.Describe(p.in.Job, &p.facts.counts)
 	}
 	if len(texts) == 0 {
 		return
 	}
 	message := state.Few(texts, "; ")
-	p.Event(corev1.EventTypeNormal, v2alpha1.ReasonResized, message)
-	if len(p.Pods) > 0 && p.whyRestarted(p.Status()) == "" && !state.IsSuspended(p.Job) {
-		conditions.Set(p.Status(), v2alpha1.ConditionResizing, corev1.ConditionTrue, v2alpha1.ReasonResized, message, p.Now)
+	p.out.Event(corev1.EventTypeNormal, v2alpha1.ReasonResized, message)
+	if len(p.in.Pods) > 0 && p.facts.whyRestarted(p.out.Status()) == "" && !state.IsSuspended(p.in.Job) {
+		conditions.Set(p.out.Status(), v2alpha1.ConditionResizing, corev1.ConditionTrue, v2alpha1.ReasonResized, message, p.in.Now)
 	}
 }
 
 // reportLiveResize records the event of a new placement that lets replicas continue.
 func (p *Plan) reportLiveResize() {
-	before := p.Job.Status.Scaling
-	if !p.Job.Spec.Preemptible || isUnplaced(p.Job) || state.IsSuspended(p.Job) || before == nil || before.LastAllocation == "" ||
-		before.LastAllocation == digestOf(p.Job.Status.Allocation) || !p.isResizedLive() {
+	before := p.in.Job.Status.Scaling
+	if !p.in.Job.Spec.Preemptible || isUnplaced(p.in.Job) || state.IsSuspended(p.in.Job) || before == nil || before.LastAllocation == "" ||
+		before.LastAllocation == digestOf(p.in.Job.Status.Allocation) || !p.isResizedLive() {
 		return
 	}
-	elastic := names.ElasticTask(&p.Job.Spec)
-	count := p.counts.ByTask[elastic]
-	message := fmt.Sprintf("%d -> %s of task %s, by the allocator", count-p.counts.Total+before.LastReplicas, english.Plural(int(count), "replica", ""), names.TaskName(&p.Job.Spec.Tasks[elastic]))
-	p.Event(corev1.EventTypeNormal, v2alpha1.ReasonResized, message)
-	conditions.Set(p.Status(), v2alpha1.ConditionResizing, corev1.ConditionTrue, v2alpha1.ReasonResized, message, p.Now)
+	elastic := names.ElasticTask(&p.in.Job.Spec)
+	count := p.facts.counts.ByTask[elastic]
+	message := fmt.Sprintf("%d -> %s of task %s, by the allocator", count-p.facts.counts.Total+before.LastReplicas, english.Plural(int(count), "replica", ""), names.TaskName(&p.in.Job.Spec.Tasks[elastic]))
+	p.out.Event(corev1.EventTypeNormal, v2alpha1.ReasonResized, message)
+	conditions.Set(p.out.Status(), v2alpha1.ConditionResizing, corev1.ConditionTrue, v2alpha1.ReasonResized, message, p.in.Now)
 }
 
 // endResize clears the condition of a resize once exactly the desired pods exist and are
 // ready.
 func (p *Plan) endResize() {
 	const condition = v2alpha1.ConditionResizing
-	if conditions.IsTrue(p.Status(), condition) && (state.IsFinished(p.Status()) || state.IsSuspended(p.Job) || p.hasNoExcess() && p.isAllReady()) {
-		conditions.Clear(p.Status(), condition, p.Now)
+	if conditions.IsTrue(p.out.Status(), condition) && (state.IsFinished(p.out.Status()) || state.IsSuspended(p.in.Job) || p.hasNoExcess() && p.isAllReady()) {
+		conditions.Clear(p.out.Status(), condition, p.in.Now)
 	}
 }
 
@@ -248,19 +248,19 @@ func (p *Plan) hasNoExcess() bool {
 	for i := range p.assignment.Replicas {
 		desired[p.assignment.Replicas[i].Pod] = true
 	}
-	return !slices.ContainsFunc(p.Pods, func(pod *corev1.Pod) bool { return !desired[pod.Name] })
+	return !slices.ContainsFunc(p.in.Pods, func(pod *corev1.Pod) bool { return !desired[pod.Name] })
 }
 
 // nameElastic writes the elastic task and its count into the spec of a job that was stored before
 // the webhook did so. Without them the API server cannot serve the scale subresource.
 func (p *Plan) nameElastic() state.Result {
-	elastic := names.ElasticTask(&p.Job.Spec)
-	written := ptr.Deref(p.Job.Spec.Elastic, v2alpha1.Elastic{})
-	if elastic < 0 || written.Replicas != nil && written.Task != "" || state.IsFinished(&p.Job.Status) {
+	elastic := names.ElasticTask(&p.in.Job.Spec)
+	written := ptr.Deref(p.in.Job.Spec.Elastic, v2alpha1.Elastic{})
+	if elastic < 0 || written.Replicas != nil && written.Task != "" || state.IsFinished(&p.in.Job.Status) {
 		return state.Continue
 	}
-	written.Task = names.TaskName(&p.Job.Spec.Tasks[elastic])
-	written.Replicas = ptr.To(sizing.Count(p.Job, elastic))
-	p.Decision.Elastic = &written
+	written.Task = names.TaskName(&p.in.Job.Spec.Tasks[elastic])
+	written.Replicas = ptr.To(sizing.Count(p.in.Job, elastic))
+	p.out.Decision.Elastic = &written
 	return state.Continue
 }

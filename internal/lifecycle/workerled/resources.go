@@ -20,16 +20,16 @@ import (
 )
 
 // sized returns a replica with its pod, as the rules of resources know it.
-func (in *Input) sized(replica *workload.Replica) rightsize.Replica {
-	id := workload.ReplicaID{Task: names.TaskName(&in.Job.Spec.Tasks[replica.Task]), Index: replica.Index}
-	return rightsize.Replica{ReplicaID: id, Pod: in.PodNamed[replica.Pod]}
+func (f *facts) sized(replica *workload.Replica) rightsize.Replica {
+	id := workload.ReplicaID{Task: names.TaskName(&f.in.Job.Spec.Tasks[replica.Task]), Index: replica.Index}
+	return rightsize.Replica{ReplicaID: id, Pod: f.in.PodNamed[replica.Pod]}
 }
 
 // sizedReplicas returns the replicas that have pods and have not completed.
 func (p *Plan) sizedReplicas() iter.Seq[rightsize.Replica] {
 	return func(yield func(rightsize.Replica) bool) {
 		for i := range p.assignment.Replicas {
-			replica := p.sized(&p.assignment.Replicas[i])
+			replica := p.facts.sized(&p.assignment.Replicas[i])
 			if replica.Pod != nil && !p.completed().Has(p.assignment.Replicas[i].Rank) && !yield(replica) {
 				return
 			}
@@ -38,9 +38,9 @@ func (p *Plan) sizedReplicas() iter.Seq[rightsize.Replica] {
 }
 
 // replicaOf returns the task and index of the replica with a pod's name; false if the job has no such task.
-func (in *Input) replicaOf(pod string) (workload.Replica, bool) {
-	for i := range in.Job.Spec.Tasks {
-		if index, isOf := ranks.IndexOf(in.Job.Name, names.TaskName(&in.Job.Spec.Tasks[i]), pod); isOf {
+func (f *facts) replicaOf(pod string) (workload.Replica, bool) {
+	for i := range f.in.Job.Spec.Tasks {
+		if index, isOf := ranks.IndexOf(f.in.Job.Name, names.TaskName(&f.in.Job.Spec.Tasks[i]), pod); isOf {
 			return workload.Replica{Task: i, Index: index, Pod: pod}, true
 		}
 	}
@@ -49,10 +49,10 @@ func (in *Input) replicaOf(pod string) (workload.Replica, bool) {
 
 // hasGrown reports whether a pod was out of memory, and its replica's next pod has more memory.
 func (p *Plan) hasGrown(replica *workload.Replica, pod *corev1.Pod) bool {
-	if !state.HasFailed(p.Job, pod) || !podstate.OutOfMemory(pod) {
+	if !state.HasFailed(p.in.Job, pod) || !podstate.OutOfMemory(pod) {
 		return false
 	}
-	sized := p.sized(replica)
+	sized := p.facts.sized(replica)
 	return p.sizes.HasGrown(&sized)
 }
 
@@ -60,7 +60,7 @@ func (p *Plan) hasGrown(replica *workload.Replica, pod *corev1.Pod) bool {
 // than its limit. This is no failure that counts, up to the maximum of memory and of attempts. A
 // policy that fails the job for any of the failures comes first.
 func (p *Plan) growMemory() state.Result {
-	if p.Job.Spec.Autoscale == nil || p.Job.Spec.Autoscale.Memory == nil {
+	if p.in.Job.Spec.Autoscale == nil || p.in.Job.Spec.Autoscale.Memory == nil {
 		return state.Continue
 	}
 	failures := p.failures()
@@ -70,19 +70,19 @@ func (p *Plan) growMemory() state.Result {
 	var texts, refusals []string
 	for i := range p.assignment.Replicas {
 		replica := &p.assignment.Replicas[i]
-		pod := p.PodNamed[replica.Pod]
-		if pod == nil || !state.HasFailed(p.Job, pod) || !podstate.OutOfMemory(pod) || p.isCounted(pod) || p.hasGrown(replica, pod) {
+		pod := p.in.PodNamed[replica.Pod]
+		if pod == nil || !state.HasFailed(p.in.Job, pod) || !podstate.OutOfMemory(pod) || p.facts.isCounted(pod) || p.hasGrown(replica, pod) {
 			continue
 		}
-		sized := p.sized(replica)
+		sized := p.facts.sized(replica)
 		text, refusal := p.sizes.Grow(&sized)
 		if refusal != "" {
 			refusals = append(refusals, refusal)
 			continue
 		}
 		texts = append(texts, text)
-		p.Status().LastFailure = podstate.Failure(pod, p.Timestamp)
-		p.RecordFailure(p.Job.Spec.Tasks[replica.Task].Type, pod)
+		p.out.Status().LastFailure = podstate.Failure(pod, p.in.Timestamp)
+		p.out.RecordFailure(p.in.Job.Spec.Tasks[replica.Task].Type, pod)
 	}
 	if len(texts) > 0 {
 		p.sizes.ReportAdjusted(v2alpha1.OverrideOutOfMemory, texts)
@@ -90,7 +90,7 @@ func (p *Plan) growMemory() state.Result {
 	}
 	if len(refusals) > 0 && len(failures) > 0 {
 		// The kills count as failures.
-		p.Event(corev1.EventTypeWarning, v2alpha1.OverrideOutOfMemory, state.Few(refusals, "; "))
+		p.out.Event(corev1.EventTypeWarning, v2alpha1.OverrideOutOfMemory, state.Few(refusals, "; "))
 	}
 	return state.Continue
 }
@@ -99,14 +99,14 @@ func (p *Plan) growMemory() state.Result {
 // A replica that gets more memory restarts the others if its failure does. Replicas that Kueue
 // admitted together also queue together for other resources.
 func (p *Plan) whyResourcesRestart() string {
-	isGrouped := p.isGrouped(p.Status())
-	for _, pod := range p.Current() {
-		replica, isKnown := p.replicaOf(pod.Name)
-		if !isKnown || podstate.Terminating(pod) || replica.Index >= p.counts.ByTask[replica.Task] {
+	isGrouped := p.facts.isGrouped(p.out.Status())
+	for _, pod := range p.out.Current() {
+		replica, isKnown := p.facts.replicaOf(pod.Name)
+		if !isKnown || podstate.Terminating(pod) || replica.Index >= p.facts.counts.ByTask[replica.Task] {
 			continue
 		}
-		action, _ := actionFor(p.Job, &replica, pod)
-		sized := p.sized(&replica)
+		action, _ := actionFor(p.in.Job, &replica, pod)
+		sized := p.facts.sized(&replica)
 		switch {
 		case p.hasGrown(&replica, pod):
 			if isGrouped || action == v2alpha1.FailurePolicyRestartJob {
@@ -127,26 +127,26 @@ func (p *Plan) shrinkPending() state.Result {
 
 // applyResources gives the pods their recorded resources.
 func (p *Plan) applyResources() state.Result {
-	if !state.IsFinished(p.Status()) && !state.IsSuspended(p.Job) && !isUnplaced(p.Job) {
+	if !state.IsFinished(p.out.Status()) && !state.IsSuspended(p.in.Job) && !isUnplaced(p.in.Job) {
 		p.sizes.Apply(p.sizedReplicas(), replacement{p})
 	}
 	return state.Continue
 }
 
 // replacement decides which replicas may be replaced for other resources.
-type replacement struct{ *Plan }
+type replacement struct{ of *Plan }
 
 // MayRelease implements rightsize.Replacement. A pod of a task with drain hands over its state first.
-func (r replacement) MayRelease(pod *corev1.Pod) bool { return r.mayRelease(pod) }
+func (r replacement) MayRelease(pod *corev1.Pod) bool { return r.of.mayRelease(pod) }
 
 // IsForced implements rightsize.Replacement. A pod that runs has enough memory.
 func (replacement) IsForced(*rightsize.Replica) bool { return false }
 
 // AreOthersReady implements rightsize.Replacement. Replicas that have succeeded are ready.
 func (r replacement) AreOthersReady(replica *rightsize.Replica) bool {
-	return !slices.ContainsFunc(r.assignment.Replicas, func(other workload.Replica) bool {
-		pod := r.PodNamed[other.Pod]
-		return names.TaskName(&r.Job.Spec.Tasks[other.Task]) == replica.Task && other.Pod != replica.Pod.Name && !r.completed().Has(other.Rank) &&
-			(pod == nil || r.Deleting[pod] || !podstate.Ready(pod))
+	return !slices.ContainsFunc(r.of.assignment.Replicas, func(other workload.Replica) bool {
+		pod := r.of.in.PodNamed[other.Pod]
+		return names.TaskName(&r.of.in.Job.Spec.Tasks[other.Task]) == replica.Task && other.Pod != replica.Pod.Name && !r.of.completed().Has(other.Rank) &&
+			(pod == nil || r.of.out.Deleting[pod] || !podstate.Ready(pod))
 	})
 }

@@ -25,7 +25,7 @@ func (p *Plan) requestCounts() state.Result {
 		return state.Continue
 	}
 	if counts := p.countsOfPlan(); len(counts) > 0 {
-		p.Decision.Counts = &state.Counts{Manager: names.PlanManager(p.execution.Record().Name), Tasks: counts}
+		p.out.Decision.Counts = &state.Counts{Manager: names.PlanManager(p.execution.Record().Name), Tasks: counts}
 	}
 	return state.Continue
 }
@@ -33,13 +33,13 @@ func (p *Plan) requestCounts() state.Result {
 // countsOfPlan returns the counts of the executed plan that the spec does not have.
 func (p *Plan) countsOfPlan() []state.Count {
 	elastic := -1
-	if p.Job.Spec.Elastic != nil && p.Job.Spec.Elastic.Replicas != nil {
-		elastic = names.ElasticTask(&p.Job.Spec)
+	if p.in.Job.Spec.Elastic != nil && p.in.Job.Spec.Elastic.Replicas != nil {
+		elastic = names.ElasticTask(&p.in.Job.Spec)
 	}
 	var counts []state.Count
-	for i := range p.Job.Spec.Tasks {
-		task := names.TaskName(&p.Job.Spec.Tasks[i])
-		if wanted, isSet := p.execution.Record().Replicas[task]; isSet && p.counts.Spec[task] != wanted {
+	for i := range p.in.Job.Spec.Tasks {
+		task := names.TaskName(&p.in.Job.Spec.Tasks[i])
+		if wanted, isSet := p.execution.Record().Replicas[task]; isSet && p.facts.counts.Spec[task] != wanted {
 			counts = append(counts, state.Count{Task: i, IsElastic: i == elastic, Replicas: wanted})
 		}
 	}
@@ -48,37 +48,37 @@ func (p *Plan) countsOfPlan() []state.Count {
 
 // desiredIndexes returns the indexes of each task's replicas. A plan that names pods sets them once the spec has its
 // counts.
-func (in *Input) desiredIndexes() [][]int32 {
-	indexes := make([][]int32, len(in.counts.ByTask))
-	for i, count := range in.counts.ByTask {
-		indexes[i] = ranks.Indexes(in.recordedIndexes(i), count)
-		if planned := in.plannedIndexes(i); len(planned) == int(count) && count > 0 {
+func (f *facts) desiredIndexes() [][]int32 {
+	indexes := make([][]int32, len(f.counts.ByTask))
+	for i, count := range f.counts.ByTask {
+		indexes[i] = ranks.Indexes(f.recordedIndexes(i), count)
+		if planned := f.plannedIndexes(i); len(planned) == int(count) && count > 0 {
 			indexes[i] = planned
 		}
 	}
 	return indexes
 }
 
-func (in *Input) recordedIndexes(task int) string {
-	if scaling := in.Job.Status.Scaling; scaling != nil {
-		return scaling.Indexes[names.TaskName(&in.Job.Spec.Tasks[task])]
+func (f *facts) recordedIndexes(task int) string {
+	if scaling := f.in.Job.Status.Scaling; scaling != nil {
+		return scaling.Indexes[names.TaskName(&f.in.Job.Spec.Tasks[task])]
 	}
 	return ""
 }
 
 // plannedIndexes returns the indexes that the executed plan gives a task's replicas, nil if it gives none.
-func (in *Input) plannedIndexes(task int) []int32 {
-	plan := scaling.RecordOf(in.Job)
+func (f *facts) plannedIndexes(task int) []int32 {
+	plan := scaling.RecordOf(f.in.Job)
 	if plan == nil || plan.Phase != v2alpha1.PlanExecuting || plan.Resized {
 		return nil
 	}
-	return ranks.ReadRun(plan.Indexes[names.TaskName(&in.Job.Spec.Tasks[task])])
+	return ranks.ReadRun(plan.Indexes[names.TaskName(&f.in.Job.Spec.Tasks[task])])
 }
 
 // isReindexed reports whether a task's replicas have other indexes than recorded.
-func (in *Input) isReindexed() bool {
-	for i, indexes := range in.indexes {
-		if formatIndexes(indexes) != in.recordedIndexes(i) {
+func (f *facts) isReindexed() bool {
+	for i, indexes := range f.indexes {
+		if formatIndexes(indexes) != f.recordedIndexes(i) {
 			return true
 		}
 	}
@@ -96,14 +96,14 @@ func formatIndexes(indexes []int32) string {
 // recordIndexes records the indexes of tasks with gaps between them, together with the ranks. A plan whose
 // counts the spec has needs nothing else for them.
 func (p *Plan) recordIndexes() {
-	scaling := p.Status().Scaling
+	scaling := p.out.Status().Scaling
 	scaling.Indexes = nil
-	for i, indexes := range p.indexes {
+	for i, indexes := range p.facts.indexes {
 		if text := formatIndexes(indexes); text != "" {
 			if scaling.Indexes == nil {
 				scaling.Indexes = map[string]string{}
 			}
-			scaling.Indexes[names.TaskName(&p.Job.Spec.Tasks[i])] = text
+			scaling.Indexes[names.TaskName(&p.in.Job.Spec.Tasks[i])] = text
 		}
 	}
 	if p.execution.IsExecuting() && len(p.countsOfPlan()) == 0 {
@@ -128,14 +128,14 @@ func (p *Plan) progressOfPlan(plan *v2alpha1.ScalePlan) scaling.Progress {
 // refusedByDrain describes the pod that the plan removes or replaces and that is kept because its state was
 // not handed over, "" for none.
 func (p *Plan) refusedByDrain() string {
-	if !p.execution.Record().Resized || p.isExcessive() {
+	if !p.execution.Record().Resized || p.facts.isExcessive() {
 		return ""
 	}
 	desired := map[string]bool{}
 	for i := range p.assignment.Replicas {
 		desired[p.assignment.Replicas[i].Pod] = true
 	}
-	for _, pod := range p.Pods {
+	for _, pod := range p.in.Pods {
 		isMigrated := slices.ContainsFunc(p.execution.Record().Migrations, func(migrated v2alpha1.MigratedPod) bool { return migrated.UID == string(pod.UID) })
 		if (isMigrated || !desired[pod.Name]) && p.handshake.IsFailed(pod) {
 			return fmt.Sprintf("pod %s is kept: its state was not handed over", pod.Name)
@@ -146,10 +146,10 @@ func (p *Plan) refusedByDrain() string {
 
 // otherCount describes the count that another writer changed after the plan set it, "" for none.
 func (p *Plan) otherCount() string {
-	for i := range p.Job.Spec.Tasks {
-		task := names.TaskName(&p.Job.Spec.Tasks[i])
-		if wanted, isSet := p.execution.Record().Replicas[task]; isSet && p.counts.Spec[task] != wanted {
-			return fmt.Sprintf("another writer set %s of task %s after the plan had set %d", english.Plural(int(p.counts.Spec[task]), "replica", ""), task, wanted)
+	for i := range p.in.Job.Spec.Tasks {
+		task := names.TaskName(&p.in.Job.Spec.Tasks[i])
+		if wanted, isSet := p.execution.Record().Replicas[task]; isSet && p.facts.counts.Spec[task] != wanted {
+			return fmt.Sprintf("another writer set %s of task %s after the plan had set %d", english.Plural(int(p.facts.counts.Spec[task]), "replica", ""), task, wanted)
 		}
 	}
 	return ""
@@ -159,13 +159,13 @@ func (p *Plan) otherCount() string {
 func (p *Plan) missingOfPlan(plan *v2alpha1.ScalePlan) string {
 	record := p.execution.Record()
 	switch {
-	case p.isExcessive():
+	case p.facts.isExcessive():
 		return "the job has too many pods"
 	case !record.Resized:
 		return "the replicas are not in the job's spec yet"
-	case state.IsSuspended(p.Job):
+	case state.IsSuspended(p.in.Job):
 		return "the job is suspended"
-	case len(p.assignment.Replicas) != int(p.counts.Total):
+	case len(p.assignment.Replicas) != int(p.facts.counts.Total):
 		return "the job restarts"
 	}
 	desired, planned := map[string]bool{}, p.plannedTasks(plan)
@@ -179,7 +179,7 @@ func (p *Plan) missingOfPlan(plan *v2alpha1.ScalePlan) string {
 			return missing
 		}
 	}
-	for _, pod := range p.Pods {
+	for _, pod := range p.in.Pods {
 		if !desired[pod.Name] {
 			return fmt.Sprintf("pod %s still exists", pod.Name)
 		}
@@ -190,12 +190,12 @@ func (p *Plan) missingOfPlan(plan *v2alpha1.ScalePlan) string {
 // plannedTasks returns the indexes of the tasks whose replicas or resources a plan sets.
 func (p *Plan) plannedTasks(plan *v2alpha1.ScalePlan) map[int]bool {
 	planned := map[int]bool{}
-	for i := range p.Job.Spec.Tasks {
-		task := names.TaskName(&p.Job.Spec.Tasks[i])
+	for i := range p.in.Job.Spec.Tasks {
+		task := names.TaskName(&p.in.Job.Spec.Tasks[i])
 		_, planned[i] = p.execution.Record().Replicas[task]
 		planned[i] = planned[i] || slices.ContainsFunc(plan.Spec.Tasks, func(scale v2alpha1.TaskScale) bool { return scale.Name == task }) ||
 			slices.ContainsFunc(plan.Spec.Migrate, func(migration v2alpha1.PodMigration) bool {
-				_, isOf := ranks.IndexOf(p.Job.Name, task, migration.Pod)
+				_, isOf := ranks.IndexOf(p.in.Job.Name, task, migration.Pod)
 				return isOf
 			})
 	}
@@ -206,13 +206,13 @@ func (p *Plan) missingOfReplica(replica *workload.Replica) string {
 	if p.completed().Has(replica.Rank) {
 		return ""
 	}
-	sized := p.sized(replica)
+	sized := p.facts.sized(replica)
 	return p.sizes.Missing(&sized, replica.Pod)
 }
 
 func (p *Plan) missingMigration() string {
 	for _, migrated := range p.execution.Record().Migrations {
-		pod := p.PodNamed[migrated.Pod]
+		pod := p.in.PodNamed[migrated.Pod]
 		isReplaced := pod != nil && string(pod.UID) != migrated.UID && podstate.Ready(pod)
 		isFinished := pod != nil && podstate.Finished(pod)
 		if !isReplaced && !isFinished {

@@ -24,29 +24,29 @@ import (
 // isExcessive reports whether the job desires more pods than its maximum, or pods of a resized job
 // cannot be built. Nothing is created for such a job and its pods keep running, because a wrong
 // number must not end a training run.
-func (in *Input) isExcessive() bool {
-	return len(in.tooMany) > 0
+func (f *facts) isExcessive() bool {
+	return len(f.tooMany) > 0
 }
 
 // Rules are the rules of a worker-led job, in order.
 func (p *Plan) Rules() []state.Rule {
-	if p.isExcessive() {
+	if p.facts.isExcessive() {
 		return p.rulesOfExcess()
 	}
 	return []state.Rule{
-		{Name: "a deleted job that is held has no pods", Apply: p.Terminate},
+		{Name: "a deleted job that is held has no pods", Apply: p.out.Terminate},
 		{Name: "objects of an earlier release are adopted", Apply: p.adoptWorkers},
-		{Name: "what others changed of pods is put back", Apply: p.RestorePods},
+		{Name: "what others changed of pods is put back", Apply: p.out.RestorePods},
 		{Name: "the elastic task is named", Apply: p.nameElastic},
 		{Name: "the desired counts are recorded", Apply: p.recordCounts},
 		{Name: "the newest ScalePlan is taken", Apply: p.execution.Take},
 		{Name: "the counts of a ScalePlan are requested", Apply: p.requestCounts},
 		{Name: "the memory of the group is recorded", Apply: p.sizes.Inherit},
 		{Name: "another placement or size restarts all replicas", Apply: p.reschedule},
-		{Name: "a finished job expires", Apply: p.Expire},
-		{Name: "a finished job is cleaned up", Apply: p.CleanUp},
+		{Name: "a finished job expires", Apply: p.out.Expire},
+		{Name: "a finished job is cleaned up", Apply: p.out.CleanUp},
 		{Name: "pods that only Kueue's finalizer keeps are released", Apply: p.releaseHeld},
-		{Name: "the active deadline passes", Apply: p.EndAtDeadline},
+		{Name: "the active deadline passes", Apply: p.out.EndAtDeadline},
 		{Name: "stale pods are deleted", Apply: p.removeStale},
 		{Name: "every replica gets a rank", Apply: p.assignRanks},
 		{Name: "completed ranks are recorded", Apply: p.recordCompleted},
@@ -71,11 +71,11 @@ func (p *Plan) Rules() []state.Rule {
 // do not depend on which replica a pod belongs to.
 func (p *Plan) rulesOfExcess() []state.Rule {
 	return []state.Rule{
-		{Name: "a deleted job that is held has no pods", Apply: p.Terminate},
+		{Name: "a deleted job that is held has no pods", Apply: p.out.Terminate},
 		{Name: "objects of an earlier release are adopted", Apply: p.adoptWorkers},
-		{Name: "what others changed of pods is put back", Apply: p.RestorePods},
+		{Name: "what others changed of pods is put back", Apply: p.out.RestorePods},
 		{Name: "the elastic task is named", Apply: p.nameElastic},
-		{Name: "the active deadline passes", Apply: p.EndAtDeadline},
+		{Name: "the active deadline passes", Apply: p.out.EndAtDeadline},
 		{Name: "a suspended job has no pods", Apply: p.suspendWorkers},
 	}
 }
@@ -83,28 +83,28 @@ func (p *Plan) rulesOfExcess() []state.Rule {
 // suspendWorkers deletes the pods of a suspended job. Succeeded pods stay until the status records
 // their ranks. Otherwise those ranks would run again once the job is resumed.
 func (p *Plan) suspendWorkers() state.Result {
-	isRecorded := p.Status().CompletedRanks == p.Job.Status.CompletedRanks && !p.isExcessive()
-	if state.IsSuspended(p.Job) && !isRecorded {
-		p.Unrecorded = map[string]bool{}
-		for _, pod := range p.Pods {
-			p.Unrecorded[pod.Name] = pod.Status.Phase == corev1.PodSucceeded
+	isRecorded := p.out.Status().CompletedRanks == p.in.Job.Status.CompletedRanks && !p.facts.isExcessive()
+	if state.IsSuspended(p.in.Job) && !isRecorded {
+		p.out.Unrecorded = map[string]bool{}
+		for _, pod := range p.in.Pods {
+			p.out.Unrecorded[pod.Name] = pod.Status.Phase == corev1.PodSucceeded
 		}
 	}
-	return p.Suspend()
+	return p.out.Suspend()
 }
 
 // unbuildable describes why no pods can be built for a job that a resize restarts, nil if they can.
 // The job keeps its pods then.
-func (in *Input) unbuildable() []string {
-	before := in.Job.Status.Scaling
-	if len(in.Pods) == 0 || before == nil || before.LastReplicas == in.counts.Total && maps.Equal(before.SpecReplicas, in.counts.Spec) {
+func (f *facts) unbuildable() []string {
+	before := f.in.Job.Status.Scaling
+	if len(f.in.Pods) == 0 || before == nil || before.LastReplicas == f.counts.Total && maps.Equal(before.SpecReplicas, f.counts.Spec) {
 		return nil
 	}
-	if !in.Job.Spec.Preemptible && (len(in.resizes) == 0 || in.whyRestarted(&in.Job.Status) == "") {
+	if !f.in.Job.Spec.Preemptible && (len(f.resizes) == 0 || f.whyRestarted(&f.in.Job.Status) == "") {
 		return nil
 	}
-	assignment := ranks.Assign(in.Job, in.indexes, &v2alpha1.DIJobStatus{Scaling: &v2alpha1.ScalingStatus{}}, nil, in.peersOf)
-	builder := workload.NewBuilder(in.Job, in.Settings)
+	assignment := ranks.Assign(f.in.Job, f.indexes, &v2alpha1.DIJobStatus{Scaling: &v2alpha1.ScalingStatus{}}, nil, f.peersOf)
+	builder := workload.NewBuilder(f.in.Job, f.in.Settings)
 	for i := range assignment.Replicas {
 		if i > 0 && assignment.Replicas[i].Task == assignment.Replicas[i-1].Task {
 			continue
@@ -118,18 +118,18 @@ func (in *Input) unbuildable() []string {
 
 // recordCounts records the desired counts and the fields that they were derived from.
 func (p *Plan) recordCounts() state.Result {
-	status := p.Status()
-	if !state.IsFinished(&p.Job.Status) {
+	status := p.out.Status()
+	if !state.IsFinished(&p.in.Job.Status) {
 		p.reportResizes()
-		status.Replicas = p.counts.Total
+		status.Replicas = p.facts.counts.Total
 		scaling := &v2alpha1.ScalingStatus{
-			SpecReplicas: p.counts.Spec, LastReplicas: p.counts.Total, LastAllocation: p.lastAllocation(),
+			SpecReplicas: p.facts.counts.Spec, LastReplicas: p.facts.counts.Total, LastAllocation: p.facts.lastAllocation(),
 		}
 		if status.Scaling != nil {
 			scaling.Resources, scaling.Plan, scaling.Indexes = status.Scaling.Resources, status.Scaling.Plan, status.Scaling.Indexes
 			scaling.Membership, scaling.Growth = status.Scaling.Membership, status.Scaling.Growth
 		}
-		scaling.Ranks = ranks.Before(p.Job, scaling, p.isReindexed())
+		scaling.Ranks = ranks.Before(p.in.Job, scaling, p.facts.isReindexed())
 		status.Scaling = scaling
 	}
 	p.learnRestarts()
@@ -154,12 +154,12 @@ func LacksRemoved(observed state.Observed) bool {
 // lastAllocation returns the digest to record for the allocation that is acted on. A suspended job
 // keeps the recorded one. Its pods may still terminate when it is resumed, and then show whether
 // they were placed elsewhere.
-func (in *Input) lastAllocation() string {
-	if !in.Job.Spec.Preemptible {
+func (f *facts) lastAllocation() string {
+	if !f.in.Job.Spec.Preemptible {
 		return ""
 	}
-	digest, before := digestOf(in.Job.Status.Allocation), in.Job.Status.Scaling
-	if state.IsSuspended(in.Job) && before != nil && before.LastAllocation != digest {
+	digest, before := digestOf(f.in.Job.Status.Allocation), f.in.Job.Status.Scaling
+	if state.IsSuspended(f.in.Job) && before != nil && before.LastAllocation != digest {
 		return ""
 	}
 	return digest
@@ -169,14 +169,14 @@ func (in *Input) lastAllocation() string {
 // was restored from a backup. An implausibly high count is ignored, because it would count against
 // the job permanently.
 func (p *Plan) learnRestarts() {
-	status, recorded := p.Status(), &p.Job.Status
-	for _, pod := range p.Pods {
+	status, recorded := p.out.Status(), &p.in.Job.Status
+	for _, pod := range p.in.Pods {
 		status.Restarts = max(status.Restarts, podstate.PlausibleCount(podstate.Attempt(pod), recorded.Restarts))
 		status.Reschedules = max(status.Reschedules, podstate.PlausibleCount(podstate.Reschedule(pod), recorded.Reschedules))
 	}
-	for _, pod := range p.Pods {
+	for _, pod := range p.in.Pods {
 		restarts := podstate.PlausibleCount(podstate.ReplicaRestarts(pod), recorded.ReplicaRestarts[pod.Name])
-		if p.IsStale(pod) || restarts <= status.ReplicaRestarts[pod.Name] {
+		if p.out.IsStale(pod) || restarts <= status.ReplicaRestarts[pod.Name] {
 			continue
 		}
 		if status.ReplicaRestarts == nil {
@@ -190,33 +190,33 @@ func (p *Plan) learnRestarts() {
 // The next pods have the same names.
 func (p *Plan) removeStale() state.Result {
 	stale := false
-	for _, pod := range p.Pods {
-		if !p.IsStale(pod) {
+	for _, pod := range p.in.Pods {
+		if !p.out.IsStale(pod) {
 			continue
 		}
 		stale = true
-		isRestarted := podstate.PlausibleCount(podstate.Attempt(pod), p.Status().Restarts) < p.Status().Restarts
-		if state.IsSuspended(p.Job) || !isRestarted || !p.isKept(pod, p.Status().Restarts) {
-			p.DeletePod(pod)
+		isRestarted := podstate.PlausibleCount(podstate.Attempt(pod), p.out.Status().Restarts) < p.out.Status().Restarts
+		if state.IsSuspended(p.in.Job) || !isRestarted || !p.isKept(pod, p.out.Status().Restarts) {
+			p.out.DeletePod(pod)
 		}
 	}
 	switch {
 	case !stale:
 		return state.Continue
-	case state.IsSuspended(p.Job):
+	case state.IsSuspended(p.in.Job):
 		// The ends of this attempt's pods are recorded before the pods are deleted, too.
-		return p.Stop()
+		return p.out.Stop()
 	}
-	if phase := p.Status().Phase; phase != v2alpha1.JobRescheduling {
-		p.SetPhase(v2alpha1.JobRestarting, p.restartMessage())
+	if phase := p.out.Status().Phase; phase != v2alpha1.JobRescheduling {
+		p.out.SetPhase(v2alpha1.JobRestarting, p.restartMessage())
 	}
 	return state.Settled
 }
 
 // assignRanks assigns a rank to each desired replica.
 func (p *Plan) assignRanks() state.Result {
-	p.assignment = ranks.Assign(p.Job, p.indexes, p.Status(), p.PodNamed, p.peersOf)
-	p.assignment.ReplicaRestarts = p.Status().ReplicaRestarts
+	p.assignment = ranks.Assign(p.in.Job, p.facts.indexes, p.out.Status(), p.in.PodNamed, p.facts.peersOf)
+	p.assignment.ReplicaRestarts = p.out.Status().ReplicaRestarts
 	p.recordRanks()
 	p.assignment.Subdomain, p.assignment.Selector = p.subdomain(), p.selector()
 	return state.Continue
@@ -226,34 +226,34 @@ func (p *Plan) assignRanks() state.Result {
 // those whose pods have succeeded now.
 func (p *Plan) recordCompleted() state.Result {
 	completed := map[int32]bool{}
-	p.Unrecorded = map[string]bool{}
+	p.out.Unrecorded = map[string]bool{}
 	for i := range p.assignment.Replicas {
 		replica := &p.assignment.Replicas[i]
-		pod := p.PodNamed[replica.Pod]
+		pod := p.in.PodNamed[replica.Pod]
 		shown := pod != nil && pod.Status.Phase == corev1.PodSucceeded && !podstate.Terminating(pod)
 		recorded := p.isCompleted(replica)
 		if shown || recorded {
 			completed[replica.Rank] = true
 		}
 		if shown && !recorded {
-			p.Unrecorded[replica.Pod] = true
+			p.out.Unrecorded[replica.Pod] = true
 		}
 	}
-	p.Status().CompletedRanks = ranks.Format(completed)
+	p.out.Status().CompletedRanks = ranks.Format(completed)
 	return state.Continue
 }
 
 // isCompleted reports whether a replica's rank is recorded as succeeded. The records of
 // an earlier attempt do not count.
 func (p *Plan) isCompleted(replica *workload.Replica) bool {
-	return p.Job.Status.Restarts == p.assignment.Attempt && p.Job.Status.Reschedules == p.assignment.Reschedule && p.recorded.Has(replica.Rank)
+	return p.in.Job.Status.Restarts == p.assignment.Attempt && p.in.Job.Status.Reschedules == p.assignment.Reschedule && p.facts.recorded.Has(replica.Rank)
 }
 
 // succeed finishes the job once every replica of the deciding tasks has succeeded. All tasks decide
 // if the job names none, or if those that it names have no replicas, because the job would
 // otherwise never finish.
 func (p *Plan) succeed() state.Result {
-	replicas := slices.DeleteFunc(slices.Clone(p.assignment.Replicas), func(replica workload.Replica) bool { return !decides(p.Job, replica.Task) })
+	replicas := slices.DeleteFunc(slices.Clone(p.assignment.Replicas), func(replica workload.Replica) bool { return !decides(p.in.Job, replica.Task) })
 	if len(replicas) == 0 {
 		replicas = p.assignment.Replicas
 	}
@@ -265,10 +265,10 @@ func (p *Plan) succeed() state.Result {
 	case 0:
 		return state.Continue
 	case len(p.assignment.Replicas):
-		p.Finish(v2alpha1.JobSucceeded, all(deciding, "replica")+english.PluralWord(deciding, " has", " have")+" succeeded")
+		p.out.Finish(v2alpha1.JobSucceeded, all(deciding, "replica")+english.PluralWord(deciding, " has", " have")+" succeeded")
 	default:
-		p.Finish(v2alpha1.JobSucceeded, fmt.Sprintf("%s of the target tasks %s succeeded: %s",
-			all(deciding, "replica"), english.PluralWord(deciding, "has", "have"), state.Few(p.Job.Spec.SuccessPolicy.TargetTasks, ", ")))
+		p.out.Finish(v2alpha1.JobSucceeded, fmt.Sprintf("%s of the target tasks %s succeeded: %s",
+			all(deciding, "replica"), english.PluralWord(deciding, "has", "have"), state.Few(p.in.Job.Spec.SuccessPolicy.TargetTasks, ", ")))
 	}
 	return state.Settled
 }
@@ -287,33 +287,33 @@ func (p *Plan) removeExcess() state.Result {
 	for i := range p.assignment.Replicas {
 		replicas[p.assignment.Replicas[i].Pod] = &p.assignment.Replicas[i]
 	}
-	for _, pod := range p.Pods {
+	for _, pod := range p.in.Pods {
 		replica := replicas[pod.Name]
 		switch {
 		case replica == nil:
 			if p.mayRelease(pod) {
-				p.DeletePod(pod)
+				p.out.DeletePod(pod)
 			}
 		case pod.Status.Phase == corev1.PodSucceeded:
 			// This includes one that was given up before its success was observed.
-			if podstate.InjectedRuns(pod) && p.CleanPodPolicy() != v2alpha1.CleanPodPolicyNone {
-				p.DeletePod(pod)
+			if podstate.InjectedRuns(pod) && p.in.CleanPodPolicy() != v2alpha1.CleanPodPolicyNone {
+				p.out.DeletePod(pod)
 			}
 		case hasForeignRank(replica, pod), p.isCompleted(replica):
-			p.DeletePod(pod)
-		case p.isCounted(pod):
-			if !p.isKept(pod, p.Status().ReplicaRestarts[pod.Name]) {
-				p.DeletePod(pod)
+			p.out.DeletePod(pod)
+		case p.facts.isCounted(pod):
+			if !p.isKept(pod, p.out.Status().ReplicaRestarts[pod.Name]) {
+				p.out.DeletePod(pod)
 			}
 		case queueing.IsAbandoned(pod), p.isOfFormerGroup(replica, pod), p.mayReplaceWorker(replica, pod), p.hasLostNodes(pod):
-			p.DeletePod(pod)
+			p.out.DeletePod(pod)
 		}
 	}
 	return state.Continue
 }
 
 func (p *Plan) ensureWorkers() state.Result {
-	if isUnplaced(p.Job) || !p.mayQueue() {
+	if isUnplaced(p.in.Job) || !p.mayQueue() {
 		return state.Continue
 	}
 	p.ensureWorkerService()
@@ -323,15 +323,15 @@ func (p *Plan) ensureWorkers() state.Result {
 	}
 	for i := range p.assignment.Replicas {
 		replica := &p.assignment.Replicas[i]
-		if p.PodNamed[replica.Pod] != nil || p.completed().Has(replica.Rank) || p.IsPodTaken(replica.Pod) {
+		if p.in.PodNamed[replica.Pod] != nil || p.completed().Has(replica.Rank) || p.out.IsPodTaken(replica.Pod) {
 			continue
 		}
-		if p.MayCreate(names.TaskName(&p.Job.Spec.Tasks[replica.Task])) {
+		if p.out.MayCreate(names.TaskName(&p.in.Job.Spec.Tasks[replica.Task])) {
 			p.createWorker(replica)
 		}
 	}
-	if len(p.Decision.CreatePods) > 0 && !p.provideNodes() {
-		p.Decision.CreatePods = nil
+	if len(p.out.Decision.CreatePods) > 0 && !p.provideNodes() {
+		p.out.Decision.CreatePods = nil
 	}
 	return state.Continue
 }
@@ -339,12 +339,12 @@ func (p *Plan) ensureWorkers() state.Result {
 // createWorker creates the pod of a replica in the job's gang and queue, or records why it cannot
 // be built.
 func (p *Plan) createWorker(replica *workload.Replica) {
-	pod, err := p.Builder.Worker(&p.assignment, replica)
+	pod, err := p.in.Builder.Worker(&p.assignment, replica)
 	if err != nil {
-		p.Invalidate(err.Error())
+		p.out.Invalidate(err.Error())
 		return
 	}
 	p.gang.mark(pod)
 	p.podMeta(replica).Apply(pod)
-	p.CreatePod(pod)
+	p.out.CreatePod(pod)
 }
