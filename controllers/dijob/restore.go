@@ -328,13 +328,22 @@ func (r *Reconciler) findMissed(ctx context.Context, observed *lifecycle.Observe
 	for _, pod := range observed.Pods {
 		known.Insert(pod.UID)
 	}
+	all = slices.DeleteFunc(all, func(pod *corev1.Pod) bool { return known.Has(pod.UID) })
+	observed.Pods = withoutNamesakes(observed.Pods, all)
 	for _, pod := range all {
-		if !known.Has(pod.UID) {
-			r.states.remember(observed.Job, pod)
-			addLive(observed, pod)
-		}
+		r.states.remember(observed.Job, pod)
+		addLive(observed, pod)
 	}
 	return nil
+}
+
+// withoutNamesakes returns the pods whose names no pod has that was read live. Those of the cache are gone.
+func withoutNamesakes(pods, live []*corev1.Pod) []*corev1.Pod {
+	taken := set.New[string]()
+	for _, pod := range live {
+		taken.Insert(pod.Name)
+	}
+	return slices.DeleteFunc(slices.Clone(pods), func(pod *corev1.Pod) bool { return taken.Has(pod.Name) })
 }
 
 // mayLackPods reports whether the cache may lack pods that the job must not have, so that no creation shows them.

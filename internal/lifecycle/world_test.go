@@ -242,6 +242,7 @@ func (w *world) observe() Observed {
 	}
 	observed.Membership = known.membership.DeepCopy()
 	w.confirm(&observed)
+	w.findMissed(&observed)
 	observed.Plans = w.unfinishedPlans()
 	w.sightings.See(&observed)
 	return observed
@@ -262,6 +263,32 @@ func (w *world) confirm(observed *Observed) {
 	for _, name := range unconfirmed.Pods {
 		if pod := w.pods[name]; pod != nil {
 			observed.Pods = append(observed.Pods, pod.DeepCopy())
+		}
+	}
+}
+
+// findMissed reads live the pods that the cache lacks when the job was shrunk. A pod of the cache is gone if another one has
+// its name.
+func (w *world) findMissed(observed *Observed) {
+	isLacking := workerled.LacksRemoved
+	if state.IsCoordinatorLed(observed.Job) {
+		isLacking = coordinatorled.LacksRemoved
+	}
+	if w.cache == nil || !isLacking(*observed) {
+		return
+	}
+	cached := map[string]int{}
+	for i, pod := range observed.Pods {
+		cached[pod.Name] = i
+	}
+	for _, name := range w.podNames() {
+		pod := w.pods[name].DeepCopy()
+		podstate.Trim(pod)
+		switch i, isCached := cached[name]; {
+		case !isCached:
+			observed.Pods = append(observed.Pods, pod)
+		case observed.Pods[i].UID != pod.UID:
+			observed.Pods[i] = pod
 		}
 	}
 }
