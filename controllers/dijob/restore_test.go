@@ -7,13 +7,16 @@ import (
 	"context"
 	"os"
 	"regexp"
+	"testing"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -200,4 +203,20 @@ func (s *space) endAll(ctx context.Context) {
 		s.end(ctx, name, 0)
 	}
 	Expect(s.settle(ctx)).To(Succeed())
+}
+
+func TestAPodThatWasReadLiveReplacesItsNamesakeInTheCache(t *testing.T) {
+	t.Parallel()
+	pod := func(name, uid string) *corev1.Pod {
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(uid)}}
+	}
+	kept, gone := pod("job-learner-0", "a"), pod("job-collector-0", "b")
+	cached := []*corev1.Pod{kept, gone}
+	left := withoutNamesakes(cached, []*corev1.Pod{pod("job-collector-0", "c"), pod("job-collector-1", "d")})
+	if len(left) != 1 || left[0] != kept {
+		t.Errorf("of the cache are left %v, want only %s", left, kept.Name)
+	}
+	if cached[1] != gone {
+		t.Error("the pods of the cache were changed")
+	}
 }
