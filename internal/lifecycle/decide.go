@@ -37,15 +37,9 @@ type reconcile struct {
 
 // lifecycle decides what one way of running a job requires.
 type lifecycle interface {
-	// Rules apply in order until one settles the decision.
-	Rules() []state.Rule
-	// Summarize writes the counts of the pods and, unless a rule has set it, the phase.
-	Summarize()
-	// Report sets the conditions that not every job has.
-	Report()
-	// Desired returns the names of the pods that the job desires and that have not completed; false
-	// if they are unknown.
-	Desired() (pods map[string]bool, isKnown bool)
+	// Decide applies rules in stages, each in order until one settles the decision. A stage gets what the one
+	// before it found.
+	Decide(apply func([]state.Rule) state.Result) state.Outcome
 }
 
 func newReconcile(observed Observed) *reconcile {
@@ -65,36 +59,37 @@ func (r *reconcile) decide() (decision Decision, cause string) {
 	if state.IsLeftAlone(r.in.Job) && !state.IsHeld(r.in.Job) {
 		return p.Decision, ""
 	}
-	cause = r.apply()
+	outcome := r.job.Decide(func(rules []state.Rule) state.Result { return r.apply(rules, &cause) })
 	if p.Decision.DeleteJob || p.Decision.IsAdoption() {
 		return p.Decision, ""
 	}
 	before := p.Status().Phase
-	r.job.Summarize()
+	outcome.Summarize()
 	if p.Status().Phase != before {
 		cause = summaryName
 	}
 	p.ReportProblems()
 	p.ReportAltered()
 	p.DeleteByForce()
-	r.job.Report()
-	p.KeepBudget(r.job.Desired)
+	outcome.Report()
+	p.KeepBudget(outcome.Desired)
 	p.ReportInvalid()
 	p.Decision.Status.ObservedGeneration = r.in.Job.Generation
 	return p.Decision, cause
 }
 
-// apply applies the rules in order and names the last one that changed the phase.
-func (r *reconcile) apply() (cause string) {
-	for _, rule := range r.job.Rules() {
+// apply applies rules in order, and names the last one that changed the phase. It reports whether one of them
+// settled the decision.
+func (r *reconcile) apply(rules []state.Rule, cause *string) state.Result {
+	for _, rule := range rules {
 		before := r.plan.Status().Phase
 		result := rule.Apply()
 		if r.plan.Status().Phase != before {
-			cause = rule.Name
+			*cause = rule.Name
 		}
 		if result == state.Settled {
-			break
+			return state.Settled
 		}
 	}
-	return cause
+	return state.Continue
 }

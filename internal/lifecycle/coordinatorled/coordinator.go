@@ -42,8 +42,14 @@ func New(base *state.Plan, observed *state.Input) *Plan {
 	}
 }
 
-// Rules are the rules of a coordinator-led job, in order.
-func (p *Plan) Rules() []state.Rule {
+// Decide applies the rules of a coordinator-led job.
+func (p *Plan) Decide(apply func([]state.Rule) state.Result) state.Outcome {
+	apply(p.rules())
+	return p
+}
+
+// rules are the rules of a coordinator-led job, in order.
+func (p *Plan) rules() []state.Rule {
 	return []state.Rule{
 		{Name: "a deleted job that is held has no pods", Apply: p.out.Terminate},
 		{Name: "objects of an earlier release are adopted", Apply: p.adopt},

@@ -146,6 +146,17 @@ const (
 	Settled Result = true
 )
 
+// Outcome is what the rules of a job have come to. It completes the decision.
+type Outcome interface {
+	// Summarize writes the counts of the pods and, unless a rule has set it, the phase.
+	Summarize()
+	// Report sets the conditions that not every job has.
+	Report()
+	// Desired returns the names of the pods that the job desires and that have not completed; false
+	// if they are unknown.
+	Desired() (pods map[string]bool, isKnown bool)
+}
+
 // IsAdoption reports whether something is adopted, so that nothing else is decided.
 func (d *Decision) IsAdoption() bool {
 	return len(d.AdoptPods)+len(d.AdoptServices) > 0

@@ -68,10 +68,10 @@ func (f *facts) counted() *v2alpha1.DIJob {
 
 // subdomain returns the subdomain of the pods' addresses: that of active pods of this attempt,
 // because peers find each other by it, else the job's service.
-func (p *Plan) subdomain() string {
-	own := names.WorkerService(p.in.Job.Name)
-	for _, pod := range p.in.Pods {
-		if other := pod.Spec.Subdomain; other != "" && other != own && podstate.Active(pod) && !p.out.IsStale(pod) {
+func (a *assigned) subdomain() string {
+	own := names.WorkerService(a.in.Job.Name)
+	for _, pod := range a.in.Pods {
+		if other := pod.Spec.Subdomain; other != "" && other != own && podstate.Active(pod) && !a.out.IsStale(pod) {
 			return other
 		}
 	}
@@ -80,27 +80,27 @@ func (p *Plan) subdomain() string {
 
 // ensureWorkerService creates the service of a worker-led job, and deletes the services of an
 // earlier release. While pods exist that need those services, they stay unchanged.
-func (p *Plan) ensureWorkerService() {
-	wanted := workload.WorkerService(p.in.Job)
-	if p.assignment.Subdomain != wanted.Name && len(p.in.Services) > 0 {
+func (a *assigned) ensureWorkerService() {
+	wanted := workload.WorkerService(a.in.Job)
+	if a.assignment.Subdomain != wanted.Name && len(a.in.Services) > 0 {
 		return
 	}
-	for _, earlier := range names.EarlierWorkerServices(p.in.Job.Name) {
-		if service := p.in.ServiceNamed[earlier]; service != nil {
-			p.out.DeleteService(service)
+	for _, earlier := range names.EarlierWorkerServices(a.in.Job.Name) {
+		if service := a.in.ServiceNamed[earlier]; service != nil {
+			a.out.DeleteService(service)
 		}
 	}
-	wanted.Name = p.assignment.Subdomain
-	p.out.EnsureService(wanted, wanted.Spec.Selector)
+	wanted.Name = a.assignment.Subdomain
+	a.out.EnsureService(wanted, wanted.Spec.Selector)
 }
 
 // selector returns the labels by which services select the existing pods.
-func (p *Plan) selector() map[string]string {
+func (a *assigned) selector() map[string]string {
 	selector := map[string]string{}
-	if len(p.in.Pods) == 0 {
+	if len(a.in.Pods) == 0 {
 		return selector
 	}
-	for _, service := range p.in.Services {
+	for _, service := range a.in.Services {
 		maps.Copy(selector, service.Spec.Selector)
 	}
 	return selector

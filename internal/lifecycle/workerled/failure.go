@@ -46,8 +46,8 @@ type failure struct {
 
 // countFailures records the action that follows from the new failures; the most serious action
 // applies to all of them. Pods are deleted once it is recorded.
-func (p *Plan) countFailures() state.Result {
-	failures := p.failures()
+func (a *assigned) countFailures() state.Result {
+	failures := a.failures()
 	if len(failures) == 0 {
 		return state.Continue
 	}
@@ -55,28 +55,28 @@ func (p *Plan) countFailures() state.Result {
 		return cmp.Or(cmp.Compare(gravity(a.action), gravity(b.action)), cmp.Compare(a.rank, b.rank))
 	})
 	gravest := failures[0]
-	p.out.Status().LastFailure = podstate.Failure(gravest.pod, p.in.Timestamp)
+	a.out.Status().LastFailure = podstate.Failure(gravest.pod, a.in.Timestamp)
 	for i := range failures {
-		p.out.RecordFailure(failures[i].task, failures[i].pod)
+		a.out.RecordFailure(failures[i].task, failures[i].pod)
 	}
-	p.reportOutOfMemory(failures)
+	a.reportOutOfMemory(failures)
 	switch gravest.action {
 	case v2alpha1.FailurePolicyFailJob:
-		p.out.Finish(v2alpha1.JobFailed, fmt.Sprintf("pod %s has failed%s, which fails the job by rule %d of its failurePolicy",
+		a.out.Finish(v2alpha1.JobFailed, fmt.Sprintf("pod %s has failed%s, which fails the job by rule %d of its failurePolicy",
 			gravest.pod.Name, podstate.FailureCause(gravest.pod), gravest.rule))
 	case v2alpha1.FailurePolicyRestartReplica:
-		p.restartReplicas(failures)
+		a.restartReplicas(failures)
 	case v2alpha1.FailurePolicyRestartJob, v2alpha1.FailurePolicyIgnore:
-		p.restartJob(gravest.pod)
+		a.restartJob(gravest.pod)
 	}
 	return state.Settled
 }
 
 // reportOutOfMemory records one event for the new failures that exceeded their memory limit.
-func (p *Plan) reportOutOfMemory(failures []failure) {
+func (a *assigned) reportOutOfMemory(failures []failure) {
 	var killed []string
 	for i := range failures {
-		if state.FailureReason(p.in.Job, failures[i].pod) == v2alpha1.ReasonOOMKilled {
+		if state.FailureReason(a.in.Job, failures[i].pod) == v2alpha1.ReasonOOMKilled {
 			killed = append(killed, failures[i].pod.Name)
 		}
 	}
@@ -87,7 +87,7 @@ func (p *Plan) reportOutOfMemory(failures []failure) {
 	if others := len(killed) - 1; others > 0 {
 		text += ", and so " + english.PluralWord(others, "was ", "were ") + english.Plural(others, "other", "")
 	}
-	p.out.Event(corev1.EventTypeWarning, v2alpha1.ReasonOOMKilled, text)
+	a.out.Event(corev1.EventTypeWarning, v2alpha1.ReasonOOMKilled, text)
 }
 
 // gravity orders actions, the most serious first.
@@ -98,53 +98,53 @@ func gravity(action v2alpha1.FailurePolicyAction) int {
 }
 
 // failures returns the failed pods that count against the limit and are not counted yet.
-func (p *Plan) failures() []failure {
+func (a *assigned) failures() []failure {
 	var failures []failure
-	for i := range p.assignment.Replicas {
-		replica := &p.assignment.Replicas[i]
-		pod := p.in.PodNamed[replica.Pod]
-		if pod == nil || !state.HasFailed(p.in.Job, pod) || p.facts.isCounted(pod) || p.hasGrown(replica, pod) {
+	for i := range a.assignment.Replicas {
+		replica := &a.assignment.Replicas[i]
+		pod := a.in.PodNamed[replica.Pod]
+		if pod == nil || !state.HasFailed(a.in.Job, pod) || a.facts.isCounted(pod) || a.facts.hasGrown(a.sizes, replica, pod) {
 			continue
 		}
-		found := failure{pod: pod, task: p.in.Job.Spec.Tasks[replica.Task].Type, rank: replica.Rank}
-		found.action, found.rule = actionFor(p.in.Job, replica, pod)
-		if found.action != v2alpha1.FailurePolicyIgnore && !p.isVictim(replica, pod) {
+		found := failure{pod: pod, task: a.in.Job.Spec.Tasks[replica.Task].Type, rank: replica.Rank}
+		found.action, found.rule = actionFor(a.in.Job, replica, pod)
+		if found.action != v2alpha1.FailurePolicyIgnore && !a.isVictim(replica, pod) {
 			failures = append(failures, found)
 		}
 	}
-	return append(failures, p.failedLeaving()...)
+	return append(failures, a.failedLeaving()...)
 }
 
 // isVictim reports whether a replica failed because another one cannot start, so that its failure is a
 // disruption. A rule of the failure policy that fails the job, or ignores the failure, comes first.
-func (p *Plan) isVictim(replica *workload.Replica, pod *corev1.Pod) bool {
-	if !state.HasGivenUp(p.in.Job, pod) || p.facts.isCounted(pod) {
+func (a *assigned) isVictim(replica *workload.Replica, pod *corev1.Pod) bool {
+	if !state.HasGivenUp(a.in.Job, pod) || a.facts.isCounted(pod) {
 		return false
 	}
-	action, _ := actionFor(p.in.Job, replica, pod)
-	return action != v2alpha1.FailurePolicyFailJob && action != v2alpha1.FailurePolicyIgnore && p.findStall() != nil
+	action, _ := actionFor(a.in.Job, replica, pod)
+	return action != v2alpha1.FailurePolicyFailJob && action != v2alpha1.FailurePolicyIgnore && a.findStall() != nil
 }
 
 // findStall returns why a replica cannot start, nil if all can.
-func (p *Plan) findStall() *state.Stall {
-	if p.stall == nil {
-		found := p.out.FindStall()
-		p.stall = &found
+func (a *assigned) findStall() *state.Stall {
+	if a.stall == nil {
+		found := a.out.FindStall()
+		a.stall = &found
 	}
-	return *p.stall
+	return *a.stall
 }
 
 // failedLeaving returns the failed excess pods that had not handed over their state. They have no
 // replica to restart alone, so the job restarts instead.
-func (p *Plan) failedLeaving() []failure {
+func (a *assigned) failedLeaving() []failure {
 	var failures []failure
-	for _, pod := range p.in.Pods {
-		task, rank := handshake.TaskOf(p.in.Job, pod), podstate.Rank(pod)
-		if !p.handshake.HadState(pod) || p.isDesired(pod) || !state.HasFailed(p.in.Job, pod) {
+	for _, pod := range a.in.Pods {
+		task, rank := handshake.TaskOf(a.in.Job, pod), podstate.Rank(pod)
+		if !a.handshake.HadState(pod) || a.isDesired(pod) || !state.HasFailed(a.in.Job, pod) {
 			continue
 		}
-		found := failure{pod: pod, task: p.in.Job.Spec.Tasks[task].Type, rank: rank}
-		found.action, found.rule = actionFor(p.in.Job, &workload.Replica{Task: task, Rank: rank, Pod: pod.Name}, pod)
+		found := failure{pod: pod, task: a.in.Job.Spec.Tasks[task].Type, rank: rank}
+		found.action, found.rule = actionFor(a.in.Job, &workload.Replica{Task: task, Rank: rank, Pod: pod.Name}, pod)
 		if found.action == v2alpha1.FailurePolicyRestartReplica {
 			found.action = v2alpha1.FailurePolicyRestartJob
 		}
@@ -156,8 +156,8 @@ func (p *Plan) failedLeaving() []failure {
 }
 
 // isDesired reports whether a pod belongs to a desired replica.
-func (p *Plan) isDesired(pod *corev1.Pod) bool {
-	return slices.ContainsFunc(p.assignment.Replicas, func(replica workload.Replica) bool { return replica.Pod == pod.Name })
+func (a *assigned) isDesired(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(a.assignment.Replicas, func(replica workload.Replica) bool { return replica.Pod == pod.Name })
 }
 
 // isCounted reports whether a pod's failure is recorded as a restart of its replica
@@ -198,20 +198,20 @@ func matches(rule *v2alpha1.FailurePolicyRule, task string, pod *corev1.Pod) boo
 }
 
 // restartJob starts the next attempt, unless the limit is reached.
-func (p *Plan) restartJob(failed *corev1.Pod) {
-	status := p.out.Status()
-	if limit := p.facts.backoffLimit(); limit >= 0 && status.Restarts >= limit || status.Restarts == math.MaxInt32 {
-		p.out.Finish(v2alpha1.JobFailed, fmt.Sprintf("pod %s has failed%s after %s, the limit is %d",
+func (a *assigned) restartJob(failed *corev1.Pod) {
+	status := a.out.Status()
+	if limit := a.facts.backoffLimit(); limit >= 0 && status.Restarts >= limit || status.Restarts == math.MaxInt32 {
+		a.out.Finish(v2alpha1.JobFailed, fmt.Sprintf("pod %s has failed%s after %s, the limit is %d",
 			failed.Name, podstate.FailureCause(failed), english.Plural(int(status.Restarts), "restart", ""), limit))
 		return
 	}
 	status.Restarts = limits.Sum(status.Restarts, 1)
 	status.CompletedRanks, status.ReplicaRestarts = "", nil
-	p.out.EnterPhase(v2alpha1.JobRestarting, fmt.Sprintf("pod %s has failed%s, %s", failed.Name, podstate.FailureCause(failed), p.restartMessage()))
+	a.out.EnterPhase(v2alpha1.JobRestarting, fmt.Sprintf("pod %s has failed%s, %s", failed.Name, podstate.FailureCause(failed), a.facts.restartMessage(status.Restarts)))
 }
 
-func (p *Plan) restartMessage() string {
-	return ordinal(p.out.Status().Restarts, p.facts.backoffLimit()) + " is in progress"
+func (f *facts) restartMessage(restarts int32) string {
+	return ordinal(restarts, f.backoffLimit()) + " is in progress"
 }
 
 // ordinal describes which restart this is, with the limit if there is one.
@@ -224,11 +224,11 @@ func ordinal(restart, limit int32) string {
 
 // restartReplicas restarts only the failed replicas. The limit bounds the restarts of each replica,
 // together with those of the job.
-func (p *Plan) restartReplicas(failures []failure) {
-	status, limit := p.out.Status(), p.facts.backoffLimit()
+func (a *assigned) restartReplicas(failures []failure) {
+	status, limit := a.out.Status(), a.facts.backoffLimit()
 	for _, failed := range failures {
-		if restarts := p.restartsOf(failed.pod); limit >= 0 && limits.Sum(status.Restarts, restarts) >= limit {
-			p.out.Finish(v2alpha1.JobFailed, fmt.Sprintf("pod %s has failed%s after %s of the job and %d of its own, the limit is %d",
+		if restarts := a.restartsOf(failed.pod); limit >= 0 && limits.Sum(status.Restarts, restarts) >= limit {
+			a.out.Finish(v2alpha1.JobFailed, fmt.Sprintf("pod %s has failed%s after %s of the job and %d of its own, the limit is %d",
 				failed.pod.Name, podstate.FailureCause(failed.pod), english.Plural(int(status.Restarts), "restart", ""), restarts, limit))
 			return
 		}
@@ -238,10 +238,10 @@ func (p *Plan) restartReplicas(failures []failure) {
 		status.ReplicaRestarts = map[string]int32{}
 	}
 	for _, failed := range failures {
-		restarts := limits.Sum(p.restartsOf(failed.pod), 1)
+		restarts := limits.Sum(a.restartsOf(failed.pod), 1)
 		status.ReplicaRestarts[failed.pod.Name] = restarts
-		p.out.Decision.ReplicaRestarts = append(p.out.Decision.ReplicaRestarts, state.Failure{TaskType: failed.task, Reason: state.FailureReason(p.in.Job, failed.pod)})
-		p.out.Decision.Events = append(p.out.Decision.Events, state.Event{
+		a.out.Decision.ReplicaRestarts = append(a.out.Decision.ReplicaRestarts, state.Failure{TaskType: failed.task, Reason: state.FailureReason(a.in.Job, failed.pod)})
+		a.out.Decision.Events = append(a.out.Decision.Events, state.Event{
 			Type: corev1.EventTypeWarning, Reason: v2alpha1.ReasonReplicaRestarting, Pod: failed.pod.Name,
 			Message: fmt.Sprintf("pod %s has failed%s and restarts alone, %s",
 				failed.pod.Name, podstate.FailureCause(failed.pod), ordinal(restarts, max(limit-status.Restarts, -1))),
@@ -268,65 +268,65 @@ func restartBackoff(restarts int32) time.Duration {
 
 // isKept reports whether a finished pod stays until the backoff of that many restarts is over. If
 // so, it requeues the job for that time.
-func (p *Plan) isKept(pod *corev1.Pod, restarts int32) bool {
+func isKept(out *state.Plan, now time.Time, pod *corev1.Pod, restarts int32) bool {
 	backoff := restartBackoff(restarts)
 	if backoff == 0 || !podstate.Finished(pod) || podstate.Terminating(pod) {
 		return false
 	}
-	left := pod.CreationTimestamp.Add(backoff).Sub(p.in.Now)
+	left := pod.CreationTimestamp.Add(backoff).Sub(now)
 	if left <= 0 {
 		return false
 	}
-	p.out.RequeueAfter(left)
+	out.RequeueAfter(left)
 	return true
 }
 
 // mayReplaceWorker reports whether a failed pod may be recreated now. A pod whose
 // failure is ignored waits for ignoredDelay, a disrupted one for the backoff.
-func (p *Plan) mayReplaceWorker(replica *workload.Replica, pod *corev1.Pod) bool {
+func (a *assigned) mayReplaceWorker(replica *workload.Replica, pod *corev1.Pod) bool {
 	if !podstate.FailedOrLost(pod) {
 		return false
 	}
-	if !state.HasFailed(p.in.Job, pod) || p.isVictim(replica, pod) {
-		return !p.out.BackingOff
+	if !state.HasFailed(a.in.Job, pod) || a.isVictim(replica, pod) {
+		return !a.out.BackingOff
 	}
-	if action, _ := actionFor(p.in.Job, replica, pod); action != v2alpha1.FailurePolicyIgnore {
+	if action, _ := actionFor(a.in.Job, replica, pod); action != v2alpha1.FailurePolicyIgnore {
 		return true
 	}
-	left := podstate.FinishTime(pod).Add(ignoredDelay).Sub(p.in.Now)
+	left := podstate.FinishTime(pod).Add(ignoredDelay).Sub(a.in.Now)
 	if left <= 0 {
 		return true
 	}
-	p.out.RequeueAfter(left)
+	a.out.RequeueAfter(left)
 	return false
 }
 
 // restartsOf returns how often the replica of a failed pod was restarted alone.
-func (p *Plan) restartsOf(pod *corev1.Pod) int32 {
-	return podstate.PlausibleCount(podstate.ReplicaRestarts(pod), p.out.Status().ReplicaRestarts[pod.Name])
+func (a *assigned) restartsOf(pod *corev1.Pod) int32 {
+	return podstate.PlausibleCount(podstate.ReplicaRestarts(pod), a.out.Status().ReplicaRestarts[pod.Name])
 }
 
 // backOffDisrupted delays pods that are disrupted again within the backoff.
-func (p *Plan) backOffDisrupted() state.Result {
-	disrupted := p.disruptedReplicas()
-	switch stall := p.findStall(); {
+func (a *assigned) backOffDisrupted() state.Result {
+	disrupted := a.disruptedReplicas()
+	switch stall := a.findStall(); {
 	case len(disrupted) == 0:
 	case stall != nil && stall.IsOver:
 		// The replicas that gave up meanwhile would count as failed from now on.
-		p.out.ReportDisruption(disrupted)
+		a.out.ReportDisruption(disrupted)
 	default:
-		p.out.BackingOff = !p.out.MayRecreate(disrupted)
+		a.out.BackingOff = !a.out.MayRecreate(disrupted)
 	}
 	return state.Continue
 }
 
 // disruptedReplicas returns the disrupted pods of desired replicas.
-func (p *Plan) disruptedReplicas() []state.DisruptedPod {
+func (a *assigned) disruptedReplicas() []state.DisruptedPod {
 	var found []state.DisruptedPod
-	for i := range p.assignment.Replicas {
-		replica := &p.assignment.Replicas[i]
-		if pod := p.in.PodNamed[replica.Pod]; pod != nil && podstate.FailedOrLost(pod) && !podstate.Terminating(pod) && (!state.HasFailed(p.in.Job, pod) || p.isVictim(replica, pod)) {
-			found = append(found, state.DisruptedPod{Pod: pod, Task: p.in.Job.Spec.Tasks[replica.Task].Type})
+	for i := range a.assignment.Replicas {
+		replica := &a.assignment.Replicas[i]
+		if pod := a.in.PodNamed[replica.Pod]; pod != nil && podstate.FailedOrLost(pod) && !podstate.Terminating(pod) && (!state.HasFailed(a.in.Job, pod) || a.isVictim(replica, pod)) {
+			found = append(found, state.DisruptedPod{Pod: pod, Task: a.in.Job.Spec.Tasks[replica.Task].Type})
 		}
 	}
 	return found
@@ -334,10 +334,10 @@ func (p *Plan) disruptedReplicas() []state.DisruptedPod {
 
 // isAllReady reports whether every desired replica is ready or has succeeded. During a restart no
 // replica is.
-func (p *Plan) isAllReady() bool {
-	isSeated := len(p.assignment.Replicas) == int(p.facts.counts.Total)
-	return isSeated && !slices.ContainsFunc(p.assignment.Replicas, func(replica workload.Replica) bool {
-		pod := p.in.PodNamed[replica.Pod]
-		return !p.completed().Has(replica.Rank) && (pod == nil || !podstate.Ready(pod))
+func (a *assigned) isAllReady() bool {
+	isSeated := len(a.assignment.Replicas) == int(a.facts.counts.Total)
+	return isSeated && !slices.ContainsFunc(a.assignment.Replicas, func(replica workload.Replica) bool {
+		pod := a.in.PodNamed[replica.Pod]
+		return !a.completed().Has(replica.Rank) && (pod == nil || !podstate.Ready(pod))
 	})
 }

@@ -62,37 +62,37 @@ func leastOf(job *v2alpha1.DIJob, total int32) int32 {
 
 // ensureGang creates the gang's PodGroup before its pods. Without a scheduler for gangs, it creates
 // no pods of a job that has not started.
-func (p *Plan) ensureGang() state.Result {
-	result := p.decideGang()
-	if p.out.Decision.CreatePodGroup != nil && !p.out.MayCreate(state.KindPodGroups) {
-		p.out.Decision.CreatePodGroup = nil
+func (a *assigned) ensureGang() state.Result {
+	result := a.decideGang()
+	if a.out.Decision.CreatePodGroup != nil && !a.out.MayCreate(state.KindPodGroups) {
+		a.out.Decision.CreatePodGroup = nil
 		return state.Settled
 	}
 	return result
 }
 
-func (p *Plan) decideGang() state.Result {
+func (a *assigned) decideGang() state.Result {
 	switch {
-	case !state.AsksForGang(p.in.Job):
-		p.out.DeletePodGroups()
+	case !state.AsksForGang(a.in.Job):
+		a.out.DeletePodGroups()
 		return state.Continue
-	case isUnplaced(p.in.Job):
+	case isUnplaced(a.in.Job):
 		return state.Continue
 	}
-	team := p.team()
-	provider, group := p.gangProvider(&team)
+	team := a.team()
+	provider, group := a.gangProvider(&team)
 	switch {
-	case provider == nil && p.hasStarted():
+	case provider == nil && a.hasStarted():
 		return state.Continue
 	case provider == nil:
-		p.out.RequeueAfter(GangRetryInterval)
+		a.out.RequeueAfter(GangRetryInterval)
 		return state.Settled
 	case group == nil:
-		return p.createGroup(provider, &team)
+		return a.createGroup(provider, &team)
 	case provider.GVK != group.GroupVersionKind():
-		return p.replaceGroup(group)
+		return a.replaceGroup(group)
 	}
-	return p.syncGroup(provider, group, &team)
+	return a.syncGroup(provider, group, &team)
 }
 
 // team is the set of replicas in a gang at one moment.
@@ -106,15 +106,15 @@ type team struct {
 	started bool
 }
 
-func (p *Plan) team() team {
+func (a *assigned) team() team {
 	var found team
-	for i := range p.assignment.Replicas {
-		replica := &p.assignment.Replicas[i]
-		pod := p.in.PodNamed[replica.Pod]
+	for i := range a.assignment.Replicas {
+		replica := &a.assignment.Replicas[i]
+		pod := a.in.PodNamed[replica.Pod]
 		switch {
-		case p.completed().Has(replica.Rank):
+		case a.completed().Has(replica.Rank):
 			continue
-		case pod == nil || podstate.Terminating(pod) || p.out.Deleting[pod]:
+		case pod == nil || podstate.Terminating(pod) || a.out.Deleting[pod]:
 			found.waiting = true
 		case podstate.Finished(pod):
 			continue
@@ -133,33 +133,33 @@ func (p *Plan) team() team {
 
 // gangProvider returns the scheduler for the gang, and its PodGroup if there is one. A job that has
 // started keeps its scheduler.
-func (p *Plan) gangProvider(team *team) (*gang.Provider, *unstructured.Unstructured) {
-	chosen, why := gang.Choose(p.in.Gangs.Setting, p.in.Job.Spec.Scheduling.SchedulerName, p.in.Gangs.Served)
-	if len(p.in.PodGroups) == 0 {
+func (a *assigned) gangProvider(team *team) (*gang.Provider, *unstructured.Unstructured) {
+	chosen, why := gang.Choose(a.in.Gangs.Setting, a.in.Job.Spec.Scheduling.SchedulerName, a.in.Gangs.Served)
+	if len(a.in.PodGroups) == 0 {
 		if chosen == nil {
-			p.gang.missing = why
+			a.gang.missing = why
 		}
 		return chosen, nil
 	}
-	group := p.in.PodGroups[0]
-	if current := gang.ProviderOf(p.in.Gangs.Served, group.GroupVersionKind()); current != nil && (chosen == nil || team.started) {
+	group := a.in.PodGroups[0]
+	if current := gang.ProviderOf(a.in.Gangs.Served, group.GroupVersionKind()); current != nil && (chosen == nil || team.started) {
 		return current, group
 	}
 	return chosen, group
 }
 
 // createGroup creates the PodGroup if pods wait for a node.
-func (p *Plan) createGroup(provider *gang.Provider, team *team) state.Result {
+func (a *assigned) createGroup(provider *gang.Provider, team *team) state.Result {
 	if !team.waiting {
 		return state.Continue
 	}
-	wanted, err := p.wantedGang(team)
+	wanted, err := a.wantedGang(team)
 	if err != nil {
-		p.out.Invalidate(err.Error())
+		a.out.Invalidate(err.Error())
 		return state.Settled
 	}
-	p.out.Decision.CreatePodGroup = provider.Group(wanted)
-	p.markWith(provider, wanted.Name)
+	a.out.Decision.CreatePodGroup = provider.Group(wanted)
+	a.markWith(provider, wanted.Name)
 	return state.Continue
 }
 
@@ -167,85 +167,85 @@ func (p *Plan) createGroup(provider *gang.Provider, team *team) state.Result {
 // is placed by the PodGroup, syncGroup replaces it. Otherwise the PodGroup stays. Pods that would
 // wait in it for too many members are then created outside of it, or recreated if they wait
 // already.
-func (p *Plan) syncGroup(provider *gang.Provider, group *unstructured.Unstructured, team *team) state.Result {
-	p.gang.status = provider.Read(group)
-	group = p.renameOwner(group)
-	isEnough := leastOf(p.in.Job, p.facts.counts.Total) >= provider.Least(group)
+func (a *assigned) syncGroup(provider *gang.Provider, group *unstructured.Unstructured, team *team) state.Result {
+	a.gang.status = provider.Read(group)
+	group = a.renameOwner(group)
+	isEnough := leastOf(a.in.Job, a.facts.counts.Total) >= provider.Least(group)
 	if len(team.members) == 0 || !team.waiting && isEnough {
 		return state.Continue
 	}
 	if !group.GetDeletionTimestamp().IsZero() {
-		return p.awaitGroup(group, team)
+		return a.awaitGroup(group, team)
 	}
-	wanted, err := p.wantedGang(team)
+	wanted, err := a.wantedGang(team)
 	if err != nil {
-		p.out.Invalidate(err.Error())
+		a.out.Invalidate(err.Error())
 		return state.Settled
 	}
 	synced, possible := provider.Sync(group, wanted)
 	switch {
 	case !possible && !team.started:
-		return p.replaceGroup(group)
+		return a.replaceGroup(group)
 	case possible && !equality.Semantic.DeepEqual(synced.Object, group.Object):
-		p.out.Decision.UpdatePodGroup = synced
+		a.out.Decision.UpdatePodGroup = synced
 	}
 	if int(provider.Least(synced)) <= len(team.members) {
-		p.markWith(provider, group.GetName())
+		a.markWith(provider, group.GetName())
 		return state.Continue
 	}
-	p.deleteWaiting()
+	a.deleteWaiting()
 	return state.Continue
 }
 
 // renameOwner updates the version of the job in the PodGroup's owner reference.
-func (p *Plan) renameOwner(group *unstructured.Unstructured) *unstructured.Unstructured {
-	if !p.in.IsEarlier(group) {
+func (a *assigned) renameOwner(group *unstructured.Unstructured) *unstructured.Unstructured {
+	if !a.in.IsEarlier(group) {
 		return group
 	}
 	group = group.DeepCopy()
-	group.SetOwnerReferences(p.in.StoredReferences(group))
-	p.out.Decision.UpdatePodGroup = group
+	group.SetOwnerReferences(a.in.StoredReferences(group))
+	a.out.Decision.UpdatePodGroup = group
 	return group
 }
 
 // deleteWaiting deletes the pods of the gang that have no node.
-func (p *Plan) deleteWaiting() {
-	for _, pod := range p.in.Pods {
+func (a *assigned) deleteWaiting() {
+	for _, pod := range a.in.Pods {
 		if gang.IsMember(pod) && !podstate.Finished(pod) && pod.Spec.NodeName == "" {
-			p.out.DeletePod(pod)
+			a.out.DeletePod(pod)
 		}
 	}
 }
 
-func (p *Plan) markWith(provider *gang.Provider, group string) {
-	p.gang.provider, p.gang.group = provider, group
+func (a *assigned) markWith(provider *gang.Provider, group string) {
+	a.gang.provider, a.gang.group = provider, group
 }
 
 // wantedGang returns the desired gang. Its minimum does not exceed the number of its pods.
-func (p *Plan) wantedGang(team *team) (*gang.Gang, error) {
-	job := p.in.Job
-	least := leastOf(job, p.facts.counts.Total)
+func (a *assigned) wantedGang(team *team) (*gang.Gang, error) {
+	job := a.in.Job
+	least := leastOf(job, a.facts.counts.Total)
 	if team.waiting {
 		least = min(least, int32(len(team.members)))
 	}
-	demand, err := p.in.Builder.Demand(team.members[:min(int(least), len(team.members))])
+	demand, err := a.in.Builder.Demand(team.members[:min(int(least), len(team.members))])
 	if err != nil {
 		return nil, fmt.Errorf("summing up the gang's requests: %w", err)
 	}
 	return &gang.Gang{
 		Namespace: job.Namespace, Name: names.PodGroup(job.Name),
-		Labels: names.WorkerJobLabels(job.Name), Owner: *workload.Owner(job, p.in.Settings.JobVersion),
+		Labels: names.WorkerJobLabels(job.Name), Owner: *workload.Owner(job, a.in.Settings.JobVersion),
 		Min: least, Resources: demand.Resources, Queue: job.Spec.Scheduling.Queue, PriorityClass: demand.PriorityClass,
 	}, nil
 }
 
 // replaceGroup deletes the PodGroup and the pods that wait in it; none of them has a node. New ones
 // are created when all are gone.
-func (p *Plan) replaceGroup(group *unstructured.Unstructured) state.Result {
-	p.deleteWaiting()
-	p.out.DeletePodGroups()
-	p.out.Decision.UpdatePodGroup = nil
-	p.gang.status = gang.SchedulerStatus{
+func (a *assigned) replaceGroup(group *unstructured.Unstructured) state.Result {
+	a.deleteWaiting()
+	a.out.DeletePodGroups()
+	a.out.Decision.UpdatePodGroup = nil
+	a.gang.status = gang.SchedulerStatus{
 		Reason:  v2alpha1.ReasonGangReplaced,
 		Message: fmt.Sprintf("%s %s is replaced by one of another size or scheduler", gang.Kind, group.GetName()),
 	}
@@ -255,58 +255,58 @@ func (p *Plan) replaceGroup(group *unstructured.Unstructured) state.Result {
 // awaitGroup handles a terminating PodGroup. Its deletion may wait for its pods, so those without a
 // node are deleted. A job that has started continues without it: new pods then do not count for the
 // pods that wait.
-func (p *Plan) awaitGroup(group *unstructured.Unstructured, team *team) state.Result {
+func (a *assigned) awaitGroup(group *unstructured.Unstructured, team *team) state.Result {
 	if team.started {
-		p.deleteWaiting()
+		a.deleteWaiting()
 		return state.Continue
 	}
-	return p.replaceGroup(group)
+	return a.replaceGroup(group)
 }
 
 // reportGang sets the condition for the gang. A lost pod is recreated alone, so the condition of a
 // placed gang stays True until no pod of the job has a node.
-func (p *Plan) reportGang() {
+func (a *assigned) reportGang() {
 	const condition = v2alpha1.ConditionGangScheduled
 	switch {
-	case state.IsCoordinatorLed(p.in.Job) || state.IsFinished(p.out.Status()):
-	case !state.AsksForGang(p.in.Job):
-		p.out.Status().Conditions = slices.DeleteFunc(p.out.Status().Conditions, func(c v2alpha1.DIJobCondition) bool { return c.Type == condition })
-	case state.IsSuspended(p.in.Job):
-		if conditions.Find(p.out.Status(), condition) != nil {
-			p.setGangScheduled(corev1.ConditionFalse, v2alpha1.ConditionSuspended, "the job is suspended")
+	case state.IsCoordinatorLed(a.in.Job) || state.IsFinished(a.out.Status()):
+	case !state.AsksForGang(a.in.Job):
+		a.out.Status().Conditions = slices.DeleteFunc(a.out.Status().Conditions, func(c v2alpha1.DIJobCondition) bool { return c.Type == condition })
+	case state.IsSuspended(a.in.Job):
+		if conditions.Find(a.out.Status(), condition) != nil {
+			a.setGangScheduled(corev1.ConditionFalse, v2alpha1.ConditionSuspended, "the job is suspended")
 		}
-	case p.gang.missing != "" && !p.hasStarted():
-		p.setGangScheduled(corev1.ConditionFalse, v2alpha1.ReasonNoGangScheduler, p.gang.missing)
-	case isUnplaced(p.in.Job):
-		if conditions.Find(p.out.Status(), condition) != nil {
-			p.setGangScheduled(corev1.ConditionFalse, v2alpha1.ReasonGangWaiting, "the allocator has not placed the job")
+	case a.gang.missing != "" && !a.hasStarted():
+		a.setGangScheduled(corev1.ConditionFalse, v2alpha1.ReasonNoGangScheduler, a.gang.missing)
+	case isUnplaced(a.in.Job):
+		if conditions.Find(a.out.Status(), condition) != nil {
+			a.setGangScheduled(corev1.ConditionFalse, v2alpha1.ReasonGangWaiting, "the allocator has not placed the job")
 		}
 	default:
-		p.reportPlacing()
+		a.reportPlacing()
 	}
 }
 
-func (p *Plan) reportPlacing() {
+func (a *assigned) reportPlacing() {
 	const condition = v2alpha1.ConditionGangScheduled
-	least := leastOf(p.in.Job, p.facts.counts.Total)
-	placed := p.placed()
+	least := leastOf(a.in.Job, a.facts.counts.Total)
+	placed := a.placed()
 	switch {
 	case placed >= least && least > 0:
-		if !conditions.IsTrue(p.out.Status(), condition) {
-			p.setGangScheduled(corev1.ConditionTrue, v2alpha1.ReasonGangPlaced, all(int(least), "pod")+" of the gang "+english.PluralWord(int(least), "has", "have")+" a node")
+		if !conditions.IsTrue(a.out.Status(), condition) {
+			a.setGangScheduled(corev1.ConditionTrue, v2alpha1.ReasonGangPlaced, all(int(least), "pod")+" of the gang "+english.PluralWord(int(least), "has", "have")+" a node")
 		}
-	case placed > 0 && conditions.IsTrue(p.out.Status(), condition):
+	case placed > 0 && conditions.IsTrue(a.out.Status(), condition):
 	default:
-		status := p.whyNotPlaced()
-		p.setGangScheduled(corev1.ConditionFalse, status.Reason, status.Message)
+		status := a.whyNotPlaced()
+		a.setGangScheduled(corev1.ConditionFalse, status.Reason, status.Message)
 	}
 }
 
 // placed counts the replicas that have a node, or have succeeded.
-func (p *Plan) placed() int32 {
-	count := p.completed().Count()
-	for _, pod := range p.in.Pods {
-		if p.isPlaced(pod) {
+func (a *assigned) placed() int32 {
+	count := a.completed().Count()
+	for _, pod := range a.in.Pods {
+		if a.isPlaced(pod) {
 			count++
 		}
 	}
@@ -315,23 +315,23 @@ func (p *Plan) placed() int32 {
 
 // hasStarted reports whether some replica has a node or has succeeded. Pods that are created then
 // no longer start the job in part.
-func (p *Plan) hasStarted() bool {
-	return !p.completed().IsEmpty() || slices.ContainsFunc(p.in.Pods, p.isPlaced)
+func (a *assigned) hasStarted() bool {
+	return !a.completed().IsEmpty() || slices.ContainsFunc(a.in.Pods, a.isPlaced)
 }
 
-func (p *Plan) isPlaced(pod *corev1.Pod) bool {
-	return pod.Spec.NodeName != "" && podstate.Active(pod) && !p.out.IsStale(pod)
+func (a *assigned) isPlaced(pod *corev1.Pod) bool {
+	return pod.Spec.NodeName != "" && podstate.Active(pod) && !a.out.IsStale(pod)
 }
 
 // whyNotPlaced returns the scheduler's reason and message from the PodGroup, completed
 // from the pods.
-func (p *Plan) whyNotPlaced() gang.SchedulerStatus {
-	status := p.gang.status
-	for _, pod := range p.in.Pods {
+func (a *assigned) whyNotPlaced() gang.SchedulerStatus {
+	status := a.gang.status
+	for _, pod := range a.in.Pods {
 		if status.Reason != "" && status.Message != "" {
 			break
 		}
-		if said := gang.StatusOfPod(pod); said != (gang.SchedulerStatus{}) && !p.out.IsStale(pod) {
+		if said := gang.StatusOfPod(pod); said != (gang.SchedulerStatus{}) && !a.out.IsStale(pod) {
 			status = gang.SchedulerStatus{Reason: cmp.Or(status.Reason, said.Reason), Message: cmp.Or(status.Message, said.Message)}
 		}
 	}
@@ -345,12 +345,12 @@ func (p *Plan) whyNotPlaced() gang.SchedulerStatus {
 // setGangScheduled sets the condition. It records an event when the gang is placed, when there is
 // no scheduler for it, and when the scheduler first reports why it waits. A change of that message
 // alone records no event.
-func (p *Plan) setGangScheduled(value corev1.ConditionStatus, reason, message string) {
+func (a *assigned) setGangScheduled(value corev1.ConditionStatus, reason, message string) {
 	before := ""
-	if recorded := conditions.Find(p.out.Status(), v2alpha1.ConditionGangScheduled); recorded != nil {
+	if recorded := conditions.Find(a.out.Status(), v2alpha1.ConditionGangScheduled); recorded != nil {
 		before = recorded.Reason
 	}
-	if !conditions.Set(p.out.Status(), v2alpha1.ConditionGangScheduled, value, reason, message, p.in.Now) || reason == before {
+	if !conditions.Set(a.out.Status(), v2alpha1.ConditionGangScheduled, value, reason, message, a.in.Now) || reason == before {
 		return
 	}
 	isQuiet := func(reason string) bool {
@@ -359,10 +359,10 @@ func (p *Plan) setGangScheduled(value corev1.ConditionStatus, reason, message st
 	}
 	switch {
 	case value == corev1.ConditionTrue:
-		p.out.Event(corev1.EventTypeNormal, reason, message)
+		a.out.Event(corev1.EventTypeNormal, reason, message)
 	case reason == v2alpha1.ReasonNoGangScheduler:
-		p.out.Event(corev1.EventTypeWarning, reason, message)
+		a.out.Event(corev1.EventTypeWarning, reason, message)
 	case isQuiet(before) && !isQuiet(reason):
-		p.out.Event(corev1.EventTypeWarning, v2alpha1.ReasonGangUnschedulable, message)
+		a.out.Event(corev1.EventTypeWarning, v2alpha1.ReasonGangUnschedulable, message)
 	}
 }

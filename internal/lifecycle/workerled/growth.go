@@ -132,29 +132,28 @@ func (f *facts) keptRanks(task, run string) map[int32]bool {
 	return kept
 }
 
-// recordGrowth records in which groups the added replicas queue.
-func (p *Plan) recordGrowth() state.Result {
-	scaling := p.out.Status().Scaling
-	if scaling == nil || state.IsSuspended(p.in.Job) || state.IsFinished(&p.in.Job.Status) {
-		return state.Continue
+// recordGrowth records in which groups the added replicas queue, and returns them.
+func (a *assigned) recordGrowth() growth {
+	scaling := a.out.Status().Scaling
+	if scaling == nil || state.IsSuspended(a.in.Job) || state.IsFinished(&a.in.Job.Status) {
+		return growth{}
 	}
-	before := p.facts.readGrowth(p.out.Status())
+	before := a.facts.readGrowth(a.out.Status())
 	scaling.Growth = nil
-	if p.in.Job.Status.Scaling != nil && (before.record != nil || p.facts.isGrouped(p.out.Status())) {
-		scaling.Growth = p.nextGrowth(&before)
+	if a.in.Job.Status.Scaling != nil && (before.record != nil || a.facts.isGrouped(a.out.Status())) {
+		scaling.Growth = a.nextGrowth(&before)
 	}
-	p.growth = parseGrowth(scaling.Growth)
-	return state.Continue
+	return parseGrowth(scaling.Growth)
 }
 
 // nextGrowth returns the groups of the desired replicas, nil if none was ever added.
-func (p *Plan) nextGrowth(before *growth) *v2alpha1.QueuedGrowth {
-	next := &nextGrowth{QueuedGrowth: v2alpha1.QueuedGrowth{Start: p.facts.startOf(p.out.Status())}, alone: map[int32]bool{}}
+func (a *assigned) nextGrowth(before *growth) *v2alpha1.QueuedGrowth {
+	next := &nextGrowth{QueuedGrowth: v2alpha1.QueuedGrowth{Start: a.facts.startOf(a.out.Status())}, alone: map[int32]bool{}}
 	members, added := make([][]int32, len(before.groups)), []int32(nil)
-	former := p.facts.formerTasks()
-	for i := range p.assignment.Replicas {
-		replica := &p.assignment.Replicas[i]
-		task := &p.in.Job.Spec.Tasks[replica.Task]
+	former := a.facts.formerTasks()
+	for i := range a.assignment.Replicas {
+		replica := &a.assignment.Replicas[i]
+		task := &a.in.Job.Spec.Tasks[replica.Task]
 		isNew, at := former[replica.Rank] != names.TaskName(task), before.group(replica.Rank)
 		switch {
 		case isNew && task.Drain == nil:
@@ -170,9 +169,9 @@ func (p *Plan) nextGrowth(before *growth) *v2alpha1.QueuedGrowth {
 	}
 	for at := range before.groups {
 		group := before.record.Groups[at]
-		isCreated, isOver := p.stateOfGroup(&group)
+		isCreated, isOver := a.stateOfGroup(&group)
 		if isOver || len(members[at]) != int(before.groups[at].Count()) {
-			next.add(p.withoutCompleted(members[at], next.alone))
+			next.add(a.withoutCompleted(members[at], next.alone))
 			continue
 		}
 		group.Created = isCreated
@@ -206,9 +205,9 @@ func (n *nextGrowth) add(members []int32) {
 }
 
 // withoutCompleted returns the ranks that get pods again. It adds the others to those without a group.
-func (p *Plan) withoutCompleted(members []int32, alone map[int32]bool) []int32 {
+func (a *assigned) withoutCompleted(members []int32, alone map[int32]bool) []int32 {
 	return slices.DeleteFunc(members, func(rank int32) bool {
-		isCompleted := p.completed().Has(rank)
+		isCompleted := a.completed().Has(rank)
 		if isCompleted {
 			alone[rank] = true
 		}
@@ -229,10 +228,10 @@ func (f *facts) formerTasks() map[int32]string {
 
 // stateOfGroup reports whether any pod of a group was observed, and whether Kueue no longer admits pods
 // to it: Kueue evicted it, or all its pods have ended.
-func (p *Plan) stateOfGroup(group *v2alpha1.GrowthGroup) (isCreated, isOver bool) {
+func (a *assigned) stateOfGroup(group *v2alpha1.GrowthGroup) (isCreated, isOver bool) {
 	isCreated, isOver = group.Created, true
-	for _, pod := range p.out.Current() {
-		if _, number, grouped := p.facts.groupOf(pod); !grouped || number != group.Number {
+	for _, pod := range a.out.Current() {
+		if _, number, grouped := a.facts.groupOf(pod); !grouped || number != group.Number {
 			continue
 		}
 		if _, evicted := queueing.Eviction(pod); evicted {
@@ -245,19 +244,19 @@ func (p *Plan) stateOfGroup(group *v2alpha1.GrowthGroup) (isCreated, isOver bool
 }
 
 // isGrowthUnrecorded reports whether groups are not recorded yet. Their pods are created after that.
-func (p *Plan) isGrowthUnrecorded() bool {
+func (a *assigned) isGrowthUnrecorded() bool {
 	var before *v2alpha1.QueuedGrowth
-	if scaling := p.in.Job.Status.Scaling; scaling != nil {
+	if scaling := a.in.Job.Status.Scaling; scaling != nil {
 		before = scaling.Growth
 	}
-	return !equality.Semantic.DeepEqual(before, p.growth.record)
+	return !equality.Semantic.DeepEqual(before, a.growth.record)
 }
 
 // isOfFormerGroup reports whether the pod of an added replica is in another group than the replica. Kueue
 // would admit the replica's group only with a pod for each of its replicas, and keeps the quota of the other.
-func (p *Plan) isOfFormerGroup(replica *workload.Replica, pod *corev1.Pod) bool {
-	_, number, grouped := p.facts.groupOf(pod)
-	return grouped && p.growth.has(replica.Rank) && number != p.growth.number(replica.Rank)
+func (a *assigned) isOfFormerGroup(replica *workload.Replica, pod *corev1.Pod) bool {
+	_, number, grouped := a.facts.groupOf(pod)
+	return grouped && a.growth.has(replica.Rank) && number != a.growth.number(replica.Rank)
 }
 
 // isOfRecordedGrowth reports whether the group of a pod is among those that were added.
@@ -269,14 +268,14 @@ func (p *Plan) isOfRecordedGrowth(pod *corev1.Pod) bool {
 }
 
 // addedMeta returns Kueue's metadata for the pod of an added replica. It queues where the others do.
-func (p *Plan) addedMeta(rank int32) queueing.PodMeta {
-	meta := p.in.Queued()
-	if members := p.out.Current(); len(members) > 0 {
+func (a *assigned) addedMeta(rank int32) queueing.PodMeta {
+	meta := a.in.Queued()
+	if members := a.out.Current(); len(members) > 0 {
 		meta = queueing.FromPod(members[0]).Ungrouped()
 	}
-	at := p.growth.group(rank)
+	at := a.growth.group(rank)
 	if at < 0 {
 		return meta.Ungrouped()
 	}
-	return meta.Added(p.in.Job, p.assignment.Attempt, p.assignment.Reschedule, p.growth.record.Groups[at].Number, int(p.growth.groups[at].Count()))
+	return meta.Added(a.in.Job, a.assignment.Attempt, a.assignment.Reschedule, a.growth.record.Groups[at].Number, int(a.growth.groups[at].Count()))
 }

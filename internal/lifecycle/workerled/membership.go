@@ -23,22 +23,22 @@ func (f *facts) change() string {
 }
 
 // mayRelease reports whether a pod may be deleted or replaced by intent now.
-func (p *Plan) mayRelease(pod *corev1.Pod) bool {
-	return p.handshake.MayRelease(pod)
+func (a *assigned) mayRelease(pod *corev1.Pod) bool {
+	return a.handshake.MayRelease(pod)
 }
 
 // publishMembership records the next version of the membership.
-func (p *Plan) publishMembership() state.Result {
-	if !handshake.HasStateful(p.in.Job) {
-		p.handshake.Publish(nil)
+func (a *assigned) publishMembership() state.Result {
+	if !handshake.HasStateful(a.in.Job) {
+		a.handshake.Publish(nil)
 		return state.Continue
 	}
-	complete := p.completeTasks()
-	desired := make(map[string]int, len(p.assignment.Replicas))
-	for i := range p.assignment.Replicas {
-		desired[p.assignment.Replicas[i].Pod] = p.assignment.Replicas[i].Task
+	complete := a.completeTasks()
+	desired := make(map[string]int, len(a.assignment.Replicas))
+	for i := range a.assignment.Replicas {
+		desired[a.assignment.Replicas[i].Pod] = a.assignment.Replicas[i].Task
 	}
-	p.handshake.Publish(func(pod *corev1.Pod) bool {
+	a.handshake.Publish(func(pod *corev1.Pod) bool {
 		task, isDesired := desired[pod.Name]
 		return isDesired && complete[task]
 	})
@@ -47,16 +47,16 @@ func (p *Plan) publishMembership() state.Result {
 
 // completeTasks returns the tasks whose replicas may join. Replicas that hold state join together,
 // so that state moves once.
-func (p *Plan) completeTasks() map[int]bool {
-	complete := make(map[int]bool, len(p.in.Job.Spec.Tasks))
-	for task := range p.in.Job.Spec.Tasks {
+func (a *assigned) completeTasks() map[int]bool {
+	complete := make(map[int]bool, len(a.in.Job.Spec.Tasks))
+	for task := range a.in.Job.Spec.Tasks {
 		complete[task] = true
 	}
-	for i := range p.assignment.Replicas {
-		replica := &p.assignment.Replicas[i]
-		pod := p.in.PodNamed[replica.Pod]
-		isReady := p.completed().Has(replica.Rank) || pod != nil && (podstate.Ready(pod) || p.handshake.IsListed(pod))
-		if p.in.Job.Spec.Tasks[replica.Task].Drain != nil && !isReady {
+	for i := range a.assignment.Replicas {
+		replica := &a.assignment.Replicas[i]
+		pod := a.in.PodNamed[replica.Pod]
+		isReady := a.completed().Has(replica.Rank) || pod != nil && (podstate.Ready(pod) || a.handshake.IsListed(pod))
+		if a.in.Job.Spec.Tasks[replica.Task].Drain != nil && !isReady {
 			complete[replica.Task] = false
 		}
 	}

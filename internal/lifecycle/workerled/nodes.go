@@ -48,15 +48,15 @@ func (f *facts) peersOf(pod *corev1.Pod) string {
 // keepNodes recreates the ConfigMap that active pods refer to, and deletes those to which no pod
 // refers. While pods are created, earlier ConfigMaps stay, because the next pods mostly refer to
 // the same one.
-func (p *Plan) keepNodes() state.Result {
-	for _, pod := range p.in.Pods {
-		if !podstate.Finished(pod) && !p.out.Deleting[pod] && p.facts.lacksNodes(pod) && p.currentNodes() == workload.NodesOf(pod) {
-			p.ensureNodes()
+func (a *assigned) keepNodes() state.Result {
+	for _, pod := range a.in.Pods {
+		if !podstate.Finished(pod) && !a.out.Deleting[pod] && a.facts.lacksNodes(pod) && a.currentNodes() == workload.NodesOf(pod) {
+			a.ensureNodes()
 			break
 		}
 	}
-	if p.isFilled() || isUnplaced(p.in.Job) {
-		p.out.DeleteUnusedNodes()
+	if a.isFilled() || isUnplaced(a.in.Job) {
+		a.out.DeleteUnusedNodes()
 	}
 	return state.Continue
 }
@@ -69,14 +69,14 @@ func (f *facts) lacksNodes(pod *corev1.Pod) bool {
 
 // hasLostNodes reports whether a pod waits for a ConfigMap that cannot be recreated because the
 // rank assignment has changed. Such a pod is replaced.
-func (p *Plan) hasLostNodes(pod *corev1.Pod) bool {
-	return isStarting(pod) && p.facts.lacksNodes(pod) && p.currentNodes() != workload.NodesOf(pod)
+func (a *assigned) hasLostNodes(pod *corev1.Pod) bool {
+	return isStarting(pod) && a.facts.lacksNodes(pod) && a.currentNodes() != workload.NodesOf(pod)
 }
 
 // currentNodes returns the name of the ConfigMap for pods that are created now, "" if it
 // cannot be built.
-func (p *Plan) currentNodes() string {
-	configMap, err := p.in.Builder.NodesConfigMap(&p.assignment)
+func (a *assigned) currentNodes() string {
+	configMap, err := a.in.Builder.NodesConfigMap(&a.assignment)
 	if err != nil {
 		return ""
 	}
@@ -85,39 +85,39 @@ func (p *Plan) currentNodes() string {
 
 // provideNodes makes sure that pods that are created now find their peers. It reports whether they
 // contain the addresses, or their ConfigMap exists or is created before them.
-func (p *Plan) provideNodes() bool {
-	needed, err := p.in.Builder.NeedsNodesConfigMap(&p.assignment)
+func (a *assigned) provideNodes() bool {
+	needed, err := a.in.Builder.NeedsNodesConfigMap(&a.assignment)
 	// An error is reported for the pods.
-	return err == nil && (!needed || p.ensureNodes())
+	return err == nil && (!needed || a.ensureNodes())
 }
 
 // ensureNodes creates the ConfigMap of the rank assignment. It reports whether the ConfigMap exists
 // or is created before the pods.
-func (p *Plan) ensureNodes() bool {
-	configMap, err := p.in.Builder.NodesConfigMap(&p.assignment)
+func (a *assigned) ensureNodes() bool {
+	configMap, err := a.in.Builder.NodesConfigMap(&a.assignment)
 	switch {
 	case err != nil:
 		// The problem is reported for the pods.
 		return false
-	case p.in.ConfigMapNamed[configMap.Name] != nil, p.creates(configMap.Name):
+	case a.in.ConfigMapNamed[configMap.Name] != nil, a.creates(configMap.Name):
 		return true
-	case p.out.IsConfigMapTaken(configMap.Name), !p.out.MayCreate(state.KindConfigMaps):
+	case a.out.IsConfigMapTaken(configMap.Name), !a.out.MayCreate(state.KindConfigMaps):
 		return false
 	}
-	p.out.Decision.CreateConfigMaps = append(p.out.Decision.CreateConfigMaps, configMap)
-	p.out.DeleteNodes(func(other *corev1.ConfigMap) bool { return other.Name == configMap.Name })
+	a.out.Decision.CreateConfigMaps = append(a.out.Decision.CreateConfigMaps, configMap)
+	a.out.DeleteNodes(func(other *corev1.ConfigMap) bool { return other.Name == configMap.Name })
 	return true
 }
 
 // creates reports whether the plan creates a ConfigMap with the name.
-func (p *Plan) creates(configMap string) bool {
-	return slices.ContainsFunc(p.out.Decision.CreateConfigMaps, func(planned *corev1.ConfigMap) bool { return planned.Name == configMap })
+func (a *assigned) creates(configMap string) bool {
+	return slices.ContainsFunc(a.out.Decision.CreateConfigMaps, func(planned *corev1.ConfigMap) bool { return planned.Name == configMap })
 }
 
 // isFilled reports whether every replica has a pod that stays, or needs none.
-func (p *Plan) isFilled() bool {
-	return !slices.ContainsFunc(p.assignment.Replicas, func(replica workload.Replica) bool {
-		pod := p.in.PodNamed[replica.Pod]
-		return !p.completed().Has(replica.Rank) && (pod == nil || podstate.Terminating(pod) || podstate.Finished(pod) || p.out.Deleting[pod])
+func (a *assigned) isFilled() bool {
+	return !slices.ContainsFunc(a.assignment.Replicas, func(replica workload.Replica) bool {
+		pod := a.in.PodNamed[replica.Pod]
+		return !a.completed().Has(replica.Rank) && (pod == nil || podstate.Terminating(pod) || podstate.Finished(pod) || a.out.Deleting[pod])
 	})
 }

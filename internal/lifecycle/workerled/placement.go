@@ -132,20 +132,20 @@ func isUnplaced(job *v2alpha1.DIJob) bool {
 
 // reportPlace sets the condition for the placement while the operator's allocator is switched off.
 // Otherwise the allocator owns that condition.
-func (p *Plan) reportPlace() {
-	if !p.in.NoAllocator || !WantsPlace(p.in.Job) {
+func (a *assigned) reportPlace() {
+	if !a.in.NoAllocator || !WantsPlace(a.in.Job) {
 		return
 	}
-	status := p.out.Status()
-	if placed := len(p.in.Job.Status.Allocation); placed > 0 {
+	status := a.out.Status()
+	if placed := len(a.in.Job.Status.Allocation); placed > 0 {
 		if !conditions.IsTrue(status, v2alpha1.ConditionAllocated) {
 			conditions.Set(status, v2alpha1.ConditionAllocated, corev1.ConditionTrue, v2alpha1.ConditionAllocated,
-				"status.allocation places "+english.Plural(placed, "replica", ""), p.in.Now)
+				"status.allocation places "+english.Plural(placed, "replica", ""), a.in.Now)
 		}
 		return
 	}
 	const message = "the operator runs with --allocator=false: the job waits until another allocator writes status.allocation"
-	if conditions.Set(status, v2alpha1.ConditionAllocated, corev1.ConditionFalse, v2alpha1.ReasonNoAllocator, message, p.in.Now) {
-		p.out.Event(corev1.EventTypeWarning, v2alpha1.ReasonNoAllocator, message)
+	if conditions.Set(status, v2alpha1.ConditionAllocated, corev1.ConditionFalse, v2alpha1.ReasonNoAllocator, message, a.in.Now) {
+		a.out.Event(corev1.EventTypeWarning, v2alpha1.ReasonNoAllocator, message)
 	}
 }

@@ -10,12 +10,12 @@ import (
 	"opendilab.org/di-orchestrator/internal/lifecycle/rightsize"
 	"opendilab.org/di-orchestrator/internal/lifecycle/sizing"
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
-	"opendilab.org/di-orchestrator/internal/queueing"
 	"opendilab.org/di-orchestrator/internal/scaling"
 	"opendilab.org/di-orchestrator/internal/workload"
 )
 
-// Plan is the plan of a worker-led job. Its rules read in and facts, and write to out.
+// Plan is the plan of a worker-led job before its replicas have ranks. Its rules read in and facts, and write
+// to out.
 type Plan struct {
 	out   *state.Plan
 	in    *state.Input
@@ -24,23 +24,8 @@ type Plan struct {
 	sizes *rightsize.Rules
 	// execution is that of the job's ScalePlan.
 	execution scaling.Execution
-	// One rule sets each of the fields below.
-
-	// assignment assigns a rank to each desired replica. It is empty until assignRanks.
-	assignment workload.Assignment
-	// planned are the completed ranks of the planned status, as last read by completed.
-	planned     ranks.Set
-	plannedText string
-	// meta is the metadata for Kueue of pods of the job's start that are created now, once it is known.
-	meta *queueing.PodMeta
-	// growth are the replicas that were added to a queued job.
-	growth growth
-	// gang is the gang of pods that are created now.
-	gang gangPlan
 	// handshake is that of a job that has a task with drain.
 	handshake *handshake.Handshake
-	// stall is why a replica cannot start, once it was looked for.
-	stall **state.Stall
 }
 
 // facts are what follows from the observation of a worker-led job alone. No rule changes them.
@@ -75,22 +60,19 @@ func New(base *state.Plan, observed *state.Input) *Plan {
 	}
 }
 
-// Report records the end of a ScalePlan, and sets the conditions for the placement, the queue and the gang.
-func (p *Plan) Report() {
-	p.execution.Finish(p.progressOfPlan)
-	p.reportPlace()
-	p.out.ReportQueue()
-	if !p.facts.isExcessive() {
-		p.reportGang()
+// Decide applies the rules of a worker-led job: first those that need no ranks and then, if none of them settles
+// the decision, those of the replicas with their ranks.
+func (p *Plan) Decide(apply func([]state.Rule) state.Result) state.Outcome {
+	rules := p.counting()
+	if p.facts.isExcessive() {
+		rules = p.rulesOfExcess()
 	}
-}
-
-// completed returns the completed ranks of the planned status.
-func (p *Plan) completed() *ranks.Set {
-	if text := p.out.Status().CompletedRanks; text != p.plannedText {
-		p.planned, p.plannedText = ranks.Read(text), text
+	if apply(rules) == state.Settled || p.facts.isExcessive() {
+		return p.unassigned()
 	}
-	return &p.planned
+	a := p.assign()
+	apply(a.rules())
+	return a
 }
 
 // readWorkers computes and checks the counts of a worker-led job before other data is sized by

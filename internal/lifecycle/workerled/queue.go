@@ -97,27 +97,27 @@ func (p *Plan) isDeserted() bool {
 }
 
 // podMeta returns Kueue's metadata for the pod of a replica of a worker-led job that is created now.
-func (p *Plan) podMeta(replica *workload.Replica) queueing.PodMeta {
-	if p.growth.has(replica.Rank) {
-		return p.addedMeta(replica.Rank)
+func (a *assigned) podMeta(replica *workload.Replica) queueing.PodMeta {
+	if a.growth.has(replica.Rank) {
+		return a.addedMeta(replica.Rank)
 	}
-	if p.meta == nil {
-		meta := p.findPodMeta()
-		p.meta = &meta
+	if a.meta == nil {
+		meta := a.findPodMeta()
+		a.meta = &meta
 	}
-	return *p.meta
+	return *a.meta
 }
 
 // findPodMeta returns the metadata of the pods of the job's start.
-func (p *Plan) findPodMeta() queueing.PodMeta {
-	members := p.out.Current()
-	isFresh := len(members) == 0 && p.completed().IsEmpty()
+func (a *assigned) findPodMeta() queueing.PodMeta {
+	members := a.out.Current()
+	isFresh := len(members) == 0 && a.completed().IsEmpty()
 	if isFresh {
-		return p.in.Queued().Grouped(p.in.Job, p.assignment.Attempt, p.assignment.Reschedule, len(p.assignment.Replicas)-int(p.growth.count()))
+		return a.in.Queued().Grouped(a.in.Job, a.assignment.Attempt, a.assignment.Reschedule, len(a.assignment.Replicas)-int(a.growth.count()))
 	}
 	var former queueing.PodMeta
 	for _, pod := range members {
-		meta, isFirst := p.facts.inFirstGroup(pod)
+		meta, isFirst := a.facts.inFirstGroup(pod)
 		if isFirst && isInLine(pod) {
 			return meta
 		}
@@ -132,15 +132,15 @@ func (p *Plan) findPodMeta() queueing.PodMeta {
 	case slices.ContainsFunc(members, isUnqueued):
 		return queueing.PodMeta{}
 	}
-	return p.in.Queued()
+	return a.in.Queued()
 }
 
 // mayQueue reports whether the job's queue permits creating its pods. The allocator and Kueue
 // cannot both decide when and where the job runs.
-func (p *Plan) mayQueue() bool {
-	if p.in.Job.Spec.Preemptible && p.in.Queued().Queue != "" && len(p.out.Current()) == 0 {
-		p.out.Invalidate(fmt.Sprintf(
-			"queue %s is Kueue's, and a preemptible job is the allocator's to place: it can have one of the two", p.in.Queued().Queue))
+func (a *assigned) mayQueue() bool {
+	if a.in.Job.Spec.Preemptible && a.in.Queued().Queue != "" && len(a.out.Current()) == 0 {
+		a.out.Invalidate(fmt.Sprintf(
+			"queue %s is Kueue's, and a preemptible job is the allocator's to place: it can have one of the two", a.in.Queued().Queue))
 		return false
 	}
 	return true

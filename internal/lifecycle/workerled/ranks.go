@@ -19,35 +19,35 @@ import (
 // once, as between two attempts. Completed ranks then still belong to the same replicas. Ranks in
 // the order of a single task need no record. Those of several tasks do, because a user may reorder
 // the tasks. While no pod exists and none is desired, the record stays.
-func (p *Plan) recordRanks() {
-	scaling := p.out.Status().Scaling
-	if scaling == nil || len(p.in.Pods) == 0 && (state.IsSuspended(p.in.Job) || isUnplaced(p.in.Job)) {
+func (a *assigned) recordRanks() {
+	scaling := a.out.Status().Scaling
+	if scaling == nil || len(a.in.Pods) == 0 && (state.IsSuspended(a.in.Job) || isUnplaced(a.in.Job)) {
 		return
 	}
-	p.recordIndexes()
+	a.recordIndexes()
 	scaling.Ranks = nil
-	if replicas := p.assignment.Replicas; ranks.IsInOrder(replicas) && (len(replicas) == 0 || replicas[0].Task == replicas[len(replicas)-1].Task) {
+	if replicas := a.assignment.Replicas; ranks.IsInOrder(replicas) && (len(replicas) == 0 || replicas[0].Task == replicas[len(replicas)-1].Task) {
 		return
 	}
-	scaling.Ranks = ranks.Record(p.in.Job, p.assignment.Replicas)
+	scaling.Ranks = ranks.Record(a.in.Job, a.assignment.Replicas)
 }
 
 // isAnyMoved reports whether a replica without a pod has another rank than recorded. The new rank
 // is recorded before its pod is created. Otherwise a reconcile that creates only some of the pods
 // would leave pods and record in disagreement.
-func (p *Plan) isAnyMoved() bool {
-	before := p.in.Job.Status.Scaling
+func (a *assigned) isAnyMoved() bool {
+	before := a.in.Job.Status.Scaling
 	if before == nil || len(before.Ranks) == 0 {
 		return false
 	}
-	recorded := make([]ranks.Recorded, len(p.in.Job.Spec.Tasks))
+	recorded := make([]ranks.Recorded, len(a.in.Job.Spec.Tasks))
 	for i := range recorded {
-		task := names.TaskName(&p.in.Job.Spec.Tasks[i])
+		task := names.TaskName(&a.in.Job.Spec.Tasks[i])
 		recorded[i] = ranks.ReadRecorded(before, task, before.Ranks[task])
 	}
-	return slices.ContainsFunc(p.assignment.Replicas, func(replica workload.Replica) bool {
+	return slices.ContainsFunc(a.assignment.Replicas, func(replica workload.Replica) bool {
 		rank := recorded[replica.Task].Rank(replica.Index)
-		return p.in.PodNamed[replica.Pod] == nil && rank != podstate.Unranked && rank != replica.Rank
+		return a.in.PodNamed[replica.Pod] == nil && rank != podstate.Unranked && rank != replica.Rank
 	})
 }
 

@@ -235,20 +235,20 @@ func (p *Plan) reportLiveResize() {
 
 // endResize clears the condition of a resize once exactly the desired pods exist and are
 // ready.
-func (p *Plan) endResize() {
+func (a *assigned) endResize() {
 	const condition = v2alpha1.ConditionResizing
-	if conditions.IsTrue(p.out.Status(), condition) && (state.IsFinished(p.out.Status()) || state.IsSuspended(p.in.Job) || p.hasNoExcess() && p.isAllReady()) {
-		conditions.Clear(p.out.Status(), condition, p.in.Now)
+	if conditions.IsTrue(a.out.Status(), condition) && (state.IsFinished(a.out.Status()) || state.IsSuspended(a.in.Job) || a.hasNoExcess() && a.isAllReady()) {
+		conditions.Clear(a.out.Status(), condition, a.in.Now)
 	}
 }
 
 // hasNoExcess reports whether every pod belongs to a desired replica.
-func (p *Plan) hasNoExcess() bool {
-	desired := make(map[string]bool, len(p.assignment.Replicas))
-	for i := range p.assignment.Replicas {
-		desired[p.assignment.Replicas[i].Pod] = true
+func (a *assigned) hasNoExcess() bool {
+	desired := make(map[string]bool, len(a.assignment.Replicas))
+	for i := range a.assignment.Replicas {
+		desired[a.assignment.Replicas[i].Pod] = true
 	}
-	return !slices.ContainsFunc(p.in.Pods, func(pod *corev1.Pod) bool { return !desired[pod.Name] })
+	return !slices.ContainsFunc(a.in.Pods, func(pod *corev1.Pod) bool { return !desired[pod.Name] })
 }
 
 // nameElastic writes the elastic task and its count into the spec of a job that was stored before

@@ -26,11 +26,11 @@ func (f *facts) sized(replica *workload.Replica) rightsize.Replica {
 }
 
 // sizedReplicas returns the replicas that have pods and have not completed.
-func (p *Plan) sizedReplicas() iter.Seq[rightsize.Replica] {
+func (a *assigned) sizedReplicas() iter.Seq[rightsize.Replica] {
 	return func(yield func(rightsize.Replica) bool) {
-		for i := range p.assignment.Replicas {
-			replica := p.facts.sized(&p.assignment.Replicas[i])
-			if replica.Pod != nil && !p.completed().Has(p.assignment.Replicas[i].Rank) && !yield(replica) {
+		for i := range a.assignment.Replicas {
+			replica := a.facts.sized(&a.assignment.Replicas[i])
+			if replica.Pod != nil && !a.completed().Has(a.assignment.Replicas[i].Rank) && !yield(replica) {
 				return
 			}
 		}
@@ -48,49 +48,49 @@ func (f *facts) replicaOf(pod string) (workload.Replica, bool) {
 }
 
 // hasGrown reports whether a pod was out of memory, and its replica's next pod has more memory.
-func (p *Plan) hasGrown(replica *workload.Replica, pod *corev1.Pod) bool {
-	if !state.HasFailed(p.in.Job, pod) || !podstate.OutOfMemory(pod) {
+func (f *facts) hasGrown(sizes *rightsize.Rules, replica *workload.Replica, pod *corev1.Pod) bool {
+	if !state.HasFailed(f.in.Job, pod) || !podstate.OutOfMemory(pod) {
 		return false
 	}
-	sized := p.facts.sized(replica)
-	return p.sizes.HasGrown(&sized)
+	sized := f.sized(replica)
+	return sizes.HasGrown(&sized)
 }
 
 // growMemory records more memory for replicas whose main container was killed because it used more
 // than its limit. This is no failure that counts, up to the maximum of memory and of attempts. A
 // policy that fails the job for any of the failures comes first.
-func (p *Plan) growMemory() state.Result {
-	if p.in.Job.Spec.Autoscale == nil || p.in.Job.Spec.Autoscale.Memory == nil {
+func (a *assigned) growMemory() state.Result {
+	if a.in.Job.Spec.Autoscale == nil || a.in.Job.Spec.Autoscale.Memory == nil {
 		return state.Continue
 	}
-	failures := p.failures()
+	failures := a.failures()
 	if slices.ContainsFunc(failures, func(failed failure) bool { return failed.action == v2alpha1.FailurePolicyFailJob }) {
 		return state.Continue
 	}
 	var texts, refusals []string
-	for i := range p.assignment.Replicas {
-		replica := &p.assignment.Replicas[i]
-		pod := p.in.PodNamed[replica.Pod]
-		if pod == nil || !state.HasFailed(p.in.Job, pod) || !podstate.OutOfMemory(pod) || p.facts.isCounted(pod) || p.hasGrown(replica, pod) {
+	for i := range a.assignment.Replicas {
+		replica := &a.assignment.Replicas[i]
+		pod := a.in.PodNamed[replica.Pod]
+		if pod == nil || !state.HasFailed(a.in.Job, pod) || !podstate.OutOfMemory(pod) || a.facts.isCounted(pod) || a.facts.hasGrown(a.sizes, replica, pod) {
 			continue
 		}
-		sized := p.facts.sized(replica)
-		text, refusal := p.sizes.Grow(&sized)
+		sized := a.facts.sized(replica)
+		text, refusal := a.sizes.Grow(&sized)
 		if refusal != "" {
 			refusals = append(refusals, refusal)
 			continue
 		}
 		texts = append(texts, text)
-		p.out.Status().LastFailure = podstate.Failure(pod, p.in.Timestamp)
-		p.out.RecordFailure(p.in.Job.Spec.Tasks[replica.Task].Type, pod)
+		a.out.Status().LastFailure = podstate.Failure(pod, a.in.Timestamp)
+		a.out.RecordFailure(a.in.Job.Spec.Tasks[replica.Task].Type, pod)
 	}
 	if len(texts) > 0 {
-		p.sizes.ReportAdjusted(v2alpha1.OverrideOutOfMemory, texts)
+		a.sizes.ReportAdjusted(v2alpha1.OverrideOutOfMemory, texts)
 		return state.Settled
 	}
 	if len(refusals) > 0 && len(failures) > 0 {
 		// The kills count as failures.
-		p.out.Event(corev1.EventTypeWarning, v2alpha1.OverrideOutOfMemory, state.Few(refusals, "; "))
+		a.out.Event(corev1.EventTypeWarning, v2alpha1.OverrideOutOfMemory, state.Few(refusals, "; "))
 	}
 	return state.Continue
 }
@@ -108,7 +108,7 @@ func (p *Plan) whyResourcesRestart() string {
 		action, _ := actionFor(p.in.Job, &replica, pod)
 		sized := p.facts.sized(&replica)
 		switch {
-		case p.hasGrown(&replica, pod):
+		case p.facts.hasGrown(p.sizes, &replica, pod):
 			if isGrouped || action == v2alpha1.FailurePolicyRestartJob {
 				return fmt.Sprintf("pod %s was out of memory and gets more; restarting all replicas", pod.Name)
 			}
@@ -120,21 +120,21 @@ func (p *Plan) whyResourcesRestart() string {
 }
 
 // shrinkPending records fewer resources for replicas that the scheduler has found no node for.
-func (p *Plan) shrinkPending() state.Result {
-	p.sizes.ShrinkPending(p.sizedReplicas())
+func (a *assigned) shrinkPending() state.Result {
+	a.sizes.ShrinkPending(a.sizedReplicas())
 	return state.Continue
 }
 
 // applyResources gives the pods their recorded resources.
-func (p *Plan) applyResources() state.Result {
-	if !state.IsFinished(p.out.Status()) && !state.IsSuspended(p.in.Job) && !isUnplaced(p.in.Job) {
-		p.sizes.Apply(p.sizedReplicas(), replacement{p})
+func (a *assigned) applyResources() state.Result {
+	if !state.IsFinished(a.out.Status()) && !state.IsSuspended(a.in.Job) && !isUnplaced(a.in.Job) {
+		a.sizes.Apply(a.sizedReplicas(), replacement{a})
 	}
 	return state.Continue
 }
 
 // replacement decides which replicas may be replaced for other resources.
-type replacement struct{ of *Plan }
+type replacement struct{ of *assigned }
 
 // MayRelease implements rightsize.Replacement. A pod of a task with drain hands over its state first.
 func (r replacement) MayRelease(pod *corev1.Pod) bool { return r.of.mayRelease(pod) }

@@ -24,22 +24,22 @@ func (p *Plan) requestCounts() state.Result {
 	if !p.execution.IsExecuting() || p.execution.Record().Resized {
 		return state.Continue
 	}
-	if counts := p.countsOfPlan(); len(counts) > 0 {
+	if counts := p.facts.countsOf(p.execution.Record()); len(counts) > 0 {
 		p.out.Decision.Counts = &state.Counts{Manager: names.PlanManager(p.execution.Record().Name), Tasks: counts}
 	}
 	return state.Continue
 }
 
-// countsOfPlan returns the counts of the executed plan that the spec does not have.
-func (p *Plan) countsOfPlan() []state.Count {
+// countsOf returns the counts of a plan that the spec does not have.
+func (f *facts) countsOf(plan *v2alpha1.PlanRecord) []state.Count {
 	elastic := -1
-	if p.in.Job.Spec.Elastic != nil && p.in.Job.Spec.Elastic.Replicas != nil {
-		elastic = names.ElasticTask(&p.in.Job.Spec)
+	if f.in.Job.Spec.Elastic != nil && f.in.Job.Spec.Elastic.Replicas != nil {
+		elastic = names.ElasticTask(&f.in.Job.Spec)
 	}
 	var counts []state.Count
-	for i := range p.in.Job.Spec.Tasks {
-		task := names.TaskName(&p.in.Job.Spec.Tasks[i])
-		if wanted, isSet := p.execution.Record().Replicas[task]; isSet && p.facts.counts.Spec[task] != wanted {
+	for i := range f.in.Job.Spec.Tasks {
+		task := names.TaskName(&f.in.Job.Spec.Tasks[i])
+		if wanted, isSet := plan.Replicas[task]; isSet && f.counts.Spec[task] != wanted {
 			counts = append(counts, state.Count{Task: i, IsElastic: i == elastic, Replicas: wanted})
 		}
 	}
@@ -95,49 +95,49 @@ func formatIndexes(indexes []int32) string {
 
 // recordIndexes records the indexes of tasks with gaps between them, together with the ranks. A plan whose
 // counts the spec has needs nothing else for them.
-func (p *Plan) recordIndexes() {
-	scaling := p.out.Status().Scaling
+func (a *assigned) recordIndexes() {
+	scaling := a.out.Status().Scaling
 	scaling.Indexes = nil
-	for i, indexes := range p.facts.indexes {
+	for i, indexes := range a.facts.indexes {
 		if text := formatIndexes(indexes); text != "" {
 			if scaling.Indexes == nil {
 				scaling.Indexes = map[string]string{}
 			}
-			scaling.Indexes[names.TaskName(&p.in.Job.Spec.Tasks[i])] = text
+			scaling.Indexes[names.TaskName(&a.in.Job.Spec.Tasks[i])] = text
 		}
 	}
-	if p.execution.IsExecuting() && len(p.countsOfPlan()) == 0 {
+	if a.execution.IsExecuting() && len(a.facts.countsOf(a.execution.Record())) == 0 {
 		scaling.Plan.Resized = true
 	}
 }
 
 // migrate deletes the pods that a plan replaces. Their replicas keep their names and ranks.
-func (p *Plan) migrate() state.Result {
-	return p.execution.Migrate(p.mayRelease)
+func (a *assigned) migrate() state.Result {
+	return a.execution.Migrate(a.mayRelease)
 }
 
 // progressOfPlan returns what the executing plan waits for.
-func (p *Plan) progressOfPlan(plan *v2alpha1.ScalePlan) scaling.Progress {
-	progress := scaling.Progress{Missing: p.missingOfPlan(plan), Failed: p.refusedByDrain()}
-	if progress.Failed == "" && p.execution.Record().Resized {
-		progress.Failed = p.otherCount()
+func (a *assigned) progressOfPlan(plan *v2alpha1.ScalePlan) scaling.Progress {
+	progress := scaling.Progress{Missing: a.missingOfPlan(plan), Failed: a.refusedByDrain()}
+	if progress.Failed == "" && a.execution.Record().Resized {
+		progress.Failed = a.otherCount()
 	}
 	return progress
 }
 
 // refusedByDrain describes the pod that the plan removes or replaces and that is kept because its state was
 // not handed over, "" for none.
-func (p *Plan) refusedByDrain() string {
-	if !p.execution.Record().Resized || p.facts.isExcessive() {
+func (a *assigned) refusedByDrain() string {
+	if !a.execution.Record().Resized || a.facts.isExcessive() {
 		return ""
 	}
 	desired := map[string]bool{}
-	for i := range p.assignment.Replicas {
-		desired[p.assignment.Replicas[i].Pod] = true
+	for i := range a.assignment.Replicas {
+		desired[a.assignment.Replicas[i].Pod] = true
 	}
-	for _, pod := range p.in.Pods {
-		isMigrated := slices.ContainsFunc(p.execution.Record().Migrations, func(migrated v2alpha1.MigratedPod) bool { return migrated.UID == string(pod.UID) })
-		if (isMigrated || !desired[pod.Name]) && p.handshake.IsFailed(pod) {
+	for _, pod := range a.in.Pods {
+		isMigrated := slices.ContainsFunc(a.execution.Record().Migrations, func(migrated v2alpha1.MigratedPod) bool { return migrated.UID == string(pod.UID) })
+		if (isMigrated || !desired[pod.Name]) && a.handshake.IsFailed(pod) {
 			return fmt.Sprintf("pod %s is kept: its state was not handed over", pod.Name)
 		}
 	}
@@ -145,74 +145,74 @@ func (p *Plan) refusedByDrain() string {
 }
 
 // otherCount describes the count that another writer changed after the plan set it, "" for none.
-func (p *Plan) otherCount() string {
-	for i := range p.in.Job.Spec.Tasks {
-		task := names.TaskName(&p.in.Job.Spec.Tasks[i])
-		if wanted, isSet := p.execution.Record().Replicas[task]; isSet && p.facts.counts.Spec[task] != wanted {
-			return fmt.Sprintf("another writer set %s of task %s after the plan had set %d", english.Plural(int(p.facts.counts.Spec[task]), "replica", ""), task, wanted)
+func (a *assigned) otherCount() string {
+	for i := range a.in.Job.Spec.Tasks {
+		task := names.TaskName(&a.in.Job.Spec.Tasks[i])
+		if wanted, isSet := a.execution.Record().Replicas[task]; isSet && a.facts.counts.Spec[task] != wanted {
+			return fmt.Sprintf("another writer set %s of task %s after the plan had set %d", english.Plural(int(a.facts.counts.Spec[task]), "replica", ""), task, wanted)
 		}
 	}
 	return ""
 }
 
 // missingOfPlan describes what is missing until a plan is complete, "" for nothing.
-func (p *Plan) missingOfPlan(plan *v2alpha1.ScalePlan) string {
-	record := p.execution.Record()
+func (a *assigned) missingOfPlan(plan *v2alpha1.ScalePlan) string {
+	record := a.execution.Record()
 	switch {
-	case p.facts.isExcessive():
+	case a.facts.isExcessive():
 		return "the job has too many pods"
 	case !record.Resized:
 		return "the replicas are not in the job's spec yet"
-	case state.IsSuspended(p.in.Job):
+	case state.IsSuspended(a.in.Job):
 		return "the job is suspended"
-	case len(p.assignment.Replicas) != int(p.facts.counts.Total):
+	case len(a.assignment.Replicas) != int(a.facts.counts.Total):
 		return "the job restarts"
 	}
-	desired, planned := map[string]bool{}, p.plannedTasks(plan)
-	for i := range p.assignment.Replicas {
-		replica := &p.assignment.Replicas[i]
+	desired, planned := map[string]bool{}, a.plannedTasks(plan)
+	for i := range a.assignment.Replicas {
+		replica := &a.assignment.Replicas[i]
 		desired[replica.Pod] = true
 		if !planned[replica.Task] {
 			continue
 		}
-		if missing := p.missingOfReplica(replica); missing != "" {
+		if missing := a.missingOfReplica(replica); missing != "" {
 			return missing
 		}
 	}
-	for _, pod := range p.in.Pods {
+	for _, pod := range a.in.Pods {
 		if !desired[pod.Name] {
 			return fmt.Sprintf("pod %s still exists", pod.Name)
 		}
 	}
-	return p.missingMigration()
+	return a.missingMigration()
 }
 
 // plannedTasks returns the indexes of the tasks whose replicas or resources a plan sets.
-func (p *Plan) plannedTasks(plan *v2alpha1.ScalePlan) map[int]bool {
+func (a *assigned) plannedTasks(plan *v2alpha1.ScalePlan) map[int]bool {
 	planned := map[int]bool{}
-	for i := range p.in.Job.Spec.Tasks {
-		task := names.TaskName(&p.in.Job.Spec.Tasks[i])
-		_, planned[i] = p.execution.Record().Replicas[task]
+	for i := range a.in.Job.Spec.Tasks {
+		task := names.TaskName(&a.in.Job.Spec.Tasks[i])
+		_, planned[i] = a.execution.Record().Replicas[task]
 		planned[i] = planned[i] || slices.ContainsFunc(plan.Spec.Tasks, func(scale v2alpha1.TaskScale) bool { return scale.Name == task }) ||
 			slices.ContainsFunc(plan.Spec.Migrate, func(migration v2alpha1.PodMigration) bool {
-				_, isOf := ranks.IndexOf(p.in.Job.Name, task, migration.Pod)
+				_, isOf := ranks.IndexOf(a.in.Job.Name, task, migration.Pod)
 				return isOf
 			})
 	}
 	return planned
 }
 
-func (p *Plan) missingOfReplica(replica *workload.Replica) string {
-	if p.completed().Has(replica.Rank) {
+func (a *assigned) missingOfReplica(replica *workload.Replica) string {
+	if a.completed().Has(replica.Rank) {
 		return ""
 	}
-	sized := p.facts.sized(replica)
-	return p.sizes.Missing(&sized, replica.Pod)
+	sized := a.facts.sized(replica)
+	return a.sizes.Missing(&sized, replica.Pod)
 }
 
-func (p *Plan) missingMigration() string {
-	for _, migrated := range p.execution.Record().Migrations {
-		pod := p.in.PodNamed[migrated.Pod]
+func (a *assigned) missingMigration() string {
+	for _, migrated := range a.execution.Record().Migrations {
+		pod := a.in.PodNamed[migrated.Pod]
 		isReplaced := pod != nil && string(pod.UID) != migrated.UID && podstate.Ready(pod)
 		isFinished := pod != nil && podstate.Finished(pod)
 		if !isReplaced && !isFinished {

@@ -28,11 +28,8 @@ func (f *facts) isExcessive() bool {
 	return len(f.tooMany) > 0
 }
 
-// Rules are the rules of a worker-led job, in order.
-func (p *Plan) Rules() []state.Rule {
-	if p.facts.isExcessive() {
-		return p.rulesOfExcess()
-	}
+// counting are the rules that need no ranks, in order.
+func (p *Plan) counting() []state.Rule {
 	return []state.Rule{
 		{Name: "a deleted job that is held has no pods", Apply: p.out.Terminate},
 		{Name: "objects of an earlier release are adopted", Apply: p.adoptWorkers},
@@ -48,22 +45,6 @@ func (p *Plan) Rules() []state.Rule {
 		{Name: "pods that only Kueue's finalizer keeps are released", Apply: p.releaseHeld},
 		{Name: "the active deadline passes", Apply: p.out.EndAtDeadline},
 		{Name: "stale pods are deleted", Apply: p.removeStale},
-		{Name: "every replica gets a rank", Apply: p.assignRanks},
-		{Name: "completed ranks are recorded", Apply: p.recordCompleted},
-		{Name: "replicas that are added to a queued job get a group", Apply: p.recordGrowth},
-		{Name: "all deciding ranks have succeeded", Apply: p.succeed},
-		{Name: "out-of-memory replicas get more memory", Apply: p.growMemory},
-		{Name: "failures are counted", Apply: p.countFailures},
-		{Name: "a suspended job has no pods", Apply: p.suspendWorkers},
-		{Name: "repeated disruptions back off", Apply: p.backOffDisrupted},
-		{Name: "excess, failed and disrupted pods are deleted", Apply: p.removeExcess},
-		{Name: "pods that a ScalePlan migrates are deleted", Apply: p.migrate},
-		{Name: "unschedulable replicas request less", Apply: p.shrinkPending},
-		{Name: "pods get their recorded resources", Apply: p.applyResources},
-		{Name: "the membership is published", Apply: p.publishMembership},
-		{Name: "peer lists stay while pods need them", Apply: p.keepNodes},
-		{Name: "the PodGroup is created before its pods", Apply: p.ensureGang},
-		{Name: "every replica gets a pod", Apply: p.ensureWorkers},
 	}
 }
 
@@ -76,21 +57,25 @@ func (p *Plan) rulesOfExcess() []state.Rule {
 		{Name: "what others changed of pods is put back", Apply: p.out.RestorePods},
 		{Name: "the elastic task is named", Apply: p.nameElastic},
 		{Name: "the active deadline passes", Apply: p.out.EndAtDeadline},
-		{Name: "a suspended job has no pods", Apply: p.suspendWorkers},
+		{Name: "a suspended job has no pods", Apply: p.suspendExcessive},
 	}
 }
 
-// suspendWorkers deletes the pods of a suspended job. Succeeded pods stay until the status records
-// their ranks. Otherwise those ranks would run again once the job is resumed.
-func (p *Plan) suspendWorkers() state.Result {
-	isRecorded := p.out.Status().CompletedRanks == p.in.Job.Status.CompletedRanks && !p.facts.isExcessive()
-	if state.IsSuspended(p.in.Job) && !isRecorded {
-		p.out.Unrecorded = map[string]bool{}
-		for _, pod := range p.in.Pods {
-			p.out.Unrecorded[pod.Name] = pod.Status.Phase == corev1.PodSucceeded
+// suspend deletes the pods of a suspended job. Succeeded pods stay until the status records their
+// ranks. Otherwise those ranks would run again once the job is resumed.
+func suspend(out *state.Plan, in *state.Input, isRecorded bool) state.Result {
+	if state.IsSuspended(in.Job) && !isRecorded {
+		out.Unrecorded = map[string]bool{}
+		for _, pod := range in.Pods {
+			out.Unrecorded[pod.Name] = pod.Status.Phase == corev1.PodSucceeded
 		}
 	}
-	return p.out.Suspend()
+	return out.Suspend()
+}
+
+// suspendExcessive suspends a job whose ranks are unknown.
+func (p *Plan) suspendExcessive() state.Result {
+	return suspend(p.out, p.in, false)
 }
 
 // unbuildable describes why no pods can be built for a job that a resize restarts, nil if they can.
@@ -196,7 +181,7 @@ func (p *Plan) removeStale() state.Result {
 		}
 		stale = true
 		isRestarted := podstate.PlausibleCount(podstate.Attempt(pod), p.out.Status().Restarts) < p.out.Status().Restarts
-		if state.IsSuspended(p.in.Job) || !isRestarted || !p.isKept(pod, p.out.Status().Restarts) {
+		if state.IsSuspended(p.in.Job) || !isRestarted || !isKept(p.out, p.in.Now, pod, p.out.Status().Restarts) {
 			p.out.DeletePod(pod)
 		}
 	}
@@ -208,67 +193,37 @@ func (p *Plan) removeStale() state.Result {
 		return p.out.Stop()
 	}
 	if phase := p.out.Status().Phase; phase != v2alpha1.JobRescheduling {
-		p.out.SetPhase(v2alpha1.JobRestarting, p.restartMessage())
+		p.out.SetPhase(v2alpha1.JobRestarting, p.facts.restartMessage(p.out.Status().Restarts))
 	}
 	return state.Settled
 }
 
-// assignRanks assigns a rank to each desired replica.
-func (p *Plan) assignRanks() state.Result {
-	p.assignment = ranks.Assign(p.in.Job, p.facts.indexes, p.out.Status(), p.in.PodNamed, p.facts.peersOf)
-	p.assignment.ReplicaRestarts = p.out.Status().ReplicaRestarts
-	p.recordRanks()
-	p.assignment.Subdomain, p.assignment.Selector = p.subdomain(), p.selector()
-	return state.Continue
-}
-
-// recordCompleted writes which of the desired ranks have succeeded: those recorded already, and
-// those whose pods have succeeded now.
-func (p *Plan) recordCompleted() state.Result {
-	completed := map[int32]bool{}
-	p.out.Unrecorded = map[string]bool{}
-	for i := range p.assignment.Replicas {
-		replica := &p.assignment.Replicas[i]
-		pod := p.in.PodNamed[replica.Pod]
-		shown := pod != nil && pod.Status.Phase == corev1.PodSucceeded && !podstate.Terminating(pod)
-		recorded := p.isCompleted(replica)
-		if shown || recorded {
-			completed[replica.Rank] = true
-		}
-		if shown && !recorded {
-			p.out.Unrecorded[replica.Pod] = true
-		}
-	}
-	p.out.Status().CompletedRanks = ranks.Format(completed)
-	return state.Continue
-}
-
 // isCompleted reports whether a replica's rank is recorded as succeeded. The records of
 // an earlier attempt do not count.
-func (p *Plan) isCompleted(replica *workload.Replica) bool {
-	return p.in.Job.Status.Restarts == p.assignment.Attempt && p.in.Job.Status.Reschedules == p.assignment.Reschedule && p.facts.recorded.Has(replica.Rank)
+func (a *assigned) isCompleted(replica *workload.Replica) bool {
+	return a.in.Job.Status.Restarts == a.assignment.Attempt && a.in.Job.Status.Reschedules == a.assignment.Reschedule && a.facts.recorded.Has(replica.Rank)
 }
 
 // succeed finishes the job once every replica of the deciding tasks has succeeded. All tasks decide
 // if the job names none, or if those that it names have no replicas, because the job would
 // otherwise never finish.
-func (p *Plan) succeed() state.Result {
-	replicas := slices.DeleteFunc(slices.Clone(p.assignment.Replicas), func(replica workload.Replica) bool { return !decides(p.in.Job, replica.Task) })
+func (a *assigned) succeed() state.Result {
+	replicas := slices.DeleteFunc(slices.Clone(a.assignment.Replicas), func(replica workload.Replica) bool { return !decides(a.in.Job, replica.Task) })
 	if len(replicas) == 0 {
-		replicas = p.assignment.Replicas
+		replicas = a.assignment.Replicas
 	}
 	deciding := len(replicas)
-	if slices.ContainsFunc(replicas, func(replica workload.Replica) bool { return !p.completed().Has(replica.Rank) }) {
+	if slices.ContainsFunc(replicas, func(replica workload.Replica) bool { return !a.completed().Has(replica.Rank) }) {
 		return state.Continue
 	}
 	switch deciding {
 	case 0:
 		return state.Continue
-	case len(p.assignment.Replicas):
-		p.out.Finish(v2alpha1.JobSucceeded, all(deciding, "replica")+english.PluralWord(deciding, " has", " have")+" succeeded")
+	case len(a.assignment.Replicas):
+		a.out.Finish(v2alpha1.JobSucceeded, all(deciding, "replica")+english.PluralWord(deciding, " has", " have")+" succeeded")
 	default:
-		p.out.Finish(v2alpha1.JobSucceeded, fmt.Sprintf("%s of the target tasks %s succeeded: %s",
-			all(deciding, "replica"), english.PluralWord(deciding, "has", "have"), state.Few(p.in.Job.Spec.SuccessPolicy.TargetTasks, ", ")))
+		a.out.Finish(v2alpha1.JobSucceeded, fmt.Sprintf("%s of the target tasks %s succeeded: %s",
+			all(deciding, "replica"), english.PluralWord(deciding, "has", "have"), state.Few(a.in.Job.Spec.SuccessPolicy.TargetTasks, ", ")))
 	}
 	return state.Settled
 }
@@ -282,69 +237,69 @@ func decides(job *v2alpha1.DIJob, task int) bool {
 // removeExcess deletes pods without a replica after a shrink, and pods whose rank another replica
 // has or has completed. It also deletes succeeded pods in which an injected container runs, and
 // failed pods that are recreated under the same name.
-func (p *Plan) removeExcess() state.Result {
-	replicas := make(map[string]*workload.Replica, len(p.assignment.Replicas))
-	for i := range p.assignment.Replicas {
-		replicas[p.assignment.Replicas[i].Pod] = &p.assignment.Replicas[i]
+func (a *assigned) removeExcess() state.Result {
+	replicas := make(map[string]*workload.Replica, len(a.assignment.Replicas))
+	for i := range a.assignment.Replicas {
+		replicas[a.assignment.Replicas[i].Pod] = &a.assignment.Replicas[i]
 	}
-	for _, pod := range p.in.Pods {
+	for _, pod := range a.in.Pods {
 		replica := replicas[pod.Name]
 		switch {
 		case replica == nil:
-			if p.mayRelease(pod) {
-				p.out.DeletePod(pod)
+			if a.mayRelease(pod) {
+				a.out.DeletePod(pod)
 			}
 		case pod.Status.Phase == corev1.PodSucceeded:
 			// This includes one that was given up before its success was observed.
-			if podstate.InjectedRuns(pod) && p.in.CleanPodPolicy() != v2alpha1.CleanPodPolicyNone {
-				p.out.DeletePod(pod)
+			if podstate.InjectedRuns(pod) && a.in.CleanPodPolicy() != v2alpha1.CleanPodPolicyNone {
+				a.out.DeletePod(pod)
 			}
-		case hasForeignRank(replica, pod), p.isCompleted(replica):
-			p.out.DeletePod(pod)
-		case p.facts.isCounted(pod):
-			if !p.isKept(pod, p.out.Status().ReplicaRestarts[pod.Name]) {
-				p.out.DeletePod(pod)
+		case hasForeignRank(replica, pod), a.isCompleted(replica):
+			a.out.DeletePod(pod)
+		case a.facts.isCounted(pod):
+			if !isKept(a.out, a.in.Now, pod, a.out.Status().ReplicaRestarts[pod.Name]) {
+				a.out.DeletePod(pod)
 			}
-		case queueing.IsAbandoned(pod), p.isOfFormerGroup(replica, pod), p.mayReplaceWorker(replica, pod), p.hasLostNodes(pod):
-			p.out.DeletePod(pod)
+		case queueing.IsAbandoned(pod), a.isOfFormerGroup(replica, pod), a.mayReplaceWorker(replica, pod), a.hasLostNodes(pod):
+			a.out.DeletePod(pod)
 		}
 	}
 	return state.Continue
 }
 
-func (p *Plan) ensureWorkers() state.Result {
-	if isUnplaced(p.in.Job) || !p.mayQueue() {
+func (a *assigned) ensureWorkers() state.Result {
+	if isUnplaced(a.in.Job) || !a.mayQueue() {
 		return state.Continue
 	}
-	p.ensureWorkerService()
-	if p.isAnyMoved() || p.isGrowthUnrecorded() {
+	a.ensureWorkerService()
+	if a.isAnyMoved() || a.isGrowthUnrecorded() {
 		// The write of the record triggers the next reconcile.
 		return state.Continue
 	}
-	for i := range p.assignment.Replicas {
-		replica := &p.assignment.Replicas[i]
-		if p.in.PodNamed[replica.Pod] != nil || p.completed().Has(replica.Rank) || p.out.IsPodTaken(replica.Pod) {
+	for i := range a.assignment.Replicas {
+		replica := &a.assignment.Replicas[i]
+		if a.in.PodNamed[replica.Pod] != nil || a.completed().Has(replica.Rank) || a.out.IsPodTaken(replica.Pod) {
 			continue
 		}
-		if p.out.MayCreate(names.TaskName(&p.in.Job.Spec.Tasks[replica.Task])) {
-			p.createWorker(replica)
+		if a.out.MayCreate(names.TaskName(&a.in.Job.Spec.Tasks[replica.Task])) {
+			a.createWorker(replica)
 		}
 	}
-	if len(p.out.Decision.CreatePods) > 0 && !p.provideNodes() {
-		p.out.Decision.CreatePods = nil
+	if len(a.out.Decision.CreatePods) > 0 && !a.provideNodes() {
+		a.out.Decision.CreatePods = nil
 	}
 	return state.Continue
 }
 
 // createWorker creates the pod of a replica in the job's gang and queue, or records why it cannot
 // be built.
-func (p *Plan) createWorker(replica *workload.Replica) {
-	pod, err := p.in.Builder.Worker(&p.assignment, replica)
+func (a *assigned) createWorker(replica *workload.Replica) {
+	pod, err := a.in.Builder.Worker(&a.assignment, replica)
 	if err != nil {
-		p.out.Invalidate(err.Error())
+		a.out.Invalidate(err.Error())
 		return
 	}
-	p.gang.mark(pod)
-	p.podMeta(replica).Apply(pod)
-	p.out.CreatePod(pod)
+	a.gang.mark(pod)
+	a.podMeta(replica).Apply(pod)
+	a.out.CreatePod(pod)
 }

@@ -81,7 +81,7 @@ func EnsureBridge(s settings.Settings, node settings.Node) error {
 	if err := netlink.AddrReplace(bridge, address); err != nil {
 		return fmt.Errorf("address of bridge %s: %w", node.Bridge(), err)
 	}
-	// A bridge whose hardware address nobody set takes the lowest one of its ports, so that pods that come and go
+	// A bridge without a hardware address of its own takes the lowest one of its ports, so that pods that come and go
 	// change it. The other pods send to the old one until they notice, up to a minute later.
 	if err := netlink.LinkSetHardwareAddr(bridge, bridge.Attrs().HardwareAddr); err != nil {
 		return fmt.Errorf("keep the hardware address of bridge %s: %w", node.Bridge(), err)
