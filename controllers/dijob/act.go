@@ -17,7 +17,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
@@ -126,11 +125,11 @@ func (r *Reconciler) act(ctx context.Context, observed *lifecycle.Observed, deci
 	for _, objects := range [][]client.Object{
 		toObjects(decision.DeletePods), toObjects(decision.DeleteServices), toObjects(decision.DeleteConfigMaps), toObjects(decision.DeletePodGroups),
 	} {
-		done = append(done, r.removeAll(ctx, observed, objects)...)
+		done = append(done, r.apply(ctx, observed, r.deletion(), objects)...)
 	}
 	done = append(done, r.writeBudget(ctx, observed, decision)...)
 	done = append(done, r.resizePods(ctx, observed, decision)...)
-	done = append(done, r.write(ctx, observed, verbForce, toObjects(decision.ForceDeletePods), refusal.NoContent, r.removeByForce)...)
+	done = append(done, r.apply(ctx, observed, operation{verb: verbForce, digest: refusal.NoContent, do: r.removeByForce}, toObjects(decision.ForceDeletePods))...)
 	list := r.writeMembership(ctx, observed, decision)
 	done = append(done, list)
 	if list.err != nil {
@@ -177,7 +176,7 @@ func (r *Reconciler) createUntilRefused(job *v2alpha1.DIJob, newer map[string]wo
 func (r *Reconciler) writeMembership(ctx context.Context, observed *lifecycle.Observed, decision *lifecycle.Decision) effect {
 	switch {
 	case decision.DeleteMembership:
-		done := r.removeAll(ctx, observed, []client.Object{observed.Membership})[0]
+		done := r.applyOne(ctx, observed, r.deletion(), observed.Membership)
 		if done.err == nil {
 			return effect{}
 		}
@@ -195,51 +194,60 @@ func (r *Reconciler) writeMembership(ctx context.Context, observed *lifecycle.Ob
 // writeMembers writes the members of a ScalePlan. The patch holds for the observed version only, because
 // di-server writes them too.
 func (r *Reconciler) writeMembers(ctx context.Context, observed *lifecycle.Observed, wanted *v2alpha1.Membership) effect {
-	content := func(client.Object) string { return refusal.Digest(wanted.Spec) }
-	return r.write(ctx, observed, verbUpdate, []client.Object{wanted}, content, func(ctx context.Context, _ client.Object) effect {
-		patch := client.MergeFromWithOptions(observed.Membership, client.MergeFromWithOptimisticLock{})
-		if err := client.IgnoreNotFound(r.client.Patch(ctx, wanted, patch, controllers.FieldOwner)); err != nil {
-			return effect{err: fmt.Errorf("patching the members of membership %s/%s: %w", wanted.Namespace, wanted.Name, err)}
-		}
-		r.assumed.add(observed.Job, wanted, r.now())
-		return effect{}
-	})[0]
+	return r.applyOne(ctx, observed, operation{
+		verb:   verbUpdate,
+		digest: func(client.Object) string { return refusal.Digest(wanted.Spec) },
+		do: func(ctx context.Context, _ client.Object) effect {
+			patch := client.MergeFromWithOptions(observed.Membership, client.MergeFromWithOptimisticLock{})
+			if err := client.IgnoreNotFound(r.client.Patch(ctx, wanted, patch, controllers.FieldOwner)); err != nil {
+				return effect{err: fmt.Errorf("patching the members of membership %s/%s: %w", wanted.Namespace, wanted.Name, err)}
+			}
+			r.assumed.add(observed.Job, wanted, r.now())
+			return effect{}
+		},
+	}, wanted)
 }
 
 func (r *Reconciler) writeMembershipStatus(ctx context.Context, observed *lifecycle.Observed, status *v2alpha1.MembershipStatus) effect {
 	stored := observed.Membership.DeepCopy()
 	stored.Status = *status
-	content := func(client.Object) string { return refusal.Digest(status) }
-	return r.write(ctx, observed, verbUpdate, []client.Object{stored}, content, func(ctx context.Context, _ client.Object) effect {
-		if err := r.client.Status().Update(ctx, stored); err != nil {
-			return effect{err: fmt.Errorf("updating the status of membership %s/%s: %w", stored.Namespace, stored.Name, err)}
-		}
-		r.assumed.add(observed.Job, stored, r.now())
-		r.states.recordStatusWrite(client.ObjectKeyFromObject(observed.Job), r.now())
-		return effect{}
-	})[0]
+	return r.applyOne(ctx, observed, operation{
+		verb:   verbUpdate,
+		digest: func(client.Object) string { return refusal.Digest(status) },
+		do: func(ctx context.Context, _ client.Object) effect {
+			if err := r.client.Status().Update(ctx, stored); err != nil {
+				return effect{err: fmt.Errorf("updating the status of membership %s/%s: %w", stored.Namespace, stored.Name, err)}
+			}
+			r.assumed.add(observed.Job, stored, r.now())
+			r.states.recordStatusWrite(client.ObjectKeyFromObject(observed.Job), r.now())
+			return effect{}
+		},
+	}, stored)
 }
 
 // release removes finalizers from pods. Each patch includes the resource version, because other writers
 // change the list too.
 func (r *Reconciler) release(ctx context.Context, observed *lifecycle.Observed, decision *lifecycle.Decision) effects {
-	originals := map[types.UID]*corev1.Pod{}
-	for _, pod := range observed.Pods {
-		originals[pod.UID] = pod
+	if len(decision.ReleasePods) == 0 {
+		return nil
 	}
-	content := refusal.PatchFrom(func(pod client.Object) client.Object { return originals[pod.GetUID()] })
-	return r.write(ctx, observed, verbRelease, toObjects(decision.ReleasePods), content, func(ctx context.Context, pod client.Object) effect {
-		patch := client.MergeFromWithOptions(originals[pod.GetUID()], client.MergeFromWithOptimisticLock{})
-		if err := client.IgnoreNotFound(r.client.Patch(ctx, pod, patch)); err != nil {
-			return effect{err: fmt.Errorf("taking Kueue's finalizer from pod %s/%s: %w", pod.GetNamespace(), pod.GetName(), err)}
-		}
-		return effect{}
-	})
+	originals := originalsOf(observed)
+	return r.apply(ctx, observed, operation{
+		verb:   verbRelease,
+		digest: originals.digest,
+		do: func(ctx context.Context, pod client.Object) effect {
+			patch := client.MergeFromWithOptions(originals[pod.GetUID()], client.MergeFromWithOptimisticLock{})
+			if err := client.IgnoreNotFound(r.client.Patch(ctx, pod, patch)); err != nil {
+				return effect{err: fmt.Errorf("taking Kueue's finalizer from pod %s/%s: %w", pod.GetNamespace(), pod.GetName(), err)}
+			}
+			return effect{}
+		},
+	}, toObjects(decision.ReleasePods))
 }
 
-// removeAll deletes the observed objects, by UID.
-func (r *Reconciler) removeAll(ctx context.Context, observed *lifecycle.Observed, objects []client.Object) effects {
-	return r.write(ctx, observed, verbDelete, objects, refusal.NoContent, r.remove)
+// deletion deletes observed objects, by UID.
+func (r *Reconciler) deletion() operation {
+	return operation{verb: verbDelete, digest: refusal.NoContent, do: r.remove}
 }
 
 // remove deletes an observed object, by UID. It succeeds if the object no longer exists.

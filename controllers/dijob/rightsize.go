@@ -99,14 +99,17 @@ func (r *Reconciler) observeGroup(ctx context.Context, observed *lifecycle.Obser
 // resizePods resizes pods in place. A pod whose resize the API server refuses is annotated with the
 // refusal, so that the next reconcile can act on it.
 func (r *Reconciler) resizePods(ctx context.Context, observed *lifecycle.Observed, decision *lifecycle.Decision) effects {
-	content := func(pod client.Object) string { return pod.GetAnnotations()[names.AnnotationResources] }
-	return r.write(ctx, observed, verbResize, toObjects(decision.ResizePods), content, func(ctx context.Context, object client.Object) effect {
-		pod, isPod := object.(*corev1.Pod)
-		if !isPod {
-			return effect{err: fmt.Errorf("%T is resized, want a pod", object)}
-		}
-		return r.resizePod(ctx, pod)
-	})
+	return r.apply(ctx, observed, operation{
+		verb:   verbResize,
+		digest: func(pod client.Object) string { return pod.GetAnnotations()[names.AnnotationResources] },
+		do: func(ctx context.Context, object client.Object) effect {
+			pod, isPod := object.(*corev1.Pod)
+			if !isPod {
+				return effect{err: fmt.Errorf("%T is resized, want a pod", object)}
+			}
+			return r.resizePod(ctx, pod)
+		},
+	}, toObjects(decision.ResizePods))
 }
 
 func (r *Reconciler) resizePod(ctx context.Context, pod *corev1.Pod) effect {
