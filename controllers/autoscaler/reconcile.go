@@ -168,7 +168,7 @@ func (r *Reconciler) resize(ctx context.Context, job *v2alpha1.DIJob, decided *d
 	}
 	what := strings.Join(changes, ", ")
 	r.recorder.Eventf(job, nil, corev1.EventTypeNormal, v2alpha1.ReasonAutoscaled, "Resize", "%s", recorder.Note(what+": "+decided.status.Message))
-	r.metrics.observeResize(decided.status.Reason)
+	r.metrics.resizes.WithLabelValues(decided.status.Reason).Inc()
 	log.FromContext(ctx).WithValues(names.LogWhole(job)...).Info("Resized a job", "change", what, "reason", decided.status.Reason, "message", decided.status.Message)
 	return wanted, nil
 }
@@ -176,7 +176,7 @@ func (r *Reconciler) resize(ctx context.Context, job *v2alpha1.DIJob, decided *d
 // record writes the decision to the status, unless only its figures differ from those of a recent write.
 func (r *Reconciler) record(ctx context.Context, job *v2alpha1.DIJob, known *memory, decided *decision) error {
 	now := r.now()
-	r.metrics.observeDecision(decided)
+	r.metrics.decisions.WithLabelValues(decided.reason).Inc()
 	recorded := conditions.Find(&job.Status, v2alpha1.ConditionAutoscaling)
 	isTransition := recorded == nil || recorded.Status != decided.value || recorded.Reason != decided.reason
 	if !isTransition && !decided.isResize && !decided.isNew && now.Sub(known.writtenAt) < refreshInterval {
@@ -197,14 +197,12 @@ func (r *Reconciler) record(ctx context.Context, job *v2alpha1.DIJob, known *mem
 		return err
 	}
 	known.writtenAt = now
-	if isTransition && decided.value == corev1.ConditionFalse && decided.reason != v2alpha1.ReasonWaitingForReports || isTransition && isLimit(decided.reason) {
+	isLimit := decided.reason == ratio.LimitRange || decided.reason == ratio.LimitStaleness
+	isRefusal := decided.value == corev1.ConditionFalse && decided.reason != v2alpha1.ReasonWaitingForReports
+	if isTransition && (isLimit || isRefusal) {
 		r.recorder.Eventf(job, nil, corev1.EventTypeWarning, decided.reason, "Autoscale", "%s", recorder.Note(decided.message))
 	}
 	return nil
-}
-
-func isLimit(reason string) bool {
-	return reason == ratio.LimitRange || reason == ratio.LimitStaleness
 }
 
 // writeStatus patches the status of a job that has not changed since it was read.
