@@ -140,37 +140,60 @@ func (r *Reconciler) act(ctx context.Context, observed *lifecycle.Observed, deci
 	if group.err != nil {
 		return done
 	}
-	r.recordLosses(observed.Job, decision)
-	create := r.createUntilRefused(observed.Job, decision.NewerFields)
-	configMaps := r.inParallel(ctx, toObjects(decision.CreateConfigMaps), create)
+	// The Membership that counts them as lost is written.
+	r.recordEvents(observed.Job, decision.Losses)
+	creation := &creation{job: observed.Job, newer: decision.NewerFields}
+	configMaps := r.createAll(ctx, creation, toObjects(decision.CreateConfigMaps))
 	done = append(done, configMaps...)
 	if configMaps.hasFailed() {
 		return done
 	}
-	pods := r.inParallel(ctx, toObjects(decision.CreatePods), create)
+	pods := r.createAll(ctx, creation, toObjects(decision.CreatePods))
 	if done = append(done, pods...); len(pods) > 0 && decision.More && !pods.hasFailed() {
 		// The next reconcile creates more pods. The names of a Service resolve only once its pods have addresses,
 		// and while it exists the scheduler compares each new pod with all others of the job.
 		return done
 	}
-	return append(done, r.inParallel(ctx, toObjects(decision.CreateServices), create)...)
+	return append(done, r.createAll(ctx, creation, toObjects(decision.CreateServices))...)
 }
 
-// createUntilRefused returns a function that creates objects. After a failure it skips further objects of
-// the kind, because they usually fail for the same reason.
-func (r *Reconciler) createUntilRefused(job *v2alpha1.DIJob, newer map[string]workload.NewerFields) func(context.Context, client.Object) effect {
-	var failed sync.Map
-	return func(ctx context.Context, object client.Object) effect {
-		kind := state.KindOf(job, object)
-		if _, has := failed.Load(kind); has {
-			return effect{}
-		}
-		done := r.create(ctx, job, object, newer[object.GetName()])
-		if done.err != nil && !done.isTaken() {
-			failed.Store(kind, true)
-		}
-		return done
+// creation is the creation of a job's objects in one reconcile.
+type creation struct {
+	job *v2alpha1.DIJob
+	// newer are the fields of pods that their Go type does not have, by the name of the pod.
+	newer map[string]workload.NewerFields
+	// failed has the kinds of objects that could not be created.
+	failed sync.Map
+}
+
+// createAll creates objects in parallel and returns the results in their order.
+func (r *Reconciler) createAll(ctx context.Context, creation *creation, objects []client.Object) effects {
+	done := make(effects, len(objects))
+	slots := make(chan struct{}, refusal.Parallelism)
+	var group sync.WaitGroup
+	for i, object := range objects {
+		slots <- struct{}{}
+		group.Go(func() {
+			defer func() { <-slots }()
+			done[i] = r.createUnlessFailed(ctx, creation, object)
+		})
 	}
+	group.Wait()
+	return done
+}
+
+// createUnlessFailed creates an object. After a failure it skips further objects of the kind, because they usually
+// fail for the same reason.
+func (r *Reconciler) createUnlessFailed(ctx context.Context, creation *creation, object client.Object) effect {
+	kind := state.KindOf(creation.job, object)
+	if _, hasFailed := creation.failed.Load(kind); hasFailed {
+		return effect{}
+	}
+	done := r.create(ctx, creation.job, object, creation.newer[object.GetName()])
+	if done.err != nil && !done.isTaken() {
+		creation.failed.Store(kind, true)
+	}
+	return done
 }
 
 func (r *Reconciler) writeMembership(ctx context.Context, observed *lifecycle.Observed, decision *lifecycle.Decision) effect {
@@ -383,22 +406,6 @@ func (r *Reconciler) checkOwner(ctx context.Context, job *v2alpha1.DIJob, object
 	sent.SetAnnotations(nil)
 	_, err = r.restoreCreated(ctx, job, existing, sent)
 	return err
-}
-
-// inParallel writes objects in parallel and returns the results in their order.
-func (r *Reconciler) inParallel(ctx context.Context, objects []client.Object, write func(context.Context, client.Object) effect) effects {
-	done := make(effects, len(objects))
-	slots := make(chan struct{}, refusal.Parallelism)
-	var group sync.WaitGroup
-	for i, object := range objects {
-		slots <- struct{}{}
-		group.Go(func() {
-			defer func() { <-slots }()
-			done[i] = write(ctx, object)
-		})
-	}
-	group.Wait()
-	return done
 }
 
 func toObjects[T client.Object](items []T) []client.Object {

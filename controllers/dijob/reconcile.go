@@ -101,7 +101,7 @@ func (r *Reconciler) emit(ctx context.Context, observed *lifecycle.Observed, dec
 	r.recordWrites(observed.Job, done)
 	r.recordAdoption(observed, done)
 	if committed {
-		r.recordEvents(observed.Job, outcome)
+		r.recordEvents(observed.Job, outcome.Events)
 		r.metrics.Observe(observed.Job, outcome, observed.Now)
 		logChanges(ctx, observed.Job, outcome)
 	}
