@@ -15,6 +15,9 @@ func (r *Requirements) Names() map[int]corev1.ResourceName { return r.names }
 // Key is equal for equal requirements.
 func (r *Requirements) Key() string { return r.key }
 
+// NodesKey is equal for requirements that the same nodes accept, apart from capacity.
+func (r *Requirements) NodesKey() string { return r.nodesKey }
+
 // Room returns how many replicas the free amounts hold, at most the given number.
 func (r *Requirements) Room(free []int64, most int32) int32 { return r.room(free, most) }
 

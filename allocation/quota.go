@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	resourcehelper "k8s.io/component-helpers/resource"
 )
 
@@ -44,7 +45,7 @@ func NewQuota(quota *corev1.ResourceQuota, own Amounts) *Quota {
 			continue
 		}
 		used := quota.Status.Used[name]
-		q.Left[name] = max(amountOfQuota(name, hard.MilliValue, hard.Value)-max(amountOfQuota(name, used.MilliValue, used.Value)-own[name], 0), 0)
+		q.Left[name] = max(amountOfQuota(name, &hard)-max(amountOfQuota(name, &used)-own[name], 0), 0)
 	}
 	return q
 }
@@ -75,11 +76,17 @@ func isHugePages(name corev1.ResourceName) bool {
 	return strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)
 }
 
-func amountOfQuota(name corev1.ResourceName, thousandths, whole func() int64) int64 {
-	if name == corev1.ResourceCPU || name == corev1.ResourceRequestsCPU || name == corev1.ResourceLimitsCPU {
-		return thousandths()
+// amountOfQuota returns the amount of a resource that has the name that a quota gives it.
+func amountOfQuota(name corev1.ResourceName, quantity *resource.Quantity) int64 {
+	if isCPU(name) {
+		return quantity.MilliValue()
 	}
-	return whole()
+	return quantity.Value()
+}
+
+// isCPU reports whether a resource of a quota is CPU, whose amounts are in thousandths.
+func isCPU(name corev1.ResourceName) bool {
+	return name == corev1.ResourceCPU || name == corev1.ResourceRequestsCPU || name == corev1.ResourceLimitsCPU
 }
 
 // UsesOf returns what a pod uses of quotas.

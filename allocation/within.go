@@ -327,7 +327,7 @@ func (w *within) enforce(decided map[types.NamespacedName]Placement) map[types.N
 
 // amountText returns an amount for messages.
 func amountText(name corev1.ResourceName, amount int64) string {
-	if amountOfQuota(name, func() int64 { return 1 }, func() int64 { return 0 }) == 1 {
+	if isCPU(name) {
 		return fmt.Sprintf("%g", float64(amount)/1000)
 	}
 	return strconv.FormatInt(max(amount, 0), 10)

@@ -14,92 +14,112 @@ type pool struct {
 // pools divides jobs and nodes so that no job of one pool may run on a node of another.
 // Jobs keep their order.
 func pools(views []*view, nodes []*allocation.Node, board *allocation.Board) []*pool {
-	sets, index := make(unions, len(nodes)), make(map[string]int, len(nodes))
+	reach := &reachable{board: board, groups: newUnionFind(len(nodes)), places: make(map[string]int, len(nodes)), accepting: map[string]int{}}
 	for i, node := range nodes {
-		sets[i], index[node.Object.Name] = i, i
+		reach.places[node.Object.Name] = i
 	}
-	of, joined := make([]int, len(views)), map[*bool]int{}
+	nodeOf := make([]int, len(views))
 	for i, v := range views {
-		of[i] = sets.reach(v, board, index, joined)
+		nodeOf[i] = reach.join(v)
 	}
-	byRoot := map[int]*pool{}
 	var all []*pool
-	find := func(at int) *pool {
-		if at >= 0 {
-			at = sets.root(at)
+	byGroup := map[int]*pool{}
+	poolOf := func(node int) *pool {
+		group := noNode
+		if node != noNode {
+			group = reach.groups.find(node)
 		}
-		if byRoot[at] == nil {
-			byRoot[at] = &pool{}
-			all = append(all, byRoot[at])
+		if byGroup[group] == nil {
+			byGroup[group] = &pool{}
+			all = append(all, byGroup[group])
 		}
-		return byRoot[at]
+		return byGroup[group]
 	}
 	for i, v := range views {
-		one := find(of[i])
-		one.views = append(one.views, v)
+		competing := poolOf(nodeOf[i])
+		competing.views = append(competing.views, v)
 	}
 	for i, node := range nodes {
-		one := find(i)
-		one.nodes = append(one.nodes, node)
+		competing := poolOf(i)
+		competing.nodes = append(competing.nodes, node)
 	}
 	return all
 }
 
-// reach joins the nodes that replicas of the job are on or may run on, and returns one of
-// them; -1 if there is none. Jobs share what they accept, which is joined once.
-func (u unions) reach(v *view, board *allocation.Board, index map[string]int, joined map[*bool]int) int {
-	first := -1
-	join := func(node int) {
-		if first < 0 {
-			first = node
-		}
-		u.join(first, node)
-	}
+// noNode is the place of a node that does not exist.
+const noNode = -1
+
+// reachable groups nodes by the jobs that may run on them.
+type reachable struct {
+	board  *allocation.Board
+	groups unionFind
+	// places are the places of the nodes, by name.
+	places map[string]int
+	// accepting is one of the nodes that accept the pods of a task, by their requirements. They are joined already.
+	accepting map[string]int
+}
+
+// join joins the nodes that replicas of a job are on or may run on. It returns one of them, or noNode.
+func (r *reachable) join(v *view) int {
+	joined := noNode
 	for _, name := range v.previous {
-		if node, is := index[name]; is {
-			join(node)
+		if node, isKnown := r.places[name]; isKnown {
+			joined = r.groups.join(joined, node)
 		}
 	}
 	for task := range v.job.Tasks {
-		accepts := board.Accepting(v.job, task)
-		if len(accepts) == 0 {
-			continue
-		}
-		at, is := joined[&accepts[0]]
-		if !is {
-			at = u.joinAll(accepts)
-			joined[&accepts[0]] = at
-		}
-		if at >= 0 {
-			join(at)
-		}
+		joined = r.groups.join(joined, r.joinAccepting(v.job, task))
 	}
-	return first
+	return joined
 }
 
-// unions are disjoint sets of nodes, by a parent of each.
-type unions []int
-
-func (u unions) root(i int) int {
-	for u[i] != i {
-		u[i] = u[u[i]]
-		i = u[i]
+// joinAccepting joins the nodes that accept a task. It returns one of them, or noNode. Tasks that nodes accept by
+// equal requirements share the nodes, which are joined once, unless their jobs exclude nodes.
+func (r *reachable) joinAccepting(job *allocation.Job, task int) int {
+	requirement := job.Tasks[task].Pod.NodesKey()
+	if joined, isJoined := r.accepting[requirement]; isJoined && len(job.Excluded) == 0 {
+		return joined
 	}
-	return i
-}
-
-func (u unions) join(i, j int) { u[u.root(j)] = u.root(i) }
-
-// joinAll joins the nodes of a set, and returns the first of them.
-func (u unions) joinAll(set []bool) int {
-	first := -1
-	for node, is := range set {
-		switch {
-		case is && first < 0:
-			first = node
-		case is:
-			u.join(first, node)
+	joined := noNode
+	for node, isAccepted := range r.board.Accepting(job, task) {
+		if isAccepted {
+			joined = r.groups.join(joined, node)
 		}
 	}
-	return first
+	if len(job.Excluded) == 0 {
+		r.accepting[requirement] = joined
+	}
+	return joined
+}
+
+// unionFind are disjoint groups of nodes: the parent of each node, and a root is its own parent.
+type unionFind []int
+
+// newUnionFind returns a group for each node.
+func newUnionFind(nodes int) unionFind {
+	groups := make(unionFind, nodes)
+	for node := range groups {
+		groups[node] = node
+	}
+	return groups
+}
+
+// find returns the root of a node's group.
+func (u unionFind) find(node int) int {
+	for u[node] != node {
+		u[node] = u[u[node]]
+		node = u[node]
+	}
+	return node
+}
+
+// join joins the groups of two nodes and returns one of the nodes. If only one of them exists, it returns that.
+func (u unionFind) join(a, b int) int {
+	switch {
+	case a == noNode:
+		return b
+	case b != noNode:
+		u[u.find(b)] = u.find(a)
+	}
+	return a
 }

@@ -5,6 +5,7 @@ package ratio
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
@@ -133,6 +134,22 @@ func (s EstimatorSettings) completed() EstimatorSettings {
 		s.JumpRounds = defaults.JumpRounds
 	}
 	return s
+}
+
+// Clone returns an estimator that knows the same and learns separately.
+func (e *Estimator) Clone() *Estimator {
+	clone := *e
+	clone.sources, clone.tasks = make(map[sourceKey]*source, len(e.sources)), make(map[string]*level, len(e.tasks))
+	for key, known := range e.sources {
+		copied := *known
+		clone.sources[key] = &copied
+	}
+	clone.produced, clone.consumed = e.produced.clone(), e.consumed.clone()
+	for task, capacity := range e.tasks {
+		copied := capacity.clone()
+		clone.tasks[task] = &copied
+	}
+	return &clone
 }
 
 // Learn counts what workers have reported since the last call.
@@ -290,6 +307,12 @@ type level struct {
 	// far are the last levels that were far above the mean, or far below it (side).
 	far  []float64
 	side int
+}
+
+func (l *level) clone() level {
+	clone := *l
+	clone.far = slices.Clone(l.far)
+	return clone
 }
 
 // now returns the level without the lag of a ramp.

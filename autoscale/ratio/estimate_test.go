@@ -5,6 +5,8 @@ package ratio
 
 import (
 	"math"
+	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -184,5 +186,34 @@ func TestAStateIsTheCapacityUntilThereAreReports(t *testing.T) {
 	r.estimator.Learn(r.rates, r.roles, r.now)
 	if m := r.measure(); m.ProducerCapacity != 20 || m.ConsumerCapacity != 0 {
 		t.Errorf("measurement is %+v, want the capacity of the state only", m)
+	}
+}
+
+func TestAClonedEstimatorLearnsSeparately(t *testing.T) {
+	r := newReports(State{})
+	learn := func(estimator *Estimator, rate float64) Measurement {
+		r.now = r.now.Add(20 * time.Second)
+		r.add("a", "collector", rate)
+		r.add("a", "learner", 4*rate)
+		estimator.Learn(r.rates, r.roles, r.now)
+		return estimator.Measure(r.rates, r.roles, []string{"collector"}, r.now)
+	}
+	for range 10 {
+		learn(r.estimator, 20)
+	}
+	before := r.estimator.Measure(r.rates, r.roles, []string{"collector"}, r.now)
+	clone := r.estimator.Clone()
+	if got := clone.Measure(r.rates, r.roles, []string{"collector"}, r.now); !reflect.DeepEqual(got, before) {
+		t.Errorf("the clone measures %+v, want %+v", got, before)
+	}
+	rates, now := slices.Clone(r.rates), r.now
+	for range 10 {
+		learn(clone, 60)
+	}
+	if got := r.estimator.Measure(rates, r.roles, []string{"collector"}, now); !reflect.DeepEqual(got, before) {
+		t.Errorf("after the clone has learned, the original measures %+v, want %+v", got, before)
+	}
+	if got := clone.Measure(r.rates, r.roles, []string{"collector"}, r.now); math.Abs(got.ProducerCapacity-60) > 6 {
+		t.Errorf("the clone measures a capacity of %v, want about 60", got.ProducerCapacity)
 	}
 }

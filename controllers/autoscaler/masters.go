@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	"k8s.io/utils/ptr"
@@ -26,21 +27,36 @@ func isIdle(job *v2alpha1.DIJob) bool {
 		state.IsFinished(&job.Status) || job.Status.Phase != v2alpha1.JobRunning || conditions.IsTrue(&job.Status, v2alpha1.ConditionInvalidSpec)
 }
 
-// otherMaster describes what else decides about the size of a job now; empty if nothing does. It asks the API server
-// at most once in an interval.
-func (r *Reconciler) otherMaster(ctx context.Context, job *v2alpha1.DIJob, of *memory) (string, error) {
+// inquiry is what the API server answered about the master of a generation of a job.
+type inquiry struct {
+	at         time.Time
+	generation int64
+	// master describes the other master; empty if there is none.
+	master string
+}
+
+// observeMaster adds what else decides about the size of a job now, or that its coordinator has not done so yet. It
+// asks the API server at most once in an interval.
+func (r *Reconciler) observeMaster(ctx context.Context, measured *measurement, members *v2alpha1.Membership) error {
+	job := measured.job
 	if plan := activePlan(job); plan != "" && !job.Spec.Preemptible {
-		return fmt.Sprintf("ScalePlan %q is executed first", plan), nil
+		measured.obstacle, measured.message = v2alpha1.ReasonOtherMaster, fmt.Sprintf("ScalePlan %q is executed first", plan)
+		return nil
 	}
-	if of.askedAbout == job.Generation && r.now().Sub(of.askedAt) < interval {
-		return of.master, nil
+	if measured.asked.generation != job.Generation || measured.now.Sub(measured.asked.at) >= interval {
+		master, err := masterOf(ctx, r.live, job)
+		if err != nil {
+			return err
+		}
+		measured.asked = inquiry{at: measured.now, generation: job.Generation, master: master}
 	}
-	master, err := masterOf(ctx, r.live, job)
-	if err != nil {
-		return "", err
+	switch {
+	case measured.asked.master != "":
+		measured.obstacle, measured.message = v2alpha1.ReasonOtherMaster, measured.asked.master
+	case job.Spec.Lifecycle == v2alpha1.LifecycleCoordinatorLed && (members == nil || members.Spec.CoordinatorInstance == ""):
+		measured.obstacle, measured.message = v2alpha1.ReasonWaitingForReports, "the coordinator has not requested replicas yet"
 	}
-	of.master, of.askedAt, of.askedAbout = master, r.now(), job.Generation
-	return master, nil
+	return nil
 }
 
 // masterOf describes what decides about the size of a job instead of the operator's rules and optimizers;

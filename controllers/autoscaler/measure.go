@@ -4,15 +4,20 @@
 package autoscaler
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/autoscale/ratio"
+	"opendilab.org/di-orchestrator/controllers"
 	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/podstate"
@@ -41,10 +46,8 @@ type memory struct {
 	// nextAt is when the next decision is due. generation is that of the spec that was decided about.
 	nextAt     time.Time
 	generation int64
-	// master is the other master of generation askedAbout, as of askedAt.
-	master     string
-	askedAt    time.Time
-	askedAbout int64
+	// asked is the last answer of the API server about other masters.
+	asked inquiry
 	// writtenAt is when the status was last written.
 	writtenAt time.Time
 }
@@ -72,15 +75,89 @@ func (m *memories) forget(key types.NamespacedName) {
 	delete(m.jobs, key)
 }
 
+// measurement is what a decision about a job depends on.
+type measurement struct {
+	job  *v2alpha1.DIJob
+	rule *v2alpha1.RatioRule
+	now  time.Time
+	// roles is nil if the rule is invalid. estimator has learned the reports of the job.
+	roles     *roles
+	estimator *ratio.Estimator
+	// isDue is set if a decision is due. The fields that follow are read only then.
+	isDue bool
+	// asked is the last answer of the API server about other masters.
+	asked inquiry
+	// isQueued is set if another job of the namespace is measured first.
+	isQueued bool
+	// obstacle is the reason why the size must stay, and message says more; "" if figures are complete.
+	obstacle, message string
+	figures           ratio.Measurement
+}
+
+// hinder records why the size must stay.
+func (m *measurement) hinder(reason string, cause error) {
+	m.obstacle, m.message = reason, cause.Error()
+}
+
+// observe measures a job, as far as its decision needs it. It changes nothing. The time of the measurement is also set
+// if there is an error.
+func (r *Reconciler) observe(ctx context.Context, job *v2alpha1.DIJob, rule *v2alpha1.RatioRule, known memory) (measurement, error) {
+	measured := measurement{job: job, rule: rule, now: r.now(), estimator: known.estimator, asked: known.asked}
+	members, err := r.membershipOf(ctx, job)
+	if err != nil {
+		return measured, err
+	}
+	measured.roles, err = rolesOf(job, members, rule, r.maxPods)
+	if err != nil {
+		measured.isDue = true
+		measured.hinder(v2alpha1.ReasonInvalidRule, err)
+		return measured, nil
+	}
+	measured.estimator = known.estimator.Clone()
+	measured.estimator.Learn(job.Status.Rates, measured.roles, measured.now)
+	measured.figures = measured.estimator.Measure(job.Status.Rates, measured.roles, measured.roles.tasks(), measured.now)
+	measured.isDue = known.generation != job.Generation || ratio.Defaults().IsDue(measured.figures, known.nextAt, measured.now)
+	if !measured.isDue {
+		return measured, nil
+	}
+	if err := r.observeMaster(ctx, &measured, members); err != nil || measured.obstacle != "" {
+		return measured, err
+	}
+	return measured, r.observeFigures(ctx, &measured)
+}
+
+// observeFigures adds the answers of Prometheus, if the rule has queries, and the pods.
+func (r *Reconciler) observeFigures(ctx context.Context, measured *measurement) error {
+	job := measured.job
+	if source := measured.rule.Prometheus; source != nil {
+		figures, err := r.query(ctx, job, source, len(measured.roles.pools))
+		switch {
+		case errors.Is(err, errQuerying):
+			measured.isQueued = true
+			return nil
+		case err != nil:
+			measured.hinder(v2alpha1.ReasonWaitingForReports, err)
+			return nil
+		}
+		measured.figures = figures
+	}
+	var pods corev1.PodList
+	if err := r.client.List(ctx, &pods, client.InNamespace(job.Namespace), client.MatchingFields{controllers.OwnerIndex: job.Name}); err != nil {
+		return fmt.Errorf("listing the pods of job %s/%s: %w", job.Namespace, job.Name, err)
+	}
+	measured.roles.survey(&measured.figures, controllers.PodsOf(job, pods.Items), measured.now)
+	return nil
+}
+
 // survey adds the pods of the pools to a measurement.
-func (ro *roles) survey(measured *ratio.Measurement, pods []corev1.Pod, now time.Time) {
+func (r *roles) survey(measured *ratio.Measurement, pods []corev1.Pod, now time.Time) {
 	var starts []*corev1.Pod
-	for i := range ro.pools {
+	for i := range r.pools {
 		size := &measured.Pools[i]
-		size.Requested, size.Running, size.Stuck = ro.pools[i].requested, 0, 0
+		size.Requested, size.Running, size.Stuck = r.pools[i].requested, 0, 0
 		for k := range pods {
 			pod := &pods[k]
-			if !ro.pools[i].has(pod) || podstate.Terminating(pod) {
+			if !r.pools[i].has(pod) || podstate.Terminating(pod) {
 				continue
 			}
 			switch {

@@ -45,11 +45,3 @@ func newAutoscalerMetrics(registerer prometheus.Registerer) (*autoscalerMetrics,
 	}
 	return m, nil
 }
-
-func (m *autoscalerMetrics) observeDecision(d *decision) {
-	m.decisions.WithLabelValues(d.reason).Inc()
-}
-
-func (m *autoscalerMetrics) observeResize(reason string) {
-	m.resizes.WithLabelValues(reason).Inc()
-}

@@ -53,15 +53,6 @@ func (q *querying) leave(namespace string) {
 	delete(q.namespaces, namespace)
 }
 
-// unmeasured returns the decision about a job that could not be measured; nil if it only has to wait.
-func (m *memory) unmeasured(err error, now time.Time) *decision {
-	if errors.Is(err, errQuerying) {
-		m.nextAt = now.Add(queryPause)
-		return nil
-	}
-	return refusal(v2alpha1.ReasonWaitingForReports, err.Error(), m.state)
-}
-
 // query returns what Prometheus says about the series of a job's namespace.
 func (r *Reconciler) query(ctx context.Context, job *v2alpha1.DIJob, source *v2alpha1.PrometheusSource, pools int) (ratio.Measurement, error) {
 	measured := ratio.Measurement{Pools: make([]ratio.PoolSize, pools)}

@@ -104,43 +104,52 @@ func poolOf(job *v2alpha1.DIJob, list *v2alpha1.Membership, producer *v2alpha1.P
 }
 
 // settings returns the settings of the rule.
-func (ro *roles) settings(rule *v2alpha1.RatioRule) ratio.Settings {
+func (r *roles) settings(rule *v2alpha1.RatioRule) ratio.Settings {
 	settings := ratio.Defaults()
-	for i := range ro.pools {
-		settings.Pools = append(settings.Pools, ro.pools[i].Pool)
+	for i := range r.pools {
+		settings.Pools = append(settings.Pools, r.pools[i].Pool)
 	}
 	settings.MaxStaleness = float64(ptr.Deref(rule.MaxStaleness, 0))
 	return settings
 }
 
 // tasks returns the names of the producers' tasks.
-func (ro *roles) tasks() []string {
-	tasks := make([]string, len(ro.pools))
-	for i := range ro.pools {
-		tasks[i] = ro.pools[i].Task
+func (r *roles) tasks() []string {
+	tasks := make([]string, len(r.pools))
+	for i := range r.pools {
+		tasks[i] = r.pools[i].Task
 	}
 	return tasks
 }
 
+// requested returns how many producers are requested.
+func (r *roles) requested() int32 {
+	total := int32(0)
+	for i := range r.pools {
+		total += r.pools[i].requested
+	}
+	return total
+}
+
 // Producer returns the task of a producer's role, which is its name or its type; empty for any other role.
-func (ro *roles) Producer(role string) string {
-	for i := range ro.pools {
-		if ro.pools[i].Task == role {
+func (r *roles) Producer(role string) string {
+	for i := range r.pools {
+		if r.pools[i].Task == role {
 			return role
 		}
 	}
-	for i := range ro.pools {
-		if string(ro.pools[i].kind) == role {
-			return ro.pools[i].Task
+	for i := range r.pools {
+		if string(r.pools[i].kind) == role {
+			return r.pools[i].Task
 		}
 	}
 	return ""
 }
 
 // IsConsumer reports whether a role is that of the consumer.
-func (ro *roles) IsConsumer(role string) bool {
-	return role == ro.consumer || role == ro.consumerType && ro.Producer(role) == ""
+func (r *roles) IsConsumer(role string) bool {
+	return role == r.consumer || role == r.consumerType && r.Producer(role) == ""
 }
 
 // Consumers returns how many replicas the consumer has; 0 is unknown.
-func (ro *roles) Consumers() int32 { return ro.consumers }
+func (r *roles) Consumers() int32 { return r.consumers }

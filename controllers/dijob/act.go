@@ -17,7 +17,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
@@ -126,11 +125,11 @@ func (r *Reconciler) act(ctx context.Context, observed *lifecycle.Observed, deci
 	for _, objects := range [][]client.Object{
 		toObjects(decision.DeletePods), toObjects(decision.DeleteServices), toObjects(decision.DeleteConfigMaps), toObjects(decision.DeletePodGroups),
 	} {
-		done = append(done, r.removeAll(ctx, observed, objects)...)
+		done = append(done, r.apply(ctx, observed, r.deletion(), objects)...)
 	}
 	done = append(done, r.writeBudget(ctx, observed, decision)...)
 	done = append(done, r.resizePods(ctx, observed, decision)...)
-	done = append(done, r.write(ctx, observed, verbForce, toObjects(decision.ForceDeletePods), refusal.NoContent, r.removeByForce)...)
+	done = append(done, r.apply(ctx, observed, operation{verb: verbForce, digest: refusal.NoContent, do: r.removeByForce}, toObjects(decision.ForceDeletePods))...)
 	list := r.writeMembership(ctx, observed, decision)
 	done = append(done, list)
 	if list.err != nil {
@@ -141,43 +140,66 @@ func (r *Reconciler) act(ctx context.Context, observed *lifecycle.Observed, deci
 	if group.err != nil {
 		return done
 	}
-	r.recordLosses(observed.Job, decision)
-	create := r.createUntilRefused(observed.Job, decision.NewerFields)
-	configMaps := r.inParallel(ctx, toObjects(decision.CreateConfigMaps), create)
+	// The Membership that counts them as lost is written.
+	r.recordEvents(observed.Job, decision.Losses)
+	creation := &creation{job: observed.Job, newer: decision.NewerFields}
+	configMaps := r.createAll(ctx, creation, toObjects(decision.CreateConfigMaps))
 	done = append(done, configMaps...)
 	if configMaps.hasFailed() {
 		return done
 	}
-	pods := r.inParallel(ctx, toObjects(decision.CreatePods), create)
+	pods := r.createAll(ctx, creation, toObjects(decision.CreatePods))
 	if done = append(done, pods...); len(pods) > 0 && decision.More && !pods.hasFailed() {
 		// The next reconcile creates more pods. The names of a Service resolve only once its pods have addresses,
 		// and while it exists the scheduler compares each new pod with all others of the job.
 		return done
 	}
-	return append(done, r.inParallel(ctx, toObjects(decision.CreateServices), create)...)
+	return append(done, r.createAll(ctx, creation, toObjects(decision.CreateServices))...)
 }
 
-// createUntilRefused returns a function that creates objects. After a failure it skips further objects of
-// the kind, because they usually fail for the same reason.
-func (r *Reconciler) createUntilRefused(job *v2alpha1.DIJob, newer map[string]workload.NewerFields) func(context.Context, client.Object) effect {
-	var failed sync.Map
-	return func(ctx context.Context, object client.Object) effect {
-		kind := state.KindOf(job, object)
-		if _, has := failed.Load(kind); has {
-			return effect{}
-		}
-		done := r.create(ctx, job, object, newer[object.GetName()])
-		if done.err != nil && !done.isTaken() {
-			failed.Store(kind, true)
-		}
-		return done
+// creation is the creation of a job's objects in one reconcile.
+type creation struct {
+	job *v2alpha1.DIJob
+	// newer are the fields of pods that their Go type does not have, by the name of the pod.
+	newer map[string]workload.NewerFields
+	// failed has the kinds of objects that could not be created.
+	failed sync.Map
+}
+
+// createAll creates objects in parallel and returns the results in their order.
+func (r *Reconciler) createAll(ctx context.Context, creation *creation, objects []client.Object) effects {
+	done := make(effects, len(objects))
+	slots := make(chan struct{}, refusal.Parallelism)
+	var group sync.WaitGroup
+	for i, object := range objects {
+		slots <- struct{}{}
+		group.Go(func() {
+			defer func() { <-slots }()
+			done[i] = r.createUnlessFailed(ctx, creation, object)
+		})
 	}
+	group.Wait()
+	return done
+}
+
+// createUnlessFailed creates an object. After a failure it skips further objects of the kind, because they usually
+// fail for the same reason.
+func (r *Reconciler) createUnlessFailed(ctx context.Context, creation *creation, object client.Object) effect {
+	kind := state.KindOf(creation.job, object)
+	if _, hasFailed := creation.failed.Load(kind); hasFailed {
+		return effect{}
+	}
+	done := r.create(ctx, creation.job, object, creation.newer[object.GetName()])
+	if done.err != nil && !done.isTaken() {
+		creation.failed.Store(kind, true)
+	}
+	return done
 }
 
 func (r *Reconciler) writeMembership(ctx context.Context, observed *lifecycle.Observed, decision *lifecycle.Decision) effect {
 	switch {
 	case decision.DeleteMembership:
-		done := r.removeAll(ctx, observed, []client.Object{observed.Membership})[0]
+		done := r.applyOne(ctx, observed, r.deletion(), observed.Membership)
 		if done.err == nil {
 			return effect{}
 		}
@@ -195,51 +217,60 @@ func (r *Reconciler) writeMembership(ctx context.Context, observed *lifecycle.Ob
 // writeMembers writes the members of a ScalePlan. The patch holds for the observed version only, because
 // di-server writes them too.
 func (r *Reconciler) writeMembers(ctx context.Context, observed *lifecycle.Observed, wanted *v2alpha1.Membership) effect {
-	content := func(client.Object) string { return refusal.Digest(wanted.Spec) }
-	return r.write(ctx, observed, verbUpdate, []client.Object{wanted}, content, func(ctx context.Context, _ client.Object) effect {
-		patch := client.MergeFromWithOptions(observed.Membership, client.MergeFromWithOptimisticLock{})
-		if err := client.IgnoreNotFound(r.client.Patch(ctx, wanted, patch, controllers.FieldOwner)); err != nil {
-			return effect{err: fmt.Errorf("patching the members of membership %s/%s: %w", wanted.Namespace, wanted.Name, err)}
-		}
-		r.assumed.add(observed.Job, wanted, r.now())
-		return effect{}
-	})[0]
+	return r.applyOne(ctx, observed, operation{
+		verb:   verbUpdate,
+		digest: func(client.Object) string { return refusal.Digest(wanted.Spec) },
+		do: func(ctx context.Context, _ client.Object) effect {
+			patch := client.MergeFromWithOptions(observed.Membership, client.MergeFromWithOptimisticLock{})
+			if err := client.IgnoreNotFound(r.client.Patch(ctx, wanted, patch, controllers.FieldOwner)); err != nil {
+				return effect{err: fmt.Errorf("patching the members of membership %s/%s: %w", wanted.Namespace, wanted.Name, err)}
+			}
+			r.assumed.add(observed.Job, wanted, r.now())
+			return effect{}
+		},
+	}, wanted)
 }
 
 func (r *Reconciler) writeMembershipStatus(ctx context.Context, observed *lifecycle.Observed, status *v2alpha1.MembershipStatus) effect {
 	stored := observed.Membership.DeepCopy()
 	stored.Status = *status
-	content := func(client.Object) string { return refusal.Digest(status) }
-	return r.write(ctx, observed, verbUpdate, []client.Object{stored}, content, func(ctx context.Context, _ client.Object) effect {
-		if err := r.client.Status().Update(ctx, stored); err != nil {
-			return effect{err: fmt.Errorf("updating the status of membership %s/%s: %w", stored.Namespace, stored.Name, err)}
-		}
-		r.assumed.add(observed.Job, stored, r.now())
-		r.states.recordStatusWrite(client.ObjectKeyFromObject(observed.Job), r.now())
-		return effect{}
-	})[0]
+	return r.applyOne(ctx, observed, operation{
+		verb:   verbUpdate,
+		digest: func(client.Object) string { return refusal.Digest(status) },
+		do: func(ctx context.Context, _ client.Object) effect {
+			if err := r.client.Status().Update(ctx, stored); err != nil {
+				return effect{err: fmt.Errorf("updating the status of membership %s/%s: %w", stored.Namespace, stored.Name, err)}
+			}
+			r.assumed.add(observed.Job, stored, r.now())
+			r.states.recordStatusWrite(client.ObjectKeyFromObject(observed.Job), r.now())
+			return effect{}
+		},
+	}, stored)
 }
 
 // release removes finalizers from pods. Each patch includes the resource version, because other writers
 // change the list too.
 func (r *Reconciler) release(ctx context.Context, observed *lifecycle.Observed, decision *lifecycle.Decision) effects {
-	originals := map[types.UID]*corev1.Pod{}
-	for _, pod := range observed.Pods {
-		originals[pod.UID] = pod
+	if len(decision.ReleasePods) == 0 {
+		return nil
 	}
-	content := refusal.PatchFrom(func(pod client.Object) client.Object { return originals[pod.GetUID()] })
-	return r.write(ctx, observed, verbRelease, toObjects(decision.ReleasePods), content, func(ctx context.Context, pod client.Object) effect {
-		patch := client.MergeFromWithOptions(originals[pod.GetUID()], client.MergeFromWithOptimisticLock{})
-		if err := client.IgnoreNotFound(r.client.Patch(ctx, pod, patch)); err != nil {
-			return effect{err: fmt.Errorf("taking Kueue's finalizer from pod %s/%s: %w", pod.GetNamespace(), pod.GetName(), err)}
-		}
-		return effect{}
-	})
+	originals := originalsOf(observed)
+	return r.apply(ctx, observed, operation{
+		verb:   verbRelease,
+		digest: originals.digest,
+		do: func(ctx context.Context, pod client.Object) effect {
+			patch := client.MergeFromWithOptions(originals[pod.GetUID()], client.MergeFromWithOptimisticLock{})
+			if err := client.IgnoreNotFound(r.client.Patch(ctx, pod, patch)); err != nil {
+				return effect{err: fmt.Errorf("taking Kueue's finalizer from pod %s/%s: %w", pod.GetNamespace(), pod.GetName(), err)}
+			}
+			return effect{}
+		},
+	}, toObjects(decision.ReleasePods))
 }
 
-// removeAll deletes the observed objects, by UID.
-func (r *Reconciler) removeAll(ctx context.Context, observed *lifecycle.Observed, objects []client.Object) effects {
-	return r.write(ctx, observed, verbDelete, objects, refusal.NoContent, r.remove)
+// deletion deletes observed objects, by UID.
+func (r *Reconciler) deletion() operation {
+	return operation{verb: verbDelete, digest: refusal.NoContent, do: r.remove}
 }
 
 // remove deletes an observed object, by UID. It succeeds if the object no longer exists.
@@ -375,22 +406,6 @@ func (r *Reconciler) checkOwner(ctx context.Context, job *v2alpha1.DIJob, object
 	sent.SetAnnotations(nil)
 	_, err = r.restoreCreated(ctx, job, existing, sent)
 	return err
-}
-
-// inParallel writes objects in parallel and returns the results in their order.
-func (r *Reconciler) inParallel(ctx context.Context, objects []client.Object, write func(context.Context, client.Object) effect) effects {
-	done := make(effects, len(objects))
-	slots := make(chan struct{}, refusal.Parallelism)
-	var group sync.WaitGroup
-	for i, object := range objects {
-		slots <- struct{}{}
-		group.Go(func() {
-			defer func() { <-slots }()
-			done[i] = write(ctx, object)
-		})
-	}
-	group.Wait()
-	return done
 }
 
 func toObjects[T client.Object](items []T) []client.Object {

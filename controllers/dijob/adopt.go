@@ -23,14 +23,12 @@ func (r *Reconciler) adopt(ctx context.Context, observed *lifecycle.Observed, de
 	if len(decision.AdoptPods)+len(decision.AdoptServices) == 0 {
 		return nil
 	}
-	originals, content := observedAs(observed)
-	var done effects
-	for _, wanted := range [][]client.Object{toObjects(decision.AdoptPods), toObjects(decision.AdoptServices)} {
-		done = append(done, r.write(ctx, observed, verbAdopt, wanted, content, func(ctx context.Context, object client.Object) effect {
-			return r.patchMetadata(ctx, originals[object.GetUID()], object)
-		})...)
-	}
-	return done
+	originals := originalsOf(observed)
+	adoption := operation{verb: verbAdopt, digest: originals.digest, do: func(ctx context.Context, object client.Object) effect {
+		return r.patchMetadata(ctx, originals[object.GetUID()], object)
+	}}
+	pods := r.apply(ctx, observed, adoption, toObjects(decision.AdoptPods))
+	return append(pods, r.apply(ctx, observed, adoption, toObjects(decision.AdoptServices))...)
 }
 
 // patchMetadata sets the desired metadata of an object, unless the object no longer exists.

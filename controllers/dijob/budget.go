@@ -35,22 +35,25 @@ func (r *Reconciler) observeBudget(ctx context.Context, observed *lifecycle.Obse
 func (r *Reconciler) writeBudget(ctx context.Context, observed *lifecycle.Observed, decision *lifecycle.Decision) effects {
 	switch {
 	case decision.DeleteBudget != nil:
-		return r.removeAll(ctx, observed, []client.Object{decision.DeleteBudget})
+		return effects{r.applyOne(ctx, observed, r.deletion(), decision.DeleteBudget)}
 	case decision.CreateBudget != nil:
 		return effects{r.create(ctx, observed.Job, decision.CreateBudget, nil)}
 	case decision.UpdateBudget != nil:
-		return r.patchBudget(ctx, observed, decision.UpdateBudget)
+		return effects{r.patchBudget(ctx, observed, decision.UpdateBudget)}
 	}
 	return nil
 }
 
-func (r *Reconciler) patchBudget(ctx context.Context, observed *lifecycle.Observed, wanted *policyv1.PodDisruptionBudget) effects {
-	content := refusal.PatchFrom(func(client.Object) client.Object { return observed.Budget })
-	return r.write(ctx, observed, verbUpdate, []client.Object{wanted}, content, func(ctx context.Context, _ client.Object) effect {
-		if err := client.IgnoreNotFound(r.client.Patch(ctx, wanted, client.MergeFrom(observed.Budget), controllers.FieldOwner)); err != nil {
-			return effect{err: fmt.Errorf("patching PodDisruptionBudget %s/%s: %w", wanted.Namespace, wanted.Name, err)}
-		}
-		r.assumed.add(observed.Job, wanted, r.now())
-		return effect{}
-	})
+func (r *Reconciler) patchBudget(ctx context.Context, observed *lifecycle.Observed, wanted *policyv1.PodDisruptionBudget) effect {
+	return r.applyOne(ctx, observed, operation{
+		verb:   verbUpdate,
+		digest: func(client.Object) string { return refusal.DigestPatch(observed.Budget, wanted) },
+		do: func(ctx context.Context, _ client.Object) effect {
+			if err := client.IgnoreNotFound(r.client.Patch(ctx, wanted, client.MergeFrom(observed.Budget), controllers.FieldOwner)); err != nil {
+				return effect{err: fmt.Errorf("patching PodDisruptionBudget %s/%s: %w", wanted.Namespace, wanted.Name, err)}
+			}
+			r.assumed.add(observed.Job, wanted, r.now())
+			return effect{}
+		},
+	}, wanted)
 }

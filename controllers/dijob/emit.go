@@ -112,17 +112,10 @@ func (r *Reconciler) recordWrite(job *v2alpha1.DIJob, one *effect, objects ...st
 	}
 }
 
-// recordLosses records an event for each replica that the Membership counts as lost.
-func (r *Reconciler) recordLosses(job *v2alpha1.DIJob, decision *lifecycle.Decision) {
-	for i := range decision.Losses {
-		r.recordEvent(job, &decision.Losses[i])
-	}
-}
-
-// recordEvents records the Events of a committed status.
-func (r *Reconciler) recordEvents(job *v2alpha1.DIJob, outcome *lifecycle.Outcome) {
-	for i := range outcome.Events {
-		r.recordEvent(job, &outcome.Events[i])
+// recordEvents records Events about a job and its pods.
+func (r *Reconciler) recordEvents(job *v2alpha1.DIJob, events []lifecycle.Event) {
+	for i := range events {
+		r.recordEvent(job, &events[i])
 	}
 }
 

@@ -56,14 +56,18 @@ func (r *Reconciler) putPodGroup(ctx context.Context, observed *lifecycle.Observ
 }
 
 func (r *Reconciler) patchPodGroup(ctx context.Context, observed *lifecycle.Observed, wanted *unstructured.Unstructured) effect {
-	content := refusal.PatchFrom(func(client.Object) client.Object { return observed.PodGroups[0] })
-	return r.write(ctx, observed, verbUpdate, []client.Object{wanted}, content, func(ctx context.Context, _ client.Object) effect {
-		if err := r.client.Patch(ctx, wanted, client.MergeFrom(observed.PodGroups[0]), controllers.FieldOwner); err != nil {
-			return effect{err: fmt.Errorf("patching %s %s/%s: %w", typeOf(wanted), wanted.GetNamespace(), wanted.GetName(), err)}
-		}
-		r.assumed.add(observed.Job, wanted, r.now())
-		return effect{}
-	})[0]
+	original := observed.PodGroups[0]
+	return r.applyOne(ctx, observed, operation{
+		verb:   verbUpdate,
+		digest: func(client.Object) string { return refusal.DigestPatch(original, wanted) },
+		do: func(ctx context.Context, _ client.Object) effect {
+			if err := r.client.Patch(ctx, wanted, client.MergeFrom(original), controllers.FieldOwner); err != nil {
+				return effect{err: fmt.Errorf("patching %s %s/%s: %w", typeOf(wanted), wanted.GetNamespace(), wanted.GetName(), err)}
+			}
+			r.assumed.add(observed.Job, wanted, r.now())
+			return effect{}
+		},
+	}, wanted)
 }
 
 // errGoing is returned for a creation if a terminating object has the name.

@@ -75,8 +75,8 @@ func (r *Reconciler) writeCounts(ctx context.Context, job *v2alpha1.DIJob, count
 	return err
 }
 
-// operation is one operation of a JSON patch.
-type operation struct {
+// patchOperation is one operation of a JSON patch.
+type patchOperation struct {
 	Op    string `json:"op"`
 	Path  string `json:"path"`
 	Value any    `json:"value"`
@@ -85,11 +85,11 @@ type operation struct {
 // patchOfCounts returns a JSON patch of counts. It names tasks by their index, so it holds for this version
 // of the job only. A merge patch would replace all tasks.
 func patchOfCounts(job *v2alpha1.DIJob, counts *state.Counts) ([]byte, error) {
-	operations := []operation{{"replace", "/metadata/resourceVersion", job.ResourceVersion}}
+	operations := []patchOperation{{"replace", "/metadata/resourceVersion", job.ResourceVersion}}
 	for _, count := range counts.Tasks {
-		operations = append(operations, operation{"add", fmt.Sprintf("/spec/tasks/%d/replicas", count.Task), count.Replicas})
+		operations = append(operations, patchOperation{"add", fmt.Sprintf("/spec/tasks/%d/replicas", count.Task), count.Replicas})
 		if count.IsElastic {
-			operations = append(operations, operation{"add", "/spec/elastic/replicas", count.Replicas})
+			operations = append(operations, patchOperation{"add", "/spec/elastic/replicas", count.Replicas})
 		}
 	}
 	patch, err := json.Marshal(operations)

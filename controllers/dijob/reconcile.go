@@ -101,7 +101,7 @@ func (r *Reconciler) emit(ctx context.Context, observed *lifecycle.Observed, dec
 	r.recordWrites(observed.Job, done)
 	r.recordAdoption(observed, done)
 	if committed {
-		r.recordEvents(observed.Job, outcome)
+		r.recordEvents(observed.Job, outcome.Events)
 		r.metrics.Observe(observed.Job, outcome, observed.Now)
 		logChanges(ctx, observed.Job, outcome)
 	}
@@ -111,12 +111,13 @@ func (r *Reconciler) emit(ctx context.Context, observed *lifecycle.Observed, dec
 
 // expire deletes a job, unless the API server recently refused the deletion.
 func (r *Reconciler) expire(ctx context.Context, observed *lifecycle.Observed) (ctrl.Result, error) {
-	done := r.write(ctx, observed, verbDelete, []client.Object{observed.Job}, refusal.NoContent, func(ctx context.Context, _ client.Object) effect {
+	expiry := operation{verb: verbDelete, digest: refusal.NoContent, do: func(ctx context.Context, _ client.Object) effect {
 		if err := r.deleteJob(ctx, observed.Job); err != nil {
 			return effect{object: observed.Job, reason: v2alpha1.ReasonFailedDelete, err: err}
 		}
 		return effect{}
-	})
+	}}
+	done := effects{r.applyOne(ctx, observed, expiry, observed.Job)}
 	r.recordWrites(observed.Job, done)
 	return ctrl.Result{RequeueAfter: r.states.nextWrite(observed.Job, observed.Now)}, done.errors()
 }

@@ -209,24 +209,34 @@ const (
 	verbResize  = "resize"
 )
 
-// write changes or deletes objects of one type in parallel, and returns the results in their order. A
+// operation is a change or deletion of objects.
+type operation struct {
+	verb string
+	// digest identifies the content of the write of an object.
+	digest func(client.Object) string
+	do     func(context.Context, client.Object) effect
+}
+
+// applyOne carries out an operation on one object.
+func (r *Reconciler) applyOne(ctx context.Context, observed *lifecycle.Observed, operation operation, object client.Object) effect {
+	return r.apply(ctx, observed, operation, []client.Object{object})[0]
+}
+
+// apply carries out an operation on objects of one type in parallel, and returns the results in their order. A
 // refused write is repeated after its delay, or once the job has changed. Other events do not repeat it.
-func (r *Reconciler) write(
-	ctx context.Context, observed *lifecycle.Observed, verb string, objects []client.Object,
-	content func(client.Object) string, write func(context.Context, client.Object) effect,
-) effects {
+func (r *Reconciler) apply(ctx context.Context, observed *lifecycle.Observed, operation operation, objects []client.Object) effects {
 	if len(objects) == 0 {
 		return nil
 	}
-	verb += fmt.Sprintf(" %T", objects[0])
+	verb := operation.verb + fmt.Sprintf(" %T", objects[0])
 	known := r.states.refusedWrites(observed.Job, verb)
-	try, budget := known.Plan(objects, content, observed.Now)
+	try, budget := known.Plan(objects, operation.digest, observed.Now)
 	done := make(effects, len(objects))
 	for i := range done {
 		done[i] = effect{err: refusal.ErrWaits}
 	}
 	refusal.Try(budget, try, func(i int) (refused bool) {
-		done[i] = write(ctx, objects[i])
+		done[i] = operation.do(ctx, objects[i])
 		return done[i].isRefused()
 	})
 	for i := range done {
@@ -235,7 +245,7 @@ func (r *Reconciler) write(
 			if one.reason == "" {
 				one.object, one.reason = objects[i], v2alpha1.ReasonFailedUpdate
 			}
-			known = known.Refuse(objects[i], content(objects[i]), observed.Now)
+			known = known.Refuse(objects[i], operation.digest(objects[i]), observed.Now)
 		case one.err == nil:
 			known = known.Forget(objects[i])
 		}

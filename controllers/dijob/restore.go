@@ -28,13 +28,20 @@ import (
 	"opendilab.org/di-orchestrator/internal/workload"
 )
 
-// observedAs returns the observed pods and services by UID, and the content of a patch of one of them.
-func observedAs(observed *lifecycle.Observed) (map[types.UID]client.Object, func(client.Object) string) {
-	originals := map[types.UID]client.Object{}
+// originals are the observed pods and services of a job.
+type originals map[types.UID]client.Object
+
+func originalsOf(observed *lifecycle.Observed) originals {
+	all := originals{}
 	for _, object := range slices.Concat(toObjects(observed.Pods), toObjects(observed.Services)) {
-		originals[object.GetUID()] = object
+		all[object.GetUID()] = object
 	}
-	return originals, refusal.PatchFrom(func(object client.Object) client.Object { return originals[object.GetUID()] })
+	return all
+}
+
+// digest identifies the content of a patch that makes an original a desired object.
+func (o originals) digest(desired client.Object) string {
+	return refusal.DigestPatch(o[desired.GetUID()], desired)
 }
 
 // restore puts back what others changed of pods and services.
@@ -42,14 +49,12 @@ func (r *Reconciler) restore(ctx context.Context, observed *lifecycle.Observed, 
 	if len(decision.RestorePods)+len(decision.RestoreServices) == 0 {
 		return nil
 	}
-	originals, content := observedAs(observed)
-	var done effects
-	for _, wanted := range [][]client.Object{toObjects(decision.RestorePods), toObjects(decision.RestoreServices)} {
-		done = append(done, r.write(ctx, observed, verbRestore, wanted, content, func(ctx context.Context, object client.Object) effect {
-			return r.restoreObserved(ctx, observed, originals[object.GetUID()], object)
-		})...)
-	}
-	return done
+	originals := originalsOf(observed)
+	restoration := operation{verb: verbRestore, digest: originals.digest, do: func(ctx context.Context, object client.Object) effect {
+		return r.restoreObserved(ctx, observed, originals[object.GetUID()], object)
+	}}
+	pods := r.apply(ctx, observed, restoration, toObjects(decision.RestorePods))
+	return append(pods, r.apply(ctx, observed, restoration, toObjects(decision.RestoreServices))...)
 }
 
 // restoreObserved puts back what others changed of an observed object. If they change it each time, the operator

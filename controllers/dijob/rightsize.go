@@ -99,14 +99,17 @@ func (r *Reconciler) observeGroup(ctx context.Context, observed *lifecycle.Obser
 // resizePods resizes pods in place. A pod whose resize the API server refuses is annotated with the
 // refusal, so that the next reconcile can act on it.
 func (r *Reconciler) resizePods(ctx context.Context, observed *lifecycle.Observed, decision *lifecycle.Decision) effects {
-	content := func(pod client.Object) string { return pod.GetAnnotations()[names.AnnotationResources] }
-	return r.write(ctx, observed, verbResize, toObjects(decision.ResizePods), content, func(ctx context.Context, object client.Object) effect {
-		pod, isPod := object.(*corev1.Pod)
-		if !isPod {
-			return effect{err: fmt.Errorf("%T is resized, want a pod", object)}
-		}
-		return r.resizePod(ctx, pod)
-	})
+	return r.apply(ctx, observed, operation{
+		verb:   verbResize,
+		digest: func(pod client.Object) string { return pod.GetAnnotations()[names.AnnotationResources] },
+		do: func(ctx context.Context, object client.Object) effect {
+			pod, isPod := object.(*corev1.Pod)
+			if !isPod {
+				return effect{err: fmt.Errorf("%T is resized, want a pod", object)}
+			}
+			return r.resizePod(ctx, pod)
+		},
+	}, toObjects(decision.ResizePods))
 }
 
 func (r *Reconciler) resizePod(ctx context.Context, pod *corev1.Pod) effect {
@@ -116,7 +119,10 @@ func (r *Reconciler) resizePod(ctx context.Context, pod *corev1.Pod) effect {
 		"metadata": map[string]any{"uid": pod.UID},
 		"spec":     map[string]any{"containers": []any{map[string]any{"name": main.Name, "resources": map[string]any{"requests": main.Resources.Requests, "limits": main.Resources.Limits}}}},
 	}
-	err := r.patchPod(ctx, pod, r.client.SubResource("resize").Patch, body)
+	target, patch, err := patchOf(pod, body)
+	if err == nil {
+		err = r.client.SubResource("resize").Patch(ctx, target, patch)
+	}
 	annotations := map[string]string{names.AnnotationResources: wanted, names.AnnotationResize: pod.Annotations[names.AnnotationResize]}
 	done := effect{object: pod, reason: v2alpha1.ReasonPodResized, note: wanted}
 	switch {
@@ -128,10 +134,10 @@ func (r *Reconciler) resizePod(ctx context.Context, pod *corev1.Pod) effect {
 	case err != nil:
 		return effect{err: fmt.Errorf("resizing pod %s/%s in place to %s: %w", pod.Namespace, pod.Name, wanted, err)}
 	}
-	patch := func(ctx context.Context, object client.Object, patch client.Patch, _ ...client.SubResourcePatchOption) error {
-		return r.client.Patch(ctx, object, patch, controllers.FieldOwner)
+	target, patch, err = patchOf(pod, map[string]any{"metadata": map[string]any{"uid": pod.UID, "annotations": annotations}})
+	if err == nil {
+		err = r.client.Patch(ctx, target, patch, controllers.FieldOwner)
 	}
-	err = r.patchPod(ctx, pod, patch, map[string]any{"metadata": map[string]any{"uid": pod.UID, "annotations": annotations}})
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsInvalid(err), apierrors.IsConflict(err):
 		// Another pod has its name by now.
@@ -142,16 +148,14 @@ func (r *Reconciler) resizePod(ctx context.Context, pod *corev1.Pod) effect {
 	return done
 }
 
-// patchPod patches a pod, unless another pod has its name.
-func (r *Reconciler) patchPod(
-	ctx context.Context, pod *corev1.Pod, patch func(context.Context, client.Object, client.Patch, ...client.SubResourcePatchOption) error, body map[string]any,
-) error {
+// patchOf returns a patch of a pod and its target. A body with the UID of the pod patches no other pod of its name.
+func patchOf(pod *corev1.Pod, body map[string]any) (*corev1.Pod, client.Patch, error) {
 	content, err := json.Marshal(body)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	target := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}
-	return patch(ctx, target, client.RawPatch(types.StrategicMergePatchType, content))
+	return target, client.RawPatch(types.StrategicMergePatchType, content), nil
 }
 
 // isResizeRefused reports whether a pod cannot be resized in place to the wanted resources: they are

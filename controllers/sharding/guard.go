@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/utils/clock"
@@ -26,20 +27,26 @@ type guard struct {
 
 // Create implements resourcelock.Interface.
 func (g *guard) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
-	return g.write(&record, func() error { return g.Interface.Create(ctx, record) })
+	started := g.clock.Now()
+	if err := g.Interface.Create(ctx, record); err != nil {
+		return err
+	}
+	g.renewed(&record, started)
+	return nil
 }
 
 // Update implements resourcelock.Interface.
 func (g *guard) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
-	return g.write(&record, func() error { return g.Interface.Update(ctx, record) })
-}
-
-// write writes the Lease. Others may see the renewal as soon as it starts, so its time counts from there.
-func (g *guard) write(record *resourcelock.LeaderElectionRecord, write func() error) error {
 	started := g.clock.Now()
-	if err := write(); err != nil {
+	if err := g.Interface.Update(ctx, record); err != nil {
 		return err
 	}
+	g.renewed(&record, started)
+	return nil
+}
+
+// renewed follows a write of the Lease. Others may see the renewal as soon as it starts, so its time counts from there.
+func (g *guard) renewed(record *resourcelock.LeaderElectionRecord, started time.Time) {
 	g.stop()
 	if record.HolderIdentity == g.Identity() {
 		g.mutex.Lock()
@@ -48,7 +55,6 @@ func (g *guard) write(record *resourcelock.LeaderElectionRecord, write func() er
 			g.lost(fmt.Errorf("lease %s was not renewed for %s", g.Describe(), stopAfter))
 		})
 	}
-	return nil
 }
 
 // stop reports nothing until the next renewal.

@@ -71,21 +71,25 @@ func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 
 // Create implements resourcelock.Interface.
 func (l *lock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
-	return l.take(&record, func() error { return l.Interface.Create(ctx, record) })
+	if err := l.Interface.Create(ctx, record); err != nil {
+		return err
+	}
+	l.written(&record)
+	return nil
 }
 
 // Update implements resourcelock.Interface.
 func (l *lock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
-	return l.take(&record, func() error { return l.Interface.Update(ctx, record) })
-}
-
-// take writes the Lease, and begins a term when it names this process.
-func (l *lock) take(record *resourcelock.LeaderElectionRecord, write func() error) error {
-	if err := write(); err != nil {
+	if err := l.Interface.Update(ctx, record); err != nil {
 		return err
 	}
+	l.written(&record)
+	return nil
+}
+
+// written begins a term when the written Lease names this process.
+func (l *lock) written(record *resourcelock.LeaderElectionRecord) {
 	if record.HolderIdentity == l.Identity() {
 		l.turns.begin(l.shard)
 	}
-	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -178,7 +179,7 @@ func Cached(ctx context.Context, mgr ctrl.Manager, held *sharding.Held) Lister {
 	return func() (*v2alpha1.DIJobList, error) {
 		list := &v2alpha1.DIJobList{}
 		err := listCached(ctx, mgr, held, list)
-		list.Items = keep(list.Items, func(job *v2alpha1.DIJob) bool { return held.Has(client.ObjectKeyFromObject(job)) })
+		list.Items = slices.DeleteFunc(list.Items, func(job v2alpha1.DIJob) bool { return !held.Has(client.ObjectKeyFromObject(&job)) })
 		return list, err
 	}
 }
@@ -188,22 +189,12 @@ func CachedPods(ctx context.Context, mgr ctrl.Manager, held *sharding.Held) func
 	return func() (*corev1.PodList, error) {
 		list := &corev1.PodList{}
 		err := listCached(ctx, mgr, held, list)
-		list.Items = keep(list.Items, func(pod *corev1.Pod) bool {
-			owner := controllers.OwnerName(pod)
-			return len(owner) > 0 && held.Has(types.NamespacedName{Namespace: pod.Namespace, Name: owner[0]})
+		list.Items = slices.DeleteFunc(list.Items, func(pod corev1.Pod) bool {
+			owner := controllers.OwnerName(&pod)
+			return len(owner) == 0 || !held.Has(types.NamespacedName{Namespace: pod.Namespace, Name: owner[0]})
 		})
 		return list, err
 	}
-}
-
-func keep[T any](items []T, wanted func(*T) bool) []T {
-	kept := items[:0]
-	for i := range items {
-		if wanted(&items[i]) {
-			kept = append(kept, items[i])
-		}
-	}
-	return kept
 }
 
 func listCached(ctx context.Context, mgr ctrl.Manager, held *sharding.Held, list client.ObjectList) error {

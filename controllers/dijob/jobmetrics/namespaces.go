@@ -189,41 +189,31 @@ func (m *ByNamespace) jobs() ([]*v2alpha1.DIJob, error) {
 	return jobs, nil
 }
 
-// sum reports the sum of values by namespace and further labels. Namespaces beyond the limit share one sum.
-func (m *ByNamespace) sum(report func(float64, ...string)) (add func(value float64, labels [2]string), end func(labels int)) {
-	sums := map[[2]string]float64{}
-	add = func(value float64, labels [2]string) {
-		labels[0] = m.namespaces.bound(labels[0])
-		sums[labels] += value
-	}
-	return add, func(count int) {
-		for labels, sum := range sums {
-			report(sum, labels[:count]...)
-		}
-	}
-}
-
 func (m *ByNamespace) readJobs(report func(float64, ...string)) error {
 	jobs, err := m.jobs()
-	add, end := m.sum(report)
+	counts := map[[2]string]float64{}
 	for _, job := range jobs {
-		add(1, [2]string{job.Namespace, phaseLabel(job.Status.Phase)})
+		counts[[2]string{m.namespaces.bound(job.Namespace), phaseLabel(job.Status.Phase)}]++
 	}
-	end(2)
+	for labels, count := range counts {
+		report(count, labels[:]...)
+	}
 	return err
 }
 
 func (m *ByNamespace) readWaiting(report func(float64, ...string)) error {
 	jobs, err := m.jobs()
-	add, end := m.sum(report)
+	counts := map[string]float64{}
 	for _, job := range jobs {
 		waits := 0.0
 		if !ptr.Deref(job.Spec.Suspend, false) && !state.IsFinished(&job.Status) && job.Status.Phase != v2alpha1.JobRunning {
 			waits = 1
 		}
-		add(waits, [2]string{job.Namespace})
+		counts[m.namespaces.bound(job.Namespace)] += waits
 	}
-	end(1)
+	for namespace, count := range counts {
+		report(count, namespace)
+	}
 	return err
 }
 
@@ -233,13 +223,15 @@ func (m *ByNamespace) readPods(report func(float64, ...string), value func(*core
 	if err != nil {
 		return fmt.Errorf("listing the pods: %w", err)
 	}
-	add, end := m.sum(report)
+	sums := map[string]float64{}
 	for i := range list.Items {
 		if pod := &list.Items[i]; len(controllers.OwnerUID(pod)) > 0 && pod.Spec.NodeName != "" && !podstate.Finished(pod) {
-			add(value(pod), [2]string{pod.Namespace})
+			sums[m.namespaces.bound(pod.Namespace)] += value(pod)
 		}
 	}
-	end(1)
+	for namespace, sum := range sums {
+		report(sum, namespace)
+	}
 	return nil
 }
 

@@ -146,15 +146,13 @@ func Digest(content any) string {
 // NoContent is the content of writes without content, such as deletions.
 func NoContent(client.Object) string { return "" }
 
-// PatchFrom returns the content of a patch, without the resource version.
-func PatchFrom(original func(client.Object) client.Object) func(client.Object) string {
-	return func(desired client.Object) string {
-		raw, err := client.MergeFrom(original(desired)).Data(desired)
-		if err != nil {
-			return err.Error()
-		}
-		return Digest(string(raw))
+// DigestPatch identifies the content of a patch, without the resource version.
+func DigestPatch(original, desired client.Object) string {
+	raw, err := client.MergeFrom(original).Data(desired)
+	if err != nil {
+		return err.Error()
 	}
+	return Digest(string(raw))
 }
 
 // Try calls a function for each number in parallel, until the budget of refusals is used up.
