@@ -41,14 +41,14 @@ func (s *Server) getAdvice(c *gin.Context) error {
 
 // jobOfCoordinator reads the job of a coordinator. It refuses senders without the permission for it.
 func (s *Server) jobOfCoordinator(ctx context.Context, coordinator types.NamespacedName, wanted auth.Permission) (*v2alpha1.DIJob, error) {
-	if err := s.auth.Preauthorize(ctx, auth.PodTarget(coordinator), wanted); err != nil {
+	if err := s.auth.Authorizer.Preauthorize(ctx, auth.PodTarget(coordinator), wanted); err != nil {
 		return nil, err
 	}
-	found, err := s.auth.Caller(ctx, coordinator, names.ReplicaTypeCoordinator)
+	found, err := s.auth.Callers.Caller(ctx, coordinator, names.ReplicaTypeCoordinator)
 	if err != nil {
 		return nil, err
 	}
-	return found.Job, s.auth.Authorize(ctx, found.Job, wanted)
+	return found.Job, s.auth.Authorizer.Authorize(ctx, found.Job, wanted)
 }
 
 // adviceOf returns the current advice for a job.

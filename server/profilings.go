@@ -136,11 +136,11 @@ func (s *Server) reportOfCoordinator(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	by, err := s.auth.Caller(ctx, body.Caller.Key(), names.ReplicaTypeCoordinator)
+	by, err := s.auth.Callers.Caller(ctx, body.Caller.Key(), names.ReplicaTypeCoordinator)
 	if err != nil {
 		return err
 	}
-	if err := s.auth.Authorize(ctx, by.Job, wanted); err != nil {
+	if err := s.auth.Authorizer.Authorize(ctx, by.Job, wanted); err != nil {
 		return err
 	}
 	id := wire.IDOf(client.ObjectKeyFromObject(by.Job))
@@ -223,7 +223,7 @@ type reportEdit struct {
 
 // Check refuses jobs that the sender may not edit, and jobs of the other protocol.
 func (r *reportEdit) Check(ctx context.Context, job *v2alpha1.DIJob) error {
-	if err := r.server.auth.Authorize(ctx, job, r.wanted); err != nil {
+	if err := r.server.auth.Authorizer.Authorize(ctx, job, r.wanted); err != nil {
 		return err
 	}
 	return r.report.checkLifecycle(job)

@@ -103,7 +103,7 @@ func (s *Server) getReplicas(c *gin.Context) error {
 // allReplicas lists the replicas of each coordinator-led job that the sender may read, by name. It lists
 // one namespace, or all namespaces if namespace is empty.
 func (s *Server) allReplicas(ctx context.Context, namespace string) (*read, error) {
-	visible, err := s.auth.Visible(ctx, namespace)
+	visible, err := s.auth.Authorizer.Visible(ctx, namespace)
 	if err != nil {
 		return nil, err
 	}
@@ -172,7 +172,7 @@ func (s *Server) ddpLearners(ctx context.Context, key types.NamespacedName) (*re
 	if found.role != names.ReplicaTypeAggregator {
 		return nil, failure.New(failure.NotFound, "replica %q is no aggregator but a %s", key, found.role)
 	}
-	if err := s.auth.Authorize(ctx, found.job, auth.Replicas("get")); err != nil {
+	if err := s.auth.Authorizer.Authorize(ctx, found.job, auth.Replicas("get")); err != nil {
 		return nil, err
 	}
 	return newRead(ctx, found.job, func(ctx context.Context) (any, error) {
@@ -191,7 +191,7 @@ func (s *Server) replica(ctx context.Context, key types.NamespacedName) (*read, 
 	if err != nil {
 		return nil, err
 	}
-	if err := s.auth.Authorize(ctx, found.job, auth.Replicas("get")); err != nil {
+	if err := s.auth.Authorizer.Authorize(ctx, found.job, auth.Replicas("get")); err != nil {
 		return nil, err
 	}
 	data := &wire.Replica{
@@ -214,7 +214,7 @@ type replica struct {
 // find finds a replica by the name of its pod. It reads the pod from the cache, then the member whose pod
 // has the name, then the pod live.
 func (s *Server) find(ctx context.Context, key types.NamespacedName) (*replica, error) {
-	if err := s.auth.Preauthorize(ctx, auth.PodTarget(key), auth.Replicas("get")); err != nil {
+	if err := s.auth.Authorizer.Preauthorize(ctx, auth.PodTarget(key), auth.Replicas("get")); err != nil {
 		return nil, err
 	}
 	var pod corev1.Pod
@@ -223,7 +223,7 @@ func (s *Server) find(ctx context.Context, key types.NamespacedName) (*replica, 
 		if found, err := s.findMember(ctx, key); found != nil || err != nil {
 			return found, err
 		}
-		err = s.auth.Look(ctx, key, &pod)
+		err = s.auth.Lookups.Look(ctx, key, &pod)
 		if apierrors.IsNotFound(err) {
 			return nil, failure.New(failure.NotFound, "replica %q not found", key).Because(err)
 		}
@@ -240,7 +240,7 @@ func (s *Server) replicaOf(ctx context.Context, pod *corev1.Pod) (*replica, erro
 	if role == "" {
 		return nil, failure.New(failure.NotFound, "pod %s/%s is no replica of a job", pod.Namespace, pod.Name)
 	}
-	job, err := s.auth.JobOf(ctx, pod)
+	job, err := s.auth.Callers.JobOf(ctx, pod)
 	if err != nil {
 		return nil, err
 	}

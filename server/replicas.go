@@ -39,7 +39,7 @@ func (s *Server) createReplicas(c *gin.Context) error {
 	if err := s.options.Limits.checkResize(body); err != nil {
 		return err
 	}
-	by, err := s.auth.WritingCaller(ctx, body.Key(), wanted, names.ReplicaTypeCoordinator)
+	by, err := s.auth.Callers.WritingCaller(ctx, body.Key(), wanted, names.ReplicaTypeCoordinator)
 	if err != nil {
 		return err
 	}
@@ -64,7 +64,7 @@ func (s *Server) deleteReplicas(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	by, err := s.auth.WritingCaller(c.Request.Context(), body.Key(), wanted, names.ReplicaTypeCoordinator)
+	by, err := s.auth.Callers.WritingCaller(c.Request.Context(), body.Key(), wanted, names.ReplicaTypeCoordinator)
 	if err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func (s *Server) replaceReplicas(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	by, err := s.auth.WritingCaller(c.Request.Context(), body.Key(), wanted, names.ReplicaTypeCoordinator, names.ReplicaTypeAggregator)
+	by, err := s.auth.Callers.WritingCaller(c.Request.Context(), body.Key(), wanted, names.ReplicaTypeCoordinator, names.ReplicaTypeAggregator)
 	if err != nil {
 		return err
 	}
@@ -108,7 +108,7 @@ func (s *Server) readBody(c *gin.Context, wanted auth.Permission) (*wire.Body, e
 	if err != nil {
 		return nil, err
 	}
-	return body, s.auth.Preauthorize(c.Request.Context(), auth.PodTarget(body.Caller.Key()), wanted)
+	return body, s.auth.Authorizer.Preauthorize(c.Request.Context(), auth.PodTarget(body.Caller.Key()), wanted)
 }
 
 // readResize reads the body of a request that adds or removes replicas.
@@ -179,7 +179,7 @@ func (s *Server) splitGPUs(ctx context.Context, job *v2alpha1.DIJob, asked v2alp
 	case gpus > wire.MaxGPUs:
 		return nil, failure.New(failure.Invalid, "the learner template's %s: %d is more than %d", s.options.GPUResource, gpus, wire.MaxGPUs)
 	}
-	config, err := s.store.AggregatorConfig(ctx, job, s.auth.Find)
+	config, err := s.store.AggregatorConfig(ctx, job, s.auth.Lookups.Find)
 	if err != nil {
 		return nil, err
 	}

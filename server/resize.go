@@ -39,7 +39,7 @@ type jobRequest struct {
 
 // Check refuses jobs that the sender may not edit, and coordinator-led jobs.
 func (r *jobRequest) Check(ctx context.Context, job *v2alpha1.DIJob) error {
-	if err := r.server.auth.Authorize(ctx, job, r.wanted); err != nil {
+	if err := r.server.auth.Authorizer.Authorize(ctx, job, r.wanted); err != nil {
 		return err
 	}
 	return r.id.CheckWorkerLed(job)
@@ -49,7 +49,7 @@ func (r *jobRequest) Check(ctx context.Context, job *v2alpha1.DIJob) error {
 // written.
 func (r *jobRequest) make(ctx context.Context, edit store.JobEdit) (uncertain bool, err error) {
 	// Names that are not in the cache are subject to the rate limits of lookups.
-	if err := r.server.auth.Find(ctx, r.id.Key, &v2alpha1.DIJob{}); err != nil {
+	if err := r.server.auth.Lookups.Find(ctx, r.id.Key, &v2alpha1.DIJob{}); err != nil {
 		return false, store.WriteFailure(r.id.Key, err)
 	}
 	return r.server.store.EditJob(ctx, r.id.Key, edit)

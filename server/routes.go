@@ -69,7 +69,7 @@ func (s *Server) routes() *gin.Engine {
 
 // authenticate authenticates the sender of a request.
 func (s *Server) authenticate(c *gin.Context) error {
-	return s.auth.Authenticate(c.Request.Context(), c.Request)
+	return s.auth.Authenticator.Authenticate(c.Request.Context(), c.Request)
 }
 
 // wrap returns a gin handler. If the handler fails, it answers with the error and skips later handlers.

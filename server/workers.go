@@ -51,16 +51,16 @@ func (s *Server) readJobID(c *gin.Context, wanted auth.Permission) (wire.JobID, 
 	if err != nil {
 		return id, err
 	}
-	return id, s.auth.Preauthorize(c.Request.Context(), auth.JobTarget(id.Key), wanted)
+	return id, s.auth.Authorizer.Preauthorize(c.Request.Context(), auth.JobTarget(id.Key), wanted)
 }
 
 // readJob reads a worker-led job. It refuses senders without the permission for it.
 func (s *Server) readJob(ctx context.Context, id wire.JobID, wanted auth.Permission) (*v2alpha1.DIJob, error) {
 	var job v2alpha1.DIJob
-	if err := s.auth.Find(ctx, id.Key, &job); err != nil {
+	if err := s.auth.Lookups.Find(ctx, id.Key, &job); err != nil {
 		return nil, store.ReadFailure(id.Key, err)
 	}
-	return &job, s.auth.Authorize(ctx, &job, wanted)
+	return &job, s.auth.Authorizer.Authorize(ctx, &job, wanted)
 }
 
 // rankedAddresses returns the addresses of pods by rank. The list has as many entries as desired, or as
