@@ -188,7 +188,7 @@ func (s *Server) writeAcks(ctx context.Context, job *v2alpha1.DIJob, acks []stor
 	defer cancel()
 	_, err := s.store.EditJob(bounded, client.ObjectKeyFromObject(job), &ackEdit{uid: job.UID, acks: acks})
 	if err == nil {
-		s.audit(ctx, messageAck, "members", len(acks))
+		s.log.audit(ctx, messageAck, "members", len(acks))
 	}
 	return err
 }

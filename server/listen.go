@@ -44,7 +44,7 @@ func (s *Server) Start(ctx context.Context) error {
 		IdleTimeout:       idleTime,
 		MaxHeaderBytes:    maxHeader,
 		TLSConfig:         s.tlsConfig(),
-		ErrorLog:          s.httpLog(),
+		ErrorLog:          s.log.http(),
 		// A draining server finishes the requests that it has read.
 		BaseContext: func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
 	}

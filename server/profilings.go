@@ -249,11 +249,11 @@ func (s *Server) writeReport(ctx context.Context, given report) error {
 	if err != nil {
 		edit.outcome = reportFailed
 		const message = "A report of a job was not written"
-		s.logLimited(ctx, message, func(log logr.Logger) { log.Info(message, "reason", loggable(err.Error())) })
+		s.log.limited(ctx, message, func(log logr.Logger) { log.Info(message, "reason", loggable(err.Error())) })
 	}
 	s.limited.report(edit.outcome)
 	if edit.outcome == reportWritten {
-		s.audit(ctx, messageProfilings, "bytes", len(given.content))
+		s.log.audit(ctx, messageProfilings, "bytes", len(given.content))
 	}
 	return err
 }

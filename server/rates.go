@@ -127,7 +127,7 @@ func (s *Server) writeRates(ctx context.Context, given pendingRates) error {
 	if err != nil {
 		edit.outcome = reportFailed
 		const message = "The reports of workers were not written"
-		s.logLimited(ctx, message, func(log logr.Logger) { log.Info(message, "reason", loggable(err.Error())) })
+		s.log.limited(ctx, message, func(log logr.Logger) { log.Info(message, "reason", loggable(err.Error())) })
 	}
 	s.limited.report(edit.outcome)
 	return err

@@ -138,7 +138,7 @@ func (s *Server) edit(c *gin.Context, by *auth.Caller, message string, body any,
 	if err != nil {
 		return err
 	}
-	s.audit(ctx, message, "collectors", len(urls.Collectors), "learners", len(urls.Learners))
+	s.log.audit(ctx, message, "collectors", len(urls.Collectors), "learners", len(urls.Learners))
 	return succeed(c, message, wire.NewReplicas(by.Job, by.Pod.Name, urls))
 }
 

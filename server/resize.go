@@ -97,7 +97,7 @@ func (s *Server) resize(c *gin.Context, message string, wanted auth.Permission, 
 		}
 		return err
 	}
-	s.audit(ctx, r.answer, "replicas", r.by)
+	s.log.audit(ctx, r.answer, "replicas", r.by)
 	return succeed(c, r.answer, nil)
 }
 

@@ -45,24 +45,24 @@ func (s *Server) routes() *gin.Engine {
 		group.GET("/healthz", s.wrap(healthy))
 		group.Use(s.wrap(s.awaitWatches), s.wrap(s.authenticate))
 		group.GET("/replicas", s.wrap(s.getReplicas))
-		group.POST("/replicas", s.wrap(s.limitSmallBody), s.wrap(s.createReplicas))
-		group.DELETE("/replicas", s.wrap(s.limitSmallBody), s.wrap(s.deleteReplicas))
-		group.POST("/replicas/failed", s.wrap(s.limitLargeBody), s.wrap(s.replaceReplicas))
-		group.POST("/profilings", s.wrap(s.limitLargeBody), s.wrap(s.reportOfCoordinator))
+		group.POST("/replicas", s.wrap(s.bodies.small), s.wrap(s.createReplicas))
+		group.DELETE("/replicas", s.wrap(s.bodies.small), s.wrap(s.deleteReplicas))
+		group.POST("/replicas/failed", s.wrap(s.bodies.large), s.wrap(s.replaceReplicas))
+		group.POST("/profilings", s.wrap(s.bodies.large), s.wrap(s.reportOfCoordinator))
 		group.GET("/advice", s.wrap(s.getAdvice))
 		group.GET("/membership", s.wrap(s.getMembershipOfCoordinator))
-		group.POST("/membership/ack", s.wrap(s.limitSmallBody), s.wrap(s.acknowledgeOfCoordinator))
+		group.POST("/membership/ack", s.wrap(s.bodies.small), s.wrap(s.acknowledgeOfCoordinator))
 	}
 	// The design document specifies the first path. Deployed clients call the second.
 	for _, path := range []string{"/v2alpha1/:job_id", "/v2alpha1/job/:job_id"} {
 		group := engine.Group(path)
 		group.Use(s.wrap(s.awaitWatches), s.wrap(s.authenticate))
 		group.GET("/replicas", s.wrap(s.getWorkers))
-		group.POST("/replicas", s.wrap(s.limitSmallBody), s.wrap(s.addWorkers))
-		group.DELETE("/replicas", s.wrap(s.limitSmallBody), s.wrap(s.removeWorkers))
-		group.POST("/profilings", s.wrap(s.limitLargeBody), s.wrap(s.reportProfilings))
+		group.POST("/replicas", s.wrap(s.bodies.small), s.wrap(s.addWorkers))
+		group.DELETE("/replicas", s.wrap(s.bodies.small), s.wrap(s.removeWorkers))
+		group.POST("/profilings", s.wrap(s.bodies.large), s.wrap(s.reportProfilings))
 		group.GET("/membership", s.wrap(s.getMembership))
-		group.POST("/membership/ack", s.wrap(s.limitSmallBody), s.wrap(s.acknowledge))
+		group.POST("/membership/ack", s.wrap(s.bodies.small), s.wrap(s.acknowledge))
 	}
 	return engine
 }
@@ -93,7 +93,7 @@ func (s *Server) setTimeout(c *gin.Context) {
 // refuse answers with the failure of an error and logs the cause.
 func (s *Server) refuse(c *gin.Context, err error) {
 	failed := failure.From(err)
-	s.logFailure(c, failed, err)
+	s.log.failed(c, failed, err)
 	status := failed.Kind.Status()
 	switch {
 	case failed.Kind == failure.Refused && auth.SenderOf(c.Request.Context()).HasToken():

@@ -25,7 +25,6 @@ import (
 	"opendilab.org/di-orchestrator/internal/drain"
 	"opendilab.org/di-orchestrator/internal/membership"
 	"opendilab.org/di-orchestrator/internal/names"
-	"opendilab.org/di-orchestrator/internal/netlimit"
 	"opendilab.org/di-orchestrator/internal/rates"
 	"opendilab.org/di-orchestrator/internal/tracing"
 	"opendilab.org/di-orchestrator/server/auth"
@@ -116,9 +115,9 @@ type Server struct {
 	rateWriters rateWriters
 	watchers    *watchers
 	acks        *ackBatcher
-	bodies      *netlimit.Room
+	bodies      *bodyLimit
 	reads       *limit.Queue
-	lines       *limit.Lines
+	log         *requestLog
 	limited     *limitMetrics
 	requests    *requestMetrics
 	handler     http.Handler
@@ -168,9 +167,9 @@ func newServer(options Options, calls *auth.Metrics, cluster store.Cluster) (*Se
 			Budget: limit.NewBudget(options.Limits.WriteBytesPerMinute, options.Clock, limited.writeDelayed),
 		}),
 		watchers: newWatchers(), stopping: make(chan struct{}),
-		bodies: newBodyLimit(options.Times.Body),
+		bodies: &bodyLimit{room: newBodyRoom(options.Times.Body), metrics: limited},
 		reads:  limit.NewQueue(runtime.GOMAXPROCS(0)),
-		lines:  limit.NewLines(options.Clock),
+		log:    &requestLog{to: options.Log, lines: limit.NewLines(options.Clock)},
 		drain:  drain.Drain{Delay: options.DrainDelay, Finish: options.Times.Request + stopMargin},
 	}
 	server.reports = server.newReports()
