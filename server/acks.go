@@ -36,7 +36,7 @@ const (
 // acknowledge answers POST membership/ack. It answers once the acknowledgement is written. An
 // acknowledgement for which no change waits is not written.
 func (s *Server) acknowledge(c *gin.Context) error {
-	job, err := s.readStateful(c, auth.Replicas("update"))
+	job, err := readStateful(c, s.auth, auth.Replicas("update"))
 	if err != nil {
 		return err
 	}
@@ -57,7 +57,7 @@ func (s *Server) acknowledgeOfCoordinator(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	job, err := s.jobOfCoordinator(c.Request.Context(), body.Caller.Key(), auth.Replicas("update"))
+	job, err := jobOfCoordinator(c.Request.Context(), s.auth, body.Caller.Key(), auth.Replicas("update"))
 	if err != nil {
 		return err
 	}
@@ -80,7 +80,7 @@ func (s *Server) acceptAck(c *gin.Context, job *v2alpha1.DIJob, content []byte) 
 	}
 	// The caller may have read the version from another server.
 	if store.Published(job).Version < given.Version {
-		job, err = s.awaitMembership(ctx, job, func(list *v2alpha1.PublishedMembership) bool { return list.Version >= given.Version })
+		job, err = s.watchers.await(ctx, job, func(list *v2alpha1.PublishedMembership) bool { return list.Version >= given.Version })
 		if err != nil {
 			return err
 		}

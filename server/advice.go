@@ -8,11 +8,9 @@ import (
 	"time"
 
 	"github.com/gin-gonic/gin"
-	"k8s.io/apimachinery/pkg/types"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/conditions"
-	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/server/auth"
 	"opendilab.org/di-orchestrator/server/failure"
 	"opendilab.org/di-orchestrator/server/wire"
@@ -30,25 +28,13 @@ func (s *Server) getAdvice(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	job, err := s.jobOfCoordinator(c.Request.Context(), filter, auth.Replicas("get"))
+	job, err := jobOfCoordinator(c.Request.Context(), s.auth, filter, auth.Replicas("get"))
 	if err != nil {
 		return err
 	}
 	found := newRead(c.Request.Context(), job, func(context.Context) (any, error) { return s.adviceOf(job) })
 	found.message = messageAdvice
 	return s.answerRead(c, found)
-}
-
-// jobOfCoordinator reads the job of a coordinator. It refuses senders without the permission for it.
-func (s *Server) jobOfCoordinator(ctx context.Context, coordinator types.NamespacedName, wanted auth.Permission) (*v2alpha1.DIJob, error) {
-	if err := s.auth.Authorizer.Preauthorize(ctx, auth.PodTarget(coordinator), wanted); err != nil {
-		return nil, err
-	}
-	found, err := s.auth.Callers.Caller(ctx, coordinator, names.ReplicaTypeCoordinator)
-	if err != nil {
-		return nil, err
-	}
-	return found.Job, s.auth.Authorizer.Authorize(ctx, found.Job, wanted)
 }
 
 // adviceOf returns the current advice for a job.

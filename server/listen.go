@@ -77,7 +77,7 @@ func (s *Server) serve(ctx context.Context, server *http.Server, listeners []lis
 		cause = fmt.Errorf("serving: %w", cause)
 	}
 	s.serving.Store(false)
-	close(s.stopping)
+	close(s.watchers.stopping)
 	err := s.drain.Shutdown(ctx, server)
 	s.reports.Flush()
 	s.rateWriters.each((*limit.Debouncer[pendingRates]).Flush)

@@ -128,7 +128,7 @@ func (s *Server) followJobs(ctx context.Context) error {
 // reportOfCoordinator answers POST /profilings.
 func (s *Server) reportOfCoordinator(c *gin.Context) error {
 	ctx, wanted := c.Request.Context(), auth.Profilings()
-	body, err := s.readBody(c, wanted)
+	body, err := readCaller(c, s.auth, wanted)
 	if err != nil {
 		return err
 	}
@@ -150,7 +150,7 @@ func (s *Server) reportOfCoordinator(c *gin.Context) error {
 // reportProfilings answers POST profilings of a worker-led job.
 func (s *Server) reportProfilings(c *gin.Context) error {
 	ctx, wanted := c.Request.Context(), auth.Profilings()
-	id, err := s.readJobID(c, wanted)
+	id, err := readJobID(c, s.auth, wanted)
 	if err != nil {
 		return err
 	}
@@ -162,7 +162,7 @@ func (s *Server) reportProfilings(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	job, err := s.readJob(ctx, id, wanted)
+	job, err := readJob(ctx, s.auth, id, wanted)
 	if err != nil {
 		return err
 	}

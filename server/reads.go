@@ -135,7 +135,7 @@ func (s *Server) listJobs(ctx context.Context, namespace string, visible func(*v
 
 // replicasOf lists the replicas of the job of a coordinator.
 func (s *Server) replicasOf(ctx context.Context, coordinator types.NamespacedName) (*read, error) {
-	job, err := s.jobOfCoordinator(ctx, coordinator, auth.Replicas("get"))
+	job, err := jobOfCoordinator(ctx, s.auth, coordinator, auth.Replicas("get"))
 	if err != nil {
 		return nil, err
 	}

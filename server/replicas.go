@@ -83,7 +83,7 @@ func isSizedByRule(job *v2alpha1.DIJob) bool {
 // reports its DDP learners.
 func (s *Server) replaceReplicas(c *gin.Context) error {
 	wanted := auth.Replicas("update")
-	raw, err := s.readBody(c, wanted)
+	raw, err := readCaller(c, s.auth, wanted)
 	if err != nil {
 		return err
 	}
@@ -98,22 +98,9 @@ func (s *Server) replaceReplicas(c *gin.Context) error {
 	return s.edit(c, by, messageRecreate, body, membership.Replace{Job: by.Job.Name, By: by.Role(), Pods: body.Pods()})
 }
 
-// readBody reads the caller of a body. It refuses senders that may not act for the caller.
-func (s *Server) readBody(c *gin.Context, wanted auth.Permission) (*wire.Body, error) {
-	content, err := readBody(c)
-	if err != nil {
-		return nil, err
-	}
-	body, err := wire.ReadBody(content)
-	if err != nil {
-		return nil, err
-	}
-	return body, s.auth.Authorizer.Preauthorize(c.Request.Context(), auth.PodTarget(body.Caller.Key()), wanted)
-}
-
 // readResize reads the body of a request that adds or removes replicas.
 func (s *Server) readResize(c *gin.Context, wanted auth.Permission) (*wire.Resize, error) {
-	body, err := s.readBody(c, wanted)
+	body, err := readCaller(c, s.auth, wanted)
 	if err != nil {
 		return nil, err
 	}

@@ -70,7 +70,7 @@ type resizeEdit struct {
 // resize adds or removes replicas, according to the sign.
 func (s *Server) resize(c *gin.Context, message string, wanted auth.Permission, sign int64) error {
 	ctx := c.Request.Context()
-	id, err := s.readJobID(c, wanted)
+	id, err := readJobID(c, s.auth, wanted)
 	if err != nil {
 		return err
 	}

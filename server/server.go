@@ -122,8 +122,6 @@ type Server struct {
 	requests    *requestMetrics
 	handler     http.Handler
 	drain       drain.Drain
-	// stopping closes when the server stops.
-	stopping chan struct{}
 	// serving reports whether the server listens and is not draining.
 	serving atomic.Bool
 }
@@ -166,12 +164,12 @@ func newServer(options Options, calls *auth.Metrics, cluster store.Cluster) (*Se
 			Rates:  limit.NewRates("writes for one job", options.Limits.WritesPerSecond, options.Limits.WriteBurst),
 			Budget: limit.NewBudget(options.Limits.WriteBytesPerMinute, options.Clock, limited.writeDelayed),
 		}),
-		watchers: newWatchers(), stopping: make(chan struct{}),
 		bodies: &bodyLimit{room: newBodyRoom(options.Times.Body), metrics: limited},
 		reads:  limit.NewQueue(runtime.GOMAXPROCS(0)),
 		log:    &requestLog{to: options.Log, lines: limit.NewLines(options.Clock)},
 		drain:  drain.Drain{Delay: options.DrainDelay, Finish: options.Times.Request + stopMargin},
 	}
+	server.watchers = newWatchers(server.store, options.Times.Watch)
 	server.reports = server.newReports()
 	server.acks = newAckBatcher(server.writeAcks)
 	server.rates, server.rateWriters = rates.NewBook(rand.String(serverNameLength)), server.newRateWriters()

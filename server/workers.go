@@ -13,12 +13,9 @@ import (
 	"github.com/gin-gonic/gin"
 	corev1 "k8s.io/api/core/v1"
 
-	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/podstate"
 	"opendilab.org/di-orchestrator/server/auth"
-	"opendilab.org/di-orchestrator/server/store"
-	"opendilab.org/di-orchestrator/server/wire"
 )
 
 // maxRank bounds the ranks in annotations of pods.
@@ -28,11 +25,11 @@ const maxRank = 1 << 20
 // rank. The entry of a replica without an address is empty. Without replicas the list is null.
 func (s *Server) getWorkers(c *gin.Context) error {
 	ctx, wanted := c.Request.Context(), auth.Replicas("get")
-	id, err := s.readJobID(c, wanted)
+	id, err := readJobID(c, s.auth, wanted)
 	if err != nil {
 		return err
 	}
-	job, err := s.readJob(ctx, id, wanted)
+	job, err := readJob(ctx, s.auth, id, wanted)
 	if err != nil {
 		return err
 	}
@@ -43,24 +40,6 @@ func (s *Server) getWorkers(c *gin.Context) error {
 		pods, err := s.store.PodsOf(ctx, job)
 		return rankedAddresses(pods, int(job.Status.Replicas)), err
 	}))
-}
-
-// readJobID parses the job of a request's path. It refuses senders that may not know about the job.
-func (s *Server) readJobID(c *gin.Context, wanted auth.Permission) (wire.JobID, error) {
-	id, err := wire.ParseJobID(c.Param("job_id"))
-	if err != nil {
-		return id, err
-	}
-	return id, s.auth.Authorizer.Preauthorize(c.Request.Context(), auth.JobTarget(id.Key), wanted)
-}
-
-// readJob reads a worker-led job. It refuses senders without the permission for it.
-func (s *Server) readJob(ctx context.Context, id wire.JobID, wanted auth.Permission) (*v2alpha1.DIJob, error) {
-	var job v2alpha1.DIJob
-	if err := s.auth.Lookups.Find(ctx, id.Key, &job); err != nil {
-		return nil, store.ReadFailure(id.Key, err)
-	}
-	return &job, s.auth.Authorizer.Authorize(ctx, &job, wanted)
 }
 
 // rankedAddresses returns the addresses of pods by rank. The list has as many entries as desired, or as
