@@ -79,8 +79,8 @@ func (s *Server) serve(ctx context.Context, server *http.Server, listeners []lis
 	s.serving.Store(false)
 	close(s.watchers.stopping)
 	err := s.drain.Shutdown(ctx, server)
-	s.reports.Flush()
-	s.rateWriters.each((*limit.Debouncer[pendingRates]).Flush)
+	s.reports.pending.Flush()
+	s.rates.each((*limit.Debouncer[pendingRates]).Flush)
 	return errors.Join(cause, err)
 }
 

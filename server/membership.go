@@ -24,60 +24,68 @@ import (
 
 const messageMembership = "successfully get membership"
 
-// getMembership answers GET membership of a worker-led job. A watch waits until the version is another
+// memberships answers reads and watches of memberships.
+type memberships struct {
+	access   *auth.Auth
+	store    *store.Store
+	reads    *readQueue
+	watchers *watchers
+}
+
+// get answers GET membership of a worker-led job. A watch waits until the version is another
 // one than the caller knows.
-func (s *Server) getMembership(c *gin.Context) error {
+func (m *memberships) get(c *gin.Context) error {
 	wanted, err := wire.ReadWatch(c.Request.URL.RawQuery)
 	if err != nil {
 		return err
 	}
-	job, err := readStateful(c, s.auth, auth.Replicas("get"))
+	job, err := readStateful(c, m.access, auth.Replicas("get"))
 	if err != nil {
 		return err
 	}
-	return s.answerMembership(c, job, wanted)
+	return m.answer(c, job, wanted)
 }
 
-// getMembershipOfCoordinator answers GET /membership.
-func (s *Server) getMembershipOfCoordinator(c *gin.Context) error {
+// getOfCoordinator answers GET /membership.
+func (m *memberships) getOfCoordinator(c *gin.Context) error {
 	coordinator, wanted, err := wire.ReadCoordinatorWatch(c.Request.URL.RawQuery)
 	if err != nil {
 		return err
 	}
-	job, err := jobOfCoordinator(c.Request.Context(), s.auth, coordinator, auth.Replicas("get"))
+	job, err := jobOfCoordinator(c.Request.Context(), m.access, coordinator, auth.Replicas("get"))
 	if err != nil {
 		return err
 	}
 	if err := checkStateful(job); err != nil {
 		return err
 	}
-	return s.answerMembership(c, job, wanted)
+	return m.answer(c, job, wanted)
 }
 
-// answerMembership answers a GET of the membership of a job.
-func (s *Server) answerMembership(c *gin.Context, job *v2alpha1.DIJob, wanted wire.Watch) error {
+// answer answers a GET of the membership of a job.
+func (m *memberships) answer(c *gin.Context, job *v2alpha1.DIJob, wanted wire.Watch) error {
 	ctx := c.Request.Context()
 	if wanted.IsWatch {
 		var err error
-		job, err = s.watchers.await(ctx, job, func(list *v2alpha1.PublishedMembership) bool { return list.Version != wanted.Version })
+		job, err = m.watchers.await(ctx, job, func(list *v2alpha1.PublishedMembership) bool { return list.Version != wanted.Version })
 		if err != nil {
 			return err
 		}
 	}
 	isKnown := wanted.IsWatch && store.Published(job).Version == wanted.Version
-	found := newRead(ctx, job, func(ctx context.Context) (any, error) { return s.listMembers(ctx, job, isKnown) })
+	found := newRead(ctx, job, func(ctx context.Context) (any, error) { return m.list(ctx, job, isKnown) })
 	found.message = messageMembership
-	return s.answerRead(c, found)
+	return m.reads.answer(c, found)
 }
 
-// listMembers lists the replicas of a job by rank; none if the caller knows the version.
-func (s *Server) listMembers(ctx context.Context, job *v2alpha1.DIJob, isKnown bool) (*wire.Membership, error) {
+// list lists the replicas of a job by rank; none if the caller knows the version.
+func (m *memberships) list(ctx context.Context, job *v2alpha1.DIJob, isKnown bool) (*wire.Membership, error) {
 	list := store.Published(job)
 	answer := &wire.Membership{Version: list.Version}
 	if isKnown {
 		return answer, nil
 	}
-	pods, err := s.store.PodsOf(ctx, job)
+	pods, err := m.store.PodsOf(ctx, job)
 	if err != nil {
 		return nil, err
 	}

@@ -16,28 +16,36 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/podstate"
 	"opendilab.org/di-orchestrator/server/auth"
+	"opendilab.org/di-orchestrator/server/store"
 )
 
 // maxRank bounds the ranks in annotations of pods.
 const maxRank = 1 << 20
 
-// getWorkers answers GET replicas of a worker-led job. The answer lists the address of each replica by
+// workerReads answers reads of the replicas of worker-led jobs.
+type workerReads struct {
+	access *auth.Auth
+	store  *store.Store
+	reads  *readQueue
+}
+
+// get answers GET replicas of a worker-led job. The answer lists the address of each replica by
 // rank. The entry of a replica without an address is empty. Without replicas the list is null.
-func (s *Server) getWorkers(c *gin.Context) error {
+func (w *workerReads) get(c *gin.Context) error {
 	ctx, wanted := c.Request.Context(), auth.Replicas("get")
-	id, err := readJobID(c, s.auth, wanted)
+	id, err := readJobID(c, w.access, wanted)
 	if err != nil {
 		return err
 	}
-	job, err := readJob(ctx, s.auth, id, wanted)
+	job, err := readJob(ctx, w.access, id, wanted)
 	if err != nil {
 		return err
 	}
 	if err := errors.Join(id.CheckWorkerLed(job), id.CheckCurrent(job)); err != nil {
 		return err
 	}
-	return s.answerRead(c, newRead(ctx, job, func(ctx context.Context) (any, error) {
-		pods, err := s.store.PodsOf(ctx, job)
+	return w.reads.answer(c, newRead(ctx, job, func(ctx context.Context) (any, error) {
+		pods, err := w.store.PodsOf(ctx, job)
 		return rankedAddresses(pods, int(job.Status.Replicas)), err
 	}))
 }
