@@ -33,10 +33,20 @@ const (
 	ackInterval = 200 * time.Millisecond
 )
 
-// acknowledge answers POST membership/ack. It answers once the acknowledgement is written. An
+// acknowledgements answers acknowledgements of memberships.
+type acknowledgements struct {
+	access   *auth.Auth
+	store    *store.Store
+	watchers *watchers
+	batches  *ackBatcher
+	// mode selects how unauthenticated callers are treated.
+	mode auth.Mode
+}
+
+// post answers POST membership/ack. It answers once the acknowledgement is written. An
 // acknowledgement for which no change waits is not written.
-func (s *Server) acknowledge(c *gin.Context) error {
-	job, err := s.readStateful(c, auth.Replicas("update"))
+func (a *acknowledgements) post(c *gin.Context) error {
+	job, err := readStateful(c, a.access, auth.Replicas("update"))
 	if err != nil {
 		return err
 	}
@@ -44,11 +54,11 @@ func (s *Server) acknowledge(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.acceptAck(c, job, content)
+	return a.accept(c, job, content)
 }
 
-// acknowledgeOfCoordinator answers POST /membership/ack.
-func (s *Server) acknowledgeOfCoordinator(c *gin.Context) error {
+// postOfCoordinator answers POST /membership/ack.
+func (a *acknowledgements) postOfCoordinator(c *gin.Context) error {
 	content, err := readBody(c)
 	if err != nil {
 		return err
@@ -57,30 +67,30 @@ func (s *Server) acknowledgeOfCoordinator(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	job, err := s.jobOfCoordinator(c.Request.Context(), body.Caller.Key(), auth.Replicas("update"))
+	job, err := jobOfCoordinator(c.Request.Context(), a.access, body.Caller.Key(), auth.Replicas("update"))
 	if err != nil {
 		return err
 	}
 	if err := checkStateful(job); err != nil {
 		return err
 	}
-	return s.acceptAck(c, job, content)
+	return a.accept(c, job, content)
 }
 
-// acceptAck stores the acknowledgement in a body.
-func (s *Server) acceptAck(c *gin.Context, job *v2alpha1.DIJob, content []byte) error {
+// accept stores the acknowledgement in a body.
+func (a *acknowledgements) accept(c *gin.Context, job *v2alpha1.DIJob, content []byte) error {
 	ctx := c.Request.Context()
 	given, err := wire.ReadAck(content)
 	if err != nil {
 		return err
 	}
-	pod, err := s.memberOf(ctx, job, given.Member)
+	pod, err := a.memberOf(ctx, job, given.Member)
 	if err != nil {
 		return err
 	}
 	// The caller may have read the version from another server.
 	if store.Published(job).Version < given.Version {
-		job, err = s.awaitMembership(ctx, job, func(list *v2alpha1.PublishedMembership) bool { return list.Version >= given.Version })
+		job, err = a.watchers.await(ctx, job, func(list *v2alpha1.PublishedMembership) bool { return list.Version >= given.Version })
 		if err != nil {
 			return err
 		}
@@ -90,8 +100,8 @@ func (s *Server) acceptAck(c *gin.Context, job *v2alpha1.DIJob, content []byte) 
 		return failure.New(failure.Unavailable, "version %d of the membership is not known, it is at %d: read it again", given.Version, list.Version)
 	}
 	ack := store.Ack{Version: list.Acknowledge, Pod: pod.Name, Rank: podstate.Rank(pod), Refuse: given.Refuse, Reason: given.Reason}
-	if s.isAwaited(job, pod, given.Version, &ack) {
-		if err := s.acks.add(ctx, job, ack); err != nil {
+	if isAwaited(job, pod, given.Version, &ack) {
+		if err := a.batches.add(ctx, job, ack); err != nil {
 			return err
 		}
 	}
@@ -99,7 +109,7 @@ func (s *Server) acceptAck(c *gin.Context, job *v2alpha1.DIJob, content []byte) 
 }
 
 // isAwaited reports whether a change waits for an acknowledgement that is not recorded.
-func (s *Server) isAwaited(job *v2alpha1.DIJob, pod *corev1.Pod, version int64, ack *store.Ack) bool {
+func isAwaited(job *v2alpha1.DIJob, pod *corev1.Pod, version int64, ack *store.Ack) bool {
 	list, acks := store.Published(job), job.Status.MembershipAcks
 	listed := handshake.ReadList(list)
 	if list.Acknowledge == 0 || version < list.Acknowledge || pod.Status.Phase != corev1.PodRunning || !listed.Has(pod) {
@@ -114,14 +124,14 @@ func (s *Server) isAwaited(job *v2alpha1.DIJob, pod *corev1.Pod, version int64, 
 
 // memberOf returns the pod of a job that sent a request. A pod acknowledges only for itself. Where
 // callers are not authenticated, it is the named pod.
-func (s *Server) memberOf(ctx context.Context, job *v2alpha1.DIJob, name string) (*corev1.Pod, error) {
+func (a *acknowledgements) memberOf(ctx context.Context, job *v2alpha1.DIJob, name string) (*corev1.Pod, error) {
 	sender := auth.SenderOf(ctx)
-	pods, err := s.store.PodsOf(ctx, job)
+	pods, err := a.store.PodsOf(ctx, job)
 	if err != nil {
 		return nil, err
 	}
 	own := sender.NameIn(name)
-	if own == "" && s.options.Identity != auth.ModeEnforce && sender.IsUnknown() {
+	if own == "" && a.mode != auth.ModeEnforce && sender.IsUnknown() {
 		own = name
 	}
 	if own == "" {
@@ -136,7 +146,10 @@ func (s *Server) memberOf(ctx context.Context, job *v2alpha1.DIJob, name string)
 
 // ackBatcher collects the acknowledgements of each job, because each write stores the whole job.
 type ackBatcher struct {
-	write func(context.Context, *v2alpha1.DIJob, []store.Ack) error
+	store *store.Store
+	log   *requestLog
+	// timeout bounds a write.
+	timeout time.Duration
 
 	mutex sync.Mutex
 	open  map[types.UID]*ackBatch
@@ -149,8 +162,8 @@ type ackBatch struct {
 	err  error
 }
 
-func newAckBatcher(write func(context.Context, *v2alpha1.DIJob, []store.Ack) error) *ackBatcher {
-	return &ackBatcher{write: write, open: map[types.UID]*ackBatch{}}
+func newAckBatcher(of *store.Store, log *requestLog, timeout time.Duration) *ackBatcher {
+	return &ackBatcher{store: of, log: log, timeout: timeout, open: map[types.UID]*ackBatch{}}
 }
 
 // add returns once an acknowledgement is written.
@@ -182,13 +195,13 @@ func (b *ackBatcher) flush(ctx context.Context, job *v2alpha1.DIJob, batch *ackB
 	close(batch.done)
 }
 
-// writeAcks writes acknowledgements.
-func (s *Server) writeAcks(ctx context.Context, job *v2alpha1.DIJob, acks []store.Ack) error {
-	bounded, cancel := context.WithTimeout(ctx, s.options.Times.Request)
+// write writes acknowledgements.
+func (b *ackBatcher) write(ctx context.Context, job *v2alpha1.DIJob, acks []store.Ack) error {
+	bounded, cancel := context.WithTimeout(ctx, b.timeout)
 	defer cancel()
-	_, err := s.store.EditJob(bounded, client.ObjectKeyFromObject(job), &ackEdit{uid: job.UID, acks: acks})
+	_, err := b.store.EditJob(bounded, client.ObjectKeyFromObject(job), &ackEdit{uid: job.UID, acks: acks})
 	if err == nil {
-		s.audit(ctx, messageAck, "members", len(acks))
+		b.log.audit(ctx, messageAck, "members", len(acks))
 	}
 	return err
 }

@@ -8,11 +8,10 @@ import (
 	"time"
 
 	"github.com/gin-gonic/gin"
-	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/conditions"
-	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/server/auth"
 	"opendilab.org/di-orchestrator/server/failure"
 	"opendilab.org/di-orchestrator/server/wire"
@@ -24,35 +23,30 @@ const (
 	adviceExpiry = 3 * time.Minute
 )
 
-// getAdvice answers GET /advice.
-func (s *Server) getAdvice(c *gin.Context) error {
+// advices answers reads of the operator's advice.
+type advices struct {
+	access *auth.Auth
+	reads  *readQueue
+	clock  clock.PassiveClock
+}
+
+// get answers GET /advice.
+func (a *advices) get(c *gin.Context) error {
 	filter, err := wire.ReadCoordinator(c.Request.URL.RawQuery)
 	if err != nil {
 		return err
 	}
-	job, err := s.jobOfCoordinator(c.Request.Context(), filter, auth.Replicas("get"))
+	job, err := jobOfCoordinator(c.Request.Context(), a.access, filter, auth.Replicas("get"))
 	if err != nil {
 		return err
 	}
-	found := newRead(c.Request.Context(), job, func(context.Context) (any, error) { return s.adviceOf(job) })
+	found := newRead(c.Request.Context(), job, func(context.Context) (any, error) { return a.of(job) })
 	found.message = messageAdvice
-	return s.answerRead(c, found)
+	return a.reads.answer(c, found)
 }
 
-// jobOfCoordinator reads the job of a coordinator. It refuses senders without the permission for it.
-func (s *Server) jobOfCoordinator(ctx context.Context, coordinator types.NamespacedName, wanted auth.Permission) (*v2alpha1.DIJob, error) {
-	if err := s.auth.Preauthorize(ctx, auth.PodTarget(coordinator), wanted); err != nil {
-		return nil, err
-	}
-	found, err := s.auth.Caller(ctx, coordinator, names.ReplicaTypeCoordinator)
-	if err != nil {
-		return nil, err
-	}
-	return found.Job, s.auth.Authorize(ctx, found.Job, wanted)
-}
-
-// adviceOf returns the current advice for a job.
-func (s *Server) adviceOf(job *v2alpha1.DIJob) (*wire.Advice, error) {
+// of returns the current advice for a job.
+func (a *advices) of(job *v2alpha1.DIJob) (*wire.Advice, error) {
 	autoscale := job.Spec.Autoscale
 	if autoscale == nil || autoscale.Ratio == nil || autoscale.Ratio.Driver != v2alpha1.RatioByCoordinator {
 		return nil, failure.New(failure.Conflict, "job %s/%s has no ratio rule with driver: Coordinator, so the operator does not advise it", job.Namespace, job.Name)
@@ -65,7 +59,7 @@ func (s *Server) adviceOf(job *v2alpha1.DIJob) (*wire.Advice, error) {
 		return nil, failure.New(failure.Unavailable, "no advice for job %s/%s now: %s", job.Namespace, job.Name, condition.Message)
 	}
 	decided := job.Status.Autoscaling.Ratio
-	if age := s.options.Clock.Since(decided.DecidedAt.Time); age > adviceExpiry {
+	if age := a.clock.Since(decided.DecidedAt.Time); age > adviceExpiry {
 		return nil, failure.New(failure.Unavailable, "the last advice for job %s/%s is of %s ago: ask again later", job.Namespace, job.Name, age.Round(time.Second))
 	}
 	return &wire.Advice{Replicas: decided.Replicas, DecidedAt: decided.DecidedAt.UTC().Format(time.RFC3339), Reason: decided.Reason, Message: decided.Message}, nil

@@ -29,28 +29,34 @@ const (
 	bodyPatience = 2 * time.Second
 )
 
-// newBodyLimit returns the memory budget of all bodies. Each sender has a share of it, so many slow bodies of
+// bodyLimit limits the bodies of requests.
+type bodyLimit struct {
+	room    *netlimit.Room
+	metrics *limitMetrics
+}
+
+// newBodyRoom returns the memory budget of all bodies. Each sender has a share of it, so many slow bodies of
 // one sender do not delay others.
-func newBodyLimit(grace time.Duration) *netlimit.Room {
+func newBodyRoom(grace time.Duration) *netlimit.Room {
 	return netlimit.NewRoom(netlimit.RoomOptions{
 		Size: maxBodies, Share: maxOwnBodies, Patience: bodyPatience,
 		Pace: netlimit.Pace{Grace: grace, BytesPerSecond: bodyBytesPerSecond},
 	})
 }
 
-// limitSmallBody limits the body of a request that resizes.
-func (s *Server) limitSmallBody(c *gin.Context) error {
-	return s.limitBody(c, maxSmallBody)
+// small limits the body of a request that resizes.
+func (b *bodyLimit) small(c *gin.Context) error {
+	return b.limit(c, maxSmallBody)
 }
 
-// limitLargeBody limits the body of a report.
-func (s *Server) limitLargeBody(c *gin.Context) error {
-	return s.limitBody(c, maxBody)
+// large limits the body of a report.
+func (b *bodyLimit) large(c *gin.Context) error {
+	return b.limit(c, maxBody)
 }
 
-// limitBody bounds the body that later handlers read. It frees the memory once the request is answered.
-func (s *Server) limitBody(c *gin.Context, most int64) error {
-	body := &limitedBody{ReadCloser: c.Request.Body, server: s, context: c, most: most}
+// limit bounds the body that later handlers read. It frees the memory once the request is answered.
+func (b *bodyLimit) limit(c *gin.Context, most int64) error {
+	body := &limitedBody{ReadCloser: c.Request.Body, limits: b, context: c, most: most}
 	c.Request.Body = body
 	defer body.release()
 	c.Next()
@@ -60,7 +66,7 @@ func (s *Server) limitBody(c *gin.Context, most int64) error {
 // limitedBody is the body of a request. It reserves memory when it is read.
 type limitedBody struct {
 	io.ReadCloser
-	server  *Server
+	limits  *bodyLimit
 	context *gin.Context
 	most    int64
 	read    *netlimit.Body
@@ -71,9 +77,9 @@ func (b *limitedBody) readAll() ([]byte, error) {
 	request := *b.context.Request
 	request.Body = b.ReadCloser
 	var err error
-	b.read, err = b.server.bodies.Read(b.context.Writer, &request, b.most)
+	b.read, err = b.limits.room.Read(b.context.Writer, &request, b.most)
 	if err != nil {
-		b.server.limited.bodyRefused(err)
+		b.limits.metrics.bodyRefused(err)
 	}
 	return b.read.Bytes, err
 }
@@ -88,7 +94,7 @@ func (b *limitedBody) release() {
 // decoder fails at 1000 levels, and a list with one such job fails as a whole.
 const maxBodyDepth = 64
 
-// readBody reads the body of a request. limitBody bounds it.
+// readBody reads the body of a request. bodyLimit bounds it.
 func readBody(c *gin.Context) ([]byte, error) {
 	body, isLimited := c.Request.Body.(*limitedBody)
 	if !isLimited {

@@ -76,7 +76,7 @@ func TestWritesThatWaitForTheBudgetAreCounted(t *testing.T) {
 		if got := counted(t, registry, "writes_over_budget_total")[""]; got == 0 {
 			t.Error("none is counted")
 		}
-		served.reports.Flush()
+		served.reports.pending.Flush()
 	})
 }
 

@@ -44,7 +44,7 @@ func (s *Server) Start(ctx context.Context) error {
 		IdleTimeout:       idleTime,
 		MaxHeaderBytes:    maxHeader,
 		TLSConfig:         s.tlsConfig(),
-		ErrorLog:          s.httpLog(),
+		ErrorLog:          s.log.http(),
 		// A draining server finishes the requests that it has read.
 		BaseContext: func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
 	}
@@ -77,10 +77,10 @@ func (s *Server) serve(ctx context.Context, server *http.Server, listeners []lis
 		cause = fmt.Errorf("serving: %w", cause)
 	}
 	s.serving.Store(false)
-	close(s.stopping)
+	close(s.watchers.stopping)
 	err := s.drain.Shutdown(ctx, server)
-	s.reports.Flush()
-	s.rateWriters.each((*limit.Debouncer[pendingRates]).Flush)
+	s.reports.pending.Flush()
+	s.rates.each((*limit.Debouncer[pendingRates]).Flush)
 	return errors.Join(cause, err)
 }
 

@@ -18,23 +18,30 @@ import (
 
 	"opendilab.org/di-orchestrator/server/auth"
 	"opendilab.org/di-orchestrator/server/failure"
+	"opendilab.org/di-orchestrator/server/limit"
 )
 
 // maxLogged bounds the bytes of a caller's text in a log line.
 const maxLogged = 1024
 
-// logLimited writes a log line about the job of a request, or about its sender until the job is known. It
+// requestLog logs the requests of clients, in a bounded number of lines.
+type requestLog struct {
+	to    logr.Logger
+	lines *limit.Lines
+}
+
+// limited writes a log line about the job of a request, or about its sender until the job is known. It
 // suppresses the line if there were too many.
-func (s *Server) logLimited(ctx context.Context, message string, write func(logr.Logger)) {
+func (l *requestLog) limited(ctx context.Context, message string, write func(logr.Logger)) {
 	key := auth.SenderOf(ctx).Account()
 	if job := auth.RequestedJob(ctx); job != nil {
 		key = "job/" + string(job.UID)
 	}
-	suppressed, allowed := s.lines.Allow(message, key)
+	suppressed, allowed := l.lines.Allow(message, key)
 	if !allowed {
 		return
 	}
-	line := s.options.Log.WithValues(auth.LogJob(ctx)...)
+	line := l.to.WithValues(auth.LogJob(ctx)...)
 	if suppressed > 0 {
 		line = line.WithValues("leftOut", suppressed)
 	}
@@ -55,50 +62,50 @@ func loggable(text string) string {
 }
 
 // audit logs a write to the job of a request, together with the sender.
-func (s *Server) audit(ctx context.Context, what string, details ...any) {
+func (l *requestLog) audit(ctx context.Context, what string, details ...any) {
 	sender := auth.SenderOf(ctx)
-	s.options.Log.WithValues(auth.LogJob(ctx)...).WithValues("caller", loggable(sender.String()), "identity", sender.Identity()).
+	l.to.WithValues(auth.LogJob(ctx)...).WithValues("caller", loggable(sender.String()), "identity", sender.Identity()).
 		Info("Write: "+loggable(what), details...)
 }
 
-// logFailure logs the cause of a failed request. It does not log reads that fail because of a broken
+// failed logs the cause of a failed request. It does not log reads that fail because of a broken
 // watch: the watch itself is logged, and each client reads once a second.
-func (s *Server) logFailure(c *gin.Context, failed *failure.Error, err error) {
+func (l *requestLog) failed(c *gin.Context, failed *failure.Error, err error) {
 	ctx, isWrite := c.Request.Context(), c.Request.Method != http.MethodGet
 	details := []any{
 		"method", loggable(c.Request.Method), "path", loggable(c.Request.URL.Path), "kind", failed.Kind,
 		"caller", loggable(auth.SenderOf(ctx).String()),
 	}
 	info := func(message string) {
-		s.logLimited(ctx, message, func(log logr.Logger) { log.Info(message, append(details, "reason", loggable(err.Error()))...) })
+		l.limited(ctx, message, func(log logr.Logger) { log.Info(message, append(details, "reason", loggable(err.Error()))...) })
 	}
 	switch {
 	case failed.Kind == failure.Internal, failed.Kind == failure.Refused:
-		s.logFault(ctx, err, details)
+		l.fault(ctx, err, details)
 	case failed.Kind == failure.Unavailable && isWrite:
 		info("Write not done now, its sender may try again")
 	case isWrite && (failed.Kind == failure.Unauthenticated || failed.Kind == failure.Forbidden):
 		info("Write refused")
-	case s.options.Log.V(1).Enabled():
-		s.options.Log.V(1).WithValues(auth.LogJob(ctx)...).Info("Request refused", append(details, "reason", loggable(err.Error()))...)
+	case l.to.V(1).Enabled():
+		l.to.V(1).WithValues(auth.LogJob(ctx)...).Info("Request refused", append(details, "reason", loggable(err.Error()))...)
 	}
 }
 
-// logFault logs a failure that the sender did not cause.
-func (s *Server) logFault(ctx context.Context, err error, details []any) {
+// fault logs a failure that the sender did not cause.
+func (l *requestLog) fault(ctx context.Context, err error, details []any) {
 	const message = "Request failed"
 	var panicked *panicError
 	if errors.As(err, &panicked) {
 		details = append(details, "stack", panicked.stack)
 	}
-	s.logLimited(ctx, message, func(log logr.Logger) { log.Error(errors.New(loggable(err.Error())), message, details...) })
+	l.limited(ctx, message, func(log logr.Logger) { log.Error(errors.New(loggable(err.Error())), message, details...) })
 }
 
-// httpLog returns the logger of the HTTP server, which logs failed connections. Its lines are limited
+// http returns the logger of the HTTP server, which logs failed connections. Its lines are limited
 // because every client that connects can cause them.
-func (s *Server) httpLog() *log.Logger {
+func (l *requestLog) http() *log.Logger {
 	return log.New(writeFunc(func(line []byte) (int, error) {
-		s.logLimited(context.Background(), "Connection failed", func(to logr.Logger) {
+		l.limited(context.Background(), "Connection failed", func(to logr.Logger) {
 			to.Info("Connection failed", "reason", loggable(strings.TrimSpace(string(line))))
 		})
 		return len(line), nil

@@ -115,7 +115,7 @@ func TestWhatCallersChooseForgesNoLine(t *testing.T) {
 			ask(t, server, method, path+strings.Repeat("y", 1<<20), forged)
 		}
 	}
-	server.httpLog().Print("http: TLS handshake error from " + forged)
+	server.log.http().Print("http: TLS handshake error from " + forged)
 	if len(log.with(`INFO Write: done`)) == 0 {
 		t.Error("nothing is logged of what was sent")
 	}

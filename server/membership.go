@@ -6,12 +6,10 @@ package server
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 
 	"github.com/gin-gonic/gin"
 	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/lifecycle/handshake"
@@ -20,133 +18,74 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/podstate"
 	"opendilab.org/di-orchestrator/server/auth"
-	"opendilab.org/di-orchestrator/server/failure"
 	"opendilab.org/di-orchestrator/server/store"
 	"opendilab.org/di-orchestrator/server/wire"
 )
 
 const messageMembership = "successfully get membership"
 
-// getMembership answers GET membership of a worker-led job. A watch waits until the version is another
+// memberships answers reads and watches of memberships.
+type memberships struct {
+	access   *auth.Auth
+	store    *store.Store
+	reads    *readQueue
+	watchers *watchers
+}
+
+// get answers GET membership of a worker-led job. A watch waits until the version is another
 // one than the caller knows.
-func (s *Server) getMembership(c *gin.Context) error {
+func (m *memberships) get(c *gin.Context) error {
 	wanted, err := wire.ReadWatch(c.Request.URL.RawQuery)
 	if err != nil {
 		return err
 	}
-	job, err := s.readStateful(c, auth.Replicas("get"))
+	job, err := readStateful(c, m.access, auth.Replicas("get"))
 	if err != nil {
 		return err
 	}
-	return s.answerMembership(c, job, wanted)
+	return m.answer(c, job, wanted)
 }
 
-// getMembershipOfCoordinator answers GET /membership.
-func (s *Server) getMembershipOfCoordinator(c *gin.Context) error {
+// getOfCoordinator answers GET /membership.
+func (m *memberships) getOfCoordinator(c *gin.Context) error {
 	coordinator, wanted, err := wire.ReadCoordinatorWatch(c.Request.URL.RawQuery)
 	if err != nil {
 		return err
 	}
-	job, err := s.jobOfCoordinator(c.Request.Context(), coordinator, auth.Replicas("get"))
+	job, err := jobOfCoordinator(c.Request.Context(), m.access, coordinator, auth.Replicas("get"))
 	if err != nil {
 		return err
 	}
 	if err := checkStateful(job); err != nil {
 		return err
 	}
-	return s.answerMembership(c, job, wanted)
+	return m.answer(c, job, wanted)
 }
 
-// answerMembership answers a GET of the membership of a job.
-func (s *Server) answerMembership(c *gin.Context, job *v2alpha1.DIJob, wanted wire.Watch) error {
+// answer answers a GET of the membership of a job.
+func (m *memberships) answer(c *gin.Context, job *v2alpha1.DIJob, wanted wire.Watch) error {
 	ctx := c.Request.Context()
 	if wanted.IsWatch {
 		var err error
-		job, err = s.awaitMembership(ctx, job, func(list *v2alpha1.PublishedMembership) bool { return list.Version != wanted.Version })
+		job, err = m.watchers.await(ctx, job, func(list *v2alpha1.PublishedMembership) bool { return list.Version != wanted.Version })
 		if err != nil {
 			return err
 		}
 	}
 	isKnown := wanted.IsWatch && store.Published(job).Version == wanted.Version
-	found := newRead(ctx, job, func(ctx context.Context) (any, error) { return s.listMembers(ctx, job, isKnown) })
+	found := newRead(ctx, job, func(ctx context.Context) (any, error) { return m.list(ctx, job, isKnown) })
 	found.message = messageMembership
-	return s.answerRead(c, found)
+	return m.reads.answer(c, found)
 }
 
-// readStateful reads the job of a request about its membership.
-func (s *Server) readStateful(c *gin.Context, wanted auth.Permission) (*v2alpha1.DIJob, error) {
-	ctx := c.Request.Context()
-	id, err := s.readJobID(c, wanted)
-	if err != nil {
-		return nil, err
-	}
-	job, err := s.readJob(ctx, id, wanted)
-	if err != nil {
-		return nil, err
-	}
-	if err := id.CheckWorkerLed(job); err != nil {
-		return nil, err
-	}
-	if err := id.CheckCurrent(job); err != nil {
-		return nil, err
-	}
-	return job, checkStateful(job)
-}
-
-// checkStateful refuses jobs without a membership.
-func checkStateful(job *v2alpha1.DIJob) error {
-	switch {
-	case !handshake.HasStateful(job):
-		return failure.New(failure.Conflict, "no task of job %s/%s has drain: it has no membership", job.Namespace, job.Name)
-	case store.Published(job) == nil:
-		return failure.New(failure.Unavailable, "the membership of job %s/%s is not published yet: ask again later", job.Namespace, job.Name)
-	}
-	return nil
-}
-
-// awaitMembership returns the job as soon as its membership satisfies the predicate, and otherwise after
-// Times.Watch. It also returns when the server stops.
-func (s *Server) awaitMembership(ctx context.Context, job *v2alpha1.DIJob, isReached func(*v2alpha1.PublishedMembership) bool) (*v2alpha1.DIJob, error) {
-	if err := s.watchers.enter(job.UID); err != nil {
-		return nil, err
-	}
-	defer s.watchers.leave(job.UID)
-	bounded, cancel := context.WithTimeout(ctx, s.options.Times.Watch)
-	defer cancel()
-	for {
-		changed := s.watchers.changed(job.UID)
-		var current v2alpha1.DIJob
-		key := client.ObjectKeyFromObject(job)
-		if err := s.store.Get(ctx, key, &current); err != nil {
-			return nil, store.ReadFailure(key, err)
-		}
-		if err := checkStateful(&current); err != nil {
-			return nil, err
-		}
-		if current.UID != job.UID || isReached(store.Published(&current)) {
-			return &current, nil
-		}
-		select {
-		case <-changed:
-		case <-s.stopping:
-			return &current, nil
-		case <-bounded.Done():
-			if err := ctx.Err(); err != nil {
-				return nil, fmt.Errorf("waiting for another membership: %w", err)
-			}
-			return &current, nil
-		}
-	}
-}
-
-// listMembers lists the replicas of a job by rank; none if the caller knows the version.
-func (s *Server) listMembers(ctx context.Context, job *v2alpha1.DIJob, isKnown bool) (*wire.Membership, error) {
+// list lists the replicas of a job by rank; none if the caller knows the version.
+func (m *memberships) list(ctx context.Context, job *v2alpha1.DIJob, isKnown bool) (*wire.Membership, error) {
 	list := store.Published(job)
 	answer := &wire.Membership{Version: list.Version}
 	if isKnown {
 		return answer, nil
 	}
-	pods, err := s.store.PodsOf(ctx, job)
+	pods, err := m.store.PodsOf(ctx, job)
 	if err != nil {
 		return nil, err
 	}

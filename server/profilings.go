@@ -6,17 +6,16 @@ package server
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"reflect"
+	"time"
 
 	"github.com/gin-gonic/gin"
 	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/types"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
-	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/server/auth"
 	"opendilab.org/di-orchestrator/server/failure"
@@ -50,85 +49,89 @@ func (r *report) checkLifecycle(job *v2alpha1.DIJob) error {
 	return nil
 }
 
-// newReports returns the debouncer of reports. Reports are debounced because each write stores the whole
-// job.
-func (s *Server) newReports() *limit.Debouncer[report] {
-	return limit.NewDebouncer(limit.DebouncerOptions[report]{
-		Interval:    s.options.Times.Profilings,
+// reportOutcomes counts and logs the outcomes of reports.
+type reportOutcomes struct {
+	log     *requestLog
+	metrics *limitMetrics
+}
+
+// ended counts an outcome, and logs a failure with its message.
+func (o *reportOutcomes) ended(ctx context.Context, outcome string, err error, message string) {
+	if err != nil {
+		outcome = reportFailed
+		o.log.limited(ctx, message, func(log logr.Logger) { log.Info(message, "reason", loggable(err.Error())) })
+	}
+	o.metrics.report(outcome)
+}
+
+// coalesced counts a report that a later one replaces.
+func (o *reportOutcomes) coalesced() {
+	o.metrics.report(reportCoalesced)
+}
+
+// reportWriter writes the reports of jobs. They are debounced because each write stores the whole job.
+type reportWriter struct {
+	pending  *limit.Debouncer[report]
+	writes   *jobWrites
+	outcomes *reportOutcomes
+	// timeout bounds a write whose request is already answered.
+	timeout time.Duration
+}
+
+func newReportWriter(options *Options, writes *jobWrites, outcomes *reportOutcomes) *reportWriter {
+	w := &reportWriter{writes: writes, outcomes: outcomes, timeout: options.Times.Request}
+	w.pending = limit.NewDebouncer(limit.DebouncerOptions[report]{
+		Interval:    options.Times.Profilings,
 		Burst:       reportBurst,
-		Clock:       s.options.Clock,
-		Write:       s.writePending,
+		Clock:       options.Clock,
+		Write:       w.writePending,
 		Size:        func(given report) int { return len(given.content) },
-		OnCoalesced: func() { s.limited.report(reportCoalesced) },
+		OnCoalesced: outcomes.coalesced,
 	})
+	return w
 }
 
-// followRequests lets the store know since when it knows the recorded requests of coordinators.
-func (s *Server) followRequests(ctx context.Context) error {
-	informer, err := s.options.Cache.GetInformer(ctx, &v2alpha1.Membership{})
-	if err != nil {
-		return fmt.Errorf("watching Memberships: %w", err)
+// accept writes one of the first reports after a pause, and lets a later one wait.
+func (w *reportWriter) accept(ctx context.Context, job types.UID, given report) error {
+	isNow, err := w.pending.Begin(job, given)
+	if isNow {
+		err = w.write(ctx, given)
+		w.pending.End(job, err)
 	}
-	see := func(object any) {
-		if list, isList := object.(*v2alpha1.Membership); isList {
-			s.store.SeeMembership(list)
-		}
-	}
-	_, err = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: see, UpdateFunc: func(_, updated any) { see(updated) }})
-	if err != nil {
-		return fmt.Errorf("watching Memberships: %w", err)
-	}
-	return nil
+	return err
 }
 
-// followJobs writes the pending report of a job that finishes, and drops that of a job that is deleted.
-func (s *Server) followJobs(ctx context.Context) error {
-	informer, err := s.options.Cache.GetInformer(ctx, &v2alpha1.DIJob{})
-	if err != nil {
-		return fmt.Errorf("watching jobs: %w", err)
+// write writes a report, and counts and logs the outcome.
+func (w *reportWriter) write(ctx context.Context, given report) error {
+	edit := &reportEdit{jobRequest: jobRequest{writes: w.writes, id: given.id, wanted: auth.Profilings()}, report: given}
+	_, err := edit.make(ctx, edit)
+	w.outcomes.ended(ctx, edit.outcome, err, "A report of a job was not written")
+	if err == nil && edit.outcome == reportWritten {
+		w.outcomes.log.audit(ctx, messageProfilings, "bytes", len(given.content))
 	}
-	_, err = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(added any) {
-			if job, isJob := added.(*v2alpha1.DIJob); isJob {
-				s.store.SeeJob(job)
-			}
-		},
-		UpdateFunc: func(old, updated any) {
-			before, isBefore := old.(*v2alpha1.DIJob)
-			after, isAfter := updated.(*v2alpha1.DIJob)
-			if isAfter {
-				s.store.SeeJob(after)
-			}
-			if isBefore && isAfter && membershipVersion(before) != membershipVersion(after) {
-				s.watchers.notify(after.UID)
-			}
-			if isBefore && isAfter && state.IsFinished(&after.Status) && !state.IsFinished(&before.Status) {
-				s.reports.Release(after.UID)
-				s.rateWriters.each(func(writer *limit.Debouncer[pendingRates]) { writer.Release(after.UID) })
-			}
-		},
-		DeleteFunc: func(deleted any) {
-			if unknown, is := deleted.(cache.DeletedFinalStateUnknown); is {
-				deleted = unknown.Obj
-			}
-			if job, isJob := deleted.(*v2alpha1.DIJob); isJob {
-				s.reports.Forget(job.UID)
-				s.watchers.notify(job.UID)
-				s.rateWriters.each(func(writer *limit.Debouncer[pendingRates]) { writer.Forget(job.UID) })
-				s.rates.Forget(job.UID)
-			}
-		},
-	})
-	if err != nil {
-		return fmt.Errorf("watching jobs: %w", err)
-	}
-	return nil
+	return err
 }
 
-// reportOfCoordinator answers POST /profilings.
-func (s *Server) reportOfCoordinator(c *gin.Context) error {
+// writePending writes a report whose request is already answered.
+func (w *reportWriter) writePending(given report) error {
+	ctx, cancel := context.WithTimeout(given.ctx, w.timeout)
+	defer cancel()
+	return w.write(ctx, given)
+}
+
+// profilingReports answers reports of coordinators and workers.
+type profilingReports struct {
+	access  *auth.Auth
+	reports *reportWriter
+	rates   *rateWriter
+	// maxBytes bounds what is reported.
+	maxBytes int
+}
+
+// postOfCoordinator answers POST /profilings.
+func (p *profilingReports) postOfCoordinator(c *gin.Context) error {
 	ctx, wanted := c.Request.Context(), auth.Profilings()
-	body, err := s.readBody(c, wanted)
+	body, err := readCaller(c, p.access, wanted)
 	if err != nil {
 		return err
 	}
@@ -136,21 +139,21 @@ func (s *Server) reportOfCoordinator(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	by, err := s.auth.Caller(ctx, body.Caller.Key(), names.ReplicaTypeCoordinator)
+	by, err := p.access.Callers.Caller(ctx, body.Caller.Key(), names.ReplicaTypeCoordinator)
 	if err != nil {
 		return err
 	}
-	if err := s.auth.Authorize(ctx, by.Job, wanted); err != nil {
+	if err := p.access.Authorizer.Authorize(ctx, by.Job, wanted); err != nil {
 		return err
 	}
 	id := wire.IDOf(client.ObjectKeyFromObject(by.Job))
-	return s.accept(c, by.Job, report{ctx: auth.Detach(ctx, by.Job), id: id, content: content, isCoordinators: true})
+	return p.accept(c, by.Job, report{ctx: auth.Detach(ctx, by.Job), id: id, content: content, isCoordinators: true})
 }
 
-// reportProfilings answers POST profilings of a worker-led job.
-func (s *Server) reportProfilings(c *gin.Context) error {
+// post answers POST profilings of a worker-led job.
+func (p *profilingReports) post(c *gin.Context) error {
 	ctx, wanted := c.Request.Context(), auth.Profilings()
-	id, err := s.readJobID(c, wanted)
+	id, err := readJobID(c, p.access, wanted)
 	if err != nil {
 		return err
 	}
@@ -162,17 +165,17 @@ func (s *Server) reportProfilings(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	job, err := s.readJob(ctx, id, wanted)
+	job, err := readJob(ctx, p.access, id, wanted)
 	if err != nil {
 		return err
 	}
-	return s.accept(c, job, report{ctx: auth.Detach(ctx, job), id: id, content: content})
+	return p.accept(c, job, report{ctx: auth.Detach(ctx, job), id: id, content: content})
 }
 
-// accept answers a report. A report of a worker about itself does not replace the report of the job. accept answers the first reports after a pause once they are written, and later
-// reports once they are pending.
-func (s *Server) accept(c *gin.Context, job *v2alpha1.DIJob, given report) error {
-	if err := s.checkReport(job, &given); err != nil {
+// accept answers a report. A report of a worker about itself does not replace the report of the job. accept
+// answers the first reports after a pause once they are written, and later reports once they are pending.
+func (p *profilingReports) accept(c *gin.Context, job *v2alpha1.DIJob, given report) error {
+	if err := p.check(job, &given); err != nil {
 		return err
 	}
 	worker, err := readRole(given.content)
@@ -180,12 +183,9 @@ func (s *Server) accept(c *gin.Context, job *v2alpha1.DIJob, given report) error
 		return err
 	}
 	if worker != nil {
-		return s.acceptRole(c, job, given, worker)
-	}
-	isNow, err := s.reports.Begin(job.UID, given)
-	if isNow {
-		err = s.writeReport(c.Request.Context(), given)
-		s.reports.End(job.UID, err)
+		err = p.rates.accept(c.Request.Context(), job, given, worker)
+	} else {
+		err = p.reports.accept(c.Request.Context(), job.UID, given)
 	}
 	if err != nil {
 		return err
@@ -193,15 +193,15 @@ func (s *Server) accept(c *gin.Context, job *v2alpha1.DIJob, given report) error
 	return succeed(c, messageProfilings, nil)
 }
 
-// checkReport refuses reports that no write can store.
-func (s *Server) checkReport(job *v2alpha1.DIJob, given *report) error {
+// check refuses reports that no write can store.
+func (p *profilingReports) check(job *v2alpha1.DIJob, given *report) error {
 	if err := given.checkLifecycle(job); err != nil {
 		return err
 	}
 	if err := given.id.CheckCurrent(job); err != nil {
 		return err
 	}
-	if most := s.options.Limits.ProfilingBytes; len(given.content) > most {
+	if most := p.maxBytes; len(given.content) > most {
 		return failure.New(failure.Invalid, "what is reported has %d bytes, more than the %d that it may have", len(given.content), most)
 	}
 	if _, err := decodeStored(given.content); err != nil {
@@ -209,9 +209,6 @@ func (s *Server) checkReport(job *v2alpha1.DIJob, given *report) error {
 	}
 	return nil
 }
-
-// Kind implements store.JobEdit.
-func (*reportEdit) Kind() limit.Kind { return limit.OfReports }
 
 // reportEdit stores a profiling report in a job.
 type reportEdit struct {
@@ -221,9 +218,12 @@ type reportEdit struct {
 	outcome string
 }
 
+// Kind implements store.JobEdit.
+func (*reportEdit) Kind() limit.Kind { return limit.OfReports }
+
 // Check refuses jobs that the sender may not edit, and jobs of the other protocol.
 func (r *reportEdit) Check(ctx context.Context, job *v2alpha1.DIJob) error {
-	if err := r.server.auth.Authorize(ctx, job, r.wanted); err != nil {
+	if err := r.writes.access.Authorizer.Authorize(ctx, job, r.wanted); err != nil {
 		return err
 	}
 	return r.report.checkLifecycle(job)
@@ -240,29 +240,6 @@ func (r *reportEdit) Apply(job *v2alpha1.DIJob) (store.JobPatch, error) {
 	}
 	r.outcome = reportWritten
 	return store.Report(job, r.report.content)
-}
-
-// writeReport writes a report, and counts and logs the outcome.
-func (s *Server) writeReport(ctx context.Context, given report) error {
-	edit := &reportEdit{jobRequest: jobRequest{server: s, id: given.id, wanted: auth.Profilings()}, report: given}
-	_, err := edit.make(ctx, edit)
-	if err != nil {
-		edit.outcome = reportFailed
-		const message = "A report of a job was not written"
-		s.logLimited(ctx, message, func(log logr.Logger) { log.Info(message, "reason", loggable(err.Error())) })
-	}
-	s.limited.report(edit.outcome)
-	if edit.outcome == reportWritten {
-		s.audit(ctx, messageProfilings, "bytes", len(given.content))
-	}
-	return err
-}
-
-// writePending writes a report whose request is already answered.
-func (s *Server) writePending(given report) error {
-	ctx, cancel := context.WithTimeout(given.ctx, s.options.Times.Request)
-	defer cancel()
-	return s.writeReport(ctx, given)
 }
 
 // decodeStored decodes an object to the form in which the API server stores it.

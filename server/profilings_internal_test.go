@@ -78,7 +78,7 @@ func TestAJobThatReportsAtFullSpeedWritesLittleAndTheLastReportWins(t *testing.T
 		if writes > reportBurst+1 || total > 512<<10 {
 			t.Errorf("%d writes of %d KiB", writes, total>>10)
 		}
-		served.reports.Flush()
+		served.reports.pending.Flush()
 		if got := string(store.mustRead(t, job).Status.Profilings.Raw); !strings.Contains(got, fmt.Sprintf(`"step":%d`, reports-1)) {
 			t.Errorf("the last of %d reports was lost: %.40s", reports, got)
 		}
@@ -209,7 +209,7 @@ func TestAStoppingServerWritesTheReportsOfAllJobs(t *testing.T) {
 				postTo(served, job.Name, fmt.Sprintf(`{"step":%d}`, step))
 			}
 		}
-		served.reports.Flush()
+		served.reports.pending.Flush()
 		for i := range jobs {
 			if got := string(store.mustRead(t, workerLed(fmt.Sprintf("w-%d", i))).Status.Profilings.Raw); got != `{"step":3}` {
 				t.Errorf("job %d: got %s", i, got)

@@ -59,7 +59,7 @@ func TestReadsOfOneJobHoldUpNoOthers(t *testing.T) {
 			go func() { answers <- get("/v2alpha1/ns.crowd/replicas") }()
 		}
 		synctest.Wait()
-		if most := server.reads.PerFlow(); store.reads > most {
+		if most := server.reads.queue.PerFlow(); store.reads > most {
 			t.Errorf("%d reads of one job are worked on at once, want %d", store.reads, most)
 		}
 		begun := time.Now()
@@ -72,10 +72,10 @@ func TestReadsOfOneJobHoldUpNoOthers(t *testing.T) {
 		for range reads {
 			counted[<-answers]++
 		}
-		if share := server.reads.PerFlow(); counted[`200 {"success":true,`] != share || counted[`200 {"success":false`] != reads-share {
+		if share := server.reads.queue.PerFlow(); counted[`200 {"success":true,`] != share || counted[`200 {"success":false`] != reads-share {
 			t.Errorf("got %v, want %d answered and the others asked to retry", counted, share)
 		}
-		if left := server.reads.Len(); left != 0 {
+		if left := server.reads.queue.Len(); left != 0 {
 			t.Errorf("%d reads are left behind", left)
 		}
 	})

@@ -7,11 +7,12 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
-	"github.com/gin-gonic/gin"
-	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/utils/clock"
 
 	"opendilab.org/di-orchestrator/allocation/profilings"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
@@ -31,57 +32,67 @@ type pendingRates struct {
 	job types.UID
 }
 
-// rateWriters write the rates of jobs: those with a ratio rule often, and others as seldom as other reports.
-type rateWriters struct {
+// rateWriter sums the reports of workers, and writes the rates of jobs: those with a ratio rule often, and
+// others as seldom as other reports.
+type rateWriter struct {
+	// book has the sums by job and role.
+	book          *rates.Book
 	often, seldom *limit.Debouncer[pendingRates]
+	writes        *jobWrites
+	outcomes      *reportOutcomes
+	clock         clock.PassiveClock
+	// timeout bounds a write whose request is already answered.
+	timeout time.Duration
 }
 
-func (s *Server) newRateWriters() rateWriters {
-	options := limit.DebouncerOptions[pendingRates]{
-		Interval: s.options.Times.Rates, Burst: 1, Clock: s.options.Clock, Write: s.writePendingRates,
-		Size:        func(pendingRates) int { return pendingRatesSize },
-		OnCoalesced: func() { s.limited.report(reportCoalesced) },
+func newRateWriter(options *Options, writes *jobWrites, outcomes *reportOutcomes) *rateWriter {
+	w := &rateWriter{
+		book: rates.NewBook(rand.String(serverNameLength)), writes: writes, outcomes: outcomes,
+		clock: options.Clock, timeout: options.Times.Request,
 	}
-	writers := rateWriters{often: limit.NewDebouncer(options)}
-	options.Interval = max(s.options.Times.Profilings, s.options.Times.Rates)
-	writers.seldom = limit.NewDebouncer(options)
-	return writers
+	often := limit.DebouncerOptions[pendingRates]{
+		Interval: options.Times.Rates, Burst: 1, Clock: options.Clock, Write: w.writePending,
+		Size:        func(pendingRates) int { return pendingRatesSize },
+		OnCoalesced: outcomes.coalesced,
+	}
+	w.often = limit.NewDebouncer(often)
+	seldom := often
+	seldom.Interval = max(options.Times.Profilings, options.Times.Rates)
+	w.seldom = limit.NewDebouncer(seldom)
+	return w
 }
 
-// of returns the writer for a job.
-func (w rateWriters) of(job *v2alpha1.DIJob) *limit.Debouncer[pendingRates] {
+// of returns the debouncer for a job.
+func (w *rateWriter) of(job *v2alpha1.DIJob) *limit.Debouncer[pendingRates] {
 	if job.Spec.Autoscale != nil && job.Spec.Autoscale.Ratio != nil {
 		return w.often
 	}
 	return w.seldom
 }
 
-func (w rateWriters) each(do func(*limit.Debouncer[pendingRates])) {
+func (w *rateWriter) each(do func(*limit.Debouncer[pendingRates])) {
 	do(w.often)
 	do(w.seldom)
 }
 
-// acceptRole adds the report of a worker about itself to the sums of its job. It writes them as often as the
-// job may write.
-func (s *Server) acceptRole(c *gin.Context, job *v2alpha1.DIJob, given report, worker *profilings.Role) error {
-	sender := auth.SenderOf(c.Request.Context())
-	switch err := s.rates.Add(job.UID, sender.String(), worker, s.options.Clock.Now()); {
+// accept adds the report of a worker about itself to the sums of its job. It writes them as often as the job
+// may write.
+func (w *rateWriter) accept(ctx context.Context, job *v2alpha1.DIJob, given report, worker *profilings.Role) error {
+	sender := auth.SenderOf(ctx)
+	switch err := w.book.Add(job.UID, sender.String(), worker, w.clock.Now()); {
 	case errors.Is(err, rates.ErrFull):
 		return failure.New(failure.Unavailable, "%v", err)
 	case err != nil:
 		return failure.New(failure.Invalid, "%v", err)
 	}
 	given.content = nil
-	pending, writer := pendingRates{given, job.UID}, s.rateWriters.of(job)
+	pending, writer := pendingRates{given, job.UID}, w.of(job)
 	isNow, err := writer.Begin(job.UID, pending)
 	if isNow {
-		err = s.writeRates(c.Request.Context(), pending)
+		err = w.write(ctx, pending)
 		writer.End(job.UID, err)
 	}
-	if err != nil {
-		return err
-	}
-	return succeed(c, messageProfilings, nil)
+	return err
 }
 
 // readRole reads a report of a worker about itself. It returns nil for a report of the job.
@@ -99,6 +110,8 @@ func readRole(content []byte) (*profilings.Role, error) {
 // ratesEdit stores the sums of this server in a job.
 type ratesEdit struct {
 	reportEdit
+	book  *rates.Book
+	clock clock.PassiveClock
 }
 
 // Kind implements store.JobEdit.
@@ -110,9 +123,8 @@ func (r *ratesEdit) Apply(job *v2alpha1.DIJob) (store.JobPatch, error) {
 	if err := r.id.CheckCurrent(job); err != nil {
 		return store.JobPatch{}, err
 	}
-	now := r.server.options.Clock.Now()
-	book := r.server.rates
-	merged := rates.Merge(job.Status.Rates, book.Of(job.UID, now), book.Server(), now)
+	now := r.clock.Now()
+	merged := rates.Merge(job.Status.Rates, r.book.Of(job.UID, now), r.book.Server(), now)
 	if slices.EqualFunc(merged, job.Status.Rates, func(a, b v2alpha1.RoleRates) bool { return equality.Semantic.DeepEqual(a, b) }) {
 		return store.JobPatch{}, nil
 	}
@@ -120,22 +132,18 @@ func (r *ratesEdit) Apply(job *v2alpha1.DIJob) (store.JobPatch, error) {
 	return store.Rates(job, merged)
 }
 
-// writeRates writes the sums of a job, and counts and logs the outcome.
-func (s *Server) writeRates(ctx context.Context, given pendingRates) error {
-	edit := &ratesEdit{reportEdit{jobRequest: jobRequest{server: s, id: given.id, wanted: auth.Profilings()}, report: given.report}}
+// write writes the sums of a job, and counts and logs the outcome.
+func (w *rateWriter) write(ctx context.Context, given pendingRates) error {
+	request := jobRequest{writes: w.writes, id: given.id, wanted: auth.Profilings()}
+	edit := &ratesEdit{reportEdit: reportEdit{jobRequest: request, report: given.report}, book: w.book, clock: w.clock}
 	_, err := edit.make(ctx, edit)
-	if err != nil {
-		edit.outcome = reportFailed
-		const message = "The reports of workers were not written"
-		s.logLimited(ctx, message, func(log logr.Logger) { log.Info(message, "reason", loggable(err.Error())) })
-	}
-	s.limited.report(edit.outcome)
+	w.outcomes.ended(ctx, edit.outcome, err, "The reports of workers were not written")
 	return err
 }
 
-// writePendingRates writes the sums of a job after the requests are answered.
-func (s *Server) writePendingRates(given pendingRates) error {
-	ctx, cancel := context.WithTimeout(given.ctx, s.options.Times.Request)
+// writePending writes the sums of a job after the requests are answered.
+func (w *rateWriter) writePending(given pendingRates) error {
+	ctx, cancel := context.WithTimeout(given.ctx, w.timeout)
 	defer cancel()
-	return s.writeRates(ctx, given)
+	return w.write(ctx, given)
 }

@@ -114,7 +114,7 @@ func TestTwoServersKeepTheirSumsBesideEachOther(t *testing.T) {
 		for _, rates := range store.mustRead(t, job).Status.Rates {
 			samples[rates.Server] = rates.Samples
 		}
-		want := map[string]int64{first.rates.Server(): 1200, second.rates.Server(): 1200, third.rates.Server(): 1000}
+		want := map[string]int64{first.rates.book.Server(): 1200, second.rates.book.Server(): 1200, third.rates.book.Server(): 1000}
 		if len(samples) != 3 || fmt.Sprint(samples) != fmt.Sprint(want) {
 			t.Errorf("got samples %v, want %v", samples, want)
 		}
@@ -154,7 +154,7 @@ func TestTheSumsOfADeletedJobAreForgotten(t *testing.T) {
 		post(served, collectorReport(1, 0))
 		events.Delete(job)
 		synctest.Wait()
-		if got := served.rates.Of(job.UID, time.Now()); got != nil {
+		if got := served.rates.book.Of(job.UID, time.Now()); got != nil {
 			t.Errorf("got %+v", got)
 		}
 		mustPass(t, time.Minute)

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"time"
 
 	"github.com/gin-gonic/gin"
 	corev1 "k8s.io/api/core/v1"
@@ -21,6 +22,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/server/auth"
 	"opendilab.org/di-orchestrator/server/failure"
+	"opendilab.org/di-orchestrator/server/limit"
 	"opendilab.org/di-orchestrator/server/store"
 	"opendilab.org/di-orchestrator/server/wire"
 )
@@ -47,10 +49,17 @@ func newRead(ctx context.Context, job *v2alpha1.DIJob, data func(context.Context
 	return &read{flow: sender.Account(), data: data}
 }
 
-// answerRead answers a read when the fair queue runs it. It releases the queue before it sends the answer,
-// so a slow client blocks no other.
-func (s *Server) answerRead(c *gin.Context, wanted *read) error {
-	body, err := s.encodeRead(c.Request.Context(), wanted)
+// readQueue answers reads in the order of a fair queue.
+type readQueue struct {
+	queue *limit.Queue
+	// hold is how long a read waits for its turn.
+	hold time.Duration
+}
+
+// answer answers a read when the fair queue runs it. It releases the queue before it sends the answer, so a
+// slow client blocks no other.
+func (q *readQueue) answer(c *gin.Context, wanted *read) error {
+	body, err := q.encode(c.Request.Context(), wanted)
 	if err != nil {
 		return err
 	}
@@ -58,10 +67,10 @@ func (s *Server) answerRead(c *gin.Context, wanted *read) error {
 	return nil
 }
 
-func (s *Server) encodeRead(ctx context.Context, wanted *read) ([]byte, error) {
-	bounded, cancel := context.WithTimeout(ctx, s.options.Times.Hold)
+func (q *readQueue) encode(ctx context.Context, wanted *read) ([]byte, error) {
+	bounded, cancel := context.WithTimeout(ctx, q.hold)
 	defer cancel()
-	release, err := s.reads.Acquire(bounded, wanted.flow)
+	release, err := q.queue.Acquire(bounded, wanted.flow)
 	if err != nil {
 		return nil, failure.TimedOut(err)
 	}
@@ -73,8 +82,17 @@ func (s *Server) encodeRead(ctx context.Context, wanted *read) ([]byte, error) {
 	return wire.Success(cmp.Or(wanted.message, messageGet), data).Encode()
 }
 
-// getReplicas answers GET /replicas.
-func (s *Server) getReplicas(c *gin.Context) error {
+// replicaReads answers reads of the replicas of coordinator-led jobs.
+type replicaReads struct {
+	access *auth.Auth
+	store  *store.Store
+	reads  *readQueue
+	// gpus is the resource that counts GPUs.
+	gpus corev1.ResourceName
+}
+
+// get answers GET /replicas.
+func (r *replicaReads) get(c *gin.Context) error {
 	filter, err := wire.ReadFilter(c.Request.URL.RawQuery)
 	if err != nil {
 		return err
@@ -86,33 +104,33 @@ func (s *Server) getReplicas(c *gin.Context) error {
 	var found *read
 	switch {
 	case filter.Name != "":
-		found, err = s.replica(ctx, in(filter.Name))
+		found, err = r.replica(ctx, in(filter.Name))
 	case filter.Aggregator != "":
-		found, err = s.ddpLearners(ctx, in(filter.Aggregator))
+		found, err = r.ddpLearners(ctx, in(filter.Aggregator))
 	case filter.Coordinator != "":
-		found, err = s.replicasOf(ctx, in(filter.Coordinator))
+		found, err = r.replicasOf(ctx, in(filter.Coordinator))
 	default:
-		found, err = s.allReplicas(ctx, filter.Namespace)
+		found, err = r.allReplicas(ctx, filter.Namespace)
 	}
 	if err != nil {
 		return err
 	}
-	return s.answerRead(c, found)
+	return r.reads.answer(c, found)
 }
 
 // allReplicas lists the replicas of each coordinator-led job that the sender may read, by name. It lists
 // one namespace, or all namespaces if namespace is empty.
-func (s *Server) allReplicas(ctx context.Context, namespace string) (*read, error) {
-	visible, err := s.auth.Visible(ctx, namespace)
+func (r *replicaReads) allReplicas(ctx context.Context, namespace string) (*read, error) {
+	visible, err := r.access.Authorizer.Visible(ctx, namespace)
 	if err != nil {
 		return nil, err
 	}
-	return newRead(ctx, nil, func(ctx context.Context) (any, error) { return s.listJobs(ctx, namespace, visible) }), nil
+	return newRead(ctx, nil, func(ctx context.Context) (any, error) { return r.listJobs(ctx, namespace, visible) }), nil
 }
 
-func (s *Server) listJobs(ctx context.Context, namespace string, visible func(*v2alpha1.DIJob) bool) ([]wire.Replicas, error) {
+func (r *replicaReads) listJobs(ctx context.Context, namespace string, visible func(*v2alpha1.DIJob) bool) ([]wire.Replicas, error) {
 	var jobs v2alpha1.DIJobList
-	if err := s.store.List(ctx, &jobs, client.InNamespace(namespace)); err != nil {
+	if err := r.store.List(ctx, &jobs, client.InNamespace(namespace)); err != nil {
 		return nil, fmt.Errorf("listing jobs: %w", err)
 	}
 	all := []wire.Replicas{}
@@ -121,7 +139,7 @@ func (s *Server) listJobs(ctx context.Context, namespace string, visible func(*v
 		if job.Spec.Lifecycle != v2alpha1.LifecycleCoordinatorLed || !visible(job) {
 			continue
 		}
-		one, err := s.listReplicas(ctx, job, names.CoordinatorPod(job.Name))
+		one, err := r.listReplicas(ctx, job, names.CoordinatorPod(job.Name))
 		if err != nil {
 			return nil, err
 		}
@@ -134,22 +152,22 @@ func (s *Server) listJobs(ctx context.Context, namespace string, visible func(*v
 }
 
 // replicasOf lists the replicas of the job of a coordinator.
-func (s *Server) replicasOf(ctx context.Context, coordinator types.NamespacedName) (*read, error) {
-	job, err := s.jobOfCoordinator(ctx, coordinator, auth.Replicas("get"))
+func (r *replicaReads) replicasOf(ctx context.Context, coordinator types.NamespacedName) (*read, error) {
+	job, err := jobOfCoordinator(ctx, r.access, coordinator, auth.Replicas("get"))
 	if err != nil {
 		return nil, err
 	}
-	return newRead(ctx, job, func(ctx context.Context) (any, error) { return s.listReplicas(ctx, job, coordinator.Name) }), nil
+	return newRead(ctx, job, func(ctx context.Context) (any, error) { return r.listReplicas(ctx, job, coordinator.Name) }), nil
 }
 
 // listReplicas lists the replicas of a job. It lists the members. Before the operator creates the
 // Membership, and after the job has finished, it lists the pods.
-func (s *Server) listReplicas(ctx context.Context, job *v2alpha1.DIJob, coordinator string) (*wire.Replicas, error) {
-	endpoints, err := s.store.EndpointsOf(ctx, job)
+func (r *replicaReads) listReplicas(ctx context.Context, job *v2alpha1.DIJob, coordinator string) (*wire.Replicas, error) {
+	endpoints, err := r.store.EndpointsOf(ctx, job)
 	if err != nil {
 		return nil, err
 	}
-	list, err := s.store.MembershipOf(ctx, job)
+	list, err := r.store.MembershipOf(ctx, job)
 	if err != nil {
 		return nil, err
 	}
@@ -164,34 +182,34 @@ func (s *Server) listReplicas(ctx context.Context, job *v2alpha1.DIJob, coordina
 
 // ddpLearners lists the DDP learners of an aggregator. The answer depends on the aggregator's own name.
 // Therefore it is the same as long as the aggregator exists, even after its unit was replaced.
-func (s *Server) ddpLearners(ctx context.Context, key types.NamespacedName) (*read, error) {
-	found, err := s.find(ctx, key)
+func (r *replicaReads) ddpLearners(ctx context.Context, key types.NamespacedName) (*read, error) {
+	found, err := r.find(ctx, key)
 	if err != nil {
 		return nil, err
 	}
 	if found.role != names.ReplicaTypeAggregator {
 		return nil, failure.New(failure.NotFound, "replica %q is no aggregator but a %s", key, found.role)
 	}
-	if err := s.auth.Authorize(ctx, found.job, auth.Replicas("get")); err != nil {
+	if err := r.access.Authorizer.Authorize(ctx, found.job, auth.Replicas("get")); err != nil {
 		return nil, err
 	}
 	return newRead(ctx, found.job, func(ctx context.Context) (any, error) {
-		endpoints, err := s.store.EndpointsOf(ctx, found.job)
+		endpoints, err := r.store.EndpointsOf(ctx, found.job)
 		if err != nil {
 			return nil, err
 		}
-		learners := endpoints.DDPLearners(key.Name, found.pod, found.member, s.options.GPUResource)
+		learners := endpoints.DDPLearners(key.Name, found.pod, found.member, r.gpus)
 		return wire.NewReplicas(found.job, key.Name, membership.URLs{Learners: learners}), endpoints.Err()
 	}), nil
 }
 
 // replica returns the answer about one replica.
-func (s *Server) replica(ctx context.Context, key types.NamespacedName) (*read, error) {
-	found, err := s.find(ctx, key)
+func (r *replicaReads) replica(ctx context.Context, key types.NamespacedName) (*read, error) {
+	found, err := r.find(ctx, key)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.auth.Authorize(ctx, found.job, auth.Replicas("get")); err != nil {
+	if err := r.access.Authorizer.Authorize(ctx, found.job, auth.Replicas("get")); err != nil {
 		return nil, err
 	}
 	data := &wire.Replica{
@@ -213,17 +231,17 @@ type replica struct {
 
 // find finds a replica by the name of its pod. It reads the pod from the cache, then the member whose pod
 // has the name, then the pod live.
-func (s *Server) find(ctx context.Context, key types.NamespacedName) (*replica, error) {
-	if err := s.auth.Preauthorize(ctx, auth.PodTarget(key), auth.Replicas("get")); err != nil {
+func (r *replicaReads) find(ctx context.Context, key types.NamespacedName) (*replica, error) {
+	if err := r.access.Authorizer.Preauthorize(ctx, auth.PodTarget(key), auth.Replicas("get")); err != nil {
 		return nil, err
 	}
 	var pod corev1.Pod
-	err := s.store.Get(ctx, key, &pod)
+	err := r.store.Get(ctx, key, &pod)
 	if apierrors.IsNotFound(err) {
-		if found, err := s.findMember(ctx, key); found != nil || err != nil {
+		if found, err := r.findMember(ctx, key); found != nil || err != nil {
 			return found, err
 		}
-		err = s.auth.Look(ctx, key, &pod)
+		err = r.access.Lookups.Look(ctx, key, &pod)
 		if apierrors.IsNotFound(err) {
 			return nil, failure.New(failure.NotFound, "replica %q not found", key).Because(err)
 		}
@@ -231,20 +249,20 @@ func (s *Server) find(ctx context.Context, key types.NamespacedName) (*replica, 
 	if err != nil {
 		return nil, fmt.Errorf("reading pod %s: %w", key, err)
 	}
-	return s.replicaOf(ctx, &pod)
+	return r.replicaOf(ctx, &pod)
 }
 
 // replicaOf returns the replica of a pod.
-func (s *Server) replicaOf(ctx context.Context, pod *corev1.Pod) (*replica, error) {
+func (r *replicaReads) replicaOf(ctx context.Context, pod *corev1.Pod) (*replica, error) {
 	role := store.RoleOf(pod)
 	if role == "" {
 		return nil, failure.New(failure.NotFound, "pod %s/%s is no replica of a job", pod.Namespace, pod.Name)
 	}
-	job, err := s.auth.JobOf(ctx, pod)
+	job, err := r.access.Callers.JobOf(ctx, pod)
 	if err != nil {
 		return nil, err
 	}
-	list, err := s.store.MembershipOf(ctx, job)
+	list, err := r.store.MembershipOf(ctx, job)
 	if err != nil {
 		return nil, err
 	}
@@ -257,17 +275,17 @@ func (s *Server) replicaOf(ctx context.Context, pod *corev1.Pod) (*replica, erro
 
 // findMember finds the member whose pod has a name; nil if there is none. The name of the pod also
 // determines the possible jobs.
-func (s *Server) findMember(ctx context.Context, key types.NamespacedName) (*replica, error) {
+func (r *replicaReads) findMember(ctx context.Context, key types.NamespacedName) (*replica, error) {
 	for _, name := range membership.JobNames(key.Name) {
 		var job v2alpha1.DIJob
-		err := s.store.Get(ctx, types.NamespacedName{Namespace: key.Namespace, Name: name}, &job)
+		err := r.store.Get(ctx, types.NamespacedName{Namespace: key.Namespace, Name: name}, &job)
 		if apierrors.IsNotFound(err) {
 			continue
 		}
 		if err != nil {
 			return nil, fmt.Errorf("reading job %s/%s: %w", key.Namespace, name, err)
 		}
-		list, err := s.store.MembershipOf(ctx, &job)
+		list, err := r.store.MembershipOf(ctx, &job)
 		if err != nil {
 			return nil, err
 		}

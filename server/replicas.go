@@ -29,46 +29,56 @@ const (
 	messageRecreate = "successfully recreate replicas"
 )
 
-// createReplicas answers POST /replicas.
-func (s *Server) createReplicas(c *gin.Context) error {
+// replicaWrites answers writes of the replicas of coordinator-led jobs.
+type replicaWrites struct {
+	access *auth.Auth
+	store  *store.Store
+	limits Limits
+	random membership.Random
+	gpus   *gpuSplit
+	log    *requestLog
+}
+
+// create answers POST /replicas.
+func (w *replicaWrites) create(c *gin.Context) error {
 	ctx, wanted := c.Request.Context(), auth.Replicas("create")
-	body, err := s.readResize(c, wanted)
+	body, err := w.readResize(c, wanted)
 	if err != nil {
 		return err
 	}
-	if err := s.options.Limits.checkResize(body); err != nil {
+	if err := w.limits.checkResize(body); err != nil {
 		return err
 	}
-	by, err := s.auth.WritingCaller(ctx, body.Key(), wanted, names.ReplicaTypeCoordinator)
+	by, err := w.access.Callers.WritingCaller(ctx, body.Key(), wanted, names.ReplicaTypeCoordinator)
 	if err != nil {
 		return err
 	}
-	demands, err := s.demands(ctx, by.Job, body)
+	demands, err := w.demands(ctx, by.Job, body)
 	if err != nil {
 		return err
 	}
 	grow := membership.Grow{
-		Job: by.Job.Name, Demands: demands, MaxMembers: s.options.Limits.ReplicasPerJob, Random: s.options.Random,
+		Job: by.Job.Name, Demands: demands, MaxMembers: w.limits.ReplicasPerJob, Random: w.random,
 		IsSizedByRule: isSizedByRule(by.Job),
 	}
 	if c.GetHeader(names.HeaderCaller) != names.CallerUser {
 		grow.Coordinator = by.Container()
 	}
-	return s.edit(c, by, messageCreate, body, grow)
+	return w.edit(c, by, messageCreate, body, grow)
 }
 
-// deleteReplicas answers DELETE /replicas.
-func (s *Server) deleteReplicas(c *gin.Context) error {
+// remove answers DELETE /replicas.
+func (w *replicaWrites) remove(c *gin.Context) error {
 	wanted := auth.Replicas("delete")
-	body, err := s.readResize(c, wanted)
+	body, err := w.readResize(c, wanted)
 	if err != nil {
 		return err
 	}
-	by, err := s.auth.WritingCaller(c.Request.Context(), body.Key(), wanted, names.ReplicaTypeCoordinator)
+	by, err := w.access.Callers.WritingCaller(c.Request.Context(), body.Key(), wanted, names.ReplicaTypeCoordinator)
 	if err != nil {
 		return err
 	}
-	return s.edit(c, by, messageDelete, body, membership.Shrink{
+	return w.edit(c, by, messageDelete, body, membership.Shrink{
 		Job: by.Job.Name, Collectors: body.Collectors.Replicas, Learners: body.Learners.Replicas, IsSizedByRule: isSizedByRule(by.Job),
 	})
 }
@@ -79,11 +89,11 @@ func isSizedByRule(job *v2alpha1.DIJob) bool {
 	return collector >= 0 && names.FollowsRatio(&job.Spec, collector)
 }
 
-// replaceReplicas answers POST /replicas/failed. The sender is a coordinator, or an aggregator that
-// reports its DDP learners.
-func (s *Server) replaceReplicas(c *gin.Context) error {
+// replace answers POST /replicas/failed. The sender is a coordinator, or an aggregator that reports
+// its DDP learners.
+func (w *replicaWrites) replace(c *gin.Context) error {
 	wanted := auth.Replicas("update")
-	raw, err := s.readBody(c, wanted)
+	raw, err := readCaller(c, w.access, wanted)
 	if err != nil {
 		return err
 	}
@@ -91,29 +101,16 @@ func (s *Server) replaceReplicas(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	by, err := s.auth.WritingCaller(c.Request.Context(), body.Key(), wanted, names.ReplicaTypeCoordinator, names.ReplicaTypeAggregator)
+	by, err := w.access.Callers.WritingCaller(c.Request.Context(), body.Key(), wanted, names.ReplicaTypeCoordinator, names.ReplicaTypeAggregator)
 	if err != nil {
 		return err
 	}
-	return s.edit(c, by, messageRecreate, body, membership.Replace{Job: by.Job.Name, By: by.Role(), Pods: body.Pods()})
-}
-
-// readBody reads the caller of a body. It refuses senders that may not act for the caller.
-func (s *Server) readBody(c *gin.Context, wanted auth.Permission) (*wire.Body, error) {
-	content, err := readBody(c)
-	if err != nil {
-		return nil, err
-	}
-	body, err := wire.ReadBody(content)
-	if err != nil {
-		return nil, err
-	}
-	return body, s.auth.Preauthorize(c.Request.Context(), auth.PodTarget(body.Caller.Key()), wanted)
+	return w.edit(c, by, messageRecreate, body, membership.Replace{Job: by.Job.Name, By: by.Role(), Pods: body.Pods()})
 }
 
 // readResize reads the body of a request that adds or removes replicas.
-func (s *Server) readResize(c *gin.Context, wanted auth.Permission) (*wire.Resize, error) {
-	body, err := s.readBody(c, wanted)
+func (w *replicaWrites) readResize(c *gin.Context, wanted auth.Permission) (*wire.Resize, error) {
+	body, err := readCaller(c, w.access, wanted)
 	if err != nil {
 		return nil, err
 	}
@@ -121,14 +118,14 @@ func (s *Server) readResize(c *gin.Context, wanted auth.Permission) (*wire.Resiz
 }
 
 // edit applies an edit for a caller, and answers with its URLs.
-func (s *Server) edit(c *gin.Context, by *auth.Caller, message string, body any, edit membership.Edit) error {
+func (w *replicaWrites) edit(c *gin.Context, by *auth.Caller, message string, body any, edit membership.Edit) error {
 	ctx := c.Request.Context()
 	content, err := json.Marshal(body)
 	if err != nil {
 		return fmt.Errorf("encoding the request: %w", err)
 	}
 	isRemoval := c.Request.Method == http.MethodDelete
-	urls, err := s.store.Edit(ctx, by.Job, membership.Request{
+	urls, err := w.store.Edit(ctx, by.Job, membership.Request{
 		Container:      by.Container(),
 		IdempotencyKey: c.GetHeader(names.HeaderIdempotencyKey),
 		Content:        append([]byte(message+" "), content...),
@@ -138,12 +135,12 @@ func (s *Server) edit(c *gin.Context, by *auth.Caller, message string, body any,
 	if err != nil {
 		return err
 	}
-	s.audit(ctx, message, "collectors", len(urls.Collectors), "learners", len(urls.Learners))
+	w.log.audit(ctx, message, "collectors", len(urls.Collectors), "learners", len(urls.Learners))
 	return succeed(c, message, wire.NewReplicas(by.Job, by.Pod.Name, urls))
 }
 
 // demands returns the members that a request asks for, by task.
-func (s *Server) demands(ctx context.Context, job *v2alpha1.DIJob, body *wire.Resize) ([]membership.Demand, error) {
+func (w *replicaWrites) demands(ctx context.Context, job *v2alpha1.DIJob, body *wire.Resize) ([]membership.Demand, error) {
 	demands := []membership.Demand{
 		{Task: v2alpha1.TaskTypeCollector, Replicas: body.Collectors.Replicas, Resources: body.Collectors.Resources()},
 		{Task: v2alpha1.TaskTypeLearner, Replicas: body.Learners.Replicas, Resources: body.Learners.Resources()},
@@ -156,7 +153,7 @@ func (s *Server) demands(ctx context.Context, job *v2alpha1.DIJob, body *wire.Re
 		if demand.Replicas == 0 || demand.Task != v2alpha1.TaskTypeLearner {
 			continue
 		}
-		gpus, err := s.splitGPUs(ctx, job, demand.Resources)
+		gpus, err := w.gpus.of(ctx, job, demand.Resources)
 		if err != nil {
 			return nil, err
 		}
@@ -165,41 +162,49 @@ func (s *Server) demands(ctx context.Context, job *v2alpha1.DIJob, body *wire.Re
 	return demands, nil
 }
 
-// splitGPUs returns the GPUs of each DDP learner pod of a learner. It returns none for a learner of at
+// gpuSplit splits the GPUs of learners among DDP learners.
+type gpuSplit struct {
+	lookups *auth.Lookups
+	store   *store.Store
+	// resource is the resource that counts GPUs.
+	resource corev1.ResourceName
+}
+
+// of returns the GPUs of each DDP learner pod of a learner. It returns none for a learner of at
 // most one GPU.
-func (s *Server) splitGPUs(ctx context.Context, job *v2alpha1.DIJob, asked v2alpha1.MemberResources) ([]int32, error) {
-	template, err := s.store.Template(ctx, job, names.ReplicaTypeLearner)
+func (g *gpuSplit) of(ctx context.Context, job *v2alpha1.DIJob, asked v2alpha1.MemberResources) ([]int32, error) {
+	template, err := g.store.Template(ctx, job, names.ReplicaTypeLearner)
 	if err != nil {
 		return nil, err
 	}
-	gpus := membership.LearnerGPUs(asked, template, s.options.GPUResource)
+	gpus := membership.LearnerGPUs(asked, template, g.resource)
 	switch {
 	case gpus <= 1:
 		return nil, nil
 	case gpus > wire.MaxGPUs:
-		return nil, failure.New(failure.Invalid, "the learner template's %s: %d is more than %d", s.options.GPUResource, gpus, wire.MaxGPUs)
+		return nil, failure.New(failure.Invalid, "the learner template's %s: %d is more than %d", g.resource, gpus, wire.MaxGPUs)
 	}
-	config, err := s.store.AggregatorConfig(ctx, job, s.auth.Find)
+	config, err := g.store.AggregatorConfig(ctx, job, g.lookups.Find)
 	if err != nil {
 		return nil, err
 	}
 	if config == nil {
 		return nil, failure.New(failure.NotFound, "AggregatorConfig %q not found: a learner of %d GPUs needs it",
-			s.store.AggregatorConfigKey(job), gpus)
+			g.store.AggregatorConfigKey(job), gpus)
 	}
-	usual, err := s.usualGPUs(ctx)
+	usual, err := g.usual(ctx)
 	return membership.SplitGPUs(gpus, usual), err
 }
 
-// usualGPUs returns the usual number of GPUs of the cluster's nodes.
-func (s *Server) usualGPUs(ctx context.Context) (int32, error) {
+// usual returns the usual number of GPUs of the cluster's nodes.
+func (g *gpuSplit) usual(ctx context.Context) (int32, error) {
 	var nodes corev1.NodeList
-	if err := s.store.List(ctx, &nodes); err != nil {
+	if err := g.store.List(ctx, &nodes); err != nil {
 		return 0, fmt.Errorf("listing nodes: %w", err)
 	}
 	counts := make([]int32, 0, len(nodes.Items))
 	for i := range nodes.Items {
-		counts = append(counts, membership.NodeGPUs(nodes.Items[i].Status.Allocatable, s.options.GPUResource))
+		counts = append(counts, membership.NodeGPUs(nodes.Items[i].Status.Allocatable, g.resource))
 	}
 	return membership.UsualGPUs(counts), nil
 }

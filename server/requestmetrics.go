@@ -4,7 +4,6 @@
 package server
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"slices"
@@ -111,22 +110,6 @@ func paths(engine *gin.Engine) []string {
 	return slices.Compact(all)
 }
 
-// observe counts, traces and logs a request after its answer.
-func (s *Server) observe(c *gin.Context) {
-	began := s.options.Clock.Now()
-	c.Request = c.Request.WithContext(auth.WithRequest(c.Request.Context()))
-	startTrace(c)
-	inFlight := s.requests.inFlight.WithLabelValues()
-	inFlight.Inc()
-	defer func() {
-		inFlight.Dec()
-		code := answeredCode(c)
-		s.requests.ended(c, code, s.options.Clock.Since(began))
-		endTrace(c, code)
-	}()
-	c.Next()
-}
-
 // answeredCode returns the label code of an answer.
 func answeredCode(c *gin.Context) string {
 	if kind, failed := c.Value(failureKey).(failure.Kind); failed {
@@ -150,23 +133,4 @@ func (r *requestMetrics) ended(c *gin.Context, code string, took time.Duration) 
 	sender := auth.SenderOf(ctx)
 	log.WithValues(auth.LogJob(ctx)...).Info("Request", "route", route, "method", loggable(c.Request.Method), "code", code,
 		"duration", took.String(), "caller", loggable(sender.String()), "identity", sender.Identity())
-}
-
-// awaitWatches makes a request wait while the cache may be older than an answer that its sender has
-// already received. A GET waits for a shorter time, because its sender repeats it.
-func (s *Server) awaitWatches(c *gin.Context) error {
-	if s.options.Watches.Current() {
-		return nil
-	}
-	s.requests.heldEver.WithLabelValues().Inc()
-	held := s.requests.held.WithLabelValues()
-	held.Inc()
-	defer held.Dec()
-	ctx := c.Request.Context()
-	if c.Request.Method == http.MethodGet {
-		bounded, cancel := context.WithTimeout(ctx, s.options.Times.Hold)
-		defer cancel()
-		ctx = bounded
-	}
-	return s.options.Watches.Wait(ctx)
 }

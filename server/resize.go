@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gin-gonic/gin"
+	"k8s.io/utils/clock"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/membership"
@@ -20,26 +21,40 @@ import (
 	"opendilab.org/di-orchestrator/server/wire"
 )
 
-// addWorkers answers POST replicas of a worker-led job.
-func (s *Server) addWorkers(c *gin.Context) error {
-	return s.resize(c, messageCreate, auth.Replicas("create"), 1)
+// workerResizes answers writes of the replicas of worker-led jobs.
+type workerResizes struct {
+	writes *jobWrites
+	limits Limits
+	clock  clock.PassiveClock
+	log    *requestLog
 }
 
-// removeWorkers answers DELETE replicas of a worker-led job.
-func (s *Server) removeWorkers(c *gin.Context) error {
-	return s.resize(c, messageDelete, auth.Replicas("delete"), -1)
+// add answers POST replicas of a worker-led job.
+func (w *workerResizes) add(c *gin.Context) error {
+	return w.resize(c, messageCreate, auth.Replicas("create"), 1)
+}
+
+// remove answers DELETE replicas of a worker-led job.
+func (w *workerResizes) remove(c *gin.Context) error {
+	return w.resize(c, messageDelete, auth.Replicas("delete"), -1)
+}
+
+// jobWrites makes the writes of requests about worker-led jobs, and of reports.
+type jobWrites struct {
+	access *auth.Auth
+	store  *store.Store
 }
 
 // jobRequest is a request that edits a worker-led job.
 type jobRequest struct {
-	server *Server
+	writes *jobWrites
 	id     wire.JobID
 	wanted auth.Permission
 }
 
 // Check refuses jobs that the sender may not edit, and coordinator-led jobs.
 func (r *jobRequest) Check(ctx context.Context, job *v2alpha1.DIJob) error {
-	if err := r.server.auth.Authorize(ctx, job, r.wanted); err != nil {
+	if err := r.writes.access.Authorizer.Authorize(ctx, job, r.wanted); err != nil {
 		return err
 	}
 	return r.id.CheckWorkerLed(job)
@@ -49,10 +64,10 @@ func (r *jobRequest) Check(ctx context.Context, job *v2alpha1.DIJob) error {
 // written.
 func (r *jobRequest) make(ctx context.Context, edit store.JobEdit) (uncertain bool, err error) {
 	// Names that are not in the cache are subject to the rate limits of lookups.
-	if err := r.server.auth.Find(ctx, r.id.Key, &v2alpha1.DIJob{}); err != nil {
+	if err := r.writes.access.Lookups.Find(ctx, r.id.Key, &v2alpha1.DIJob{}); err != nil {
 		return false, store.WriteFailure(r.id.Key, err)
 	}
-	return r.server.store.EditJob(ctx, r.id.Key, edit)
+	return r.writes.store.EditJob(ctx, r.id.Key, edit)
 }
 
 // resizeEdit resizes a worker-led job.
@@ -65,12 +80,13 @@ type resizeEdit struct {
 	by int64
 	// message is the message of a request that is fully granted. answer is the message of this request.
 	message, answer string
+	limits          Limits
 }
 
 // resize adds or removes replicas, according to the sign.
-func (s *Server) resize(c *gin.Context, message string, wanted auth.Permission, sign int64) error {
+func (w *workerResizes) resize(c *gin.Context, message string, wanted auth.Permission, sign int64) error {
 	ctx := c.Request.Context()
-	id, err := s.readJobID(c, wanted)
+	id, err := readJobID(c, w.writes.access, wanted)
 	if err != nil {
 		return err
 	}
@@ -82,22 +98,22 @@ func (s *Server) resize(c *gin.Context, message string, wanted auth.Permission, 
 	if err != nil {
 		return err
 	}
-	if err := s.options.Limits.checkRequest("replicas", asked); err != nil {
+	if err := w.limits.checkRequest("replicas", asked); err != nil {
 		return err
 	}
 	r := &resizeEdit{
-		jobRequest: jobRequest{server: s, id: id, wanted: wanted},
-		arrived:    s.options.Clock.Now(), by: sign * int64(asked), message: message,
+		jobRequest: jobRequest{writes: w.writes, id: id, wanted: wanted},
+		arrived:    w.clock.Now(), by: sign * int64(asked), message: message, limits: w.limits,
 	}
 	var isRetry bool
-	r.request, isRetry = s.store.Claim(r.identity(c))
+	r.request, isRetry = w.writes.store.Claim(r.identity(c))
 	if uncertain, err := r.make(ctx, r); err != nil {
 		if uncertain || isRetry {
-			s.store.Remember(r.request)
+			w.writes.store.Remember(r.request)
 		}
 		return err
 	}
-	s.audit(ctx, r.answer, "replicas", r.by)
+	w.log.audit(ctx, r.answer, "replicas", r.by)
 	return succeed(c, r.answer, nil)
 }
 
@@ -122,7 +138,7 @@ func (*resizeEdit) Kind() limit.Kind { return limit.OfRequests }
 // replaced because of its request still gets the answer.
 func (r *resizeEdit) Apply(job *v2alpha1.DIJob) (store.JobPatch, error) {
 	records := slices.Concat(store.AnnotatedRequests(job), job.Status.Requests)
-	done, err := r.server.store.Recorded(records, r.request, r.arrived)
+	done, err := r.writes.store.Recorded(records, r.request, r.arrived)
 	switch {
 	case err != nil:
 		return store.JobPatch{}, err
@@ -142,12 +158,12 @@ func (r *resizeEdit) Apply(job *v2alpha1.DIJob) (store.JobPatch, error) {
 		return store.JobPatch{}, err
 	}
 	if r.by > 0 {
-		if err := r.server.options.Limits.checkTotal(store.MaxReplicas(job)); err != nil {
+		if err := r.limits.checkTotal(store.MaxReplicas(job)); err != nil {
 			return store.JobPatch{}, err
 		}
 	}
 	if granted != "" {
 		r.answer += ": " + granted
 	}
-	return patch, r.server.store.Record(job, r.request, r.answer)
+	return patch, r.writes.store.Record(job, r.request, r.answer)
 }

@@ -4,7 +4,6 @@
 package server
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"runtime/debug"
@@ -26,74 +25,88 @@ const (
 // handler answers a request, or returns the error.
 type handler func(*gin.Context) error
 
-// routes returns the routes of both protocols.
-func (s *Server) routes() *gin.Engine {
+// handlers are the handlers of the routes.
+type handlers struct {
+	gate             *gate
+	answers          *answers
+	bodies           *bodyLimit
+	replicaReads     *replicaReads
+	replicaWrites    *replicaWrites
+	workerReads      *workerReads
+	workerResizes    *workerResizes
+	profilings       *profilingReports
+	advices          *advices
+	memberships      *memberships
+	acknowledgements *acknowledgements
+}
+
+// newEngine returns an engine without routes of a protocol.
+func (h *handlers) newEngine() *gin.Engine {
 	gin.SetMode(gin.ReleaseMode)
 	engine := gin.New()
 	engine.HandleMethodNotAllowed = true
 	engine.ForwardedByClientIP = false
 	// Redirects bypass metrics and logs, and echo the client's text. Earlier releases answered 404, too.
 	engine.RedirectTrailingSlash = false
-	engine.Use(s.observe, s.recover, s.setTimeout)
-	engine.NoRoute(s.wrap(unknownPath))
-	engine.NoMethod(s.wrap(unknownMethod))
-	engine.GET("/healthz", s.wrap(healthy))
+	engine.Use(h.gate.observe, h.answers.recover, h.gate.setTimeout)
+	engine.NoRoute(h.answers.wrap(unknownPath))
+	engine.NoMethod(h.answers.wrap(unknownMethod))
+	engine.GET("/healthz", h.answers.wrap(healthy))
+	return engine
+}
+
+// routes returns the routes of both protocols.
+func (h *handlers) routes() *gin.Engine {
+	engine, wrap := h.newEngine(), h.answers.wrap
+	await, authenticate, small, large := wrap(h.gate.awaitWatches), wrap(h.gate.authenticate), wrap(h.bodies.small), wrap(h.bodies.large)
 
 	// Deployed clients call v1alpha1. The design document specifies v1alpha2.
 	for _, version := range []string{"/v1alpha1", "/v1alpha2"} {
 		group := engine.Group(version)
-		group.GET("/healthz", s.wrap(healthy))
-		group.Use(s.wrap(s.awaitWatches), s.wrap(s.authenticate))
-		group.GET("/replicas", s.wrap(s.getReplicas))
-		group.POST("/replicas", s.wrap(s.limitSmallBody), s.wrap(s.createReplicas))
-		group.DELETE("/replicas", s.wrap(s.limitSmallBody), s.wrap(s.deleteReplicas))
-		group.POST("/replicas/failed", s.wrap(s.limitLargeBody), s.wrap(s.replaceReplicas))
-		group.POST("/profilings", s.wrap(s.limitLargeBody), s.wrap(s.reportOfCoordinator))
-		group.GET("/advice", s.wrap(s.getAdvice))
-		group.GET("/membership", s.wrap(s.getMembershipOfCoordinator))
-		group.POST("/membership/ack", s.wrap(s.limitSmallBody), s.wrap(s.acknowledgeOfCoordinator))
+		group.GET("/healthz", wrap(healthy))
+		group.Use(await, authenticate)
+		group.GET("/replicas", wrap(h.replicaReads.get))
+		group.POST("/replicas", small, wrap(h.replicaWrites.create))
+		group.DELETE("/replicas", small, wrap(h.replicaWrites.remove))
+		group.POST("/replicas/failed", large, wrap(h.replicaWrites.replace))
+		group.POST("/profilings", large, wrap(h.profilings.postOfCoordinator))
+		group.GET("/advice", wrap(h.advices.get))
+		group.GET("/membership", wrap(h.memberships.getOfCoordinator))
+		group.POST("/membership/ack", small, wrap(h.acknowledgements.postOfCoordinator))
 	}
 	// The design document specifies the first path. Deployed clients call the second.
 	for _, path := range []string{"/v2alpha1/:job_id", "/v2alpha1/job/:job_id"} {
 		group := engine.Group(path)
-		group.Use(s.wrap(s.awaitWatches), s.wrap(s.authenticate))
-		group.GET("/replicas", s.wrap(s.getWorkers))
-		group.POST("/replicas", s.wrap(s.limitSmallBody), s.wrap(s.addWorkers))
-		group.DELETE("/replicas", s.wrap(s.limitSmallBody), s.wrap(s.removeWorkers))
-		group.POST("/profilings", s.wrap(s.limitLargeBody), s.wrap(s.reportProfilings))
-		group.GET("/membership", s.wrap(s.getMembership))
-		group.POST("/membership/ack", s.wrap(s.limitSmallBody), s.wrap(s.acknowledge))
+		group.Use(await, authenticate)
+		group.GET("/replicas", wrap(h.workerReads.get))
+		group.POST("/replicas", small, wrap(h.workerResizes.add))
+		group.DELETE("/replicas", small, wrap(h.workerResizes.remove))
+		group.POST("/profilings", large, wrap(h.profilings.post))
+		group.GET("/membership", wrap(h.memberships.get))
+		group.POST("/membership/ack", small, wrap(h.acknowledgements.post))
 	}
 	return engine
 }
 
-// authenticate authenticates the sender of a request.
-func (s *Server) authenticate(c *gin.Context) error {
-	return s.auth.Authenticate(c.Request.Context(), c.Request)
+// answers answers requests that fail.
+type answers struct {
+	log *requestLog
 }
 
 // wrap returns a gin handler. If the handler fails, it answers with the error and skips later handlers.
-func (s *Server) wrap(handle handler) gin.HandlerFunc {
+func (a *answers) wrap(handle handler) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		if err := handle(c); err != nil {
-			s.refuse(c, err)
+			a.refuse(c, err)
 			c.Abort()
 		}
 	}
 }
 
-// setTimeout sets the deadline of a request.
-func (s *Server) setTimeout(c *gin.Context) {
-	ctx, cancel := context.WithTimeout(c.Request.Context(), s.options.Times.Request)
-	defer cancel()
-	c.Request = c.Request.WithContext(ctx)
-	c.Next()
-}
-
 // refuse answers with the failure of an error and logs the cause.
-func (s *Server) refuse(c *gin.Context, err error) {
+func (a *answers) refuse(c *gin.Context, err error) {
 	failed := failure.From(err)
-	s.logFailure(c, failed, err)
+	a.log.failed(c, failed, err)
 	status := failed.Kind.Status()
 	switch {
 	case failed.Kind == failure.Refused && auth.SenderOf(c.Request.Context()).HasToken():
@@ -106,7 +119,7 @@ func (s *Server) refuse(c *gin.Context, err error) {
 	}
 	c.Set(failureKey, failed.Kind)
 	if err := send(c, status, wire.Failure(failed.Message)); err != nil {
-		s.options.Log.Error(err, "Reply failed")
+		a.log.to.Error(err, "Reply failed")
 		c.Status(http.StatusInternalServerError)
 	}
 }
@@ -123,10 +136,10 @@ func (p *panicError) Error() string {
 }
 
 // recover answers a request whose handler panics. The recovery of gin would answer with status 500.
-func (s *Server) recover(c *gin.Context) {
+func (a *answers) recover(c *gin.Context) {
 	defer func() {
 		if reason := recover(); reason != nil {
-			s.refuse(c, &panicError{reason, string(debug.Stack())})
+			a.refuse(c, &panicError{reason, string(debug.Stack())})
 			c.Abort()
 		}
 	}()

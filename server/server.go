@@ -25,8 +25,6 @@ import (
 	"opendilab.org/di-orchestrator/internal/drain"
 	"opendilab.org/di-orchestrator/internal/membership"
 	"opendilab.org/di-orchestrator/internal/names"
-	"opendilab.org/di-orchestrator/internal/netlimit"
-	"opendilab.org/di-orchestrator/internal/rates"
 	"opendilab.org/di-orchestrator/internal/tracing"
 	"opendilab.org/di-orchestrator/server/auth"
 	"opendilab.org/di-orchestrator/server/limit"
@@ -106,25 +104,17 @@ type Options struct {
 
 // Server is di-server.
 type Server struct {
-	options Options
-	auth    *auth.Auth
-	store   *store.Store
-	cluster store.Cluster
-	reports *limit.Debouncer[report]
-	// rates are the sums of the reports of workers, by job and role.
-	rates       *rates.Book
-	rateWriters rateWriters
-	watchers    *watchers
-	acks        *ackBatcher
-	bodies      *netlimit.Room
-	reads       *limit.Queue
-	lines       *limit.Lines
-	limited     *limitMetrics
-	requests    *requestMetrics
-	handler     http.Handler
-	drain       drain.Drain
-	// stopping closes when the server stops.
-	stopping chan struct{}
+	options  Options
+	cluster  store.Cluster
+	store    *store.Store
+	reports  *reportWriter
+	rates    *rateWriter
+	watchers *watchers
+	reads    *readQueue
+	log      *requestLog
+	limited  *limitMetrics
+	handler  http.Handler
+	drain    drain.Drain
 	// serving reports whether the server listens and is not draining.
 	serving atomic.Bool
 }
@@ -153,35 +143,59 @@ func newServer(options Options, calls *auth.Metrics, cluster store.Cluster) (*Se
 	if err != nil {
 		return nil, err
 	}
+	access := auth.New(auth.Options{
+		Mode: options.Identity, StrictAddresses: options.StrictAddresses,
+		AddressTimeout: options.Times.Address, RestartTimeout: options.Times.Successor,
+		Cluster: cluster, Watches: options.Watches, Clock: options.Clock, Metrics: calls,
+	})
+	objects := store.New(store.Options{
+		Cluster: cluster, Watches: options.Watches, Clock: options.Clock, Log: options.Log, AggregatorConfig: options.AggregatorConfig,
+		Rates:  limit.NewRates("writes for one job", options.Limits.WritesPerSecond, options.Limits.WriteBurst),
+		Budget: limit.NewBudget(options.Limits.WriteBytesPerMinute, options.Clock, limited.writeDelayed),
+	})
 	server := &Server{
-		options: options,
-		cluster: cluster,
-		limited: limited,
-		auth: auth.New(auth.Options{
-			Mode: options.Identity, StrictAddresses: options.StrictAddresses,
-			AddressTimeout: options.Times.Address, RestartTimeout: options.Times.Successor,
-			Cluster: cluster, Watches: options.Watches, Clock: options.Clock, Metrics: calls,
-		}),
-		store: store.New(store.Options{
-			Cluster: cluster, Watches: options.Watches, Clock: options.Clock, Log: options.Log, AggregatorConfig: options.AggregatorConfig,
-			Rates:  limit.NewRates("writes for one job", options.Limits.WritesPerSecond, options.Limits.WriteBurst),
-			Budget: limit.NewBudget(options.Limits.WriteBytesPerMinute, options.Clock, limited.writeDelayed),
-		}),
-		watchers: newWatchers(), stopping: make(chan struct{}),
-		bodies: newBodyLimit(options.Times.Body),
-		reads:  limit.NewQueue(runtime.GOMAXPROCS(0)),
-		lines:  limit.NewLines(options.Clock),
-		drain:  drain.Drain{Delay: options.DrainDelay, Finish: options.Times.Request + stopMargin},
+		options: options, cluster: cluster, store: objects, limited: limited,
+		watchers: newWatchers(objects, options.Times.Watch),
+		reads:    &readQueue{queue: limit.NewQueue(runtime.GOMAXPROCS(0)), hold: options.Times.Hold},
+		log:      &requestLog{to: options.Log, lines: limit.NewLines(options.Clock)},
+		drain:    drain.Drain{Delay: options.DrainDelay, Finish: options.Times.Request + stopMargin},
 	}
-	server.reports = server.newReports()
-	server.acks = newAckBatcher(server.writeAcks)
-	server.rates, server.rateWriters = rates.NewBook(rand.String(serverNameLength)), server.newRateWriters()
-	engine := server.routes()
-	if server.requests, err = newRequestMetrics(options, paths(engine)); err != nil {
+	writes, outcomes := &jobWrites{access: access, store: objects}, &reportOutcomes{log: server.log, metrics: limited}
+	server.reports, server.rates = newReportWriter(&options, writes, outcomes), newRateWriter(&options, writes, outcomes)
+	handlers := server.newHandlers(writes)
+	engine := handlers.routes()
+	if handlers.gate.metrics, err = newRequestMetrics(options, paths(engine)); err != nil {
 		return nil, err
 	}
 	server.handler = tracing.Public(engine, options.Traces, isNoProbe)
 	return server, nil
+}
+
+// newHandlers returns the handlers of the routes.
+func (s *Server) newHandlers(writes *jobWrites) *handlers {
+	options, access, objects := &s.options, writes.access, writes.store
+	return &handlers{
+		gate: &gate{
+			senders: access.Authenticator, watches: options.Watches, clock: options.Clock,
+			timeout: options.Times.Request, hold: options.Times.Hold,
+		},
+		answers:      &answers{log: s.log},
+		bodies:       &bodyLimit{room: newBodyRoom(options.Times.Body), metrics: s.limited},
+		replicaReads: &replicaReads{access: access, store: objects, reads: s.reads, gpus: options.GPUResource},
+		replicaWrites: &replicaWrites{
+			access: access, store: objects, limits: options.Limits, random: options.Random, log: s.log,
+			gpus: &gpuSplit{lookups: access.Lookups, store: objects, resource: options.GPUResource},
+		},
+		workerReads:   &workerReads{access: access, store: objects, reads: s.reads},
+		workerResizes: &workerResizes{writes: writes, limits: options.Limits, clock: options.Clock, log: s.log},
+		profilings:    &profilingReports{access: access, reports: s.reports, rates: s.rates, maxBytes: options.Limits.ProfilingBytes},
+		advices:       &advices{access: access, reads: s.reads, clock: options.Clock},
+		memberships:   &memberships{access: access, store: objects, reads: s.reads, watchers: s.watchers},
+		acknowledgements: &acknowledgements{
+			access: access, store: objects, watchers: s.watchers, mode: options.Identity,
+			batches: newAckBatcher(objects, s.log, options.Times.Request),
+		},
+	}
 }
 
 // complete sets the defaults.

@@ -4,11 +4,17 @@
 package server
 
 import (
+	"context"
+	"fmt"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/server/failure"
+	"opendilab.org/di-orchestrator/server/store"
 )
 
 const (
@@ -18,6 +24,12 @@ const (
 
 // watchers are the callers that wait for another membership of their jobs.
 type watchers struct {
+	store *store.Store
+	// patience is how long a caller waits.
+	patience time.Duration
+	// stopping closes when the server stops.
+	stopping chan struct{}
+
 	mutex sync.Mutex
 	total int
 	jobs  map[types.UID]*jobWatchers
@@ -30,8 +42,43 @@ type jobWatchers struct {
 	changed chan struct{}
 }
 
-func newWatchers() *watchers {
-	return &watchers{jobs: map[types.UID]*jobWatchers{}}
+func newWatchers(of *store.Store, patience time.Duration) *watchers {
+	return &watchers{store: of, patience: patience, stopping: make(chan struct{}), jobs: map[types.UID]*jobWatchers{}}
+}
+
+// await returns the job as soon as its membership satisfies the predicate, and otherwise after the
+// patience of a caller. It also returns when the server stops.
+func (w *watchers) await(ctx context.Context, job *v2alpha1.DIJob, isReached func(*v2alpha1.PublishedMembership) bool) (*v2alpha1.DIJob, error) {
+	if err := w.enter(job.UID); err != nil {
+		return nil, err
+	}
+	defer w.leave(job.UID)
+	bounded, cancel := context.WithTimeout(ctx, w.patience)
+	defer cancel()
+	for {
+		changed := w.changed(job.UID)
+		var current v2alpha1.DIJob
+		key := client.ObjectKeyFromObject(job)
+		if err := w.store.Get(ctx, key, &current); err != nil {
+			return nil, store.ReadFailure(key, err)
+		}
+		if err := checkStateful(&current); err != nil {
+			return nil, err
+		}
+		if current.UID != job.UID || isReached(store.Published(&current)) {
+			return &current, nil
+		}
+		select {
+		case <-changed:
+		case <-w.stopping:
+			return &current, nil
+		case <-bounded.Done():
+			if err := ctx.Err(); err != nil {
+				return nil, fmt.Errorf("waiting for another membership: %w", err)
+			}
+			return &current, nil
+		}
+	}
 }
 
 // enter admits a caller. The caller must leave.

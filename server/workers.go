@@ -13,54 +13,41 @@ import (
 	"github.com/gin-gonic/gin"
 	corev1 "k8s.io/api/core/v1"
 
-	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/podstate"
 	"opendilab.org/di-orchestrator/server/auth"
 	"opendilab.org/di-orchestrator/server/store"
-	"opendilab.org/di-orchestrator/server/wire"
 )
 
 // maxRank bounds the ranks in annotations of pods.
 const maxRank = 1 << 20
 
-// getWorkers answers GET replicas of a worker-led job. The answer lists the address of each replica by
+// workerReads answers reads of the replicas of worker-led jobs.
+type workerReads struct {
+	access *auth.Auth
+	store  *store.Store
+	reads  *readQueue
+}
+
+// get answers GET replicas of a worker-led job. The answer lists the address of each replica by
 // rank. The entry of a replica without an address is empty. Without replicas the list is null.
-func (s *Server) getWorkers(c *gin.Context) error {
+func (w *workerReads) get(c *gin.Context) error {
 	ctx, wanted := c.Request.Context(), auth.Replicas("get")
-	id, err := s.readJobID(c, wanted)
+	id, err := readJobID(c, w.access, wanted)
 	if err != nil {
 		return err
 	}
-	job, err := s.readJob(ctx, id, wanted)
+	job, err := readJob(ctx, w.access, id, wanted)
 	if err != nil {
 		return err
 	}
 	if err := errors.Join(id.CheckWorkerLed(job), id.CheckCurrent(job)); err != nil {
 		return err
 	}
-	return s.answerRead(c, newRead(ctx, job, func(ctx context.Context) (any, error) {
-		pods, err := s.store.PodsOf(ctx, job)
+	return w.reads.answer(c, newRead(ctx, job, func(ctx context.Context) (any, error) {
+		pods, err := w.store.PodsOf(ctx, job)
 		return rankedAddresses(pods, int(job.Status.Replicas)), err
 	}))
-}
-
-// readJobID parses the job of a request's path. It refuses senders that may not know about the job.
-func (s *Server) readJobID(c *gin.Context, wanted auth.Permission) (wire.JobID, error) {
-	id, err := wire.ParseJobID(c.Param("job_id"))
-	if err != nil {
-		return id, err
-	}
-	return id, s.auth.Preauthorize(c.Request.Context(), auth.JobTarget(id.Key), wanted)
-}
-
-// readJob reads a worker-led job. It refuses senders without the permission for it.
-func (s *Server) readJob(ctx context.Context, id wire.JobID, wanted auth.Permission) (*v2alpha1.DIJob, error) {
-	var job v2alpha1.DIJob
-	if err := s.auth.Find(ctx, id.Key, &job); err != nil {
-		return nil, store.ReadFailure(id.Key, err)
-	}
-	return &job, s.auth.Authorize(ctx, &job, wanted)
 }
 
 // rankedAddresses returns the addresses of pods by rank. The list has as many entries as desired, or as

@@ -49,10 +49,10 @@ type Options struct {
 
 // Auth authenticates and authorizes requests.
 type Auth struct {
-	*Authenticator
-	*Authorizer
-	*Lookups
-	*Callers
+	Authenticator *Authenticator
+	Authorizer    *Authorizer
+	Lookups       *Lookups
+	Callers       *Callers
 }
 
 // New returns an Auth.
