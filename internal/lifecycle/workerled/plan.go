@@ -63,11 +63,11 @@ func New(base *state.Plan, observed *state.Input) *Plan {
 // Decide applies the rules of a worker-led job: first those that need no ranks and then, if none of them settles
 // the decision, those of the replicas with their ranks.
 func (p *Plan) Decide(apply func([]state.Rule) state.Result) state.Outcome {
-	rules := p.counting()
 	if p.facts.isExcessive() {
-		rules = p.rulesOfExcess()
+		apply(p.rulesOfExcess())
+		return p.unassigned()
 	}
-	if apply(rules) == state.Settled || p.facts.isExcessive() {
+	if apply(p.counting()) == state.Settled {
 		return p.unassigned()
 	}
 	a := p.assign()
