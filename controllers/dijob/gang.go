@@ -16,13 +16,13 @@ import (
 	"opendilab.org/di-orchestrator/controllers"
 	"opendilab.org/di-orchestrator/controllers/dijob/refusal"
 	"opendilab.org/di-orchestrator/internal/lifecycle"
+	"opendilab.org/di-orchestrator/internal/lifecycle/gangs"
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
-	"opendilab.org/di-orchestrator/internal/lifecycle/workerled"
 )
 
 // observeGang adds the gang schedulers and the job's PodGroups if it may be a gang.
 func (r *Reconciler) observeGang(ctx context.Context, observed *lifecycle.Observed) error {
-	if r.gangs == nil || !workerled.MayBeGang(observed.Job, observed.Pods) {
+	if r.gangs == nil || !gangs.MayExist(observed.Job, observed.Pods) {
 		return nil
 	}
 	if err := r.gangs.Observe(ctx, observed, 0); err != nil {
@@ -32,7 +32,7 @@ func (r *Reconciler) observeGang(ctx context.Context, observed *lifecycle.Observ
 		return nil
 	}
 	// This reconcile chooses the scheduler, and one may have been installed since.
-	return r.gangs.Observe(ctx, observed, workerled.GangRetryInterval/2)
+	return r.gangs.Observe(ctx, observed, gangs.RetryInterval/2)
 }
 
 // writePodGroup writes the job's PodGroup. It writes only fields that differ, because the scheduler writes

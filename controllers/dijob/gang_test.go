@@ -24,7 +24,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/controllers/dijob/discover"
 	"opendilab.org/di-orchestrator/internal/gang"
-	"opendilab.org/di-orchestrator/internal/lifecycle/workerled"
+	"opendilab.org/di-orchestrator/internal/lifecycle/gangs"
 	"opendilab.org/di-orchestrator/internal/testkit"
 )
 
@@ -76,7 +76,7 @@ var _ = Describe("A gang", func() {
 
 		By("installing it")
 		installGroups(ctx, "volcano.yaml")
-		s.advance(workerled.GangRetryInterval)
+		s.advance(gangs.RetryInterval)
 		Expect(s.settle(ctx)).To(Succeed())
 		group := s.group(ctx, volcanoGroups)
 		Expect(group.Object["spec"]).To(Equal(map[string]any{

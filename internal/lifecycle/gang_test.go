@@ -18,6 +18,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/gang"
+	"opendilab.org/di-orchestrator/internal/lifecycle/gangs"
 	"opendilab.org/di-orchestrator/internal/lifecycle/sizing"
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 	"opendilab.org/di-orchestrator/internal/lifecycle/workerled"
@@ -438,8 +439,8 @@ func TestAGangWaitsWhereNobodyWouldPlaceIt(t *testing.T) {
 	w.expectPods()
 	w.expectPhase(v2alpha1.JobPending)
 	w.expectGang("False NoGangScheduler")
-	if again := Decide(w.observe()).RequeueAfter; again != workerled.GangRetryInterval {
-		t.Errorf("looks again after %v, want %v", again, workerled.GangRetryInterval)
+	if again := Decide(w.observe()).RequeueAfter; again != gangs.RetryInterval {
+		t.Errorf("looks again after %v, want %v", again, gangs.RetryInterval)
 	}
 	if !slices.Contains(w.events, "NoGangScheduler") {
 		t.Errorf("events are %v", w.events)
@@ -550,7 +551,7 @@ func TestACoordinatorLedJobHasNoGang(t *testing.T) {
 	job := &v2alpha1.DIJob{Spec: v2alpha1.DIJobSpec{
 		Lifecycle: v2alpha1.LifecycleCoordinatorLed, Scheduling: &v2alpha1.Scheduling{Gang: &v2alpha1.Gang{}},
 	}}
-	if workerled.MayBeGang(job, nil) {
+	if gangs.MayExist(job, nil) {
 		t.Error("it is asked for its gang")
 	}
 }

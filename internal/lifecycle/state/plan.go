@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dustin/go-humanize/english"
 	corev1 "k8s.io/api/core/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
@@ -214,6 +215,11 @@ func (p *Plan) recordPhaseEvent(phase v2alpha1.Phase, reason, message string) {
 		kind = corev1.EventTypeWarning
 	}
 	p.Event(kind, reason, message)
+}
+
+// All names a number of things that are all of their kind, such as the replica, or all 3 replicas.
+func All(count int, kind string) string {
+	return english.PluralWord(count, "the "+kind, "all "+english.Plural(count, kind, ""))
 }
 
 // Few joins the first of many texts and counts the rest. People read the message, and each change

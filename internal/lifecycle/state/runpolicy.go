@@ -131,6 +131,11 @@ func (p *Plan) resume() {
 	p.Event(corev1.EventTypeNormal, v2alpha1.ReasonResumed, message)
 }
 
+// IsUnplaced reports whether a job waits for the allocator to place it.
+func IsUnplaced(job *v2alpha1.DIJob) bool {
+	return job.Spec.Preemptible && len(job.Status.Allocation) == 0
+}
+
 // IsSuspended reports whether a job is suspended by its spec.
 func IsSuspended(job *v2alpha1.DIJob) bool {
 	return ptr.Deref(job.Spec.Suspend, false)

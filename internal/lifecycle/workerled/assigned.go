@@ -6,6 +6,7 @@ package workerled
 import (
 	corev1 "k8s.io/api/core/v1"
 
+	"opendilab.org/di-orchestrator/internal/lifecycle/gangs"
 	"opendilab.org/di-orchestrator/internal/lifecycle/handshake"
 	"opendilab.org/di-orchestrator/internal/lifecycle/ranks"
 	"opendilab.org/di-orchestrator/internal/lifecycle/rightsize"
@@ -34,8 +35,8 @@ type assigned struct {
 	plannedText string
 	// meta is the metadata for Kueue of pods of the job's start that are created now, once it is known.
 	meta *queueing.PodMeta
-	// gang is the gang of pods that are created now. One rule sets it.
-	gang gangPlan
+	// gang is the gang of the job. ensureGang sets it.
+	gang gangs.Plan
 	// stall is why a replica cannot start, once it was looked for.
 	stall **state.Stall
 }
@@ -84,8 +85,19 @@ func (a *assigned) Report() {
 	a.reportPlace()
 	a.out.ReportQueue()
 	if !a.facts.isExcessive() {
-		a.reportGang()
+		a.gangs().Report(a.gang, a.completed())
 	}
+}
+
+// gangs are the rules of the job's gang.
+func (a *assigned) gangs() gangs.Rules {
+	return gangs.New(a.out, a.in, a.facts.counts.Total)
+}
+
+// ensureGang decides about the gang.
+func (a *assigned) ensureGang() (result state.Result) {
+	a.gang, result = a.gangs().Decide(a.assignment.Replicas, a.completed())
+	return result
 }
 
 // recordCompleted records which of the desired ranks have succeeded: those recorded already, and

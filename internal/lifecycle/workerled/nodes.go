@@ -55,7 +55,7 @@ func (a *assigned) keepNodes() state.Result {
 			break
 		}
 	}
-	if a.isFilled() || isUnplaced(a.in.Job) {
+	if a.isFilled() || state.IsUnplaced(a.in.Job) {
 		a.out.DeleteUnusedNodes()
 	}
 	return state.Continue

@@ -125,11 +125,6 @@ func PlacedOn(pod *corev1.Pod) string {
 	return pod.Annotations[names.AnnotationNode]
 }
 
-// isUnplaced reports whether a job waits for the allocator to place it.
-func isUnplaced(job *v2alpha1.DIJob) bool {
-	return job.Spec.Preemptible && len(job.Status.Allocation) == 0
-}
-
 // reportPlace sets the condition for the placement while the operator's allocator is switched off.
 // Otherwise the allocator owns that condition.
 func (a *assigned) reportPlace() {

@@ -21,7 +21,7 @@ import (
 // the tasks. While no pod exists and none is desired, the record stays.
 func (a *assigned) recordRanks() {
 	scaling := a.out.Status().Scaling
-	if scaling == nil || len(a.in.Pods) == 0 && (state.IsSuspended(a.in.Job) || isUnplaced(a.in.Job)) {
+	if scaling == nil || len(a.in.Pods) == 0 && (state.IsSuspended(a.in.Job) || state.IsUnplaced(a.in.Job)) {
 		return
 	}
 	a.recordIndexes()

@@ -89,7 +89,7 @@ func (f *facts) whyRestarted(status *v2alpha1.DIJobStatus) string {
 // attempt that is not recorded yet do not count.
 func (p *Plan) isClusterOutdated() bool {
 	cluster := workload.DescribeCluster(&p.in.Job.Spec, p.facts.counts.ByTask)
-	if cluster == "" || isUnplaced(p.in.Job) {
+	if cluster == "" || state.IsUnplaced(p.in.Job) {
 		return false
 	}
 	return slices.ContainsFunc(p.in.Pods, func(pod *corev1.Pod) bool {
@@ -105,7 +105,7 @@ func (p *Plan) whyMoved(recorded string) string {
 	allocation := p.in.Job.Status.Allocation
 	lives := func(pod *corev1.Pod) bool { return PlacedOn(pod) != "" && !podstate.Terminating(pod) }
 	// The placement may be lost before it was recorded.
-	isLost := isUnplaced(p.in.Job) && (recorded != "" || slices.ContainsFunc(p.out.Current(), lives))
+	isLost := state.IsUnplaced(p.in.Job) && (recorded != "" || slices.ContainsFunc(p.out.Current(), lives))
 	switch {
 	case !p.in.Job.Spec.Preemptible || recorded == digestOf(allocation) && !isLost:
 		return ""
@@ -222,7 +222,7 @@ func (p *Plan) reportResizes() {
 // reportLiveResize records the event of a new placement that lets replicas continue.
 func (p *Plan) reportLiveResize() {
 	before := p.in.Job.Status.Scaling
-	if !p.in.Job.Spec.Preemptible || isUnplaced(p.in.Job) || state.IsSuspended(p.in.Job) || before == nil || before.LastAllocation == "" ||
+	if !p.in.Job.Spec.Preemptible || state.IsUnplaced(p.in.Job) || state.IsSuspended(p.in.Job) || before == nil || before.LastAllocation == "" ||
 		before.LastAllocation == digestOf(p.in.Job.Status.Allocation) || !p.isResizedLive() {
 		return
 	}

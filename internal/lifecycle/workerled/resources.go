@@ -127,7 +127,7 @@ func (a *assigned) shrinkPending() state.Result {
 
 // applyResources gives the pods their recorded resources.
 func (a *assigned) applyResources() state.Result {
-	if !state.IsFinished(a.out.Status()) && !state.IsSuspended(a.in.Job) && !isUnplaced(a.in.Job) {
+	if !state.IsFinished(a.out.Status()) && !state.IsSuspended(a.in.Job) && !state.IsUnplaced(a.in.Job) {
 		a.sizes.Apply(a.sizedReplicas(), replacement{a})
 	}
 	return state.Continue

@@ -58,11 +58,11 @@ func (a *assigned) summarizePhase() {
 	switch wanted := len(a.assignment.Replicas); {
 	case existing == 0:
 		// Between two attempts or placements the job has no pods for a moment.
-		if isUnplaced(a.in.Job) || status.Phase != v2alpha1.JobRestarting && status.Phase != v2alpha1.JobRescheduling {
+		if state.IsUnplaced(a.in.Job) || status.Phase != v2alpha1.JobRestarting && status.Phase != v2alpha1.JobRescheduling {
 			a.out.SetPhase(v2alpha1.JobPending, a.pendingMessage())
 		}
 	case ready == wanted:
-		message := all(wanted, "replica") + english.PluralWord(wanted, " is", " are") + " ready"
+		message := state.All(wanted, "replica") + english.PluralWord(wanted, " is", " are") + " ready"
 		a.out.SetPhase(v2alpha1.JobRunning, message)
 		a.out.UpdateMessage(string(v2alpha1.JobRunning), message)
 	case status.Phase == v2alpha1.JobRunning:
@@ -88,13 +88,8 @@ func (a *assigned) Desired() (pods map[string]bool, isKnown bool) {
 	return pods, len(a.assignment.Replicas) > 0 || a.facts.counts.Total == 0
 }
 
-// all names a number of things that are all of their kind, such as the replica, or all 3 replicas.
-func all(count int, kind string) string {
-	return english.PluralWord(count, "the "+kind, "all "+english.Plural(count, kind, ""))
-}
-
 func notReady(replicas int) string {
-	return english.PluralWord(replicas, "the replica is not ready", "not "+all(replicas, "replica")+" are ready")
+	return english.PluralWord(replicas, "the replica is not ready", "not "+state.All(replicas, "replica")+" are ready")
 }
 
 // recordPending records that a new job was Pending, even if its pods exist already.
@@ -106,10 +101,10 @@ func (a *assigned) recordPending() {
 }
 
 func (a *assigned) pendingMessage() string {
-	if isUnplaced(a.in.Job) {
+	if state.IsUnplaced(a.in.Job) {
 		return "the job waits for the allocator to place it"
 	}
-	if a.gang.missing != "" {
+	if a.gang.LacksScheduler() {
 		return "the job waits for a gang scheduler"
 	}
 	if a.out.Decision.Waits {

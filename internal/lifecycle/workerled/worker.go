@@ -220,10 +220,10 @@ func (a *assigned) succeed() state.Result {
 	case 0:
 		return state.Continue
 	case len(a.assignment.Replicas):
-		a.out.Finish(v2alpha1.JobSucceeded, all(deciding, "replica")+english.PluralWord(deciding, " has", " have")+" succeeded")
+		a.out.Finish(v2alpha1.JobSucceeded, state.All(deciding, "replica")+english.PluralWord(deciding, " has", " have")+" succeeded")
 	default:
 		a.out.Finish(v2alpha1.JobSucceeded, fmt.Sprintf("%s of the target tasks %s succeeded: %s",
-			all(deciding, "replica"), english.PluralWord(deciding, "has", "have"), state.Few(a.in.Job.Spec.SuccessPolicy.TargetTasks, ", ")))
+			state.All(deciding, "replica"), english.PluralWord(deciding, "has", "have"), state.Few(a.in.Job.Spec.SuccessPolicy.TargetTasks, ", ")))
 	}
 	return state.Settled
 }
@@ -268,7 +268,7 @@ func (a *assigned) removeExcess() state.Result {
 }
 
 func (a *assigned) ensureWorkers() state.Result {
-	if isUnplaced(a.in.Job) || !a.mayQueue() {
+	if state.IsUnplaced(a.in.Job) || !a.mayQueue() {
 		return state.Continue
 	}
 	a.ensureWorkerService()
@@ -299,7 +299,7 @@ func (a *assigned) createWorker(replica *workload.Replica) {
 		a.out.Invalidate(err.Error())
 		return
 	}
-	a.gang.mark(pod)
+	a.gang.Mark(pod)
 	a.podMeta(replica).Apply(pod)
 	a.out.CreatePod(pod)
 }
