@@ -7,6 +7,7 @@
 package conditions
 
 import (
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -57,6 +58,11 @@ func Clear(status *v2alpha1.DIJobStatus, kind string, now time.Time) {
 		SetStatus(condition, corev1.ConditionFalse, now)
 		condition.Reason, condition.Message = "", ""
 	}
+}
+
+// Remove removes a job's condition of the type.
+func Remove(status *v2alpha1.DIJobStatus, kind string) {
+	status.Conditions = slices.DeleteFunc(status.Conditions, func(condition v2alpha1.DIJobCondition) bool { return condition.Type == kind })
 }
 
 // Report sets a condition that describes a problem to True, or clears it if the

@@ -76,6 +76,7 @@ func Conclude(observed *Observed, decision *Decision, effects *Effects) Outcome 
 	outcome.reportRejections(observed, decision, effects)
 	outcome.reportConflicts(observed, decision, effects)
 	outcome.requeueAfter(effects.RetryAfter)
+	outcome.Status.ObservedGeneration = generationOf(observed, decision, effects)
 	outcome.Status.Summary = summarize(observed.Job, &outcome.Status, observed.Now)
 	outcome.delayCounts(observed)
 	if effects.OthersWait && !effects.Failed && !effects.Taken {
@@ -89,13 +90,18 @@ func Conclude(observed *Observed, decision *Decision, effects *Effects) Outcome 
 	return outcome
 }
 
-// reportRejections sets the condition for rejected writes. The generation counts as observed only if
-// everything decided for it was written, or the condition says why not.
+// generationOf returns the observed generation. It is that of the decision only if everything decided was
+// written, or a condition says why not.
+func generationOf(observed *Observed, decision *Decision, effects *Effects) int64 {
+	if effects.Rejected == "" && (effects.Failed || decision.HeldBack || effects.Waiting) {
+		return observed.Job.Status.ObservedGeneration
+	}
+	return decision.Status.ObservedGeneration
+}
+
+// reportRejections sets the condition for rejected writes.
 func (o *Outcome) reportRejections(observed *Observed, decision *Decision, effects *Effects) {
 	isWaiting := decision.HeldBack || effects.Waiting
-	if effects.Rejected == "" && (effects.Failed || isWaiting) {
-		o.Status.ObservedGeneration = observed.Job.Status.ObservedGeneration
-	}
 	// Each rejection has an event of its own. After a failure it is unknown whether a rejection has ended.
 	if effects.Rejected != "" || !isWaiting && !effects.Failed {
 		conditions.Report(&o.Status, v2alpha1.ConditionReplicaFailure, effects.RejectedReason, effects.Rejected, observed.Now)

@@ -74,7 +74,7 @@ func (r *reconcile) decide() (decision Decision, cause string) {
 	outcome.Report()
 	p.KeepBudget(outcome.Desired)
 	p.ReportInvalid()
-	p.Decision.Status.ObservedGeneration = r.in.Job.Generation
+	p.RecordGeneration()
 	return p.Decision, cause
 }
 

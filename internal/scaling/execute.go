@@ -44,16 +44,12 @@ func (e Execution) Take() state.Result {
 	if next == nil || state.IsFinished(&e.in.Job.Status) || state.IsSuspended(e.in.Job) {
 		return state.Continue
 	}
-	status, created := e.out.Status(), next.CreationTimestamp
-	if status.Scaling == nil {
-		status.Scaling = &v2alpha1.ScalingStatus{}
-	}
-	record := &v2alpha1.PlanRecord{Name: next.Name, UID: string(next.UID), CreationTime: &created, StartTime: &e.in.Timestamp, Phase: v2alpha1.PlanExecuting}
-	status.Scaling.Plan = record
+	created := next.CreationTimestamp
+	record := v2alpha1.PlanRecord{Name: next.Name, UID: string(next.UID), CreationTime: &created, StartTime: &e.in.Timestamp, Phase: v2alpha1.PlanExecuting}
 	change, problems := Read(next, e.in.Job, e.in.Membership, e.MaxPods())
 	if len(problems) > 0 {
 		// The job changed after the plan was accepted.
-		e.finish(v2alpha1.PlanRefused, state.Few(problems, "; "))
+		e.record(e.ended(record, v2alpha1.PlanRefused, state.Few(problems, "; ")), e.out.Scaling().Resources)
 		return state.Continue
 	}
 	record.Message, record.Replicas = change.Message, change.Replicas
@@ -69,7 +65,7 @@ func (e Execution) Take() state.Result {
 			record.Migrations = append(record.Migrations, v2alpha1.MigratedPod{Pod: name, UID: string(pod.UID), Node: pod.Spec.NodeName})
 		}
 	}
-	status.Scaling.Resources = change.Resources
+	e.record(record, change.Resources)
 	return state.Continue
 }
 
@@ -80,10 +76,7 @@ func (e Execution) MaxPods() int32 {
 
 // Record returns the planned record of a plan, nil if there is none.
 func (e Execution) Record() *v2alpha1.PlanRecord {
-	if e.out.Status().Scaling == nil {
-		return nil
-	}
-	return e.out.Status().Scaling.Plan
+	return e.out.Scaling().Plan
 }
 
 // IsExecuting reports whether the planned record is the recorded one, and executes.
@@ -124,7 +117,7 @@ func (e Execution) EditMembers() state.Result {
 		e.out.Decision.UpdateMembership = list
 		return state.Settled
 	}
-	e.Record().Resized = true
+	e.RecordResized()
 	if isChange {
 		e.out.Event(corev1.EventTypeNormal, v2alpha1.ReasonResized, fmt.Sprintf("%s, by %s", record.Message, names.PlanManager(record.Name)))
 	}
@@ -158,8 +151,27 @@ func (e Execution) Finish(progress func(*v2alpha1.ScalePlan) Progress) {
 	}
 }
 
+// finish records the end of the plan.
 func (e Execution) finish(phase v2alpha1.PlanPhase, message string) {
-	record := e.Record().DeepCopy()
+	e.record(e.ended(*e.Record(), phase, message), e.out.Scaling().Resources)
+}
+
+// ended returns the record of a plan that ends now.
+func (e Execution) ended(record v2alpha1.PlanRecord, phase v2alpha1.PlanPhase, message string) v2alpha1.PlanRecord {
 	record.Phase, record.Message, record.CompletionTime = phase, message, &e.in.Timestamp
-	e.out.Status().Scaling.Plan = record
+	return record
+}
+
+// RecordResized records that the job desires what the plan requests.
+func (e Execution) RecordResized() {
+	record := *e.Record()
+	record.Resized = true
+	e.record(record, e.out.Scaling().Resources)
+}
+
+// record records a plan with the resources that pods have by it.
+func (e Execution) record(record v2alpha1.PlanRecord, resources []v2alpha1.ResourceOverride) {
+	scaling := e.out.Scaling()
+	scaling.Plan, scaling.Resources = &record, resources
+	e.out.RecordScaling(&scaling)
 }

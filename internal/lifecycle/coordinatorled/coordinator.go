@@ -11,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/lifecycle/handshake"
 	"opendilab.org/di-orchestrator/internal/lifecycle/rightsize"
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
@@ -112,7 +111,7 @@ func (p *Plan) endWithCoordinator() state.Result {
 		p.out.Finish(v2alpha1.JobSucceeded, fmt.Sprintf("coordinator %s has completed", pod.Name))
 		return state.Settled
 	}
-	p.out.Status().LastFailure = podstate.Failure(pod, p.in.Timestamp)
+	p.out.RecordLastFailure(podstate.Failure(pod, p.in.Timestamp))
 	p.out.RecordFailure(v2alpha1.TaskTypeCoordinator, pod)
 	p.out.Finish(v2alpha1.JobFailed, fmt.Sprintf("coordinator %s has failed", pod.Name))
 	return state.Settled
@@ -209,7 +208,7 @@ func (p *Plan) ensureCoordinator() state.Result {
 // disruptions of its replicas.
 func (p *Plan) mayReplaceCoordinator(pod *corev1.Pod) bool {
 	found := []state.DisruptedPod{{Pod: pod, Task: v2alpha1.TaskTypeCoordinator}}
-	recorded := conditions.Find(p.out.Status(), v2alpha1.ConditionReplicasDisrupted)
+	recorded := p.out.Condition(v2alpha1.ConditionReplicasDisrupted)
 	if recorded != nil && p.in.Now.Sub(pod.CreationTimestamp.Time) >= state.BackoffAfter(recorded) {
 		p.out.ReportDisruption(found)
 		return true

@@ -94,7 +94,6 @@ func (p *Plan) mayRelease(pod *corev1.Pod) bool {
 
 // publishMembership records the next version of the membership. Replicas that hold state join together.
 func (p *Plan) publishMembership() state.Result {
-	status := p.out.Status()
 	if !handshake.HasStateful(p.in.Job) {
 		p.handshake.Publish(nil)
 		return state.Continue
@@ -103,8 +102,8 @@ func (p *Plan) publishMembership() state.Result {
 	if !known {
 		return state.Continue
 	}
-	if status.Scaling == nil {
-		status.Scaling = &v2alpha1.ScalingStatus{}
+	if p.out.Status().Scaling == nil {
+		p.out.RecordScaling(&v2alpha1.ScalingStatus{})
 	}
 	joining := map[string]v2alpha1.TaskType{}
 	incomplete := map[v2alpha1.TaskType]bool{}

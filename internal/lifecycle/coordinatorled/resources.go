@@ -46,27 +46,17 @@ func (p *Plan) wantedReplicas() iter.Seq[rightsize.Replica] {
 	return p.replicas(p.wantedNames(slots))
 }
 
-// overrides returns the planned overrides.
-func (p *Plan) overrides() []v2alpha1.ResourceOverride {
-	if p.out.Status().Scaling == nil {
-		return nil
-	}
-	return p.out.Status().Scaling.Resources
-}
-
 // forgetResources removes the recorded resources of members that the job no longer has.
 func (p *Plan) forgetResources() state.Result {
 	slots, known := p.slots()
-	if !known || !slices.ContainsFunc(p.overrides(), func(override v2alpha1.ResourceOverride) bool { return override.Slot != "" }) {
+	if !known || !slices.ContainsFunc(p.out.Scaling().Resources, func(override v2alpha1.ResourceOverride) bool { return override.Slot != "" }) {
 		return state.Continue
 	}
 	isMember := make(map[string]bool, len(slots))
 	for i := range slots {
 		isMember[slots[i].member.Slot] = true
 	}
-	p.out.Status().Scaling.Resources = slices.DeleteFunc(p.overrides(), func(override v2alpha1.ResourceOverride) bool {
-		return override.Slot != "" && !isMember[override.Slot]
-	})
+	p.sizes.Forget(isMember)
 	return state.Continue
 }
 
@@ -114,7 +104,7 @@ func (p *Plan) shrinkPending() state.Result {
 
 // applyResources gives the pods their recorded resources.
 func (p *Plan) applyResources() state.Result {
-	if len(p.overrides()) > 0 {
+	if len(p.out.Scaling().Resources) > 0 {
 		p.sizes.Apply(p.wantedReplicas(), replacement{p})
 	}
 	return state.Continue

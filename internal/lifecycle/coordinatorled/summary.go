@@ -18,20 +18,22 @@ import (
 // set it, the phase.
 func (p *Plan) Summarize() {
 	status := p.out.Status()
-	p.out.BeginCounting()
+	counts := p.out.PodCounts().Emptied()
 	for _, pod := range p.in.Pods {
-		p.out.Count(taskOfRole(p.in.Job, names.RoleOf(pod)), pod)
+		counts.Add(taskOfRole(p.in.Job, names.RoleOf(pod)), pod, p.out.IsReady(pod))
 	}
+	p.out.RecordPodCounts(counts)
 	p.out.ResetBackoff(p.runs)
 	if state.IsFinished(status) || state.IsSuspended(p.in.Job) || state.IsHeld(p.in.Job) {
 		return
 	}
 	if slots, known := p.slots(); known {
-		status.Replicas = int32(len(p.wantedNames(slots)))
-	} else if status.Replicas == 0 {
+		counts.Replicas = int32(len(p.wantedNames(slots)))
+	} else if counts.Replicas == 0 {
 		// The coordinator is desired before it can request others.
-		status.Replicas = 1
+		counts.Replicas = 1
 	}
+	p.out.RecordPodCounts(counts)
 	coordinator := p.coordinator()
 	switch {
 	case coordinator != nil && coordinator.Status.Phase == corev1.PodRunning && !podstate.Terminating(coordinator):

@@ -284,15 +284,15 @@ func (r Rules) Report(plan Plan, completed *ranks.Set) {
 	switch {
 	case state.IsCoordinatorLed(r.in.Job) || state.IsFinished(r.out.Status()):
 	case !state.AsksForGang(r.in.Job):
-		r.out.Status().Conditions = slices.DeleteFunc(r.out.Status().Conditions, func(c v2alpha1.DIJobCondition) bool { return c.Type == condition })
+		r.out.RemoveCondition(condition)
 	case state.IsSuspended(r.in.Job):
-		if conditions.Find(r.out.Status(), condition) != nil {
+		if r.out.Condition(condition) != nil {
 			r.setGangScheduled(corev1.ConditionFalse, v2alpha1.ConditionSuspended, "the job is suspended")
 		}
 	case plan.missing != "" && !r.hasStarted(completed):
 		r.setGangScheduled(corev1.ConditionFalse, v2alpha1.ReasonNoGangScheduler, plan.missing)
 	case state.IsUnplaced(r.in.Job):
-		if conditions.Find(r.out.Status(), condition) != nil {
+		if r.out.Condition(condition) != nil {
 			r.setGangScheduled(corev1.ConditionFalse, v2alpha1.ReasonGangWaiting, "the allocator has not placed the job")
 		}
 	default:
@@ -306,10 +306,10 @@ func (r Rules) reportPlacing(plan Plan, completed *ranks.Set) {
 	placed := r.placed(completed)
 	switch {
 	case placed >= least && least > 0:
-		if !conditions.IsTrue(r.out.Status(), condition) {
+		if !r.out.IsTrue(condition) {
 			r.setGangScheduled(corev1.ConditionTrue, v2alpha1.ReasonGangPlaced, state.All(int(least), "pod")+" of the gang "+english.PluralWord(int(least), "has", "have")+" a node")
 		}
-	case placed > 0 && conditions.IsTrue(r.out.Status(), condition):
+	case placed > 0 && r.out.IsTrue(condition):
 	default:
 		status := r.whyNotPlaced(plan.status)
 		r.setGangScheduled(corev1.ConditionFalse, status.Reason, status.Message)
@@ -360,10 +360,10 @@ func (r Rules) whyNotPlaced(status gang.SchedulerStatus) gang.SchedulerStatus {
 // alone records no event.
 func (r Rules) setGangScheduled(value corev1.ConditionStatus, reason, message string) {
 	before := ""
-	if recorded := conditions.Find(r.out.Status(), v2alpha1.ConditionGangScheduled); recorded != nil {
+	if recorded := r.out.Condition(v2alpha1.ConditionGangScheduled); recorded != nil {
 		before = recorded.Reason
 	}
-	if !conditions.Set(r.out.Status(), v2alpha1.ConditionGangScheduled, value, reason, message, r.in.Now) || reason == before {
+	if !r.out.RecordCondition(v2alpha1.ConditionGangScheduled, value, reason, message) || reason == before {
 		return
 	}
 	isQuiet := func(reason string) bool {

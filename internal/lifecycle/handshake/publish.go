@@ -12,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/lifecycle/ranks"
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 	"opendilab.org/di-orchestrator/internal/podstate"
@@ -24,12 +23,11 @@ const joinInterval = time.Second
 // Publish records the next version of the membership. It comes after all rules that release pods. Ready
 // pods for which mayJoin holds become members.
 func (h *Handshake) Publish(mayJoin func(*corev1.Pod) bool) {
-	scaling := h.out.Status().Scaling
-	if scaling == nil || state.IsFinished(&h.in.Job.Status) {
+	if h.out.Status().Scaling == nil || state.IsFinished(&h.in.Job.Status) {
 		return
 	}
 	if !h.hasStateful {
-		scaling.Membership = nil
+		h.record(nil)
 		h.reportDrain(nil)
 		return
 	}
@@ -47,7 +45,7 @@ func (h *Handshake) Publish(mayJoin func(*corev1.Pod) bool) {
 		next.Version = before.Version
 	}
 	h.numberMembership(next)
-	scaling.Membership = next
+	h.record(next)
 	h.reportLeft(next)
 	h.reportDrain(next)
 }
@@ -56,7 +54,13 @@ func (h *Handshake) Publish(mayJoin func(*corev1.Pod) bool) {
 func (h *Handshake) identify(next *v2alpha1.PublishedMembership) {
 	same := h.published.DeepCopy()
 	same.Pods, same.PodsVersion = next.Pods, same.Version
-	h.out.Status().Scaling.Membership = same
+	h.record(same)
+}
+
+func (h *Handshake) record(published *v2alpha1.PublishedMembership) {
+	scaling := h.out.Scaling()
+	scaling.Membership = published
+	h.out.RecordScaling(&scaling)
 }
 
 // numberMembership gives a changed membership its version and times. A member that joins while
@@ -165,23 +169,23 @@ func (h *Handshake) reportDrain(next *v2alpha1.PublishedMembership) {
 		next = &v2alpha1.PublishedMembership{}
 	}
 	if next.Leaving == "" {
-		conditions.Clear(h.out.Status(), v2alpha1.ConditionDraining, h.in.Now)
+		h.out.ClearCondition(v2alpha1.ConditionDraining)
 	} else {
 		message := fmt.Sprintf("%s must hand over their state: every member must acknowledge version %d",
 			state.Few(h.podsOf(next.Leaving), ", "), next.Acknowledge)
 		if hasOther(next.Leaving, &h.leaving) {
 			h.out.Event(corev1.EventTypeNormal, v2alpha1.ConditionDraining, message)
 		}
-		conditions.Set(h.out.Status(), v2alpha1.ConditionDraining, corev1.ConditionTrue, v2alpha1.ConditionDraining, message, h.in.Now)
+		h.out.RecordCondition(v2alpha1.ConditionDraining, corev1.ConditionTrue, v2alpha1.ConditionDraining, message)
 	}
 	switch {
 	case next.Kept == "":
-		conditions.Clear(h.out.Status(), v2alpha1.ConditionDrainFailed, h.in.Now)
+		h.out.ClearCondition(v2alpha1.ConditionDrainFailed)
 	case hasOther(next.Kept, &h.kept):
 		message := fmt.Sprintf("%s stay although the job desires otherwise: %s; another change of the job retries",
 			state.Few(h.podsOf(next.Kept), ", "), h.whyUnacknowledged())
 		h.out.Event(corev1.EventTypeWarning, v2alpha1.ConditionDrainFailed, message)
-		conditions.Set(h.out.Status(), v2alpha1.ConditionDrainFailed, corev1.ConditionTrue, v2alpha1.ConditionDrainFailed, message, h.in.Now)
+		h.out.RecordCondition(v2alpha1.ConditionDrainFailed, corev1.ConditionTrue, v2alpha1.ConditionDrainFailed, message)
 	}
 }
 

@@ -62,10 +62,7 @@ func (r *Rules) overrides() []v2alpha1.ResourceOverride {
 
 // planned returns the overrides of the planned status.
 func (r *Rules) planned() []v2alpha1.ResourceOverride {
-	if r.out.Status().Scaling == nil {
-		return nil
-	}
-	return r.out.Status().Scaling.Resources
+	return r.out.Scaling().Resources
 }
 
 // IsOutdated reports whether a pod was built for other resources than are recorded.
@@ -261,17 +258,22 @@ func (r *Rules) adjust(override v2alpha1.ResourceOverride) {
 }
 
 func (r *Rules) setResources(overrides []v2alpha1.ResourceOverride) {
-	status := r.out.Status()
-	if status.Scaling == nil {
-		status.Scaling = &v2alpha1.ScalingStatus{}
-	}
-	status.Scaling.Resources = overrides
+	scaling := r.out.Scaling()
+	scaling.Resources = overrides
+	r.out.RecordScaling(&scaling)
+}
+
+// Forget removes the resources of slots that are no members.
+func (r *Rules) Forget(members map[string]bool) {
+	r.setResources(slices.DeleteFunc(slices.Clone(r.planned()), func(override v2alpha1.ResourceOverride) bool {
+		return override.Slot != "" && !members[override.Slot]
+	}))
 }
 
 // ReportAdjusted sets the condition that describes the latest changes of resources.
 func (r *Rules) ReportAdjusted(reason string, texts []string) {
 	message := state.Few(texts, "; ")
-	conditions.Set(r.out.Status(), v2alpha1.ConditionResourcesAdjusted, corev1.ConditionTrue, reason, message, r.in.Now)
+	r.out.RecordCondition(v2alpha1.ConditionResourcesAdjusted, corev1.ConditionTrue, reason, message)
 	r.out.Event(corev1.EventTypeWarning, v2alpha1.ConditionResourcesAdjusted, message)
 }
 

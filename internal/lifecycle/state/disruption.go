@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/podstate"
 )
 
@@ -67,8 +66,8 @@ func (p *Plan) ReportDisruption(disrupted []DisruptedPod) {
 func (p *Plan) RecordDisruption(pods []*corev1.Pod, outcome string) *v2alpha1.DIJobCondition {
 	const condition = v2alpha1.ConditionReplicasDisrupted
 	reason := p.disruptionReason(pods[0])
-	conditions.Set(p.Status(), condition, corev1.ConditionTrue, reason, "", p.in.Now)
-	recorded := conditions.Find(p.Status(), condition)
+	p.RecordCondition(condition, corev1.ConditionTrue, reason, "")
+	recorded := p.Condition(condition)
 	recorded.LastUpdateTime = &p.in.Timestamp
 	recorded.Message = describeDisruption(pods[0], reason, len(pods)-1) + "; " + outcome
 	return recorded
@@ -104,7 +103,7 @@ func describeDisruption(pod *corev1.Pod, reason string, others int) string {
 // backoffLeft returns how long disrupted pods must still wait, 0 for the first
 // disruption. A clock that was set back does not extend the backoff.
 func (p *Plan) backoffLeft() time.Duration {
-	recorded := conditions.Find(p.Status(), v2alpha1.ConditionReplicasDisrupted)
+	recorded := p.Condition(v2alpha1.ConditionReplicasDisrupted)
 	if recorded == nil || recorded.Status != corev1.ConditionTrue || recorded.LastUpdateTime == nil {
 		return 0
 	}
@@ -129,7 +128,7 @@ func BackoffAfter(recorded *v2alpha1.DIJobCondition) time.Duration {
 // for a while.
 func (p *Plan) ResetBackoff(isAllReady func() bool) {
 	const condition = v2alpha1.ConditionReplicasDisrupted
-	recorded := conditions.Find(p.Status(), condition)
+	recorded := p.Condition(condition)
 	if recorded == nil || recorded.Status != corev1.ConditionTrue {
 		return
 	}
@@ -143,5 +142,5 @@ func (p *Plan) ResetBackoff(isAllReady func() bool) {
 			return
 		}
 	}
-	conditions.Clear(p.Status(), condition, p.in.Now)
+	p.ClearCondition(condition)
 }

@@ -74,7 +74,7 @@ func (p *Plan) DeleteByForce() {
 	}
 	message := "force-deleted: " + Few(texts, "; ") + ". Make sure that nothing runs there anymore"
 	const condition = v2alpha1.ConditionPodsForceDeleted
-	if conditions.Set(p.Status(), condition, corev1.ConditionTrue, condition, message, p.in.Now) {
+	if p.RecordCondition(condition, corev1.ConditionTrue, condition, message) {
 		p.Event(corev1.EventTypeWarning, condition, message)
 	}
 }

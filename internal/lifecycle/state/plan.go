@@ -47,11 +47,6 @@ func NewPlan(in *Input) *Plan {
 	return p
 }
 
-// Status returns the planned status; Job.Status is the recorded one.
-func (p *Plan) Status() *v2alpha1.DIJobStatus {
-	return &p.Decision.Status
-}
-
 // Current returns the pods of this attempt and placement.
 func (p *Plan) Current() []*corev1.Pod {
 	return slices.DeleteFunc(slices.Clone(p.in.Pods), p.IsStale)
@@ -64,8 +59,7 @@ func (p *Plan) IsStale(pod *corev1.Pod) bool {
 
 // IsStale reports whether a pod belongs to an earlier attempt or placement than a status.
 func IsStale(pod *corev1.Pod, status *v2alpha1.DIJobStatus) bool {
-	restarts, reschedules := status.Restarts, status.Reschedules
-	return podstate.PlausibleCount(podstate.Attempt(pod), restarts) < restarts || podstate.PlausibleCount(podstate.Reschedule(pod), reschedules) < reschedules
+	return attemptsOf(status).IsStale(pod)
 }
 
 // DeletePod deletes a pod that is not terminating yet. A pod whose success is not recorded is
@@ -179,7 +173,7 @@ func (p *Plan) Finish(phase v2alpha1.Phase, message string) {
 	if phase == v2alpha1.JobFailed {
 		message = p.keepFirstCause(message)
 	}
-	p.Status().CompletionTimestamp = &now
+	p.recordPhase(p.Status().Phase, &now)
 	p.SetPhase(phase, message)
 }
 
@@ -191,7 +185,7 @@ func (p *Plan) SetPhase(phase v2alpha1.Phase, message string) {
 	switch before := p.Status().Phase; {
 	case isIn(p.Status(), phase, kind):
 	case before != "" && isIn(p.Status(), before, kind) && ConditionOf(before, IsCoordinatorLed(p.in.Job)) == kind:
-		p.Status().Phase = phase
+		p.recordPhase(phase, p.Status().CompletionTimestamp)
 		p.UpdateMessage(kind, message)
 	default:
 		p.EnterPhase(phase, message)
@@ -204,8 +198,8 @@ func (p *Plan) EnterPhase(phase v2alpha1.Phase, message string) {
 	coordinatorLed := IsCoordinatorLed(p.in.Job)
 	kind, reason := ConditionOf(phase, coordinatorLed), ReasonOf(phase, coordinatorLed)
 	closePhases(p.Status(), kind, p.in.Now)
-	p.Status().Phase = phase
-	conditions.Set(p.Status(), kind, corev1.ConditionTrue, reason, message, p.in.Now)
+	p.recordPhase(phase, p.Status().CompletionTimestamp)
+	p.RecordCondition(kind, corev1.ConditionTrue, reason, message)
 	p.recordPhaseEvent(phase, reason, message)
 }
 

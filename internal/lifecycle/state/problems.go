@@ -12,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/podstate"
 	"opendilab.org/di-orchestrator/internal/queueing"
@@ -36,7 +35,7 @@ type podProblem struct {
 func (p *Plan) ReportProblems() {
 	if IsFinished(p.Status()) {
 		p.closeStalled()
-		conditions.Clear(p.Status(), v2alpha1.ConditionReplicasNotReady, p.in.Now)
+		p.ClearCondition(v2alpha1.ConditionReplicasNotReady)
 		return
 	}
 	stalled, waiting := p.podProblems()
@@ -46,7 +45,7 @@ func (p *Plan) ReportProblems() {
 		waiting = nil
 	}
 	if p.reportPods(v2alpha1.ConditionReplicasStalled, stalled) {
-		reported := conditions.Find(p.Status(), v2alpha1.ConditionReplicasStalled)
+		reported := p.Condition(v2alpha1.ConditionReplicasStalled)
 		p.Event(corev1.EventTypeWarning, reported.Reason, reported.Message)
 	}
 	p.reportPods(v2alpha1.ConditionReplicasNotReady, waiting)
@@ -56,18 +55,18 @@ func (p *Plan) ReportProblems() {
 // condition becomes true or its reason changes.
 func (p *Plan) reportPods(condition string, problems []podProblem) (isNews bool) {
 	if len(problems) == 0 {
-		conditions.Clear(p.Status(), condition, p.in.Now)
+		p.ClearCondition(condition)
 		return false
 	}
 	reason, message := problems[0].problem.Reason, describeProblems(problems)
 	isNews = true
-	if recorded := conditions.Find(p.Status(), condition); recorded != nil && recorded.Status == corev1.ConditionTrue {
+	if recorded := p.Condition(condition); recorded != nil && recorded.Status == corev1.ConditionTrue {
 		isNews = recorded.Reason != reason
 		if differOnlyInQuotes(recorded.Message, message) {
 			message = recorded.Message
 		}
 	}
-	conditions.Set(p.Status(), condition, corev1.ConditionTrue, reason, message, p.in.Now)
+	p.RecordCondition(condition, corev1.ConditionTrue, reason, message)
 	return isNews
 }
 

@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/podstate"
 	"opendilab.org/di-orchestrator/internal/queueing"
 )
@@ -25,7 +24,7 @@ func (p *Plan) ReportQueue() {
 		p.reportNoKueue()
 		return
 	case IsSuspended(p.in.Job):
-		conditions.Clear(p.Status(), condition, p.in.Now)
+		p.ClearCondition(condition)
 		return
 	}
 	var queue string
@@ -51,14 +50,14 @@ func (p *Plan) ReportQueue() {
 		p.warnQueue(v2alpha1.ReasonNotManagedByKueue, fmt.Sprintf("Kueue does not manage the pods for queue %s, so they run without admission: "+
 			"its integration \"pod\" is off, or does not cover namespace %s", queue, p.in.Job.Namespace))
 	case waiting == queued:
-		conditions.Set(p.Status(), condition, corev1.ConditionFalse, v2alpha1.ReasonWaitingInQueue,
-			fmt.Sprintf("the job waits in queue %s for Kueue to admit it", queue), p.in.Now)
+		p.RecordCondition(condition, corev1.ConditionFalse, v2alpha1.ReasonWaitingInQueue,
+			fmt.Sprintf("the job waits in queue %s for Kueue to admit it", queue))
 	default:
 		message := "Kueue has admitted the job from queue " + queue
 		if waiting > 0 {
 			message += fmt.Sprintf("; %d of its %d pods %s there", waiting, queued, english.PluralWord(waiting, "waits", "wait"))
 		}
-		conditions.Set(p.Status(), condition, corev1.ConditionTrue, v2alpha1.ConditionAdmitted, message, p.in.Now)
+		p.RecordCondition(condition, corev1.ConditionTrue, v2alpha1.ConditionAdmitted, message)
 	}
 }
 
@@ -69,14 +68,14 @@ func (p *Plan) reportNoKueue() {
 		p.warnQueue(v2alpha1.ReasonNoKueue, fmt.Sprintf("the job names queue %s, and Kueue is not installed, so its pods run without admission", queue))
 		return
 	}
-	if found := conditions.Find(p.Status(), v2alpha1.ConditionAdmitted); found != nil && found.Reason == v2alpha1.ReasonNoKueue {
-		conditions.Clear(p.Status(), v2alpha1.ConditionAdmitted, p.in.Now)
+	if found := p.Condition(v2alpha1.ConditionAdmitted); found != nil && found.Reason == v2alpha1.ReasonNoKueue {
+		p.ClearCondition(v2alpha1.ConditionAdmitted)
 	}
 }
 
 // warnQueue reports that the job runs without admission.
 func (p *Plan) warnQueue(reason, message string) {
-	if conditions.Set(p.Status(), v2alpha1.ConditionAdmitted, corev1.ConditionFalse, reason, message, p.in.Now) {
+	if p.RecordCondition(v2alpha1.ConditionAdmitted, corev1.ConditionFalse, reason, message) {
 		p.Event(corev1.EventTypeWarning, reason, message)
 	}
 }

@@ -47,7 +47,7 @@ func (p *Plan) EndAtDeadline() Result {
 		return Continue
 	}
 	message := "the job exceeded its deadline of " + english.Plural(int(*limit), "second", "")
-	p.Status().LastFailure = &v2alpha1.LastFailure{Reason: v2alpha1.ReasonDeadlineExceeded, Message: message, Time: &p.in.Timestamp}
+	p.RecordLastFailure(&v2alpha1.LastFailure{Reason: v2alpha1.ReasonDeadlineExceeded, Message: message, Time: &p.in.Timestamp})
 	p.Finish(v2alpha1.JobFailed, message)
 	return Settled
 }
@@ -102,7 +102,7 @@ func (p *Plan) Suspend() Result {
 func (p *Plan) Stop() Result {
 	p.deleteOthers()
 	const message = "spec.suspend is true: the job has no pods until it is false again"
-	if conditions.Set(p.Status(), v2alpha1.ConditionSuspended, corev1.ConditionTrue, v2alpha1.ConditionSuspended, message, p.in.Now) {
+	if p.RecordCondition(v2alpha1.ConditionSuspended, corev1.ConditionTrue, v2alpha1.ConditionSuspended, message) {
 		p.Event(corev1.EventTypeNormal, v2alpha1.ConditionSuspended, message)
 	}
 	p.SetPhase(v2alpha1.JobPending, "the job is suspended")
@@ -123,11 +123,11 @@ func (p *Plan) deleteOthers() {
 
 // resume reports that a suspended job was resumed.
 func (p *Plan) resume() {
-	if !conditions.IsTrue(p.Status(), v2alpha1.ConditionSuspended) {
+	if !p.IsTrue(v2alpha1.ConditionSuspended) {
 		return
 	}
 	const message = "job resumed"
-	conditions.Set(p.Status(), v2alpha1.ConditionSuspended, corev1.ConditionFalse, v2alpha1.ReasonResumed, message, p.in.Now)
+	p.RecordCondition(v2alpha1.ConditionSuspended, corev1.ConditionFalse, v2alpha1.ReasonResumed, message)
 	p.Event(corev1.EventTypeNormal, v2alpha1.ReasonResumed, message)
 }
 
@@ -173,10 +173,10 @@ func (p *Plan) completeEnd() {
 	status := p.Status()
 	if endOfJob(status) == nil {
 		kind, reason := ConditionOf(status.Phase, IsCoordinatorLed(p.in.Job)), ReasonOf(status.Phase, IsCoordinatorLed(p.in.Job))
-		conditions.Set(status, kind, corev1.ConditionTrue, reason, "an earlier release finished the job", p.in.Now)
+		p.RecordCondition(kind, corev1.ConditionTrue, reason, "an earlier release finished the job")
 	}
 	if status.CompletionTimestamp == nil {
-		status.CompletionTimestamp = cmp.Or(endOfJob(status).LastTransitionTime, &p.in.Timestamp).DeepCopy()
+		p.recordPhase(status.Phase, cmp.Or(endOfJob(status).LastTransitionTime, &p.in.Timestamp).DeepCopy())
 	}
 }
 

@@ -136,7 +136,7 @@ func (p *Plan) keepFirstCause(message string) string {
 		kept.Pod, kept.Reason, kept.ExitCode = cmp.Or(stall.Pod, end.Pod), stall.Reason, nil
 	}
 	kept.Message = podstate.LastLines(stall.Cause, "then "+message, end.Message)
-	p.Status().LastFailure = kept
+	p.RecordLastFailure(kept)
 	return stall.Cause + "; then " + message
 }
 
@@ -144,12 +144,12 @@ func (p *Plan) keepFirstCause(message string) string {
 // in the past tense, because it may be the cause.
 func (p *Plan) closeStalled() {
 	const condition = v2alpha1.ConditionReplicasStalled
-	recorded := conditions.Find(p.Status(), condition)
+	recorded := p.Condition(condition)
 	if recorded == nil || recorded.Status != corev1.ConditionTrue {
 		return
 	}
 	message := recorded.Message
-	conditions.Clear(p.Status(), condition, p.in.Now)
+	p.ClearCondition(condition)
 	if p.Status().Phase == v2alpha1.JobFailed {
 		recorded.Message = "until the job failed: " + message
 	}

@@ -7,46 +7,47 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/podstate"
 )
 
-// BeginCounting resets the counts. Recorded tasks without any pod stay: v0.2.2 records all roles,
+// Emptied returns counts without pods. Recorded tasks without any pod stay: v0.2.2 records all roles,
 // and its clients read each of them.
-func (p *Plan) BeginCounting() {
-	status := p.Status()
-	var empty map[string]v2alpha1.TaskStatus
-	for task, counts := range status.TaskStatus {
+func (c PodCounts) Emptied() PodCounts {
+	empty := PodCounts{Replicas: c.Replicas}
+	for task, counts := range c.ByTask {
 		if len(counts) > 0 {
 			continue
 		}
-		if empty == nil {
-			empty = map[string]v2alpha1.TaskStatus{}
+		if empty.ByTask == nil {
+			empty.ByTask = map[string]v2alpha1.TaskStatus{}
 		}
-		empty[task] = v2alpha1.TaskStatus{}
+		empty.ByTask[task] = v2alpha1.TaskStatus{}
 	}
-	status.TaskStatus, status.ReadyReplicas = empty, 0
+	return empty
 }
 
-// Count counts a pod under its task. A pod in a crash loop does not count as ready while it runs
-// between two crashes.
-func (p *Plan) Count(task string, pod *corev1.Pod) {
-	status := p.Status()
-	if status.TaskStatus == nil {
-		status.TaskStatus = map[string]v2alpha1.TaskStatus{}
+// Add counts a pod under its task.
+func (c *PodCounts) Add(task string, pod *corev1.Pod, isReady bool) {
+	if c.ByTask == nil {
+		c.ByTask = map[string]v2alpha1.TaskStatus{}
 	}
-	if status.TaskStatus[task] == nil {
-		status.TaskStatus[task] = v2alpha1.TaskStatus{}
+	if c.ByTask[task] == nil {
+		c.ByTask[task] = v2alpha1.TaskStatus{}
 	}
-	status.TaskStatus[task][podstate.Phase(pod)]++
-	if podstate.Ready(pod) && !p.isCrashing(pod) {
-		status.ReadyReplicas++
+	c.ByTask[task][podstate.Phase(pod)]++
+	if isReady {
+		c.Ready++
 	}
+}
+
+// IsReady reports whether a pod counts as ready. One in a crash loop does not, while it runs between two crashes.
+func (p *Plan) IsReady(pod *corev1.Pod) bool {
+	return podstate.Ready(pod) && !p.isCrashing(pod)
 }
 
 // UpdateMessage keeps the message of a phase's condition up to date while it is True.
 func (p *Plan) UpdateMessage(kind, message string) {
-	held := conditions.Find(p.Status(), kind)
+	held := p.Condition(kind)
 	if held != nil && held.Status == corev1.ConditionTrue && held.Message != message {
 		held.Message, held.LastUpdateTime = message, &p.in.Timestamp
 	}

@@ -10,7 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
@@ -42,7 +41,7 @@ func (p *Plan) Terminate() Result {
 	message := "the job is deleted and its pods go, but finalizers hold it: " + Few(holdersOf(p.in.Job), ", ") +
 		". The controllers that set them must remove them"
 	const condition, reason = v2alpha1.ConditionTerminating, v2alpha1.ReasonHeldByFinalizer
-	if conditions.Set(p.Status(), condition, corev1.ConditionTrue, reason, message, p.in.Now) {
+	if p.RecordCondition(condition, corev1.ConditionTrue, reason, message) {
 		p.Event(corev1.EventTypeWarning, reason, message)
 	}
 	if !IsFinished(p.Status()) {

@@ -117,7 +117,9 @@ func (a *assigned) recordCompleted() {
 			a.out.Unrecorded[replica.Pod] = true
 		}
 	}
-	a.out.Status().CompletedRanks = ranks.Format(completed)
+	attempts := a.out.Attempts()
+	attempts.CompletedRanks = ranks.Format(completed)
+	a.out.RecordAttempts(attempts)
 }
 
 // completed returns the completed ranks of the planned status.

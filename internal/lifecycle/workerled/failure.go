@@ -55,7 +55,7 @@ func (a *assigned) countFailures() state.Result {
 		return cmp.Or(cmp.Compare(gravity(a.action), gravity(b.action)), cmp.Compare(a.rank, b.rank))
 	})
 	gravest := failures[0]
-	a.out.Status().LastFailure = podstate.Failure(gravest.pod, a.in.Timestamp)
+	a.out.RecordLastFailure(podstate.Failure(gravest.pod, a.in.Timestamp))
 	for i := range failures {
 		a.out.RecordFailure(failures[i].task, failures[i].pod)
 	}
@@ -199,15 +199,16 @@ func matches(rule *v2alpha1.FailurePolicyRule, task string, pod *corev1.Pod) boo
 
 // restartJob starts the next attempt, unless the limit is reached.
 func (a *assigned) restartJob(failed *corev1.Pod) {
-	status := a.out.Status()
-	if limit := a.facts.backoffLimit(); limit >= 0 && status.Restarts >= limit || status.Restarts == math.MaxInt32 {
+	attempts := a.out.Attempts()
+	if limit := a.facts.backoffLimit(); limit >= 0 && attempts.Restarts >= limit || attempts.Restarts == math.MaxInt32 {
 		a.out.Finish(v2alpha1.JobFailed, fmt.Sprintf("pod %s has failed%s after %s, the limit is %d",
-			failed.Name, podstate.FailureCause(failed), english.Plural(int(status.Restarts), "restart", ""), limit))
+			failed.Name, podstate.FailureCause(failed), english.Plural(int(attempts.Restarts), "restart", ""), limit))
 		return
 	}
-	status.Restarts = limits.Sum(status.Restarts, 1)
-	status.CompletedRanks, status.ReplicaRestarts = "", nil
-	a.out.EnterPhase(v2alpha1.JobRestarting, fmt.Sprintf("pod %s has failed%s, %s", failed.Name, podstate.FailureCause(failed), a.facts.restartMessage(status.Restarts)))
+	attempts.Restarts = limits.Sum(attempts.Restarts, 1)
+	attempts.CompletedRanks, attempts.ReplicaRestarts = "", nil
+	a.out.RecordAttempts(attempts)
+	a.out.EnterPhase(v2alpha1.JobRestarting, fmt.Sprintf("pod %s has failed%s, %s", failed.Name, podstate.FailureCause(failed), a.facts.restartMessage(attempts.Restarts)))
 }
 
 func (f *facts) restartMessage(restarts int32) string {
@@ -225,28 +226,30 @@ func ordinal(restart, limit int32) string {
 // restartReplicas restarts only the failed replicas. The limit bounds the restarts of each replica,
 // together with those of the job.
 func (a *assigned) restartReplicas(failures []failure) {
-	status, limit := a.out.Status(), a.facts.backoffLimit()
+	attempts, limit := a.out.Attempts(), a.facts.backoffLimit()
 	for _, failed := range failures {
-		if restarts := a.restartsOf(failed.pod); limit >= 0 && limits.Sum(status.Restarts, restarts) >= limit {
+		if restarts := a.restartsOf(failed.pod); limit >= 0 && limits.Sum(attempts.Restarts, restarts) >= limit {
 			a.out.Finish(v2alpha1.JobFailed, fmt.Sprintf("pod %s has failed%s after %s of the job and %d of its own, the limit is %d",
-				failed.pod.Name, podstate.FailureCause(failed.pod), english.Plural(int(status.Restarts), "restart", ""), restarts, limit))
+				failed.pod.Name, podstate.FailureCause(failed.pod), english.Plural(int(attempts.Restarts), "restart", ""), restarts, limit))
 			return
 		}
 	}
-	status.ReplicaRestarts = maps.Clone(status.ReplicaRestarts)
-	if status.ReplicaRestarts == nil {
-		status.ReplicaRestarts = map[string]int32{}
+	own := maps.Clone(attempts.ReplicaRestarts)
+	if own == nil {
+		own = map[string]int32{}
 	}
 	for _, failed := range failures {
 		restarts := limits.Sum(a.restartsOf(failed.pod), 1)
-		status.ReplicaRestarts[failed.pod.Name] = restarts
+		own[failed.pod.Name] = restarts
 		a.out.Decision.ReplicaRestarts = append(a.out.Decision.ReplicaRestarts, state.Failure{TaskType: failed.task, Reason: state.FailureReason(a.in.Job, failed.pod)})
 		a.out.Decision.Events = append(a.out.Decision.Events, state.Event{
 			Type: corev1.EventTypeWarning, Reason: v2alpha1.ReasonReplicaRestarting, Pod: failed.pod.Name,
 			Message: fmt.Sprintf("pod %s has failed%s and restarts alone, %s",
-				failed.pod.Name, podstate.FailureCause(failed.pod), ordinal(restarts, max(limit-status.Restarts, -1))),
+				failed.pod.Name, podstate.FailureCause(failed.pod), ordinal(restarts, max(limit-attempts.Restarts, -1))),
 		})
 	}
+	attempts.ReplicaRestarts = own
+	a.out.RecordAttempts(attempts)
 }
 
 func (f *facts) backoffLimit() int32 {

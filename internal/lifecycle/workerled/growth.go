@@ -134,15 +134,15 @@ func (f *facts) keptRanks(task, run string) map[int32]bool {
 
 // recordGrowth records in which groups the added replicas queue, and returns them.
 func (a *assigned) recordGrowth() growth {
-	scaling := a.out.Status().Scaling
-	if scaling == nil || state.IsSuspended(a.in.Job) || state.IsFinished(&a.in.Job.Status) {
+	if a.out.Status().Scaling == nil || state.IsSuspended(a.in.Job) || state.IsFinished(&a.in.Job.Status) {
 		return growth{}
 	}
-	before := a.facts.readGrowth(a.out.Status())
+	scaling, before := a.out.Scaling(), a.facts.readGrowth(a.out.Status())
 	scaling.Growth = nil
 	if a.in.Job.Status.Scaling != nil && (before.record != nil || a.facts.isGrouped(a.out.Status())) {
 		scaling.Growth = a.nextGrowth(&before)
 	}
+	a.out.RecordScaling(&scaling)
 	return parseGrowth(scaling.Growth)
 }
 

@@ -131,16 +131,15 @@ func (a *assigned) reportPlace() {
 	if !a.in.NoAllocator || !WantsPlace(a.in.Job) {
 		return
 	}
-	status := a.out.Status()
 	if placed := len(a.in.Job.Status.Allocation); placed > 0 {
-		if !conditions.IsTrue(status, v2alpha1.ConditionAllocated) {
-			conditions.Set(status, v2alpha1.ConditionAllocated, corev1.ConditionTrue, v2alpha1.ConditionAllocated,
-				"status.allocation places "+english.Plural(placed, "replica", ""), a.in.Now)
+		if !a.out.IsTrue(v2alpha1.ConditionAllocated) {
+			a.out.RecordCondition(v2alpha1.ConditionAllocated, corev1.ConditionTrue, v2alpha1.ConditionAllocated,
+				"status.allocation places "+english.Plural(placed, "replica", ""))
 		}
 		return
 	}
 	const message = "the operator runs with --allocator=false: the job waits until another allocator writes status.allocation"
-	if conditions.Set(status, v2alpha1.ConditionAllocated, corev1.ConditionFalse, v2alpha1.ReasonNoAllocator, message, a.in.Now) {
+	if a.out.RecordCondition(v2alpha1.ConditionAllocated, corev1.ConditionFalse, v2alpha1.ReasonNoAllocator, message) {
 		a.out.Event(corev1.EventTypeWarning, v2alpha1.ReasonNoAllocator, message)
 	}
 }

@@ -20,16 +20,20 @@ import (
 // the order of a single task need no record. Those of several tasks do, because a user may reorder
 // the tasks. While no pod exists and none is desired, the record stays.
 func (a *assigned) recordRanks() {
-	scaling := a.out.Status().Scaling
-	if scaling == nil || len(a.in.Pods) == 0 && (state.IsSuspended(a.in.Job) || state.IsUnplaced(a.in.Job)) {
+	if a.out.Status().Scaling == nil || len(a.in.Pods) == 0 && (state.IsSuspended(a.in.Job) || state.IsUnplaced(a.in.Job)) {
 		return
 	}
-	a.recordIndexes()
-	scaling.Ranks = nil
-	if replicas := a.assignment.Replicas; ranks.IsInOrder(replicas) && (len(replicas) == 0 || replicas[0].Task == replicas[len(replicas)-1].Task) {
-		return
+	scaling := a.out.Scaling()
+	scaling.Indexes, scaling.Ranks = a.facts.gapped(), nil
+	replicas := a.assignment.Replicas
+	if !ranks.IsInOrder(replicas) || len(replicas) > 0 && replicas[0].Task != replicas[len(replicas)-1].Task {
+		scaling.Ranks = ranks.Record(a.in.Job, replicas)
 	}
-	scaling.Ranks = ranks.Record(a.in.Job, a.assignment.Replicas)
+	a.out.RecordScaling(&scaling)
+	// A plan whose counts the spec has needs nothing else for them.
+	if a.execution.IsExecuting() && len(a.facts.countsOf(a.execution.Record())) == 0 {
+		a.execution.RecordResized()
+	}
 }
 
 // isAnyMoved reports whether a replica without a pod has another rank than recorded. The new rank

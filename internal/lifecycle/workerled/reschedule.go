@@ -17,7 +17,6 @@ import (
 	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/lifecycle/ranks"
 	"opendilab.org/di-orchestrator/internal/lifecycle/sizing"
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
@@ -40,10 +39,12 @@ func (p *Plan) reschedule() state.Result {
 		p.reportLiveResize()
 		return state.Continue
 	}
-	status := p.out.Status()
-	status.Reschedules = limits.Sum(status.Reschedules, 1)
-	status.CompletedRanks, status.ReplicaRestarts = "", nil
-	status.Scaling.Ranks = nil
+	attempts, scaling := p.out.Attempts(), p.out.Scaling()
+	attempts.Reschedules = limits.Sum(attempts.Reschedules, 1)
+	attempts.CompletedRanks, attempts.ReplicaRestarts = "", nil
+	p.out.RecordAttempts(attempts)
+	scaling.Ranks = nil
+	p.out.RecordScaling(&scaling)
 	if !state.IsSuspended(p.in.Job) {
 		p.out.EnterPhase(v2alpha1.JobRescheduling, why)
 	}
@@ -215,7 +216,7 @@ func (p *Plan) reportResizes() {
 	message := state.Few(texts, "; ")
 	p.out.Event(corev1.EventTypeNormal, v2alpha1.ReasonResized, message)
 	if len(p.in.Pods) > 0 && p.facts.whyRestarted(p.out.Status()) == "" && !state.IsSuspended(p.in.Job) {
-		conditions.Set(p.out.Status(), v2alpha1.ConditionResizing, corev1.ConditionTrue, v2alpha1.ReasonResized, message, p.in.Now)
+		p.out.RecordCondition(v2alpha1.ConditionResizing, corev1.ConditionTrue, v2alpha1.ReasonResized, message)
 	}
 }
 
@@ -230,15 +231,15 @@ func (p *Plan) reportLiveResize() {
 	count := p.facts.counts.ByTask[elastic]
 	message := fmt.Sprintf("%d -> %s of task %s, by the allocator", count-p.facts.counts.Total+before.LastReplicas, english.Plural(int(count), "replica", ""), names.TaskName(&p.in.Job.Spec.Tasks[elastic]))
 	p.out.Event(corev1.EventTypeNormal, v2alpha1.ReasonResized, message)
-	conditions.Set(p.out.Status(), v2alpha1.ConditionResizing, corev1.ConditionTrue, v2alpha1.ReasonResized, message, p.in.Now)
+	p.out.RecordCondition(v2alpha1.ConditionResizing, corev1.ConditionTrue, v2alpha1.ReasonResized, message)
 }
 
 // endResize clears the condition of a resize once exactly the desired pods exist and are
 // ready.
 func (a *assigned) endResize() {
 	const condition = v2alpha1.ConditionResizing
-	if conditions.IsTrue(a.out.Status(), condition) && (state.IsFinished(a.out.Status()) || state.IsSuspended(a.in.Job) || a.hasNoExcess() && a.isAllReady()) {
-		conditions.Clear(a.out.Status(), condition, a.in.Now)
+	if a.out.IsTrue(condition) && (state.IsFinished(a.out.Status()) || state.IsSuspended(a.in.Job) || a.hasNoExcess() && a.isAllReady()) {
+		a.out.ClearCondition(condition)
 	}
 }
 

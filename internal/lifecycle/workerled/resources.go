@@ -81,7 +81,7 @@ func (a *assigned) growMemory() state.Result {
 			continue
 		}
 		texts = append(texts, text)
-		a.out.Status().LastFailure = podstate.Failure(pod, a.in.Timestamp)
+		a.out.RecordLastFailure(podstate.Failure(pod, a.in.Timestamp))
 		a.out.RecordFailure(a.in.Job.Spec.Tasks[replica.Task].Type, pod)
 	}
 	if len(texts) > 0 {

@@ -93,22 +93,18 @@ func formatIndexes(indexes []int32) string {
 	return ranks.FormatRun(indexes)
 }
 
-// recordIndexes records the indexes of tasks with gaps between them, together with the ranks. A plan whose
-// counts the spec has needs nothing else for them.
-func (a *assigned) recordIndexes() {
-	scaling := a.out.Status().Scaling
-	scaling.Indexes = nil
-	for i, indexes := range a.facts.indexes {
+// gapped returns the indexes of the tasks that have gaps between them, nil for none.
+func (f *facts) gapped() map[string]string {
+	var gapped map[string]string
+	for i, indexes := range f.indexes {
 		if text := formatIndexes(indexes); text != "" {
-			if scaling.Indexes == nil {
-				scaling.Indexes = map[string]string{}
+			if gapped == nil {
+				gapped = map[string]string{}
 			}
-			scaling.Indexes[names.TaskName(&a.in.Job.Spec.Tasks[i])] = text
+			gapped[names.TaskName(&f.in.Job.Spec.Tasks[i])] = text
 		}
 	}
-	if a.execution.IsExecuting() && len(a.facts.countsOf(a.execution.Record())) == 0 {
-		scaling.Plan.Resized = true
-	}
+	return gapped
 }
 
 // migrate deletes the pods that a plan replaces. Their replicas keep their names and ranks.

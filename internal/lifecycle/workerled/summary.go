@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/podstate"
@@ -19,11 +18,7 @@ import (
 // the phase.
 func (a *assigned) Summarize() {
 	status := a.out.Status()
-	a.out.BeginCounting()
-	for _, pod := range a.in.Pods {
-		a.out.Count(pod.Labels[names.LabelTaskName], pod)
-	}
-	a.summarizeElastic()
+	a.out.RecordPodCounts(a.counts())
 	a.out.ResetBackoff(a.isAllReady)
 	a.endResize()
 	if a.facts.isExcessive() && status.Phase != "" {
@@ -94,9 +89,8 @@ func notReady(replicas int) string {
 
 // recordPending records that a new job was Pending, even if its pods exist already.
 func (a *assigned) recordPending() {
-	status := a.out.Status()
-	if status.Phase == "" {
-		conditions.Set(status, string(v2alpha1.JobPending), corev1.ConditionTrue, state.ReasonOf(v2alpha1.JobPending, false), a.pendingMessage(), a.in.Now)
+	if a.out.Status().Phase == "" {
+		a.out.RecordCondition(string(v2alpha1.JobPending), corev1.ConditionTrue, state.ReasonOf(v2alpha1.JobPending, false), a.pendingMessage())
 	}
 }
 
@@ -116,21 +110,24 @@ func (a *assigned) pendingMessage() string {
 	return "not all pods are created yet"
 }
 
-// summarizeElastic writes the fields that the scale subresource reads.
-func (a *assigned) summarizeElastic() {
-	status := a.out.Status()
-	status.ElasticReplicas, status.Selector = 0, ""
+// counts counts the pods, by task and for the scale subresource.
+func (a *assigned) counts() state.PodCounts {
+	counts := a.out.PodCounts().Emptied()
+	for _, pod := range a.in.Pods {
+		counts.Add(pod.Labels[names.LabelTaskName], pod, a.out.IsReady(pod))
+	}
 	elastic := names.ElasticTask(&a.in.Job.Spec)
 	if elastic < 0 {
-		return
+		return counts
 	}
 	task := names.TaskName(&a.in.Job.Spec.Tasks[elastic])
 	for _, pod := range a.in.Pods {
 		if pod.Labels[names.LabelTaskName] == task && podstate.Active(pod) {
-			status.ElasticReplicas++
+			counts.Elastic++
 		}
 	}
 	selector := names.WorkerJobLabels(a.in.Job.Name)
 	selector[names.LabelTaskName] = task
-	status.Selector = labels.Set(selector).String()
+	counts.Selector = labels.Set(selector).String()
+	return counts
 }

@@ -103,21 +103,16 @@ func (f *facts) unbuildable() []string {
 
 // recordCounts records the desired counts and the fields that they were derived from.
 func (p *Plan) recordCounts() state.Result {
-	status := p.out.Status()
 	if !state.IsFinished(&p.in.Job.Status) {
 		p.reportResizes()
-		status.Replicas = p.facts.counts.Total
-		scaling := &v2alpha1.ScalingStatus{
-			SpecReplicas: p.facts.counts.Spec, LastReplicas: p.facts.counts.Total, LastAllocation: p.facts.lastAllocation(),
-		}
-		if status.Scaling != nil {
-			scaling.Resources, scaling.Plan, scaling.Indexes = status.Scaling.Resources, status.Scaling.Plan, status.Scaling.Indexes
-			scaling.Membership, scaling.Growth = status.Scaling.Membership, status.Scaling.Growth
-		}
-		scaling.Ranks = ranks.Before(p.in.Job, scaling, p.facts.isReindexed())
-		status.Scaling = scaling
+		counts, scaling := p.out.PodCounts(), p.out.Scaling()
+		counts.Replicas = p.facts.counts.Total
+		p.out.RecordPodCounts(counts)
+		scaling.SpecReplicas, scaling.LastReplicas, scaling.LastAllocation = p.facts.counts.Spec, p.facts.counts.Total, p.facts.lastAllocation()
+		scaling.Ranks = ranks.Before(p.in.Job, &scaling, p.facts.isReindexed())
+		p.out.RecordScaling(&scaling)
 	}
-	p.learnRestarts()
+	p.out.RecordAttempts(p.learned(p.out.Attempts()))
 	return state.Continue
 }
 
@@ -150,25 +145,27 @@ func (f *facts) lastAllocation() string {
 	return digest
 }
 
-// learnRestarts adopts restart counts that pods have and the status does not, because the status
+// learned returns attempts with restart counts that pods have and the status does not, because the status
 // was restored from a backup. An implausibly high count is ignored, because it would count against
 // the job permanently.
-func (p *Plan) learnRestarts() {
-	status, recorded := p.out.Status(), &p.in.Job.Status
+func (p *Plan) learned(attempts state.Attempts) state.Attempts {
+	recorded := &p.in.Job.Status
+	attempts.ReplicaRestarts = maps.Clone(attempts.ReplicaRestarts)
 	for _, pod := range p.in.Pods {
-		status.Restarts = max(status.Restarts, podstate.PlausibleCount(podstate.Attempt(pod), recorded.Restarts))
-		status.Reschedules = max(status.Reschedules, podstate.PlausibleCount(podstate.Reschedule(pod), recorded.Reschedules))
+		attempts.Restarts = max(attempts.Restarts, podstate.PlausibleCount(podstate.Attempt(pod), recorded.Restarts))
+		attempts.Reschedules = max(attempts.Reschedules, podstate.PlausibleCount(podstate.Reschedule(pod), recorded.Reschedules))
 	}
 	for _, pod := range p.in.Pods {
 		restarts := podstate.PlausibleCount(podstate.ReplicaRestarts(pod), recorded.ReplicaRestarts[pod.Name])
-		if p.out.IsStale(pod) || restarts <= status.ReplicaRestarts[pod.Name] {
+		if attempts.IsStale(pod) || restarts <= attempts.ReplicaRestarts[pod.Name] {
 			continue
 		}
-		if status.ReplicaRestarts == nil {
-			status.ReplicaRestarts = map[string]int32{}
+		if attempts.ReplicaRestarts == nil {
+			attempts.ReplicaRestarts = map[string]int32{}
 		}
-		status.ReplicaRestarts[pod.Name] = restarts
+		attempts.ReplicaRestarts[pod.Name] = restarts
 	}
+	return attempts
 }
 
 // removeStale deletes the pods of earlier attempts and placements, and waits until they are gone.
