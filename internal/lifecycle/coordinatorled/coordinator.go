@@ -30,6 +30,8 @@ type Plan struct {
 	execution scaling.Execution
 	// handshake is that of a job that has a task with drain.
 	handshake *handshake.Handshake
+	// isBackingOff is set while disrupted pods wait to be recreated.
+	isBackingOff bool
 }
 
 // New returns the plan of a coordinator-led job.

@@ -187,7 +187,7 @@ func (p *Plan) mayReplace(pod *corev1.Pod, lost int32) bool {
 	if left <= 0 {
 		return true
 	}
-	p.out.BackingOff = p.out.BackingOff || isDisrupted
+	p.isBackingOff = p.isBackingOff || isDisrupted
 	p.out.RequeueAfter(left)
 	return false
 }

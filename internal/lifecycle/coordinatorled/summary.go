@@ -23,7 +23,7 @@ func (p *Plan) Summarize() {
 		counts.Add(taskOfRole(p.in.Job, names.RoleOf(pod)), pod, p.out.IsReady(pod))
 	}
 	p.out.RecordPodCounts(counts)
-	p.out.ResetBackoff(p.runs)
+	p.out.ResetBackoff(p.runs(), p.isBackingOff)
 	if state.IsFinished(status) || state.IsSuspended(p.in.Job) || state.IsHeld(p.in.Job) {
 		return
 	}

@@ -126,14 +126,14 @@ func BackoffAfter(recorded *v2alpha1.DIJobCondition) time.Duration {
 
 // ResetBackoff clears the condition once all pods are ready and none was disrupted
 // for a while.
-func (p *Plan) ResetBackoff(isAllReady func() bool) {
+func (p *Plan) ResetBackoff(isAllReady, isBackingOff bool) {
 	const condition = v2alpha1.ConditionReplicasDisrupted
 	recorded := p.Condition(condition)
 	if recorded == nil || recorded.Status != corev1.ConditionTrue {
 		return
 	}
 	if !IsFinished(p.Status()) && !IsSuspended(p.in.Job) {
-		if recorded.LastUpdateTime == nil || p.BackingOff || !isAllReady() {
+		if recorded.LastUpdateTime == nil || isBackingOff || !isAllReady {
 			return
 		}
 		reset := recorded.LastUpdateTime.Add(max(BackoffAfter(recorded), quietPeriod))

@@ -33,8 +33,6 @@ type Plan struct {
 	invalid []string
 	// creating counts the objects that the decision creates, by kind.
 	creating map[string]int
-	// BackingOff is set while disrupted pods wait to be recreated.
-	BackingOff bool
 	// Unrecorded are the pods whose success no status records yet, by name. They are deleted only
 	// after a status records it.
 	Unrecorded map[string]bool

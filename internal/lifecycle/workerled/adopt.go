@@ -68,7 +68,7 @@ func (f *facts) counted() *v2alpha1.DIJob {
 
 // subdomain returns the subdomain of the pods' addresses: that of active pods of this attempt,
 // because peers find each other by it, else the job's service.
-func (a *assigned) subdomain() string {
+func (a *ranked) subdomain() string {
 	own := names.WorkerService(a.in.Job.Name)
 	for _, pod := range a.in.Pods {
 		if other := pod.Spec.Subdomain; other != "" && other != own && podstate.Active(pod) && !a.out.IsStale(pod) {
@@ -80,22 +80,22 @@ func (a *assigned) subdomain() string {
 
 // ensureWorkerService creates the service of a worker-led job, and deletes the services of an
 // earlier release. While pods exist that need those services, they stay unchanged.
-func (a *assigned) ensureWorkerService() {
-	wanted := workload.WorkerService(a.in.Job)
-	if a.assignment.Subdomain != wanted.Name && len(a.in.Services) > 0 {
+func (s *staffing) ensureWorkerService() {
+	wanted := workload.WorkerService(s.in.Job)
+	if s.ranked.assignment.Subdomain != wanted.Name && len(s.in.Services) > 0 {
 		return
 	}
-	for _, earlier := range names.EarlierWorkerServices(a.in.Job.Name) {
-		if service := a.in.ServiceNamed[earlier]; service != nil {
-			a.out.DeleteService(service)
+	for _, earlier := range names.EarlierWorkerServices(s.in.Job.Name) {
+		if service := s.in.ServiceNamed[earlier]; service != nil {
+			s.out.DeleteService(service)
 		}
 	}
-	wanted.Name = a.assignment.Subdomain
-	a.out.EnsureService(wanted, wanted.Spec.Selector)
+	wanted.Name = s.ranked.assignment.Subdomain
+	s.out.EnsureService(wanted, wanted.Spec.Selector)
 }
 
 // selector returns the labels by which services select the existing pods.
-func (a *assigned) selector() map[string]string {
+func (a *ranked) selector() map[string]string {
 	selector := map[string]string{}
 	if len(a.in.Pods) == 0 {
 		return selector

@@ -46,8 +46,8 @@ type failure struct {
 
 // countFailures records the action that follows from the new failures; the most serious action
 // applies to all of them. Pods are deleted once it is recorded.
-func (a *assigned) countFailures() state.Result {
-	failures := a.failures()
+func (f *failing) countFailures() state.Result {
+	failures := f.failures()
 	if len(failures) == 0 {
 		return state.Continue
 	}
@@ -55,28 +55,28 @@ func (a *assigned) countFailures() state.Result {
 		return cmp.Or(cmp.Compare(gravity(a.action), gravity(b.action)), cmp.Compare(a.rank, b.rank))
 	})
 	gravest := failures[0]
-	a.out.RecordLastFailure(podstate.Failure(gravest.pod, a.in.Timestamp))
+	f.out.RecordLastFailure(podstate.Failure(gravest.pod, f.in.Timestamp))
 	for i := range failures {
-		a.out.RecordFailure(failures[i].task, failures[i].pod)
+		f.out.RecordFailure(failures[i].task, failures[i].pod)
 	}
-	a.reportOutOfMemory(failures)
+	f.reportOutOfMemory(failures)
 	switch gravest.action {
 	case v2alpha1.FailurePolicyFailJob:
-		a.out.Finish(v2alpha1.JobFailed, fmt.Sprintf("pod %s has failed%s, which fails the job by rule %d of its failurePolicy",
+		f.out.Finish(v2alpha1.JobFailed, fmt.Sprintf("pod %s has failed%s, which fails the job by rule %d of its failurePolicy",
 			gravest.pod.Name, podstate.FailureCause(gravest.pod), gravest.rule))
 	case v2alpha1.FailurePolicyRestartReplica:
-		a.restartReplicas(failures)
+		f.restartReplicas(failures)
 	case v2alpha1.FailurePolicyRestartJob, v2alpha1.FailurePolicyIgnore:
-		a.restartJob(gravest.pod)
+		f.restartJob(gravest.pod)
 	}
 	return state.Settled
 }
 
 // reportOutOfMemory records one event for the new failures that exceeded their memory limit.
-func (a *assigned) reportOutOfMemory(failures []failure) {
+func (f *failing) reportOutOfMemory(failures []failure) {
 	var killed []string
 	for i := range failures {
-		if state.FailureReason(a.in.Job, failures[i].pod) == v2alpha1.ReasonOOMKilled {
+		if state.FailureReason(f.in.Job, failures[i].pod) == v2alpha1.ReasonOOMKilled {
 			killed = append(killed, failures[i].pod.Name)
 		}
 	}
@@ -87,7 +87,7 @@ func (a *assigned) reportOutOfMemory(failures []failure) {
 	if others := len(killed) - 1; others > 0 {
 		text += ", and so " + english.PluralWord(others, "was ", "were ") + english.Plural(others, "other", "")
 	}
-	a.out.Event(corev1.EventTypeWarning, v2alpha1.ReasonOOMKilled, text)
+	f.out.Event(corev1.EventTypeWarning, v2alpha1.ReasonOOMKilled, text)
 }
 
 // gravity orders actions, the most serious first.
@@ -98,53 +98,44 @@ func gravity(action v2alpha1.FailurePolicyAction) int {
 }
 
 // failures returns the failed pods that count against the limit and are not counted yet.
-func (a *assigned) failures() []failure {
+func (f *failing) failures() []failure {
 	var failures []failure
-	for i := range a.assignment.Replicas {
-		replica := &a.assignment.Replicas[i]
-		pod := a.in.PodNamed[replica.Pod]
-		if pod == nil || !state.HasFailed(a.in.Job, pod) || a.facts.isCounted(pod) || a.facts.hasGrown(a.sizes, replica, pod) {
+	for i := range f.ranked.assignment.Replicas {
+		replica := &f.ranked.assignment.Replicas[i]
+		pod := f.in.PodNamed[replica.Pod]
+		if pod == nil || !state.HasFailed(f.in.Job, pod) || f.facts.isCounted(pod) || f.facts.hasGrown(f.sizes, replica, pod) {
 			continue
 		}
-		found := failure{pod: pod, task: a.in.Job.Spec.Tasks[replica.Task].Type, rank: replica.Rank}
-		found.action, found.rule = actionFor(a.in.Job, replica, pod)
-		if found.action != v2alpha1.FailurePolicyIgnore && !a.isVictim(replica, pod) {
+		found := failure{pod: pod, task: f.in.Job.Spec.Tasks[replica.Task].Type, rank: replica.Rank}
+		found.action, found.rule = actionFor(f.in.Job, replica, pod)
+		if found.action != v2alpha1.FailurePolicyIgnore && !f.isVictim(replica, pod) {
 			failures = append(failures, found)
 		}
 	}
-	return append(failures, a.failedLeaving()...)
+	return append(failures, f.failedLeaving()...)
 }
 
 // isVictim reports whether a replica failed because another one cannot start, so that its failure is a
 // disruption. A rule of the failure policy that fails the job, or ignores the failure, comes first.
-func (a *assigned) isVictim(replica *workload.Replica, pod *corev1.Pod) bool {
-	if !state.HasGivenUp(a.in.Job, pod) || a.facts.isCounted(pod) {
+func (f *failing) isVictim(replica *workload.Replica, pod *corev1.Pod) bool {
+	if !state.HasGivenUp(f.in.Job, pod) || f.facts.isCounted(pod) {
 		return false
 	}
-	action, _ := actionFor(a.in.Job, replica, pod)
-	return action != v2alpha1.FailurePolicyFailJob && action != v2alpha1.FailurePolicyIgnore && a.findStall() != nil
-}
-
-// findStall returns why a replica cannot start, nil if all can.
-func (a *assigned) findStall() *state.Stall {
-	if a.stall == nil {
-		found := a.out.FindStall()
-		a.stall = &found
-	}
-	return *a.stall
+	action, _ := actionFor(f.in.Job, replica, pod)
+	return action != v2alpha1.FailurePolicyFailJob && action != v2alpha1.FailurePolicyIgnore && f.stall != nil
 }
 
 // failedLeaving returns the failed excess pods that had not handed over their state. They have no
 // replica to restart alone, so the job restarts instead.
-func (a *assigned) failedLeaving() []failure {
+func (f *failing) failedLeaving() []failure {
 	var failures []failure
-	for _, pod := range a.in.Pods {
-		task, rank := handshake.TaskOf(a.in.Job, pod), podstate.Rank(pod)
-		if !a.handshake.HadState(pod) || a.isDesired(pod) || !state.HasFailed(a.in.Job, pod) {
+	for _, pod := range f.in.Pods {
+		task, rank := handshake.TaskOf(f.in.Job, pod), podstate.Rank(pod)
+		if !f.handshake.HadState(pod) || f.ranked.isDesired(pod) || !state.HasFailed(f.in.Job, pod) {
 			continue
 		}
-		found := failure{pod: pod, task: a.in.Job.Spec.Tasks[task].Type, rank: rank}
-		found.action, found.rule = actionFor(a.in.Job, &workload.Replica{Task: task, Rank: rank, Pod: pod.Name}, pod)
+		found := failure{pod: pod, task: f.in.Job.Spec.Tasks[task].Type, rank: rank}
+		found.action, found.rule = actionFor(f.in.Job, &workload.Replica{Task: task, Rank: rank, Pod: pod.Name}, pod)
 		if found.action == v2alpha1.FailurePolicyRestartReplica {
 			found.action = v2alpha1.FailurePolicyRestartJob
 		}
@@ -156,7 +147,7 @@ func (a *assigned) failedLeaving() []failure {
 }
 
 // isDesired reports whether a pod belongs to a desired replica.
-func (a *assigned) isDesired(pod *corev1.Pod) bool {
+func (a *ranked) isDesired(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(a.assignment.Replicas, func(replica workload.Replica) bool { return replica.Pod == pod.Name })
 }
 
@@ -198,17 +189,17 @@ func matches(rule *v2alpha1.FailurePolicyRule, task string, pod *corev1.Pod) boo
 }
 
 // restartJob starts the next attempt, unless the limit is reached.
-func (a *assigned) restartJob(failed *corev1.Pod) {
-	attempts := a.out.Attempts()
-	if limit := a.facts.backoffLimit(); limit >= 0 && attempts.Restarts >= limit || attempts.Restarts == math.MaxInt32 {
-		a.out.Finish(v2alpha1.JobFailed, fmt.Sprintf("pod %s has failed%s after %s, the limit is %d",
+func (f *failing) restartJob(failed *corev1.Pod) {
+	attempts := f.out.Attempts()
+	if limit := f.facts.backoffLimit(); limit >= 0 && attempts.Restarts >= limit || attempts.Restarts == math.MaxInt32 {
+		f.out.Finish(v2alpha1.JobFailed, fmt.Sprintf("pod %s has failed%s after %s, the limit is %d",
 			failed.Name, podstate.FailureCause(failed), english.Plural(int(attempts.Restarts), "restart", ""), limit))
 		return
 	}
 	attempts.Restarts = limits.Sum(attempts.Restarts, 1)
 	attempts.CompletedRanks, attempts.ReplicaRestarts = "", nil
-	a.out.RecordAttempts(attempts)
-	a.out.EnterPhase(v2alpha1.JobRestarting, fmt.Sprintf("pod %s has failed%s, %s", failed.Name, podstate.FailureCause(failed), a.facts.restartMessage(attempts.Restarts)))
+	f.out.RecordAttempts(attempts)
+	f.out.EnterPhase(v2alpha1.JobRestarting, fmt.Sprintf("pod %s has failed%s, %s", failed.Name, podstate.FailureCause(failed), f.facts.restartMessage(attempts.Restarts)))
 }
 
 func (f *facts) restartMessage(restarts int32) string {
@@ -225,11 +216,11 @@ func ordinal(restart, limit int32) string {
 
 // restartReplicas restarts only the failed replicas. The limit bounds the restarts of each replica,
 // together with those of the job.
-func (a *assigned) restartReplicas(failures []failure) {
-	attempts, limit := a.out.Attempts(), a.facts.backoffLimit()
+func (f *failing) restartReplicas(failures []failure) {
+	attempts, limit := f.out.Attempts(), f.facts.backoffLimit()
 	for _, failed := range failures {
-		if restarts := a.restartsOf(failed.pod); limit >= 0 && limits.Sum(attempts.Restarts, restarts) >= limit {
-			a.out.Finish(v2alpha1.JobFailed, fmt.Sprintf("pod %s has failed%s after %s of the job and %d of its own, the limit is %d",
+		if restarts := f.restartsOf(failed.pod); limit >= 0 && limits.Sum(attempts.Restarts, restarts) >= limit {
+			f.out.Finish(v2alpha1.JobFailed, fmt.Sprintf("pod %s has failed%s after %s of the job and %d of its own, the limit is %d",
 				failed.pod.Name, podstate.FailureCause(failed.pod), english.Plural(int(attempts.Restarts), "restart", ""), restarts, limit))
 			return
 		}
@@ -239,17 +230,17 @@ func (a *assigned) restartReplicas(failures []failure) {
 		own = map[string]int32{}
 	}
 	for _, failed := range failures {
-		restarts := limits.Sum(a.restartsOf(failed.pod), 1)
+		restarts := limits.Sum(f.restartsOf(failed.pod), 1)
 		own[failed.pod.Name] = restarts
-		a.out.Decision.ReplicaRestarts = append(a.out.Decision.ReplicaRestarts, state.Failure{TaskType: failed.task, Reason: state.FailureReason(a.in.Job, failed.pod)})
-		a.out.Decision.Events = append(a.out.Decision.Events, state.Event{
+		f.out.Decision.ReplicaRestarts = append(f.out.Decision.ReplicaRestarts, state.Failure{TaskType: failed.task, Reason: state.FailureReason(f.in.Job, failed.pod)})
+		f.out.Decision.Events = append(f.out.Decision.Events, state.Event{
 			Type: corev1.EventTypeWarning, Reason: v2alpha1.ReasonReplicaRestarting, Pod: failed.pod.Name,
 			Message: fmt.Sprintf("pod %s has failed%s and restarts alone, %s",
 				failed.pod.Name, podstate.FailureCause(failed.pod), ordinal(restarts, max(limit-attempts.Restarts, -1))),
 		})
 	}
 	attempts.ReplicaRestarts = own
-	a.out.RecordAttempts(attempts)
+	f.out.RecordAttempts(attempts)
 }
 
 func (f *facts) backoffLimit() int32 {
@@ -286,50 +277,62 @@ func isKept(out *state.Plan, now time.Time, pod *corev1.Pod, restarts int32) boo
 
 // mayReplaceWorker reports whether a failed pod may be recreated now. A pod whose
 // failure is ignored waits for ignoredDelay, a disrupted one for the backoff.
-func (a *assigned) mayReplaceWorker(replica *workload.Replica, pod *corev1.Pod) bool {
+func (s *staffing) mayReplaceWorker(replica *workload.Replica, pod *corev1.Pod) bool {
 	if !podstate.FailedOrLost(pod) {
 		return false
 	}
-	if !state.HasFailed(a.in.Job, pod) || a.isVictim(replica, pod) {
-		return !a.out.BackingOff
+	if !state.HasFailed(s.in.Job, pod) || s.disruptions.victims[pod] {
+		return !s.disruptions.isBackingOff
 	}
-	if action, _ := actionFor(a.in.Job, replica, pod); action != v2alpha1.FailurePolicyIgnore {
+	if action, _ := actionFor(s.in.Job, replica, pod); action != v2alpha1.FailurePolicyIgnore {
 		return true
 	}
-	left := podstate.FinishTime(pod).Add(ignoredDelay).Sub(a.in.Now)
+	left := podstate.FinishTime(pod).Add(ignoredDelay).Sub(s.in.Now)
 	if left <= 0 {
 		return true
 	}
-	a.out.RequeueAfter(left)
+	s.out.RequeueAfter(left)
 	return false
 }
 
 // restartsOf returns how often the replica of a failed pod was restarted alone.
-func (a *assigned) restartsOf(pod *corev1.Pod) int32 {
-	return podstate.PlausibleCount(podstate.ReplicaRestarts(pod), a.out.Status().ReplicaRestarts[pod.Name])
+func (f *failing) restartsOf(pod *corev1.Pod) int32 {
+	return podstate.PlausibleCount(podstate.ReplicaRestarts(pod), f.out.Status().ReplicaRestarts[pod.Name])
 }
 
-// backOffDisrupted delays pods that are disrupted again within the backoff.
-func (a *assigned) backOffDisrupted() state.Result {
-	disrupted := a.disruptedReplicas()
-	switch stall := a.findStall(); {
+// backOffDisrupted returns the disruptions. It delays pods that are disrupted again within the backoff.
+func (f *failing) backOffDisrupted() disruptions {
+	found := disruptions{victims: f.victims()}
+	switch disrupted := f.disruptedReplicas(found.victims); {
 	case len(disrupted) == 0:
-	case stall != nil && stall.IsOver:
+	case f.stall != nil && f.stall.IsOver:
 		// The replicas that gave up meanwhile would count as failed from now on.
-		a.out.ReportDisruption(disrupted)
+		f.out.ReportDisruption(disrupted)
 	default:
-		a.out.BackingOff = !a.out.MayRecreate(disrupted)
+		found.isBackingOff = !f.out.MayRecreate(disrupted)
 	}
-	return state.Continue
+	return found
+}
+
+// victims returns the pods of replicas that failed because another one cannot start.
+func (f *failing) victims() map[*corev1.Pod]bool {
+	victims := map[*corev1.Pod]bool{}
+	for i := range f.ranked.assignment.Replicas {
+		replica := &f.ranked.assignment.Replicas[i]
+		if pod := f.in.PodNamed[replica.Pod]; pod != nil && f.isVictim(replica, pod) {
+			victims[pod] = true
+		}
+	}
+	return victims
 }
 
 // disruptedReplicas returns the disrupted pods of desired replicas.
-func (a *assigned) disruptedReplicas() []state.DisruptedPod {
+func (f *failing) disruptedReplicas(victims map[*corev1.Pod]bool) []state.DisruptedPod {
 	var found []state.DisruptedPod
-	for i := range a.assignment.Replicas {
-		replica := &a.assignment.Replicas[i]
-		if pod := a.in.PodNamed[replica.Pod]; pod != nil && podstate.FailedOrLost(pod) && !podstate.Terminating(pod) && (!state.HasFailed(a.in.Job, pod) || a.isVictim(replica, pod)) {
-			found = append(found, state.DisruptedPod{Pod: pod, Task: a.in.Job.Spec.Tasks[replica.Task].Type})
+	for i := range f.ranked.assignment.Replicas {
+		replica := &f.ranked.assignment.Replicas[i]
+		if pod := f.in.PodNamed[replica.Pod]; pod != nil && podstate.FailedOrLost(pod) && !podstate.Terminating(pod) && (!state.HasFailed(f.in.Job, pod) || victims[pod]) {
+			found = append(found, state.DisruptedPod{Pod: pod, Task: f.in.Job.Spec.Tasks[replica.Task].Type})
 		}
 	}
 	return found
@@ -337,10 +340,10 @@ func (a *assigned) disruptedReplicas() []state.DisruptedPod {
 
 // isAllReady reports whether every desired replica is ready or has succeeded. During a restart no
 // replica is.
-func (a *assigned) isAllReady() bool {
-	isSeated := len(a.assignment.Replicas) == int(a.facts.counts.Total)
-	return isSeated && !slices.ContainsFunc(a.assignment.Replicas, func(replica workload.Replica) bool {
-		pod := a.in.PodNamed[replica.Pod]
-		return !a.completed().Has(replica.Rank) && (pod == nil || !podstate.Ready(pod))
+func (o *outcome) isAllReady() bool {
+	isSeated := len(o.ranked.assignment.Replicas) == int(o.facts.counts.Total)
+	return isSeated && !slices.ContainsFunc(o.ranked.assignment.Replicas, func(replica workload.Replica) bool {
+		pod := o.in.PodNamed[replica.Pod]
+		return !o.ranked.completed.Has(replica.Rank) && (pod == nil || !podstate.Ready(pod))
 	})
 }

@@ -133,7 +133,7 @@ func (f *facts) keptRanks(task, run string) map[int32]bool {
 }
 
 // recordGrowth records in which groups the added replicas queue, and returns them.
-func (a *assigned) recordGrowth() growth {
+func (a *ranked) recordGrowth() growth {
 	if a.out.Status().Scaling == nil || state.IsSuspended(a.in.Job) || state.IsFinished(&a.in.Job.Status) {
 		return growth{}
 	}
@@ -147,7 +147,7 @@ func (a *assigned) recordGrowth() growth {
 }
 
 // nextGrowth returns the groups of the desired replicas, nil if none was ever added.
-func (a *assigned) nextGrowth(before *growth) *v2alpha1.QueuedGrowth {
+func (a *ranked) nextGrowth(before *growth) *v2alpha1.QueuedGrowth {
 	next := &nextGrowth{QueuedGrowth: v2alpha1.QueuedGrowth{Start: a.facts.startOf(a.out.Status())}, alone: map[int32]bool{}}
 	members, added := make([][]int32, len(before.groups)), []int32(nil)
 	former := a.facts.formerTasks()
@@ -205,9 +205,9 @@ func (n *nextGrowth) add(members []int32) {
 }
 
 // withoutCompleted returns the ranks that get pods again. It adds the others to those without a group.
-func (a *assigned) withoutCompleted(members []int32, alone map[int32]bool) []int32 {
+func (a *ranked) withoutCompleted(members []int32, alone map[int32]bool) []int32 {
 	return slices.DeleteFunc(members, func(rank int32) bool {
-		isCompleted := a.completed().Has(rank)
+		isCompleted := a.completed.Has(rank)
 		if isCompleted {
 			alone[rank] = true
 		}
@@ -228,7 +228,7 @@ func (f *facts) formerTasks() map[int32]string {
 
 // stateOfGroup reports whether any pod of a group was observed, and whether Kueue no longer admits pods
 // to it: Kueue evicted it, or all its pods have ended.
-func (a *assigned) stateOfGroup(group *v2alpha1.GrowthGroup) (isCreated, isOver bool) {
+func (a *ranked) stateOfGroup(group *v2alpha1.GrowthGroup) (isCreated, isOver bool) {
 	isCreated, isOver = group.Created, true
 	for _, pod := range a.out.Current() {
 		if _, number, grouped := a.facts.groupOf(pod); !grouped || number != group.Number {
@@ -244,19 +244,19 @@ func (a *assigned) stateOfGroup(group *v2alpha1.GrowthGroup) (isCreated, isOver 
 }
 
 // isGrowthUnrecorded reports whether groups are not recorded yet. Their pods are created after that.
-func (a *assigned) isGrowthUnrecorded() bool {
+func (s *staffing) isGrowthUnrecorded() bool {
 	var before *v2alpha1.QueuedGrowth
-	if scaling := a.in.Job.Status.Scaling; scaling != nil {
+	if scaling := s.in.Job.Status.Scaling; scaling != nil {
 		before = scaling.Growth
 	}
-	return !equality.Semantic.DeepEqual(before, a.growth.record)
+	return !equality.Semantic.DeepEqual(before, s.ranked.growth.record)
 }
 
 // isOfFormerGroup reports whether the pod of an added replica is in another group than the replica. Kueue
 // would admit the replica's group only with a pod for each of its replicas, and keeps the quota of the other.
-func (a *assigned) isOfFormerGroup(replica *workload.Replica, pod *corev1.Pod) bool {
-	_, number, grouped := a.facts.groupOf(pod)
-	return grouped && a.growth.has(replica.Rank) && number != a.growth.number(replica.Rank)
+func (s *staffing) isOfFormerGroup(replica *workload.Replica, pod *corev1.Pod) bool {
+	_, number, grouped := s.facts.groupOf(pod)
+	return grouped && s.ranked.growth.has(replica.Rank) && number != s.ranked.growth.number(replica.Rank)
 }
 
 // isOfRecordedGrowth reports whether the group of a pod is among those that were added.
@@ -268,14 +268,14 @@ func (p *Plan) isOfRecordedGrowth(pod *corev1.Pod) bool {
 }
 
 // addedMeta returns Kueue's metadata for the pod of an added replica. It queues where the others do.
-func (a *assigned) addedMeta(rank int32) queueing.PodMeta {
-	meta := a.in.Queued()
-	if members := a.out.Current(); len(members) > 0 {
+func (s *staffing) addedMeta(rank int32) queueing.PodMeta {
+	meta := s.in.Queued()
+	if members := s.out.Current(); len(members) > 0 {
 		meta = queueing.FromPod(members[0]).Ungrouped()
 	}
-	at := a.growth.group(rank)
+	at := s.ranked.growth.group(rank)
 	if at < 0 {
 		return meta.Ungrouped()
 	}
-	return meta.Added(a.in.Job, a.assignment.Attempt, a.assignment.Reschedule, a.growth.record.Groups[at].Number, int(a.growth.groups[at].Count()))
+	return meta.Added(s.in.Job, s.ranked.assignment.Attempt, s.ranked.assignment.Reschedule, s.ranked.growth.record.Groups[at].Number, int(s.ranked.growth.groups[at].Count()))
 }

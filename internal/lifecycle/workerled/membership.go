@@ -23,22 +23,22 @@ func (f *facts) change() string {
 }
 
 // mayRelease reports whether a pod may be deleted or replaced by intent now.
-func (a *assigned) mayRelease(pod *corev1.Pod) bool {
-	return a.handshake.MayRelease(pod)
+func (s *staffing) mayRelease(pod *corev1.Pod) bool {
+	return s.handshake.MayRelease(pod)
 }
 
 // publishMembership records the next version of the membership.
-func (a *assigned) publishMembership() state.Result {
-	if !handshake.HasStateful(a.in.Job) {
-		a.handshake.Publish(nil)
+func (s *staffing) publishMembership() state.Result {
+	if !handshake.HasStateful(s.in.Job) {
+		s.handshake.Publish(nil)
 		return state.Continue
 	}
-	complete := a.completeTasks()
-	desired := make(map[string]int, len(a.assignment.Replicas))
-	for i := range a.assignment.Replicas {
-		desired[a.assignment.Replicas[i].Pod] = a.assignment.Replicas[i].Task
+	complete := s.completeTasks()
+	desired := make(map[string]int, len(s.ranked.assignment.Replicas))
+	for i := range s.ranked.assignment.Replicas {
+		desired[s.ranked.assignment.Replicas[i].Pod] = s.ranked.assignment.Replicas[i].Task
 	}
-	a.handshake.Publish(func(pod *corev1.Pod) bool {
+	s.handshake.Publish(func(pod *corev1.Pod) bool {
 		task, isDesired := desired[pod.Name]
 		return isDesired && complete[task]
 	})
@@ -47,16 +47,16 @@ func (a *assigned) publishMembership() state.Result {
 
 // completeTasks returns the tasks whose replicas may join. Replicas that hold state join together,
 // so that state moves once.
-func (a *assigned) completeTasks() map[int]bool {
-	complete := make(map[int]bool, len(a.in.Job.Spec.Tasks))
-	for task := range a.in.Job.Spec.Tasks {
+func (s *staffing) completeTasks() map[int]bool {
+	complete := make(map[int]bool, len(s.in.Job.Spec.Tasks))
+	for task := range s.in.Job.Spec.Tasks {
 		complete[task] = true
 	}
-	for i := range a.assignment.Replicas {
-		replica := &a.assignment.Replicas[i]
-		pod := a.in.PodNamed[replica.Pod]
-		isReady := a.completed().Has(replica.Rank) || pod != nil && (podstate.Ready(pod) || a.handshake.IsListed(pod))
-		if a.in.Job.Spec.Tasks[replica.Task].Drain != nil && !isReady {
+	for i := range s.ranked.assignment.Replicas {
+		replica := &s.ranked.assignment.Replicas[i]
+		pod := s.in.PodNamed[replica.Pod]
+		isReady := s.ranked.completed.Has(replica.Rank) || pod != nil && (podstate.Ready(pod) || s.handshake.IsListed(pod))
+		if s.in.Job.Spec.Tasks[replica.Task].Drain != nil && !isReady {
 			complete[replica.Task] = false
 		}
 	}

@@ -48,15 +48,15 @@ func (f *facts) peersOf(pod *corev1.Pod) string {
 // keepNodes recreates the ConfigMap that active pods refer to, and deletes those to which no pod
 // refers. While pods are created, earlier ConfigMaps stay, because the next pods mostly refer to
 // the same one.
-func (a *assigned) keepNodes() state.Result {
-	for _, pod := range a.in.Pods {
-		if !podstate.Finished(pod) && !a.out.Deleting[pod] && a.facts.lacksNodes(pod) && a.currentNodes() == workload.NodesOf(pod) {
-			a.ensureNodes()
+func (s *staffing) keepNodes() state.Result {
+	for _, pod := range s.in.Pods {
+		if !podstate.Finished(pod) && !s.out.Deleting[pod] && s.facts.lacksNodes(pod) && s.currentNodes() == workload.NodesOf(pod) {
+			s.ensureNodes()
 			break
 		}
 	}
-	if a.isFilled() || state.IsUnplaced(a.in.Job) {
-		a.out.DeleteUnusedNodes()
+	if s.isFilled() || state.IsUnplaced(s.in.Job) {
+		s.out.DeleteUnusedNodes()
 	}
 	return state.Continue
 }
@@ -69,14 +69,14 @@ func (f *facts) lacksNodes(pod *corev1.Pod) bool {
 
 // hasLostNodes reports whether a pod waits for a ConfigMap that cannot be recreated because the
 // rank assignment has changed. Such a pod is replaced.
-func (a *assigned) hasLostNodes(pod *corev1.Pod) bool {
-	return isStarting(pod) && a.facts.lacksNodes(pod) && a.currentNodes() != workload.NodesOf(pod)
+func (s *staffing) hasLostNodes(pod *corev1.Pod) bool {
+	return isStarting(pod) && s.facts.lacksNodes(pod) && s.currentNodes() != workload.NodesOf(pod)
 }
 
 // currentNodes returns the name of the ConfigMap for pods that are created now, "" if it
 // cannot be built.
-func (a *assigned) currentNodes() string {
-	configMap, err := a.in.Builder.NodesConfigMap(&a.assignment)
+func (s *staffing) currentNodes() string {
+	configMap, err := s.in.Builder.NodesConfigMap(&s.ranked.assignment)
 	if err != nil {
 		return ""
 	}
@@ -85,39 +85,39 @@ func (a *assigned) currentNodes() string {
 
 // provideNodes makes sure that pods that are created now find their peers. It reports whether they
 // contain the addresses, or their ConfigMap exists or is created before them.
-func (a *assigned) provideNodes() bool {
-	needed, err := a.in.Builder.NeedsNodesConfigMap(&a.assignment)
+func (s *staffing) provideNodes() bool {
+	needed, err := s.in.Builder.NeedsNodesConfigMap(&s.ranked.assignment)
 	// An error is reported for the pods.
-	return err == nil && (!needed || a.ensureNodes())
+	return err == nil && (!needed || s.ensureNodes())
 }
 
 // ensureNodes creates the ConfigMap of the rank assignment. It reports whether the ConfigMap exists
 // or is created before the pods.
-func (a *assigned) ensureNodes() bool {
-	configMap, err := a.in.Builder.NodesConfigMap(&a.assignment)
+func (s *staffing) ensureNodes() bool {
+	configMap, err := s.in.Builder.NodesConfigMap(&s.ranked.assignment)
 	switch {
 	case err != nil:
 		// The problem is reported for the pods.
 		return false
-	case a.in.ConfigMapNamed[configMap.Name] != nil, a.creates(configMap.Name):
+	case s.in.ConfigMapNamed[configMap.Name] != nil, s.creates(configMap.Name):
 		return true
-	case a.out.IsConfigMapTaken(configMap.Name), !a.out.MayCreate(state.KindConfigMaps):
+	case s.out.IsConfigMapTaken(configMap.Name), !s.out.MayCreate(state.KindConfigMaps):
 		return false
 	}
-	a.out.Decision.CreateConfigMaps = append(a.out.Decision.CreateConfigMaps, configMap)
-	a.out.DeleteNodes(func(other *corev1.ConfigMap) bool { return other.Name == configMap.Name })
+	s.out.Decision.CreateConfigMaps = append(s.out.Decision.CreateConfigMaps, configMap)
+	s.out.DeleteNodes(func(other *corev1.ConfigMap) bool { return other.Name == configMap.Name })
 	return true
 }
 
 // creates reports whether the plan creates a ConfigMap with the name.
-func (a *assigned) creates(configMap string) bool {
-	return slices.ContainsFunc(a.out.Decision.CreateConfigMaps, func(planned *corev1.ConfigMap) bool { return planned.Name == configMap })
+func (s *staffing) creates(configMap string) bool {
+	return slices.ContainsFunc(s.out.Decision.CreateConfigMaps, func(planned *corev1.ConfigMap) bool { return planned.Name == configMap })
 }
 
 // isFilled reports whether every replica has a pod that stays, or needs none.
-func (a *assigned) isFilled() bool {
-	return !slices.ContainsFunc(a.assignment.Replicas, func(replica workload.Replica) bool {
-		pod := a.in.PodNamed[replica.Pod]
-		return !a.completed().Has(replica.Rank) && (pod == nil || podstate.Terminating(pod) || podstate.Finished(pod) || a.out.Deleting[pod])
+func (s *staffing) isFilled() bool {
+	return !slices.ContainsFunc(s.ranked.assignment.Replicas, func(replica workload.Replica) bool {
+		pod := s.in.PodNamed[replica.Pod]
+		return !s.ranked.completed.Has(replica.Rank) && (pod == nil || podstate.Terminating(pod) || podstate.Finished(pod) || s.out.Deleting[pod])
 	})
 }

@@ -127,19 +127,19 @@ func PlacedOn(pod *corev1.Pod) string {
 
 // reportPlace sets the condition for the placement while the operator's allocator is switched off.
 // Otherwise the allocator owns that condition.
-func (a *assigned) reportPlace() {
-	if !a.in.NoAllocator || !WantsPlace(a.in.Job) {
+func (o *outcome) reportPlace() {
+	if !o.in.NoAllocator || !WantsPlace(o.in.Job) {
 		return
 	}
-	if placed := len(a.in.Job.Status.Allocation); placed > 0 {
-		if !a.out.IsTrue(v2alpha1.ConditionAllocated) {
-			a.out.RecordCondition(v2alpha1.ConditionAllocated, corev1.ConditionTrue, v2alpha1.ConditionAllocated,
+	if placed := len(o.in.Job.Status.Allocation); placed > 0 {
+		if !o.out.IsTrue(v2alpha1.ConditionAllocated) {
+			o.out.RecordCondition(v2alpha1.ConditionAllocated, corev1.ConditionTrue, v2alpha1.ConditionAllocated,
 				"status.allocation places "+english.Plural(placed, "replica", ""))
 		}
 		return
 	}
 	const message = "the operator runs with --allocator=false: the job waits until another allocator writes status.allocation"
-	if a.out.RecordCondition(v2alpha1.ConditionAllocated, corev1.ConditionFalse, v2alpha1.ReasonNoAllocator, message) {
-		a.out.Event(corev1.EventTypeWarning, v2alpha1.ReasonNoAllocator, message)
+	if o.out.RecordCondition(v2alpha1.ConditionAllocated, corev1.ConditionFalse, v2alpha1.ReasonNoAllocator, message) {
+		o.out.Event(corev1.EventTypeWarning, v2alpha1.ReasonNoAllocator, message)
 	}
 }

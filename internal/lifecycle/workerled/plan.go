@@ -5,6 +5,7 @@
 package workerled
 
 import (
+	"opendilab.org/di-orchestrator/internal/lifecycle/gangs"
 	"opendilab.org/di-orchestrator/internal/lifecycle/handshake"
 	"opendilab.org/di-orchestrator/internal/lifecycle/ranks"
 	"opendilab.org/di-orchestrator/internal/lifecycle/rightsize"
@@ -60,19 +61,26 @@ func New(base *state.Plan, observed *state.Input) *Plan {
 	}
 }
 
-// Decide applies the rules of a worker-led job: first those that need no ranks and then, if none of them settles
-// the decision, those of the replicas with their ranks.
+// Decide applies the rules of a worker-led job, stage by stage, until one settles the decision.
 func (p *Plan) Decide(apply func([]state.Rule) state.Result) state.Outcome {
 	if p.facts.isExcessive() {
 		apply(p.rulesOfExcess())
-		return p.unassigned()
+		return p.outcome(ranked{}, gangs.Plan{}, disruptions{})
 	}
 	if apply(p.counting()) == state.Settled {
-		return p.unassigned()
+		return p.outcome(ranked{}, gangs.Plan{}, disruptions{})
 	}
-	a := p.assign()
-	apply(a.rules())
-	return a
+	replicas := p.assign()
+	failing := p.failing(replicas)
+	if apply(failing.rules()) == state.Settled {
+		return p.outcome(*replicas, gangs.Plan{}, disruptions{})
+	}
+	found := failing.backOffDisrupted()
+	staffing := p.staffing(replicas, found)
+	if apply(staffing.rules()) == state.Settled {
+		return p.outcome(*replicas, gangs.Plan{}, found)
+	}
+	return p.outcome(*replicas, staffing.staff(), found)
 }
 
 // readWorkers computes and checks the counts of a worker-led job before other data is sized by

@@ -96,28 +96,25 @@ func (p *Plan) isDeserted() bool {
 	})
 }
 
-// podMeta returns Kueue's metadata for the pod of a replica of a worker-led job that is created now.
-func (a *assigned) podMeta(replica *workload.Replica) queueing.PodMeta {
-	if a.growth.has(replica.Rank) {
-		return a.addedMeta(replica.Rank)
+// podMeta returns Kueue's metadata for the pod of a replica that is created now. start is that of pods of the
+// job's start.
+func (s *staffing) podMeta(replica *workload.Replica, start queueing.PodMeta) queueing.PodMeta {
+	if s.ranked.growth.has(replica.Rank) {
+		return s.addedMeta(replica.Rank)
 	}
-	if a.meta == nil {
-		meta := a.findPodMeta()
-		a.meta = &meta
-	}
-	return *a.meta
+	return start
 }
 
 // findPodMeta returns the metadata of the pods of the job's start.
-func (a *assigned) findPodMeta() queueing.PodMeta {
-	members := a.out.Current()
-	isFresh := len(members) == 0 && a.completed().IsEmpty()
+func (s *staffing) findPodMeta() queueing.PodMeta {
+	members := s.out.Current()
+	isFresh := len(members) == 0 && s.ranked.completed.IsEmpty()
 	if isFresh {
-		return a.in.Queued().Grouped(a.in.Job, a.assignment.Attempt, a.assignment.Reschedule, len(a.assignment.Replicas)-int(a.growth.count()))
+		return s.in.Queued().Grouped(s.in.Job, s.ranked.assignment.Attempt, s.ranked.assignment.Reschedule, len(s.ranked.assignment.Replicas)-int(s.ranked.growth.count()))
 	}
 	var former queueing.PodMeta
 	for _, pod := range members {
-		meta, isFirst := a.facts.inFirstGroup(pod)
+		meta, isFirst := s.facts.inFirstGroup(pod)
 		if isFirst && isInLine(pod) {
 			return meta
 		}
@@ -132,15 +129,15 @@ func (a *assigned) findPodMeta() queueing.PodMeta {
 	case slices.ContainsFunc(members, isUnqueued):
 		return queueing.PodMeta{}
 	}
-	return a.in.Queued()
+	return s.in.Queued()
 }
 
 // mayQueue reports whether the job's queue permits creating its pods. The allocator and Kueue
 // cannot both decide when and where the job runs.
-func (a *assigned) mayQueue() bool {
-	if a.in.Job.Spec.Preemptible && a.in.Queued().Queue != "" && len(a.out.Current()) == 0 {
-		a.out.Invalidate(fmt.Sprintf(
-			"queue %s is Kueue's, and a preemptible job is the allocator's to place: it can have one of the two", a.in.Queued().Queue))
+func (s *staffing) mayQueue() bool {
+	if s.in.Job.Spec.Preemptible && s.in.Queued().Queue != "" && len(s.out.Current()) == 0 {
+		s.out.Invalidate(fmt.Sprintf(
+			"queue %s is Kueue's, and a preemptible job is the allocator's to place: it can have one of the two", s.in.Queued().Queue))
 		return false
 	}
 	return true

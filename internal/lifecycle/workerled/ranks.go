@@ -12,6 +12,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/podstate"
+	"opendilab.org/di-orchestrator/internal/scaling"
 	"opendilab.org/di-orchestrator/internal/workload"
 )
 
@@ -19,7 +20,7 @@ import (
 // once, as between two attempts. Completed ranks then still belong to the same replicas. Ranks in
 // the order of a single task need no record. Those of several tasks do, because a user may reorder
 // the tasks. While no pod exists and none is desired, the record stays.
-func (a *assigned) recordRanks() {
+func (a *ranked) recordRanks(execution scaling.Execution) {
 	if a.out.Status().Scaling == nil || len(a.in.Pods) == 0 && (state.IsSuspended(a.in.Job) || state.IsUnplaced(a.in.Job)) {
 		return
 	}
@@ -31,27 +32,27 @@ func (a *assigned) recordRanks() {
 	}
 	a.out.RecordScaling(&scaling)
 	// A plan whose counts the spec has needs nothing else for them.
-	if a.execution.IsExecuting() && len(a.facts.countsOf(a.execution.Record())) == 0 {
-		a.execution.RecordResized()
+	if execution.IsExecuting() && len(a.facts.countsOf(execution.Record())) == 0 {
+		execution.RecordResized()
 	}
 }
 
 // isAnyMoved reports whether a replica without a pod has another rank than recorded. The new rank
 // is recorded before its pod is created. Otherwise a reconcile that creates only some of the pods
 // would leave pods and record in disagreement.
-func (a *assigned) isAnyMoved() bool {
-	before := a.in.Job.Status.Scaling
+func (s *staffing) isAnyMoved() bool {
+	before := s.in.Job.Status.Scaling
 	if before == nil || len(before.Ranks) == 0 {
 		return false
 	}
-	recorded := make([]ranks.Recorded, len(a.in.Job.Spec.Tasks))
+	recorded := make([]ranks.Recorded, len(s.in.Job.Spec.Tasks))
 	for i := range recorded {
-		task := names.TaskName(&a.in.Job.Spec.Tasks[i])
+		task := names.TaskName(&s.in.Job.Spec.Tasks[i])
 		recorded[i] = ranks.ReadRecorded(before, task, before.Ranks[task])
 	}
-	return slices.ContainsFunc(a.assignment.Replicas, func(replica workload.Replica) bool {
+	return slices.ContainsFunc(s.ranked.assignment.Replicas, func(replica workload.Replica) bool {
 		rank := recorded[replica.Task].Rank(replica.Index)
-		return a.in.PodNamed[replica.Pod] == nil && rank != podstate.Unranked && rank != replica.Rank
+		return s.in.PodNamed[replica.Pod] == nil && rank != podstate.Unranked && rank != replica.Rank
 	})
 }
 

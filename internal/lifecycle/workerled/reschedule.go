@@ -236,20 +236,20 @@ func (p *Plan) reportLiveResize() {
 
 // endResize clears the condition of a resize once exactly the desired pods exist and are
 // ready.
-func (a *assigned) endResize() {
+func (o *outcome) endResize() {
 	const condition = v2alpha1.ConditionResizing
-	if a.out.IsTrue(condition) && (state.IsFinished(a.out.Status()) || state.IsSuspended(a.in.Job) || a.hasNoExcess() && a.isAllReady()) {
-		a.out.ClearCondition(condition)
+	if o.out.IsTrue(condition) && (state.IsFinished(o.out.Status()) || state.IsSuspended(o.in.Job) || o.hasNoExcess() && o.isAllReady()) {
+		o.out.ClearCondition(condition)
 	}
 }
 
 // hasNoExcess reports whether every pod belongs to a desired replica.
-func (a *assigned) hasNoExcess() bool {
-	desired := make(map[string]bool, len(a.assignment.Replicas))
-	for i := range a.assignment.Replicas {
-		desired[a.assignment.Replicas[i].Pod] = true
+func (o *outcome) hasNoExcess() bool {
+	desired := make(map[string]bool, len(o.ranked.assignment.Replicas))
+	for i := range o.ranked.assignment.Replicas {
+		desired[o.ranked.assignment.Replicas[i].Pod] = true
 	}
-	return !slices.ContainsFunc(a.in.Pods, func(pod *corev1.Pod) bool { return !desired[pod.Name] })
+	return !slices.ContainsFunc(o.in.Pods, func(pod *corev1.Pod) bool { return !desired[pod.Name] })
 }
 
 // nameElastic writes the elastic task and its count into the spec of a job that was stored before

@@ -26,11 +26,11 @@ func (f *facts) sized(replica *workload.Replica) rightsize.Replica {
 }
 
 // sizedReplicas returns the replicas that have pods and have not completed.
-func (a *assigned) sizedReplicas() iter.Seq[rightsize.Replica] {
+func (a *ranked) sizedReplicas() iter.Seq[rightsize.Replica] {
 	return func(yield func(rightsize.Replica) bool) {
 		for i := range a.assignment.Replicas {
 			replica := a.facts.sized(&a.assignment.Replicas[i])
-			if replica.Pod != nil && !a.completed().Has(a.assignment.Replicas[i].Rank) && !yield(replica) {
+			if replica.Pod != nil && !a.completed.Has(a.assignment.Replicas[i].Rank) && !yield(replica) {
 				return
 			}
 		}
@@ -59,38 +59,38 @@ func (f *facts) hasGrown(sizes *rightsize.Rules, replica *workload.Replica, pod 
 // growMemory records more memory for replicas whose main container was killed because it used more
 // than its limit. This is no failure that counts, up to the maximum of memory and of attempts. A
 // policy that fails the job for any of the failures comes first.
-func (a *assigned) growMemory() state.Result {
-	if a.in.Job.Spec.Autoscale == nil || a.in.Job.Spec.Autoscale.Memory == nil {
+func (f *failing) growMemory() state.Result {
+	if f.in.Job.Spec.Autoscale == nil || f.in.Job.Spec.Autoscale.Memory == nil {
 		return state.Continue
 	}
-	failures := a.failures()
+	failures := f.failures()
 	if slices.ContainsFunc(failures, func(failed failure) bool { return failed.action == v2alpha1.FailurePolicyFailJob }) {
 		return state.Continue
 	}
 	var texts, refusals []string
-	for i := range a.assignment.Replicas {
-		replica := &a.assignment.Replicas[i]
-		pod := a.in.PodNamed[replica.Pod]
-		if pod == nil || !state.HasFailed(a.in.Job, pod) || !podstate.OutOfMemory(pod) || a.facts.isCounted(pod) || a.facts.hasGrown(a.sizes, replica, pod) {
+	for i := range f.ranked.assignment.Replicas {
+		replica := &f.ranked.assignment.Replicas[i]
+		pod := f.in.PodNamed[replica.Pod]
+		if pod == nil || !state.HasFailed(f.in.Job, pod) || !podstate.OutOfMemory(pod) || f.facts.isCounted(pod) || f.facts.hasGrown(f.sizes, replica, pod) {
 			continue
 		}
-		sized := a.facts.sized(replica)
-		text, refusal := a.sizes.Grow(&sized)
+		sized := f.facts.sized(replica)
+		text, refusal := f.sizes.Grow(&sized)
 		if refusal != "" {
 			refusals = append(refusals, refusal)
 			continue
 		}
 		texts = append(texts, text)
-		a.out.RecordLastFailure(podstate.Failure(pod, a.in.Timestamp))
-		a.out.RecordFailure(a.in.Job.Spec.Tasks[replica.Task].Type, pod)
+		f.out.RecordLastFailure(podstate.Failure(pod, f.in.Timestamp))
+		f.out.RecordFailure(f.in.Job.Spec.Tasks[replica.Task].Type, pod)
 	}
 	if len(texts) > 0 {
-		a.sizes.ReportAdjusted(v2alpha1.OverrideOutOfMemory, texts)
+		f.sizes.ReportAdjusted(v2alpha1.OverrideOutOfMemory, texts)
 		return state.Settled
 	}
 	if len(refusals) > 0 && len(failures) > 0 {
 		// The kills count as failures.
-		a.out.Event(corev1.EventTypeWarning, v2alpha1.OverrideOutOfMemory, state.Few(refusals, "; "))
+		f.out.Event(corev1.EventTypeWarning, v2alpha1.OverrideOutOfMemory, state.Few(refusals, "; "))
 	}
 	return state.Continue
 }
@@ -120,21 +120,21 @@ func (p *Plan) whyResourcesRestart() string {
 }
 
 // shrinkPending records fewer resources for replicas that the scheduler has found no node for.
-func (a *assigned) shrinkPending() state.Result {
-	a.sizes.ShrinkPending(a.sizedReplicas())
+func (s *staffing) shrinkPending() state.Result {
+	s.sizes.ShrinkPending(s.ranked.sizedReplicas())
 	return state.Continue
 }
 
 // applyResources gives the pods their recorded resources.
-func (a *assigned) applyResources() state.Result {
-	if !state.IsFinished(a.out.Status()) && !state.IsSuspended(a.in.Job) && !state.IsUnplaced(a.in.Job) {
-		a.sizes.Apply(a.sizedReplicas(), replacement{a})
+func (s *staffing) applyResources() state.Result {
+	if !state.IsFinished(s.out.Status()) && !state.IsSuspended(s.in.Job) && !state.IsUnplaced(s.in.Job) {
+		s.sizes.Apply(s.ranked.sizedReplicas(), replacement{s})
 	}
 	return state.Continue
 }
 
 // replacement decides which replicas may be replaced for other resources.
-type replacement struct{ of *assigned }
+type replacement struct{ of *staffing }
 
 // MayRelease implements rightsize.Replacement. A pod of a task with drain hands over its state first.
 func (r replacement) MayRelease(pod *corev1.Pod) bool { return r.of.mayRelease(pod) }
@@ -144,9 +144,9 @@ func (replacement) IsForced(*rightsize.Replica) bool { return false }
 
 // AreOthersReady implements rightsize.Replacement. Replicas that have succeeded are ready.
 func (r replacement) AreOthersReady(replica *rightsize.Replica) bool {
-	return !slices.ContainsFunc(r.of.assignment.Replicas, func(other workload.Replica) bool {
+	return !slices.ContainsFunc(r.of.ranked.assignment.Replicas, func(other workload.Replica) bool {
 		pod := r.of.in.PodNamed[other.Pod]
-		return names.TaskName(&r.of.in.Job.Spec.Tasks[other.Task]) == replica.Task && other.Pod != replica.Pod.Name && !r.of.completed().Has(other.Rank) &&
+		return names.TaskName(&r.of.in.Job.Spec.Tasks[other.Task]) == replica.Task && other.Pod != replica.Pod.Name && !r.of.ranked.completed.Has(other.Rank) &&
 			(pod == nil || r.of.out.Deleting[pod] || !podstate.Ready(pod))
 	})
 }

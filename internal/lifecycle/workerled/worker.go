@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/lifecycle/gangs"
 	"opendilab.org/di-orchestrator/internal/lifecycle/ranks"
 	"opendilab.org/di-orchestrator/internal/lifecycle/sizing"
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
@@ -197,30 +198,30 @@ func (p *Plan) removeStale() state.Result {
 
 // isCompleted reports whether a replica's rank is recorded as succeeded. The records of
 // an earlier attempt do not count.
-func (a *assigned) isCompleted(replica *workload.Replica) bool {
+func (a *ranked) isCompleted(replica *workload.Replica) bool {
 	return a.in.Job.Status.Restarts == a.assignment.Attempt && a.in.Job.Status.Reschedules == a.assignment.Reschedule && a.facts.recorded.Has(replica.Rank)
 }
 
 // succeed finishes the job once every replica of the deciding tasks has succeeded. All tasks decide
 // if the job names none, or if those that it names have no replicas, because the job would
 // otherwise never finish.
-func (a *assigned) succeed() state.Result {
-	replicas := slices.DeleteFunc(slices.Clone(a.assignment.Replicas), func(replica workload.Replica) bool { return !decides(a.in.Job, replica.Task) })
+func (f *failing) succeed() state.Result {
+	replicas := slices.DeleteFunc(slices.Clone(f.ranked.assignment.Replicas), func(replica workload.Replica) bool { return !decides(f.in.Job, replica.Task) })
 	if len(replicas) == 0 {
-		replicas = a.assignment.Replicas
+		replicas = f.ranked.assignment.Replicas
 	}
 	deciding := len(replicas)
-	if slices.ContainsFunc(replicas, func(replica workload.Replica) bool { return !a.completed().Has(replica.Rank) }) {
+	if slices.ContainsFunc(replicas, func(replica workload.Replica) bool { return !f.ranked.completed.Has(replica.Rank) }) {
 		return state.Continue
 	}
 	switch deciding {
 	case 0:
 		return state.Continue
-	case len(a.assignment.Replicas):
-		a.out.Finish(v2alpha1.JobSucceeded, state.All(deciding, "replica")+english.PluralWord(deciding, " has", " have")+" succeeded")
+	case len(f.ranked.assignment.Replicas):
+		f.out.Finish(v2alpha1.JobSucceeded, state.All(deciding, "replica")+english.PluralWord(deciding, " has", " have")+" succeeded")
 	default:
-		a.out.Finish(v2alpha1.JobSucceeded, fmt.Sprintf("%s of the target tasks %s succeeded: %s",
-			state.All(deciding, "replica"), english.PluralWord(deciding, "has", "have"), state.Few(a.in.Job.Spec.SuccessPolicy.TargetTasks, ", ")))
+		f.out.Finish(v2alpha1.JobSucceeded, fmt.Sprintf("%s of the target tasks %s succeeded: %s",
+			state.All(deciding, "replica"), english.PluralWord(deciding, "has", "have"), state.Few(f.in.Job.Spec.SuccessPolicy.TargetTasks, ", ")))
 	}
 	return state.Settled
 }
@@ -234,69 +235,85 @@ func decides(job *v2alpha1.DIJob, task int) bool {
 // removeExcess deletes pods without a replica after a shrink, and pods whose rank another replica
 // has or has completed. It also deletes succeeded pods in which an injected container runs, and
 // failed pods that are recreated under the same name.
-func (a *assigned) removeExcess() state.Result {
-	replicas := make(map[string]*workload.Replica, len(a.assignment.Replicas))
-	for i := range a.assignment.Replicas {
-		replicas[a.assignment.Replicas[i].Pod] = &a.assignment.Replicas[i]
+func (s *staffing) removeExcess() state.Result {
+	replicas := make(map[string]*workload.Replica, len(s.ranked.assignment.Replicas))
+	for i := range s.ranked.assignment.Replicas {
+		replicas[s.ranked.assignment.Replicas[i].Pod] = &s.ranked.assignment.Replicas[i]
 	}
-	for _, pod := range a.in.Pods {
+	for _, pod := range s.in.Pods {
 		replica := replicas[pod.Name]
 		switch {
 		case replica == nil:
-			if a.mayRelease(pod) {
-				a.out.DeletePod(pod)
+			if s.mayRelease(pod) {
+				s.out.DeletePod(pod)
 			}
 		case pod.Status.Phase == corev1.PodSucceeded:
 			// This includes one that was given up before its success was observed.
-			if podstate.InjectedRuns(pod) && a.in.CleanPodPolicy() != v2alpha1.CleanPodPolicyNone {
-				a.out.DeletePod(pod)
+			if podstate.InjectedRuns(pod) && s.in.CleanPodPolicy() != v2alpha1.CleanPodPolicyNone {
+				s.out.DeletePod(pod)
 			}
-		case hasForeignRank(replica, pod), a.isCompleted(replica):
-			a.out.DeletePod(pod)
-		case a.facts.isCounted(pod):
-			if !isKept(a.out, a.in.Now, pod, a.out.Status().ReplicaRestarts[pod.Name]) {
-				a.out.DeletePod(pod)
+		case hasForeignRank(replica, pod), s.ranked.isCompleted(replica):
+			s.out.DeletePod(pod)
+		case s.facts.isCounted(pod):
+			if !isKept(s.out, s.in.Now, pod, s.out.Status().ReplicaRestarts[pod.Name]) {
+				s.out.DeletePod(pod)
 			}
-		case queueing.IsAbandoned(pod), a.isOfFormerGroup(replica, pod), a.mayReplaceWorker(replica, pod), a.hasLostNodes(pod):
-			a.out.DeletePod(pod)
+		case queueing.IsAbandoned(pod), s.isOfFormerGroup(replica, pod), s.mayReplaceWorker(replica, pod), s.hasLostNodes(pod):
+			s.out.DeletePod(pod)
 		}
 	}
 	return state.Continue
 }
 
-func (a *assigned) ensureWorkers() state.Result {
-	if state.IsUnplaced(a.in.Job) || !a.mayQueue() {
-		return state.Continue
-	}
-	a.ensureWorkerService()
-	if a.isAnyMoved() || a.isGrowthUnrecorded() {
-		// The write of the record triggers the next reconcile.
-		return state.Continue
-	}
-	for i := range a.assignment.Replicas {
-		replica := &a.assignment.Replicas[i]
-		if a.in.PodNamed[replica.Pod] != nil || a.completed().Has(replica.Rank) || a.out.IsPodTaken(replica.Pod) {
-			continue
-		}
-		if a.out.MayCreate(names.TaskName(&a.in.Job.Spec.Tasks[replica.Task])) {
-			a.createWorker(replica)
-		}
-	}
-	if len(a.out.Decision.CreatePods) > 0 && !a.provideNodes() {
-		a.out.Decision.CreatePods = nil
-	}
-	return state.Continue
-}
-
-// createWorker creates the pod of a replica in the job's gang and queue, or records why it cannot
-// be built.
-func (a *assigned) createWorker(replica *workload.Replica) {
-	pod, err := a.in.Builder.Worker(&a.assignment, replica)
-	if err != nil {
-		a.out.Invalidate(err.Error())
+// ensureWorkers creates the pods of replicas without one, as members of a gang if there is one.
+func (s *staffing) ensureWorkers(gang *gangs.Plan) {
+	if state.IsUnplaced(s.in.Job) || !s.mayQueue() {
 		return
 	}
-	a.gang.Mark(pod)
-	a.podMeta(replica).Apply(pod)
-	a.out.CreatePod(pod)
+	s.ensureWorkerService()
+	if s.isAnyMoved() || s.isGrowthUnrecorded() {
+		// The write of the record triggers the next reconcile.
+		return
+	}
+	if missing := s.missing(); len(missing) > 0 {
+		s.createWorkers(missing, gang)
+	}
+}
+
+// missing returns the replicas whose pods may be created now.
+func (s *staffing) missing() []*workload.Replica {
+	var missing []*workload.Replica
+	for i := range s.ranked.assignment.Replicas {
+		replica := &s.ranked.assignment.Replicas[i]
+		if s.in.PodNamed[replica.Pod] != nil || s.ranked.completed.Has(replica.Rank) || s.out.IsPodTaken(replica.Pod) {
+			continue
+		}
+		if s.out.MayCreate(names.TaskName(&s.in.Job.Spec.Tasks[replica.Task])) {
+			missing = append(missing, replica)
+		}
+	}
+	return missing
+}
+
+// createWorkers creates the pods of replicas in the job's gang and queue, or records why one cannot be built.
+func (s *staffing) createWorkers(replicas []*workload.Replica, gang *gangs.Plan) {
+	start := s.findPodMeta()
+	for _, replica := range replicas {
+		pod, err := s.in.Builder.Worker(&s.ranked.assignment, replica)
+		if err != nil {
+			s.out.Invalidate(err.Error())
+			continue
+		}
+		gang.Mark(pod)
+		s.podMeta(replica, start).Apply(pod)
+		s.out.CreatePod(pod)
+	}
+	if len(s.out.Decision.CreatePods) > 0 && !s.provideNodes() {
+		s.out.Decision.CreatePods = nil
+	}
+}
+
+// suspendWorkers suspends the job once its completed ranks are recorded.
+func (f *failing) suspendWorkers() state.Result {
+	return suspend(f.out, f.in, f.out.Status().CompletedRanks == f.in.Job.Status.CompletedRanks)
 }
