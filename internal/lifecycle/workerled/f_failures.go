@@ -9,29 +9,18 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"time"
 
 	"github.com/dustin/go-humanize/english"
 	corev1 "k8s.io/api/core/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/lifecycle/handshake"
+	"opendilab.org/di-orchestrator/internal/lifecycle/rightsize"
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 	"opendilab.org/di-orchestrator/internal/limits"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/podstate"
 	"opendilab.org/di-orchestrator/internal/workload"
-)
-
-const (
-	// defaultBackoffLimit is the maximum number of restarts of a job whose spec sets no limit.
-	defaultBackoffLimit int32 = 3
-	// ignoredDelay is the delay before a pod whose failure is ignored is recreated. Nothing else
-	// bounds how often that happens.
-	ignoredDelay = 5 * time.Second
-	// firstRestartBackoff is the minimum duration of an attempt once a job has restarted more often
-	// than the default limit allows. It doubles with each further restart.
-	firstRestartBackoff = 2 * time.Second
 )
 
 // failure is a failed pod that is not counted yet, with the action that follows.
@@ -115,16 +104,6 @@ func (f *failing) failures() []failure {
 	return append(failures, f.failedLeaving()...)
 }
 
-// isVictim reports whether a replica failed because another one cannot start, so that its failure is a
-// disruption. A rule of the failure policy that fails the job, or ignores the failure, comes first.
-func (f *failing) isVictim(replica *workload.Replica, pod *corev1.Pod) bool {
-	if !state.HasGivenUp(f.in.Job, pod) || f.facts.isCounted(pod) {
-		return false
-	}
-	action, _ := actionFor(f.in.Job, replica, pod)
-	return action != v2alpha1.FailurePolicyFailJob && action != v2alpha1.FailurePolicyIgnore && f.stall != nil
-}
-
 // failedLeaving returns the failed excess pods that had not handed over their state. They have no
 // replica to restart alone, so the job restarts instead.
 func (f *failing) failedLeaving() []failure {
@@ -149,27 +128,6 @@ func (f *failing) failedLeaving() []failure {
 // isDesired reports whether a pod belongs to a desired replica.
 func (a *ranked) isDesired(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(a.assignment.Replicas, func(replica workload.Replica) bool { return replica.Pod == pod.Name })
-}
-
-// isCounted reports whether a pod's failure is recorded as a restart of its replica
-// alone.
-func (f *facts) isCounted(pod *corev1.Pod) bool {
-	recorded := f.in.Job.Status.ReplicaRestarts[pod.Name]
-	return podstate.PlausibleCount(podstate.ReplicaRestarts(pod), recorded) < recorded
-}
-
-// actionFor returns the action that follows the failure of a replica's pod, and the index of the
-// failure policy's rule that decides it. If no rule matches, the job restarts.
-func actionFor(job *v2alpha1.DIJob, replica *workload.Replica, pod *corev1.Pod) (v2alpha1.FailurePolicyAction, int) {
-	if job.Spec.FailurePolicy != nil {
-		task := names.TaskName(&job.Spec.Tasks[replica.Task])
-		for i := range job.Spec.FailurePolicy.Rules {
-			if rule := &job.Spec.FailurePolicy.Rules[i]; matches(rule, task, pod) {
-				return rule.Action, i
-			}
-		}
-	}
-	return v2alpha1.FailurePolicyRestartJob, -1
 }
 
 // matches reports whether a rule covers the failure of a task's pod. A rule about exit codes does
@@ -202,18 +160,6 @@ func (f *failing) restartJob(failed *corev1.Pod) {
 	f.out.EnterPhase(v2alpha1.JobRestarting, fmt.Sprintf("pod %s has failed%s, %s", failed.Name, podstate.FailureCause(failed), f.facts.restartMessage(attempts.Restarts)))
 }
 
-func (f *facts) restartMessage(restarts int32) string {
-	return ordinal(restarts, f.backoffLimit()) + " is in progress"
-}
-
-// ordinal describes which restart this is, with the limit if there is one.
-func ordinal(restart, limit int32) string {
-	if limit < 0 {
-		return fmt.Sprintf("restart %d", restart)
-	}
-	return fmt.Sprintf("restart %d of %d", restart, limit)
-}
-
 // restartReplicas restarts only the failed replicas. The limit bounds the restarts of each replica,
 // together with those of the job.
 func (f *failing) restartReplicas(failures []failure) {
@@ -243,107 +189,112 @@ func (f *failing) restartReplicas(failures []failure) {
 	f.out.RecordAttempts(attempts)
 }
 
-func (f *facts) backoffLimit() int32 {
-	if f.in.Job.Spec.BackoffLimit != nil {
-		return *f.in.Job.Spec.BackoffLimit
-	}
-	return defaultBackoffLimit
-}
-
-// restartBackoff returns the minimum duration of an attempt. With a high limit or none, a job that
-// fails at once each time would otherwise keep the cluster busy.
-func restartBackoff(restarts int32) time.Duration {
-	var backoff time.Duration
-	for range min(restarts-defaultBackoffLimit, 10) {
-		backoff = min(max(2*backoff, firstRestartBackoff), state.LongestBackoff)
-	}
-	return backoff
-}
-
-// isKept reports whether a finished pod stays until the backoff of that many restarts is over. If
-// so, it requeues the job for that time.
-func isKept(out *state.Plan, now time.Time, pod *corev1.Pod, restarts int32) bool {
-	backoff := restartBackoff(restarts)
-	if backoff == 0 || !podstate.Finished(pod) || podstate.Terminating(pod) {
-		return false
-	}
-	left := pod.CreationTimestamp.Add(backoff).Sub(now)
-	if left <= 0 {
-		return false
-	}
-	out.RequeueAfter(left)
-	return true
-}
-
-// mayReplaceWorker reports whether a failed pod may be recreated now. A pod whose
-// failure is ignored waits for ignoredDelay, a disrupted one for the backoff.
-func (s *staffing) mayReplaceWorker(replica *workload.Replica, pod *corev1.Pod) bool {
-	if !podstate.FailedOrLost(pod) {
-		return false
-	}
-	if !state.HasFailed(s.in.Job, pod) || s.disruptions.victims[pod] {
-		return !s.disruptions.isBackingOff
-	}
-	if action, _ := actionFor(s.in.Job, replica, pod); action != v2alpha1.FailurePolicyIgnore {
-		return true
-	}
-	left := podstate.FinishTime(pod).Add(ignoredDelay).Sub(s.in.Now)
-	if left <= 0 {
-		return true
-	}
-	s.out.RequeueAfter(left)
-	return false
-}
-
 // restartsOf returns how often the replica of a failed pod was restarted alone.
 func (f *failing) restartsOf(pod *corev1.Pod) int32 {
 	return podstate.PlausibleCount(podstate.ReplicaRestarts(pod), f.out.Status().ReplicaRestarts[pod.Name])
 }
 
-// backOffDisrupted returns the disruptions. It delays pods that are disrupted again within the backoff.
-func (f *failing) backOffDisrupted() disruptions {
-	found := disruptions{victims: f.victims()}
-	switch disrupted := f.disruptedReplicas(found.victims); {
-	case len(disrupted) == 0:
-	case f.stall != nil && f.stall.IsOver:
-		// The replicas that gave up meanwhile would count as failed from now on.
-		f.out.ReportDisruption(disrupted)
+// growMemory records more memory for replicas whose main container was killed because it used more
+// than its limit. This is no failure that counts, up to the maximum of memory and of attempts. A
+// policy that fails the job for any of the failures comes first.
+func (f *failing) growMemory() state.Result {
+	if f.in.Job.Spec.Autoscale == nil || f.in.Job.Spec.Autoscale.Memory == nil {
+		return state.Continue
+	}
+	failures := f.failures()
+	if slices.ContainsFunc(failures, func(failed failure) bool { return failed.action == v2alpha1.FailurePolicyFailJob }) {
+		return state.Continue
+	}
+	var texts, refusals []string
+	for i := range f.ranked.assignment.Replicas {
+		replica := &f.ranked.assignment.Replicas[i]
+		pod := f.in.PodNamed[replica.Pod]
+		if pod == nil || !state.HasFailed(f.in.Job, pod) || !podstate.OutOfMemory(pod) || f.facts.isCounted(pod) || f.facts.hasGrown(f.sizes, replica, pod) {
+			continue
+		}
+		sized := f.facts.sized(replica)
+		text, refusal := f.sizes.Grow(&sized)
+		if refusal != "" {
+			refusals = append(refusals, refusal)
+			continue
+		}
+		texts = append(texts, text)
+		f.out.RecordLastFailure(podstate.Failure(pod, f.in.Timestamp))
+		f.out.RecordFailure(f.in.Job.Spec.Tasks[replica.Task].Type, pod)
+	}
+	if len(texts) > 0 {
+		f.sizes.ReportAdjusted(v2alpha1.OverrideOutOfMemory, texts)
+		return state.Settled
+	}
+	if len(refusals) > 0 && len(failures) > 0 {
+		// The kills count as failures.
+		f.out.Event(corev1.EventTypeWarning, v2alpha1.OverrideOutOfMemory, state.Few(refusals, "; "))
+	}
+	return state.Continue
+}
+
+// failing decides what the ends of replicas mean for the attempt.
+type failing struct {
+	out       *state.Plan
+	in        *state.Input
+	facts     *facts
+	ranked    *ranked
+	sizes     *rightsize.Rules
+	handshake *handshake.Handshake
+	// stall is why a replica cannot start, nil if all can or none has failed.
+	stall *state.Stall
+}
+
+// newFailing returns the rules of the failures of replicas with ranks.
+func newFailing(out *state.Plan, job *facts, r *ranked, shake *handshake.Handshake) *failing {
+	f := &failing{out: out, in: job.in, facts: job, ranked: r, sizes: rightsize.New(out, job.in), handshake: shake}
+	if slices.ContainsFunc(f.in.Pods, podstate.FailedOrLost) {
+		f.stall = out.FindStall()
+	}
+	return f
+}
+
+// rules are the rules of failures, in order.
+func (f *failing) rules() []state.Rule {
+	return []state.Rule{
+		{Name: "all deciding ranks have succeeded", Apply: f.succeed},
+		{Name: "out-of-memory replicas get more memory", Apply: f.growMemory},
+		{Name: "failures are counted", Apply: f.countFailures},
+		{Name: "a suspended job has no pods", Apply: f.suspendWorkers},
+	}
+}
+
+// succeed finishes the job once every replica of the deciding tasks has succeeded. All tasks decide
+// if the job names none, or if those that it names have no replicas, because the job would
+// otherwise never finish.
+func (f *failing) succeed() state.Result {
+	replicas := slices.DeleteFunc(slices.Clone(f.ranked.assignment.Replicas), func(replica workload.Replica) bool { return !decides(f.in.Job, replica.Task) })
+	if len(replicas) == 0 {
+		replicas = f.ranked.assignment.Replicas
+	}
+	deciding := len(replicas)
+	if slices.ContainsFunc(replicas, func(replica workload.Replica) bool { return !f.ranked.completed.Has(replica.Rank) }) {
+		return state.Continue
+	}
+	switch deciding {
+	case 0:
+		return state.Continue
+	case len(f.ranked.assignment.Replicas):
+		f.out.Finish(v2alpha1.JobSucceeded, state.All(deciding, "replica")+english.PluralWord(deciding, " has", " have")+" succeeded")
 	default:
-		found.isBackingOff = !f.out.MayRecreate(disrupted)
+		f.out.Finish(v2alpha1.JobSucceeded, fmt.Sprintf("%s of the target tasks %s succeeded: %s",
+			state.All(deciding, "replica"), english.PluralWord(deciding, "has", "have"), state.Few(f.in.Job.Spec.SuccessPolicy.TargetTasks, ", ")))
 	}
-	return found
+	return state.Settled
 }
 
-// victims returns the pods of replicas that failed because another one cannot start.
-func (f *failing) victims() map[*corev1.Pod]bool {
-	victims := map[*corev1.Pod]bool{}
-	for i := range f.ranked.assignment.Replicas {
-		replica := &f.ranked.assignment.Replicas[i]
-		if pod := f.in.PodNamed[replica.Pod]; pod != nil && f.isVictim(replica, pod) {
-			victims[pod] = true
-		}
-	}
-	return victims
+// decides reports whether the job's success requires that of the task.
+func decides(job *v2alpha1.DIJob, task int) bool {
+	policy := job.Spec.SuccessPolicy
+	return policy == nil || len(policy.TargetTasks) == 0 || slices.Contains(policy.TargetTasks, names.TaskName(&job.Spec.Tasks[task]))
 }
 
-// disruptedReplicas returns the disrupted pods of desired replicas.
-func (f *failing) disruptedReplicas(victims map[*corev1.Pod]bool) []state.DisruptedPod {
-	var found []state.DisruptedPod
-	for i := range f.ranked.assignment.Replicas {
-		replica := &f.ranked.assignment.Replicas[i]
-		if pod := f.in.PodNamed[replica.Pod]; pod != nil && podstate.FailedOrLost(pod) && !podstate.Terminating(pod) && (!state.HasFailed(f.in.Job, pod) || victims[pod]) {
-			found = append(found, state.DisruptedPod{Pod: pod, Task: f.in.Job.Spec.Tasks[replica.Task].Type})
-		}
-	}
-	return found
-}
-
-// isAllReady reports whether every desired replica is ready or has succeeded. During a restart no
-// replica is.
-func (o *outcome) isAllReady() bool {
-	isSeated := len(o.ranked.assignment.Replicas) == int(o.facts.counts.Total)
-	return isSeated && !slices.ContainsFunc(o.ranked.assignment.Replicas, func(replica workload.Replica) bool {
-		pod := o.in.PodNamed[replica.Pod]
-		return !o.ranked.completed.Has(replica.Rank) && (pod == nil || !podstate.Ready(pod))
-	})
+// suspendWorkers suspends the job once its completed ranks are recorded.
+func (f *failing) suspendWorkers() state.Result {
+	return suspend(f.out, f.in, f.out.Status().CompletedRanks == f.in.Job.Status.CompletedRanks)
 }

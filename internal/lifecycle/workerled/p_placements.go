@@ -4,9 +4,11 @@
 package workerled
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
 	"time"
 
-	"github.com/dustin/go-humanize/english"
 	corev1 "k8s.io/api/core/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
@@ -125,21 +127,11 @@ func PlacedOn(pod *corev1.Pod) string {
 	return pod.Annotations[names.AnnotationNode]
 }
 
-// reportPlace sets the condition for the placement while the operator's allocator is switched off.
-// Otherwise the allocator owns that condition.
-func (o *outcome) reportPlace() {
-	if !o.in.NoAllocator || !WantsPlace(o.in.Job) {
-		return
+// digestOf returns a digest of an allocation, "" for none.
+func digestOf(allocation []string) string {
+	if len(allocation) == 0 {
+		return ""
 	}
-	if placed := len(o.in.Job.Status.Allocation); placed > 0 {
-		if !o.out.IsTrue(v2alpha1.ConditionAllocated) {
-			o.out.RecordCondition(v2alpha1.ConditionAllocated, corev1.ConditionTrue, v2alpha1.ConditionAllocated,
-				"status.allocation places "+english.Plural(placed, "replica", ""))
-		}
-		return
-	}
-	const message = "the operator runs with --allocator=false: the job waits until another allocator writes status.allocation"
-	if o.out.RecordCondition(v2alpha1.ConditionAllocated, corev1.ConditionFalse, v2alpha1.ReasonNoAllocator, message) {
-		o.out.Event(corev1.EventTypeWarning, v2alpha1.ReasonNoAllocator, message)
-	}
+	sum := sha256.Sum256([]byte(strings.Join(allocation, ",")))
+	return hex.EncodeToString(sum[:8])
 }

@@ -4,15 +4,120 @@
 package workerled
 
 import (
+	"slices"
+
 	"github.com/dustin/go-humanize/english"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/lifecycle/gangs"
+	"opendilab.org/di-orchestrator/internal/lifecycle/handshake"
+	"opendilab.org/di-orchestrator/internal/lifecycle/ranks"
+	"opendilab.org/di-orchestrator/internal/lifecycle/rightsize"
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/podstate"
+	"opendilab.org/di-orchestrator/internal/scaling"
+	"opendilab.org/di-orchestrator/internal/workload"
 )
+
+// isAllReady reports whether every desired replica is ready or has succeeded. During a restart no
+// replica is.
+func (o *outcome) isAllReady() bool {
+	isSeated := len(o.ranked.assignment.Replicas) == int(o.facts.counts.Total)
+	return isSeated && !slices.ContainsFunc(o.ranked.assignment.Replicas, func(replica workload.Replica) bool {
+		pod := o.in.PodNamed[replica.Pod]
+		return !o.ranked.completed.Has(replica.Rank) && (pod == nil || !podstate.Ready(pod))
+	})
+}
+
+// reportPlace sets the condition for the placement while the operator's allocator is switched off.
+// Otherwise the allocator owns that condition.
+func (o *outcome) reportPlace() {
+	if !o.in.NoAllocator || !WantsPlace(o.in.Job) {
+		return
+	}
+	if placed := len(o.in.Job.Status.Allocation); placed > 0 {
+		if !o.out.IsTrue(v2alpha1.ConditionAllocated) {
+			o.out.RecordCondition(v2alpha1.ConditionAllocated, corev1.ConditionTrue, v2alpha1.ConditionAllocated,
+				"status.allocation places "+english.Plural(placed, "replica", ""))
+		}
+		return
+	}
+	const message = "the operator runs with --allocator=false: the job waits until another allocator writes status.allocation"
+	if o.out.RecordCondition(v2alpha1.ConditionAllocated, corev1.ConditionFalse, v2alpha1.ReasonNoAllocator, message) {
+		o.out.Event(corev1.EventTypeWarning, v2alpha1.ReasonNoAllocator, message)
+	}
+}
+
+// endResize clears the condition of a resize once exactly the desired pods exist and are
+// ready.
+func (o *outcome) endResize() {
+	const condition = v2alpha1.ConditionResizing
+	if o.out.IsTrue(condition) && (state.IsFinished(o.out.Status()) || state.IsSuspended(o.in.Job) || o.hasNoExcess() && o.isAllReady()) {
+		o.out.ClearCondition(condition)
+	}
+}
+
+// hasNoExcess reports whether every pod belongs to a desired replica.
+func (o *outcome) hasNoExcess() bool {
+	desired := make(map[string]bool, len(o.ranked.assignment.Replicas))
+	for i := range o.ranked.assignment.Replicas {
+		desired[o.ranked.assignment.Replicas[i].Pod] = true
+	}
+	return !slices.ContainsFunc(o.in.Pods, func(pod *corev1.Pod) bool { return !desired[pod.Name] })
+}
+
+// outcome is the last stage. It implements state.Outcome.
+type outcome struct {
+	out   *state.Plan
+	in    *state.Input
+	facts *facts
+	// ranked has no ranks if a rule settled the decision before they were assigned.
+	ranked    ranked
+	sizes     *rightsize.Rules
+	execution scaling.Execution
+	handshake *handshake.Handshake
+	// gang is what is decided about the gang.
+	gang gangs.Plan
+	// isBackingOff is set while disrupted pods wait to be recreated.
+	isBackingOff bool
+}
+
+// newOutcome returns the last stage. A rule may have given up the completed ranks since they were recorded.
+func newOutcome(out *state.Plan, job *facts, found found) *outcome {
+	r := ranked{out: out, in: job.in, facts: job}
+	if found.ranked != nil {
+		r = *found.ranked
+	}
+	r.completed = ranks.Read(out.Status().CompletedRanks)
+	return &outcome{
+		out: out, in: job.in, facts: job, ranked: r, sizes: rightsize.New(out, job.in), execution: scaling.NewExecution(out, job.in),
+		handshake: found.handshake, gang: found.gang, isBackingOff: found.disruptions.isBackingOff,
+	}
+}
+
+// found is what the stages before found.
+type found struct {
+	handshake *handshake.Handshake
+	// ranked are the replicas; nil if a rule settled the decision before they had ranks.
+	ranked      *ranked
+	disruptions disruptions
+	// gang is what is decided about the gang.
+	gang gangs.Plan
+}
+
+// Report implements state.Outcome. It records the end of a ScalePlan, and sets the conditions for the placement,
+// the queue and the gang.
+func (o *outcome) Report() {
+	o.execution.Finish(o.progressOfPlan)
+	o.reportPlace()
+	o.out.ReportQueue()
+	if !o.facts.isExcessive() {
+		gangs.New(o.out, o.in, o.facts.counts.Total).Report(o.gang, &o.ranked.completed)
+	}
+}
 
 // Summarize writes the counts of a worker-led job and, unless a rule has set it,
 // the phase.

@@ -8,12 +8,33 @@ import (
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/podstate"
 	"opendilab.org/di-orchestrator/internal/workload"
 )
+
+// adoptedWorker returns an adopted pod with the metadata of this attempt and placement. Earlier
+// releases count a restart or a reschedule before they replace the pods that caused it. Such pods
+// belong to the previous attempt.
+func (f *facts) adoptedWorker(pod *corev1.Pod) *corev1.Pod {
+	status := &f.in.Job.Status
+	attempt, reschedule := status.Restarts, status.Reschedules
+	switch {
+	case status.Phase == v2alpha1.JobRestarting && state.HasFailed(f.in.Job, pod):
+		attempt = max(attempt-1, 0)
+	case status.Phase == v2alpha1.JobRescheduling && f.in.Job.Spec.Preemptible && len(status.Allocation) > 0 && isElsewhere(f.in.Job, pod):
+		reschedule = max(reschedule-1, 0)
+	}
+	wanted := pod.DeepCopy()
+	wanted.OwnerReferences = f.in.StoredReferences(pod)
+	metav1.SetMetaDataAnnotation(&wanted.ObjectMeta, names.AnnotationAttempt, strconv.Itoa(int(attempt)))
+	metav1.SetMetaDataAnnotation(&wanted.ObjectMeta, names.AnnotationReschedule, strconv.Itoa(int(reschedule)))
+	return wanted
+}
 
 // identify adds the labels of a worker's task, which v1.1.0 and v1.1.1 did not set, and the annotations that
 // follow from the pod's name, variables and node. Earlier releases wrote other annotations.
@@ -104,4 +125,15 @@ func (f *facts) identifyAttempt(pod *corev1.Pod, generation int64, identity *sta
 	if status.Reschedules > 0 || pod.Annotations[names.AnnotationReschedule] != "" {
 		identity.Annotate(names.AnnotationReschedule, strconv.Itoa(int(status.Reschedules)))
 	}
+}
+
+// peersOf returns the list of peers that a pod was created with, "" if it is unknown.
+func (f *facts) peersOf(pod *corev1.Pod) string {
+	return workload.ToldNodes(pod, f.in.ConfigMapNamed)
+}
+
+// lacksNodes reports whether a pod refers to a ConfigMap that does not exist.
+func (f *facts) lacksNodes(pod *corev1.Pod) bool {
+	name := workload.NodesOf(pod)
+	return name != "" && f.in.ConfigMapNamed[name] == nil
 }

@@ -40,11 +40,6 @@ func isStarting(pod *corev1.Pod) bool {
 	return podstate.Phase(pod) == corev1.PodPending && !podstate.Terminating(pod)
 }
 
-// peersOf returns the list of peers that a pod was created with, "" if it is unknown.
-func (f *facts) peersOf(pod *corev1.Pod) string {
-	return workload.ToldNodes(pod, f.in.ConfigMapNamed)
-}
-
 // keepNodes recreates the ConfigMap that active pods refer to, and deletes those to which no pod
 // refers. While pods are created, earlier ConfigMaps stay, because the next pods mostly refer to
 // the same one.
@@ -59,12 +54,6 @@ func (s *staffing) keepNodes() state.Result {
 		s.out.DeleteUnusedNodes()
 	}
 	return state.Continue
-}
-
-// lacksNodes reports whether a pod refers to a ConfigMap that does not exist.
-func (f *facts) lacksNodes(pod *corev1.Pod) bool {
-	name := workload.NodesOf(pod)
-	return name != "" && f.in.ConfigMapNamed[name] == nil
 }
 
 // hasLostNodes reports whether a pod waits for a ConfigMap that cannot be recreated because the

@@ -4,33 +4,68 @@
 package workerled
 
 import (
-	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/dustin/go-humanize/english"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/internal/lifecycle/ranks"
-	"opendilab.org/di-orchestrator/internal/lifecycle/sizing"
+	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 	"opendilab.org/di-orchestrator/internal/limits"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/podstate"
+	"opendilab.org/di-orchestrator/internal/queueing"
 	"opendilab.org/di-orchestrator/internal/workload"
 )
+
+// whyRequeued describes why all replicas must queue again, "" if they do not.
+func (p *counting) whyRequeued() string {
+	if p.in.Job.Spec.Preemptible {
+		return ""
+	}
+	started := p.facts.startSize()
+	for _, pod := range p.out.Current() {
+		meta, isFirst := p.facts.inFirstGroup(pod)
+		message, evicted := queueing.Eviction(pod)
+		switch {
+		case isFirst && evicted:
+			return "Kueue evicted the job, which queues again: " + message
+		case isFirst && meta.Size != int(started):
+			// The job was resized while it was suspended, and some of its pods are left.
+			return fmt.Sprintf("the job has %s, but queues for %d", english.Plural(int(started), "replica", ""), meta.Size)
+		}
+	}
+	switch {
+	case p.in.Queued().Queue == "" || p.facts.counts.Total < 2 || !p.facts.recorded.IsEmpty():
+		return ""
+	case conditions.IsTrue(&p.in.Job.Status, v2alpha1.ConditionSuspended) && len(p.in.Pods) == 0:
+		return "the job was resumed and queues again"
+	case p.isDeserted():
+		return "all replicas are gone, and the job queues again"
+	}
+	return ""
+}
+
+// isDeserted reports whether disruptions ended all pods of a job's start, so that its first group has
+// finished.
+func (p *counting) isDeserted() bool {
+	if phase := p.in.Job.Status.Phase; phase != v2alpha1.JobStarting && phase != v2alpha1.JobRunning {
+		return false
+	}
+	return !slices.ContainsFunc(p.out.Current(), func(pod *corev1.Pod) bool {
+		isAdded := p.facts.grown.has(podstate.Rank(pod))
+		return !isAdded && isInLine(pod) || pod.Status.Phase == corev1.PodSucceeded || state.HasFailed(p.in.Job, pod)
+	})
+}
 
 // reschedule restarts all replicas for one of four causes: the allocator has changed the placement,
 // a resize requires it, the replicas must queue again, or pods have an outdated cluster spec. The
 // first three follow from a comparison with the recorded status. Only the last inspects pods,
 // because pods of this attempt may still be missing from the cache.
-func (p *Plan) reschedule() state.Result {
+func (p *counting) reschedule() state.Result {
 	if state.IsFinished(&p.in.Job.Status) {
 		return state.Continue
 	}
@@ -52,7 +87,7 @@ func (p *Plan) reschedule() state.Result {
 }
 
 // whyRescheduled describes why all replicas restart, "" if they do not.
-func (p *Plan) whyRescheduled() string {
+func (p *counting) whyRescheduled() string {
 	recorded := ""
 	if before := p.in.Job.Status.Scaling; before != nil {
 		recorded = before.LastAllocation
@@ -76,19 +111,10 @@ func (p *Plan) whyRescheduled() string {
 	return p.whyRequeued()
 }
 
-// whyRestarted describes the resize that restarts all replicas, "" if none does. The status
-// determines which pods belong to the current attempt.
-func (f *facts) whyRestarted(status *v2alpha1.DIJobStatus) string {
-	if why := sizing.WhyRestarted(f.in.Job, f.resizes); why != "" || !f.changesFirstGroup(status) {
-		return why
-	}
-	return "Kueue admits all replicas together"
-}
-
 // isClusterOutdated reports whether an active pod of this attempt has another cluster spec than a
 // new pod would get. The record of a resize was lost, or spec.clusterSpec was changed. Pods of an
 // attempt that is not recorded yet do not count.
-func (p *Plan) isClusterOutdated() bool {
+func (p *counting) isClusterOutdated() bool {
 	cluster := workload.DescribeCluster(&p.in.Job.Spec, p.facts.counts.ByTask)
 	if cluster == "" || state.IsUnplaced(p.in.Job) {
 		return false
@@ -102,7 +128,7 @@ func (p *Plan) isClusterOutdated() bool {
 // whyMoved describes why the placement of a job differs from the recorded one, "" if it does not. A
 // suspended job gives up its placement and has no pods to restart. It keeps its completed ranks as
 // long as they belong to the same replicas.
-func (p *Plan) whyMoved(recorded string) string {
+func (p *counting) whyMoved(recorded string) string {
 	allocation := p.in.Job.Status.Allocation
 	lives := func(pod *corev1.Pod) bool { return PlacedOn(pod) != "" && !podstate.Terminating(pod) }
 	// The placement may be lost before it was recorded.
@@ -125,7 +151,7 @@ func (p *Plan) whyMoved(recorded string) string {
 // isResizedLive reports whether a new placement only adds or removes replicas of the elastic task,
 // and the job asks explicitly for the others to continue. Without that request they restart: their
 // lists of peers are of the former size.
-func (p *Plan) isResizedLive() bool {
+func (p *counting) isResizedLive() bool {
 	job, before := p.in.Job, p.in.Job.Status.Scaling
 	switch {
 	case before == nil, job.Spec.Elastic == nil, job.Spec.Elastic.OnResize != v2alpha1.OnResizeContinue:
@@ -139,7 +165,7 @@ func (p *Plan) isResizedLive() bool {
 // isKeptInPlace reports whether each replica that the elastic task's change leaves has its rank and its
 // node in the new placement, or has succeeded. A pod that is missing may only be missing from the
 // cache, on its former node.
-func (p *Plan) isKeptInPlace(change int32) bool {
+func (p *counting) isKeptInPlace(change int32) bool {
 	var first int32
 	elastic := names.ElasticTask(&p.in.Job.Spec)
 	for task, count := range p.facts.counts.ByTask {
@@ -165,7 +191,7 @@ func (p *Plan) isKeptInPlace(change int32) bool {
 // placement before that was recorded. All its pods count then, terminating ones as well, and so do
 // their ranks. Otherwise new pods would get the ranks that these leave instead of the ranks that
 // the allocator assumes.
-func (p *Plan) runsElsewhere() bool {
+func (p *counting) runsElsewhere() bool {
 	wasPlaced := slices.ContainsFunc(p.out.Current(), func(pod *corev1.Pod) bool { return PlacedOn(pod) != "" })
 	return slices.ContainsFunc(p.out.Current(), func(pod *corev1.Pod) bool {
 		runs := podstate.Active(pod) && pod.Spec.NodeName != ""
@@ -174,38 +200,8 @@ func (p *Plan) runsElsewhere() bool {
 	})
 }
 
-// isRankedInOrder reports whether a pod has the rank that its replica gets in the order
-// of the spec.
-func (f *facts) isRankedInOrder(pod *corev1.Pod) bool {
-	rank := podstate.Rank(pod)
-	for i, count := range f.counts.ByTask {
-		index, isOf := ranks.IndexOf(f.in.Job.Name, names.TaskName(&f.in.Job.Spec.Tasks[i]), pod.Name)
-		if isOf {
-			return index == rank && index < count
-		}
-		rank -= count
-	}
-	return false
-}
-
-// isElsewhere reports whether a pod is on another node than the allocation gives its
-// rank, or was created for another node.
-func isElsewhere(job *v2alpha1.DIJob, pod *corev1.Pod) bool {
-	rank, allocation := podstate.Rank(pod), job.Status.Allocation
-	return rank < 0 || int(rank) >= len(allocation) || allocation[rank] != cmp.Or(pod.Spec.NodeName, PlacedOn(pod))
-}
-
-// digestOf returns a digest of an allocation, "" for none.
-func digestOf(allocation []string) string {
-	if len(allocation) == 0 {
-		return ""
-	}
-	sum := sha256.Sum256([]byte(strings.Join(allocation, ",")))
-	return hex.EncodeToString(sum[:8])
-}
-
 // reportResizes records one event for all tasks that were resized.
-func (p *Plan) reportResizes() {
+func (p *counting) reportResizes() {
 	texts := make([]string, len(p.facts.resizes))
 	for i, resize := range p.facts.resizes {
 		texts[i] = resize.Describe(p.in.Job, &p.facts.counts)
@@ -221,7 +217,7 @@ func (p *Plan) reportResizes() {
 }
 
 // reportLiveResize records the event of a new placement that lets replicas continue.
-func (p *Plan) reportLiveResize() {
+func (p *counting) reportLiveResize() {
 	before := p.in.Job.Status.Scaling
 	if !p.in.Job.Spec.Preemptible || state.IsUnplaced(p.in.Job) || state.IsSuspended(p.in.Job) || before == nil || before.LastAllocation == "" ||
 		before.LastAllocation == digestOf(p.in.Job.Status.Allocation) || !p.isResizedLive() {
@@ -234,34 +230,26 @@ func (p *Plan) reportLiveResize() {
 	p.out.RecordCondition(v2alpha1.ConditionResizing, corev1.ConditionTrue, v2alpha1.ReasonResized, message)
 }
 
-// endResize clears the condition of a resize once exactly the desired pods exist and are
-// ready.
-func (o *outcome) endResize() {
-	const condition = v2alpha1.ConditionResizing
-	if o.out.IsTrue(condition) && (state.IsFinished(o.out.Status()) || state.IsSuspended(o.in.Job) || o.hasNoExcess() && o.isAllReady()) {
-		o.out.ClearCondition(condition)
+// whyResourcesRestart describes a change of resources that restarts all replicas, "" if none does.
+// A replica that gets more memory restarts the others if its failure does. Replicas that Kueue
+// admitted together also queue together for other resources.
+func (p *counting) whyResourcesRestart() string {
+	isGrouped := p.facts.isGrouped(p.out.Status())
+	for _, pod := range p.out.Current() {
+		replica, isKnown := p.facts.replicaOf(pod.Name)
+		if !isKnown || podstate.Terminating(pod) || replica.Index >= p.facts.counts.ByTask[replica.Task] {
+			continue
+		}
+		action, _ := actionFor(p.in.Job, &replica, pod)
+		sized := p.facts.sized(&replica)
+		switch {
+		case p.facts.hasGrown(p.sizes, &replica, pod):
+			if isGrouped || action == v2alpha1.FailurePolicyRestartJob {
+				return fmt.Sprintf("pod %s was out of memory and gets more; restarting all replicas", pod.Name)
+			}
+		case isGrouped && podstate.Active(pod) && p.sizes.MustChange(&sized):
+			return fmt.Sprintf("pod %s gets other resources; restarting all replicas (Kueue admits them together)", pod.Name)
+		}
 	}
-}
-
-// hasNoExcess reports whether every pod belongs to a desired replica.
-func (o *outcome) hasNoExcess() bool {
-	desired := make(map[string]bool, len(o.ranked.assignment.Replicas))
-	for i := range o.ranked.assignment.Replicas {
-		desired[o.ranked.assignment.Replicas[i].Pod] = true
-	}
-	return !slices.ContainsFunc(o.in.Pods, func(pod *corev1.Pod) bool { return !desired[pod.Name] })
-}
-
-// nameElastic writes the elastic task and its count into the spec of a job that was stored before
-// the webhook did so. Without them the API server cannot serve the scale subresource.
-func (p *Plan) nameElastic() state.Result {
-	elastic := names.ElasticTask(&p.in.Job.Spec)
-	written := ptr.Deref(p.in.Job.Spec.Elastic, v2alpha1.Elastic{})
-	if elastic < 0 || written.Replicas != nil && written.Task != "" || state.IsFinished(&p.in.Job.Status) {
-		return state.Continue
-	}
-	written.Task = names.TaskName(&p.in.Job.Spec.Tasks[elastic])
-	written.Replicas = ptr.To(sizing.Count(p.in.Job, elastic))
-	p.out.Decision.Elastic = &written
-	return state.Continue
+	return ""
 }
