@@ -15,7 +15,7 @@ import (
 	"opendilab.org/di-orchestrator/allocation"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/conditions"
-	"opendilab.org/di-orchestrator/internal/lifecycle/workerled"
+	"opendilab.org/di-orchestrator/internal/lifecycle/placements"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/podstate"
 )
@@ -88,7 +88,7 @@ func isUnschedulable(pod *corev1.Pod, now time.Time) bool {
 
 // waitsFor returns the node of its placement that a pod waits for, "" if it does not wait.
 func waitsFor(job *v2alpha1.DIJob, pod *corev1.Pod) string {
-	node := workerled.PlacedOn(pod)
+	node := placements.PlacedOn(pod)
 	if pod.Spec.NodeName != "" || !podstate.Active(pod) || !slices.Contains(job.Status.Allocation, node) {
 		return ""
 	}

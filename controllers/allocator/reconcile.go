@@ -23,8 +23,8 @@ import (
 	"opendilab.org/di-orchestrator/controllers"
 	"opendilab.org/di-orchestrator/internal/assume"
 	"opendilab.org/di-orchestrator/internal/conditions"
+	"opendilab.org/di-orchestrator/internal/lifecycle/placements"
 	"opendilab.org/di-orchestrator/internal/lifecycle/sizing"
-	"opendilab.org/di-orchestrator/internal/lifecycle/workerled"
 	"opendilab.org/di-orchestrator/internal/limits"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/podstate"
@@ -135,7 +135,7 @@ func (a *Reconciler) conclude(ctx context.Context, jobs []*v2alpha1.DIJob, r *ro
 		if written := a.written[job.UID]; written != nil {
 			job = written
 		}
-		if workerled.WantsPlace(job) {
+		if placements.WantsPlace(job) {
 			states[stateOf(job)]++
 		}
 	}
@@ -162,7 +162,7 @@ func (a *Reconciler) jobs(ctx context.Context) (jobs, succeeded []*v2alpha1.DIJo
 			written[job.UID] = ours
 			job = ours
 		}
-		if workerled.WantsPlace(job) || workerled.LeavesPlace(job) {
+		if placements.WantsPlace(job) || placements.LeavesPlace(job) {
 			jobs = append(jobs, job)
 		}
 		if isUncounted(job) {
@@ -265,7 +265,7 @@ func (r *round) take(job *v2alpha1.DIJob, pods []*corev1.Pod, now time.Time) {
 	name := client.ObjectKeyFromObject(job)
 	wanted, err := r.jobToPlace(job, pods)
 	switch {
-	case workerled.LeavesPlace(job):
+	case placements.LeavesPlace(job):
 		r.placements[name] = allocation.Placement{Reason: v2alpha1.ConditionSuspended, Message: "a suspended job has no placement"}
 		if err == nil {
 			// Other jobs get its capacity once its release is written.
@@ -281,7 +281,7 @@ func (r *round) take(job *v2alpha1.DIJob, pods []*corev1.Pod, now time.Time) {
 		// Without a node the allocator has no better placement.
 	default:
 		if previous, known := placeOf(job, pods); known {
-			wanted.Ended, wanted.Held = workerled.EndedRanks(job, pods), placedFor(job, now)
+			wanted.Ended, wanted.Held = placements.EndedRanks(job, pods), placedFor(job, now)
 			wanted.Running, wanted.Waiting = runningRanks(pods), waitingFor(job, now)
 			wanted.Excluded = closedNodes(job, pods, r.snapshot)
 			r.wanted[name], r.previous[name], r.placed[name] = wanted, previous, job.Status.Allocation
@@ -354,7 +354,7 @@ func occupy(snapshot *allocation.Snapshot, pod *corev1.Pod) {
 // latter may not be known yet.
 func placeOf(job *v2alpha1.DIJob, pods []*corev1.Pod) (nodes []string, known bool) {
 	if len(job.Status.Allocation) == 0 {
-		return workerled.NodesByRank(job, pods)
+		return placements.NodesByRank(job, pods)
 	}
 	return job.Status.Allocation, true
 }

@@ -29,7 +29,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/controllers"
 	"opendilab.org/di-orchestrator/internal/conditions"
-	"opendilab.org/di-orchestrator/internal/lifecycle/workerled"
+	"opendilab.org/di-orchestrator/internal/lifecycle/placements"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/podstate"
 	"opendilab.org/di-orchestrator/internal/tracing"
@@ -153,13 +153,13 @@ func jobMatters(object client.Object) any {
 		return nil
 	}
 	_, refusal := refusedSince(job)
-	return []any{workerled.WantsPlace(job), job.Generation, job.Status.Allocation, refusal}
+	return []any{placements.WantsPlace(job), job.Generation, job.Status.Allocation, refusal}
 }
 
 // reportMatters returns what a job reports of itself.
 func reportMatters(object client.Object) any {
 	job, ok := object.(*v2alpha1.DIJob)
-	if !ok || !workerled.WantsPlace(job) {
+	if !ok || !placements.WantsPlace(job) {
 		return nil
 	}
 	return string(rawReport(job))

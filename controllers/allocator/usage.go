@@ -15,7 +15,7 @@ import (
 	"opendilab.org/di-orchestrator/allocation"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/conditions"
-	"opendilab.org/di-orchestrator/internal/lifecycle/workerled"
+	"opendilab.org/di-orchestrator/internal/lifecycle/placements"
 )
 
 const (
@@ -147,11 +147,11 @@ func endOfRestart(job *v2alpha1.DIJob, pods []*corev1.Pod, reportedAt, now time.
 	if stored == nil || !stored.Restarting || stored.PlacedAt == nil {
 		return restart{}, false
 	}
-	if since, ready := workerled.ReadySince(job, pods); ready {
+	if since, ready := placements.ReadySince(job, pods); ready {
 		return restart{end: since, isMeasured: true}, true
 	}
 	// Until the pods of the former placement are gone, a report may be theirs.
-	current := workerled.CurrentPods(job, pods)
+	current := placements.CurrentPods(job, pods)
 	if reportedAt.After(stored.PlacedAt.Time) && len(current) > 0 && len(current) == len(pods) {
 		return restart{end: reportedAt, isMeasured: true}, true
 	}

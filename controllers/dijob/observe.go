@@ -20,7 +20,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/lifecycle/coordinatorled"
 	"opendilab.org/di-orchestrator/internal/lifecycle/sizing"
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
-	"opendilab.org/di-orchestrator/internal/lifecycle/workerled"
+	"opendilab.org/di-orchestrator/internal/lifecycle/workerled/peers"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/queueing"
 	"opendilab.org/di-orchestrator/internal/workload"
@@ -126,7 +126,7 @@ func (r *Reconciler) observeWorkerLed(ctx context.Context, observed *lifecycle.O
 
 // confirmNodes reads live the ConfigMaps that pods wait for and that are not in the cache.
 func (r *Reconciler) confirmNodes(ctx context.Context, observed *lifecycle.Observed) error {
-	for _, name := range workerled.FindMissingNodes(*observed) {
+	for _, name := range peers.FindMissingNodes(*observed) {
 		key := types.NamespacedName{Namespace: observed.Job.Namespace, Name: name}
 		configMap, err := controllers.Find(ctx, r.live, key, &corev1.ConfigMap{})
 		if err != nil {

@@ -22,8 +22,8 @@ import (
 	"opendilab.org/di-orchestrator/controllers/dijob/refusal"
 	"opendilab.org/di-orchestrator/internal/lifecycle"
 	"opendilab.org/di-orchestrator/internal/lifecycle/coordinatorled"
+	"opendilab.org/di-orchestrator/internal/lifecycle/sizing"
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
-	"opendilab.org/di-orchestrator/internal/lifecycle/workerled"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/workload"
 )
@@ -353,7 +353,7 @@ func withoutNamesakes(pods, live []*corev1.Pod) []*corev1.Pod {
 
 // mayLackPods reports whether the cache may lack pods that the job must not have, so that no creation shows them.
 func mayLackPods(observed *lifecycle.Observed) bool {
-	return state.MustHaveNoPods(observed.Job) || !state.IsCoordinatorLed(observed.Job) && workerled.LacksRemoved(*observed) ||
+	return state.MustHaveNoPods(observed.Job) || !state.IsCoordinatorLed(observed.Job) && sizing.LacksRemoved(*observed) ||
 		state.IsCoordinatorLed(observed.Job) && coordinatorled.LacksRemoved(*observed)
 }
 

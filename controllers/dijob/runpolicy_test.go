@@ -17,8 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/lifecycle/placements"
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
-	"opendilab.org/di-orchestrator/internal/lifecycle/workerled"
 )
 
 // change updates the spec of the space's job.
@@ -130,7 +130,7 @@ var _ = Describe("A job that says who runs it", func() {
 		Expect(s.services(ctx)).To(BeEmpty())
 		Expect(s.writes).To(BeZero())
 		Expect(eventsOf(recorder)).To(BeEmpty())
-		Expect(workerled.WantsPlace(s.job(ctx))).To(BeFalse(), "the allocator does not place it either")
+		Expect(placements.WantsPlace(s.job(ctx))).To(BeFalse(), "the allocator does not place it either")
 
 		job.Spec.ManagedBy = ptr.To("example.com/other")
 		Expect(shared.api.Update(ctx, job)).To(MatchError(ContainSubstring("spec.managedBy: Invalid value: is immutable")))

@@ -15,7 +15,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/conditions"
-	"opendilab.org/di-orchestrator/internal/lifecycle/workerled"
+	"opendilab.org/di-orchestrator/internal/lifecycle/placements"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/testkit/expect"
 )
@@ -151,11 +151,11 @@ func TestAPreemptibleJobOfAnEarlierReleaseGoesOnWhereItRuns(t *testing.T) {
 	w.end("job-collector-0", 0)
 	w.settle()
 	observed := w.observe()
-	nodes, known := workerled.NodesByRank(observed.Job, observed.Pods)
+	nodes, known := placements.NodesByRank(observed.Job, observed.Pods)
 	if diff := cmp.Diff([]string{"a", "b", "a", "c"}, nodes); diff != "" || !known {
 		t.Fatalf("it runs (-want +got):\n%s", diff)
 	}
-	expect.Equal(t, "ended are", map[int]bool{1: true}, workerled.EndedRanks(observed.Job, observed.Pods))
+	expect.Equal(t, "ended are", map[int]bool{1: true}, placements.EndedRanks(observed.Job, observed.Pods))
 	w.job.Status.Allocation = nodes
 	w.settle()
 	w.expectReschedules(0)
@@ -207,7 +207,7 @@ func TestWhereAJobRunsThatWasNeverPlaced(t *testing.T) {
 			}
 			tc.change(w)
 			observed := w.observe()
-			nodes, known := workerled.NodesByRank(observed.Job, observed.Pods)
+			nodes, known := placements.NodesByRank(observed.Job, observed.Pods)
 			if diff := cmp.Diff(tc.nodes, nodes); diff != "" || known != tc.known {
 				t.Errorf("known is %v, nodes (-want +got):\n%s", known, diff)
 			}
@@ -221,9 +221,9 @@ func TestRanksThatHaveEndedAreThoseOfThisPlace(t *testing.T) {
 	w.settle()
 	delete(w.pods, "job-collector-1")
 	observed := w.observe()
-	expect.Equal(t, "ended are", map[int]bool{2: true}, workerled.EndedRanks(observed.Job, observed.Pods))
+	expect.Equal(t, "ended are", map[int]bool{2: true}, placements.EndedRanks(observed.Job, observed.Pods))
 	observed.Job.Status.Allocation = []string{"c", "c", "c", "c"}
-	if got := workerled.EndedRanks(observed.Job, observed.Pods); len(got) > 0 {
+	if got := placements.EndedRanks(observed.Job, observed.Pods); len(got) > 0 {
 		t.Errorf("of another place %v have ended", got)
 	}
 }

@@ -18,8 +18,8 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/conditions"
+	"opendilab.org/di-orchestrator/internal/lifecycle/placements"
 	"opendilab.org/di-orchestrator/internal/lifecycle/sizing"
-	"opendilab.org/di-orchestrator/internal/lifecycle/workerled"
 	"opendilab.org/di-orchestrator/internal/limits"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/testkit/expect"
@@ -217,8 +217,8 @@ func TestWhatTheAllocatorAsksSizesNothing(t *testing.T) {
 	job.Status.CompletedRanks = "0-2147483647"
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	workerled.NodesByRank(job, nil)
-	workerled.EndedRanks(job, nil)
+	placements.NodesByRank(job, nil)
+	placements.EndedRanks(job, nil)
 	runtime.ReadMemStats(&after)
 	if got := after.TotalAlloc - before.TotalAlloc; got > mostOfAPass {
 		t.Errorf("got %d bytes, want at most %d", got, mostOfAPass)

@@ -19,9 +19,9 @@ import (
 	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/gang"
 	"opendilab.org/di-orchestrator/internal/lifecycle/gangs"
+	"opendilab.org/di-orchestrator/internal/lifecycle/placements"
 	"opendilab.org/di-orchestrator/internal/lifecycle/sizing"
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
-	"opendilab.org/di-orchestrator/internal/lifecycle/workerled"
 	"opendilab.org/di-orchestrator/internal/podstate"
 	"opendilab.org/di-orchestrator/internal/queueing"
 )
@@ -114,7 +114,7 @@ func (w *world) liveMembers() []*corev1.Pod {
 
 // schedule assigns a node to a pod as gang schedulers do, and reports whether the pod has one.
 func (w *world) schedule(pod *corev1.Pod) bool {
-	if pod.Spec.NodeName = workerled.PlacedOn(pod); !state.AsksForGang(w.job) && !gang.IsMember(pod) {
+	if pod.Spec.NodeName = placements.PlacedOn(pod); !state.AsksForGang(w.job) && !gang.IsMember(pod) {
 		return true
 	}
 	if gang.IsMember(pod) && (w.group == nil || len(w.liveMembers()) < int(w.provider().Least(w.group))) && pod.Annotations["bound"] == "" {

@@ -13,8 +13,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/lifecycle/placements"
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
-	"opendilab.org/di-orchestrator/internal/lifecycle/workerled"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/podstate"
 	"opendilab.org/di-orchestrator/internal/testkit/expect"
@@ -465,7 +465,7 @@ func TestALostNodeMovesAPreemptibleJobOnce(t *testing.T) {
 					t.Errorf("restarts are %d, pods %v", w.job.Status.Restarts, w.podNames())
 				}
 				for name, pod := range w.pods {
-					expect.Equal(t, name+" is placed on", "a", workerled.PlacedOn(pod))
+					expect.Equal(t, name+" is placed on", "a", placements.PlacedOn(pod))
 				}
 			})
 		}
@@ -481,7 +481,7 @@ func TestAPlacedJobStartsInTheOrderOfItsAllocation(t *testing.T) {
 	w.settle()
 	places := map[string]string{}
 	for name, pod := range w.pods {
-		places[name] = workerled.PlacedOn(pod)
+		places[name] = placements.PlacedOn(pod)
 	}
 	want := map[string]string{
 		"job-learner-0": "a", "job-collector-0": "b", "job-collector-1": "c", "job-collector-2": "d", "job-collector-3": "e", "job-evaluator-0": "f",

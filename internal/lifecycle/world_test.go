@@ -23,8 +23,9 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/lifecycle/coordinatorled"
+	"opendilab.org/di-orchestrator/internal/lifecycle/sizing"
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
-	"opendilab.org/di-orchestrator/internal/lifecycle/workerled"
+	"opendilab.org/di-orchestrator/internal/lifecycle/workerled/peers"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/podstate"
 	"opendilab.org/di-orchestrator/internal/queueing"
@@ -235,7 +236,7 @@ func (w *world) observe() Observed {
 		observed.ConfigMaps = append(observed.ConfigMaps, known.configMaps[name])
 	}
 	// Objects that are missing from the cache are read live.
-	for _, name := range workerled.FindMissingNodes(observed) {
+	for _, name := range peers.FindMissingNodes(observed) {
 		if configMap := w.configMaps[name]; configMap != nil {
 			observed.ConfigMaps = append(observed.ConfigMaps, configMap)
 		}
@@ -270,7 +271,7 @@ func (w *world) confirm(observed *Observed) {
 // findMissed reads live the pods that the cache lacks when the job was shrunk. A pod of the cache is gone if another one has
 // its name.
 func (w *world) findMissed(observed *Observed) {
-	isLacking := workerled.LacksRemoved
+	isLacking := sizing.LacksRemoved
 	if state.IsCoordinatorLed(observed.Job) {
 		isLacking = coordinatorled.LacksRemoved
 	}

@@ -18,10 +18,10 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/conditions"
+	"opendilab.org/di-orchestrator/internal/lifecycle/placements"
 	"opendilab.org/di-orchestrator/internal/lifecycle/ranks"
 	"opendilab.org/di-orchestrator/internal/lifecycle/sizing"
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
-	"opendilab.org/di-orchestrator/internal/lifecycle/workerled"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/podstate"
 	"opendilab.org/di-orchestrator/internal/queueing"
@@ -697,7 +697,7 @@ func (w *world) checkPodsAtRest(isIdle bool) {
 	wanted := wantedNames(w.job)
 	for name, pod := range w.pods {
 		// A job whose placement was never recorded keeps its pods until it is placed.
-		isTooMany := isIdle && (state.IsSuspended(w.job) || w.job.Status.Reschedules > 0 || workerled.PlacedOn(pod) != "")
+		isTooMany := isIdle && (state.IsSuspended(w.job) || w.job.Status.Reschedules > 0 || placements.PlacedOn(pod) != "")
 		if !wanted[name] && w.isKept(pod) && !isIdle {
 			continue
 		}

@@ -92,29 +92,81 @@ func mayImport() map[string][]string {
 		},
 		"internal/validation/jsontype": {"internal/quantity"},
 		"internal/validation/semantic": {"apis/v2alpha1", "internal/netlimit", "internal/quantity", "internal/validation/jsontype"},
+		"internal/lifecycle/gangs": {
+			"apis/v2alpha1", "internal/conditions", "internal/gang", "internal/lifecycle/ranks", "internal/lifecycle/state", "internal/names",
+			"internal/podstate", "internal/workload",
+		},
+		"internal/lifecycle/placements": {
+			"apis/v2alpha1", "internal/conditions", "internal/lifecycle/ranks", "internal/lifecycle/sizing", "internal/lifecycle/state",
+			"internal/limits", "internal/names", "internal/podstate",
+		},
+		"internal/lifecycle/workerled/counts": {
+			"apis/v2alpha1", "internal/conditions", "internal/lifecycle/placements", "internal/lifecycle/ranks", "internal/lifecycle/rightsize",
+			"internal/lifecycle/sizing", "internal/lifecycle/state", "internal/lifecycle/workerled/observed", "internal/lifecycle/workerled/policy",
+			"internal/limits", "internal/names", "internal/podstate", "internal/queueing", "internal/scaling", "internal/workload",
+		},
+		"internal/lifecycle/workerled/failures": {
+			"apis/v2alpha1", "internal/lifecycle/handshake", "internal/lifecycle/rightsize", "internal/lifecycle/state",
+			"internal/lifecycle/workerled/observed", "internal/lifecycle/workerled/policy", "internal/lifecycle/workerled/ranked",
+			"internal/limits", "internal/names", "internal/podstate", "internal/workload",
+		},
+		"internal/lifecycle/workerled/observed": {
+			"apis/v2alpha1", "internal/lifecycle/placements", "internal/lifecycle/ranks", "internal/lifecycle/rightsize",
+			"internal/lifecycle/sizing", "internal/lifecycle/state", "internal/lifecycle/workerled/policy", "internal/limits", "internal/names",
+			"internal/podstate", "internal/queueing", "internal/scaling", "internal/workload",
+		},
+		"internal/lifecycle/workerled/peers": {
+			"internal/lifecycle/state", "internal/lifecycle/workerled/observed", "internal/lifecycle/workerled/ranked", "internal/podstate",
+			"internal/workload",
+		},
+		"internal/lifecycle/workerled/policy": {
+			"apis/v2alpha1", "internal/lifecycle/state", "internal/names", "internal/podstate", "internal/workload",
+		},
+		"internal/lifecycle/workerled/ranked": {
+			"apis/v2alpha1", "internal/lifecycle/ranks", "internal/lifecycle/state", "internal/lifecycle/workerled/observed", "internal/limits",
+			"internal/names", "internal/podstate", "internal/queueing", "internal/scaling", "internal/workload",
+		},
+		"internal/lifecycle/workerled/staffing": {
+			"apis/v2alpha1", "internal/lifecycle/gangs", "internal/lifecycle/handshake", "internal/lifecycle/ranks", "internal/lifecycle/rightsize",
+			"internal/lifecycle/state", "internal/lifecycle/workerled/failures", "internal/lifecycle/workerled/observed",
+			"internal/lifecycle/workerled/peers", "internal/lifecycle/workerled/policy", "internal/lifecycle/workerled/ranked", "internal/names",
+			"internal/podstate", "internal/queueing", "internal/scaling", "internal/workload",
+		},
+		"internal/lifecycle/workerled/summary": {
+			"apis/v2alpha1", "internal/lifecycle/gangs", "internal/lifecycle/handshake", "internal/lifecycle/placements",
+			"internal/lifecycle/ranks", "internal/lifecycle/rightsize", "internal/lifecycle/state", "internal/lifecycle/workerled/failures",
+			"internal/lifecycle/workerled/observed", "internal/lifecycle/workerled/ranked", "internal/names", "internal/podstate",
+			"internal/scaling", "internal/workload",
+		},
 		"internal/lifecycle": {
 			"apis/v2alpha1", "internal/conditions", "internal/lifecycle/coordinatorled", "internal/lifecycle/sizing", "internal/lifecycle/state",
 			"internal/lifecycle/workerled", "internal/limits",
 		},
 		"internal/lifecycle/coordinatorled": {
-			"apis/v2alpha1", "internal/conditions", "internal/lifecycle/handshake", "internal/lifecycle/rightsize", "internal/lifecycle/state",
-			"internal/limits", "internal/membership", "internal/names", "internal/podstate", "internal/scaling", "internal/workload",
+			"apis/v2alpha1", "internal/lifecycle/handshake", "internal/lifecycle/rightsize", "internal/lifecycle/state", "internal/limits",
+			"internal/membership", "internal/names", "internal/podstate", "internal/scaling", "internal/workload",
 		},
 		"internal/lifecycle/handshake": {
-			"apis/v2alpha1", "internal/conditions", "internal/lifecycle/ranks", "internal/lifecycle/state", "internal/names", "internal/podstate",
+			"apis/v2alpha1", "internal/lifecycle/ranks", "internal/lifecycle/state", "internal/names", "internal/podstate",
 		},
 		"internal/lifecycle/workerled": {
-			"apis/v2alpha1", "internal/conditions", "internal/gang", "internal/lifecycle/handshake", "internal/lifecycle/ranks", "internal/lifecycle/rightsize",
-			"internal/lifecycle/sizing", "internal/lifecycle/state", "internal/limits", "internal/names", "internal/podstate", "internal/queueing", "internal/scaling",
+			"internal/lifecycle/handshake", "internal/lifecycle/state", "internal/lifecycle/workerled/counts",
+			"internal/lifecycle/workerled/failures", "internal/lifecycle/workerled/observed", "internal/lifecycle/workerled/ranked",
+			"internal/lifecycle/workerled/staffing", "internal/lifecycle/workerled/summary",
+		},
+		"internal/lifecycle/ranks": {
+			"apis/v2alpha1", "internal/limits", "internal/names", "internal/podstate", "internal/workload",
+		},
+		"internal/lifecycle/rightsize": {
+			"apis/v2alpha1", "internal/conditions", "internal/lifecycle/state", "internal/names", "internal/podstate", "internal/queueing",
 			"internal/workload",
 		},
-		"internal/lifecycle/ranks": {"apis/v2alpha1", "internal/limits", "internal/names", "internal/podstate", "internal/workload"},
-		"internal/lifecycle/rightsize": {
-			"apis/v2alpha1", "internal/conditions", "internal/lifecycle/state", "internal/names", "internal/podstate", "internal/queueing", "internal/workload",
+		"internal/lifecycle/sizing": {
+			"apis/v2alpha1", "internal/lifecycle/state", "internal/limits", "internal/names", "internal/podstate",
 		},
-		"internal/lifecycle/sizing": {"apis/v2alpha1", "internal/lifecycle/state", "internal/limits", "internal/names", "internal/podstate"},
 		"internal/lifecycle/state": {
-			"apis/v2alpha1", "internal/conditions", "internal/gang", "internal/limits", "internal/names", "internal/podstate", "internal/queueing", "internal/workload",
+			"apis/v2alpha1", "internal/conditions", "internal/gang", "internal/limits", "internal/names", "internal/podstate", "internal/queueing",
+			"internal/workload",
 		},
 		"allocation":                {"allocation/model", "allocation/profilings", "apis/v2alpha1", "internal/conditions", "internal/workload"},
 		"allocation/fit":            {"allocation"},

@@ -168,3 +168,18 @@ func isOnlyElastic(job *v2alpha1.DIJob, resizes []Resize) bool {
 func MayRestart(job *v2alpha1.DIJob) bool {
 	return len(job.Spec.ClusterSpec) > 0 || WhyRestarted(job, nil) != ""
 }
+
+// LacksRemoved reports whether a job was shrunk, and the cache lacks some of its former pods. The next status forgets
+// the former counts.
+func LacksRemoved(observed state.Observed) bool {
+	scaling := observed.Job.Status.Scaling
+	if scaling == nil || state.IsFinished(&observed.Job.Status) || len(observed.Pods) >= int(scaling.LastReplicas) {
+		return false
+	}
+	wanted := Wanted(observed.Job)
+	if Excess(&observed, &wanted) != nil {
+		return false
+	}
+	return wanted.Total < scaling.LastReplicas ||
+		slices.ContainsFunc(FindResizes(observed, &wanted), func(resize Resize) bool { return resize.To < resize.From })
+}

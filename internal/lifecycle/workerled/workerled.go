@@ -15,41 +15,47 @@ package workerled
 import (
 	"opendilab.org/di-orchestrator/internal/lifecycle/handshake"
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
+	"opendilab.org/di-orchestrator/internal/lifecycle/workerled/counts"
+	"opendilab.org/di-orchestrator/internal/lifecycle/workerled/failures"
+	"opendilab.org/di-orchestrator/internal/lifecycle/workerled/observed"
+	"opendilab.org/di-orchestrator/internal/lifecycle/workerled/ranked"
+	"opendilab.org/di-orchestrator/internal/lifecycle/workerled/staffing"
+	"opendilab.org/di-orchestrator/internal/lifecycle/workerled/summary"
 )
 
 // Job decides about a worker-led job.
 type Job struct {
 	out   *state.Plan
-	facts *facts
+	facts *observed.Facts
 }
 
 // New returns a worker-led job, about which Decide decides.
 func New(out *state.Plan, in *state.Input) *Job {
-	job := observe(in)
-	out.Invalidate(job.tooMany...)
+	job := observed.Observe(in)
+	out.Invalidate(job.TooMany...)
 	return &Job{out: out, facts: job}
 }
 
 // Decide applies the rules of a worker-led job, stage by stage, until one settles the decision.
 func (j *Job) Decide(apply func([]state.Rule) state.Result) state.Outcome {
 	found := j.decide(apply)
-	return newOutcome(j.out, j.facts, found)
+	return summary.New(j.out, j.facts, found)
 }
 
-func (j *Job) decide(apply func([]state.Rule) state.Result) found {
-	found := found{handshake: handshake.New(j.out, j.facts.in, j.facts.change())}
-	if apply(newCounting(j.out, j.facts).rules()) == state.Settled || j.facts.isExcessive() {
+func (j *Job) decide(apply func([]state.Rule) state.Result) summary.Found {
+	found := summary.Found{Handshake: handshake.New(j.out, j.facts.In, j.facts.Change())}
+	if apply(counts.New(j.out, j.facts).Rules()) == state.Settled || j.facts.IsExcessive() {
 		return found
 	}
-	found.ranked = assign(j.out, j.facts)
-	failing := newFailing(j.out, j.facts, found.ranked, found.handshake)
-	if apply(failing.rules()) == state.Settled {
+	found.Ranked = ranked.Assign(j.out, j.facts)
+	failing := failures.New(j.out, j.facts, found.Ranked, found.Handshake)
+	if apply(failing.Rules()) == state.Settled {
 		return found
 	}
-	found.disruptions = failing.backOffDisrupted()
-	staffing := newStaffing(j.out, j.facts, found.ranked, found.handshake, found.disruptions)
-	if apply(staffing.rules()) == state.Continue {
-		found.gang = staffing.staff()
+	found.Disruptions = failing.BackOffDisrupted()
+	staffing := staffing.New(j.out, j.facts, found.Ranked, found.Handshake, found.Disruptions)
+	if apply(staffing.Rules()) == state.Continue {
+		found.Gang = staffing.Staff()
 	}
 	return found
 }

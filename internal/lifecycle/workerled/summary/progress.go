@@ -1,7 +1,7 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package workerled
+package summary
 
 import (
 	"fmt"
@@ -19,7 +19,7 @@ import (
 )
 
 // progressOfPlan returns what the executing plan waits for.
-func (o *outcome) progressOfPlan(plan *v2alpha1.ScalePlan) scaling.Progress {
+func (o *Outcome) progressOfPlan(plan *v2alpha1.ScalePlan) scaling.Progress {
 	progress := scaling.Progress{Missing: o.missingOfPlan(plan), Failed: o.refusedByDrain()}
 	if progress.Failed == "" && o.execution.Record().Resized {
 		progress.Failed = o.otherCount()
@@ -29,13 +29,13 @@ func (o *outcome) progressOfPlan(plan *v2alpha1.ScalePlan) scaling.Progress {
 
 // refusedByDrain describes the pod that the plan removes or replaces and that is kept because its state was
 // not handed over, "" for none.
-func (o *outcome) refusedByDrain() string {
-	if !o.execution.Record().Resized || o.facts.isExcessive() {
+func (o *Outcome) refusedByDrain() string {
+	if !o.execution.Record().Resized || o.facts.IsExcessive() {
 		return ""
 	}
 	desired := map[string]bool{}
-	for i := range o.ranked.assignment.Replicas {
-		desired[o.ranked.assignment.Replicas[i].Pod] = true
+	for i := range o.ranked.Assignment.Replicas {
+		desired[o.ranked.Assignment.Replicas[i].Pod] = true
 	}
 	for _, pod := range o.in.Pods {
 		isMigrated := slices.ContainsFunc(o.execution.Record().Migrations, func(migrated v2alpha1.MigratedPod) bool { return migrated.UID == string(pod.UID) })
@@ -47,32 +47,32 @@ func (o *outcome) refusedByDrain() string {
 }
 
 // otherCount describes the count that another writer changed after the plan set it, "" for none.
-func (o *outcome) otherCount() string {
+func (o *Outcome) otherCount() string {
 	for i := range o.in.Job.Spec.Tasks {
 		task := names.TaskName(&o.in.Job.Spec.Tasks[i])
-		if wanted, isSet := o.execution.Record().Replicas[task]; isSet && o.facts.counts.Spec[task] != wanted {
-			return fmt.Sprintf("another writer set %s of task %s after the plan had set %d", english.Plural(int(o.facts.counts.Spec[task]), "replica", ""), task, wanted)
+		if wanted, isSet := o.execution.Record().Replicas[task]; isSet && o.facts.Counts.Spec[task] != wanted {
+			return fmt.Sprintf("another writer set %s of task %s after the plan had set %d", english.Plural(int(o.facts.Counts.Spec[task]), "replica", ""), task, wanted)
 		}
 	}
 	return ""
 }
 
 // missingOfPlan describes what is missing until a plan is complete, "" for nothing.
-func (o *outcome) missingOfPlan(plan *v2alpha1.ScalePlan) string {
+func (o *Outcome) missingOfPlan(plan *v2alpha1.ScalePlan) string {
 	record := o.execution.Record()
 	switch {
-	case o.facts.isExcessive():
+	case o.facts.IsExcessive():
 		return "the job has too many pods"
 	case !record.Resized:
 		return "the replicas are not in the job's spec yet"
 	case state.IsSuspended(o.in.Job):
 		return "the job is suspended"
-	case len(o.ranked.assignment.Replicas) != int(o.facts.counts.Total):
+	case len(o.ranked.Assignment.Replicas) != int(o.facts.Counts.Total):
 		return "the job restarts"
 	}
 	desired, planned := map[string]bool{}, o.plannedTasks(plan)
-	for i := range o.ranked.assignment.Replicas {
-		replica := &o.ranked.assignment.Replicas[i]
+	for i := range o.ranked.Assignment.Replicas {
+		replica := &o.ranked.Assignment.Replicas[i]
 		desired[replica.Pod] = true
 		if !planned[replica.Task] {
 			continue
@@ -90,7 +90,7 @@ func (o *outcome) missingOfPlan(plan *v2alpha1.ScalePlan) string {
 }
 
 // plannedTasks returns the indexes of the tasks whose replicas or resources a plan sets.
-func (o *outcome) plannedTasks(plan *v2alpha1.ScalePlan) map[int]bool {
+func (o *Outcome) plannedTasks(plan *v2alpha1.ScalePlan) map[int]bool {
 	planned := map[int]bool{}
 	for i := range o.in.Job.Spec.Tasks {
 		task := names.TaskName(&o.in.Job.Spec.Tasks[i])
@@ -104,15 +104,15 @@ func (o *outcome) plannedTasks(plan *v2alpha1.ScalePlan) map[int]bool {
 	return planned
 }
 
-func (o *outcome) missingOfReplica(replica *workload.Replica) string {
-	if o.ranked.completed.Has(replica.Rank) {
+func (o *Outcome) missingOfReplica(replica *workload.Replica) string {
+	if o.ranked.Completed.Has(replica.Rank) {
 		return ""
 	}
-	sized := o.facts.sized(replica)
+	sized := o.facts.Sized(replica)
 	return o.sizes.Missing(&sized, replica.Pod)
 }
 
-func (o *outcome) missingMigration() string {
+func (o *Outcome) missingMigration() string {
 	for _, migrated := range o.execution.Record().Migrations {
 		pod := o.in.PodNamed[migrated.Pod]
 		isReplaced := pod != nil && string(pod.UID) != migrated.UID && podstate.Ready(pod)

@@ -1,7 +1,8 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package workerled
+// Package summary summarizes a worker-led job: its phase, the numbers of its pods, its conditions and the progress of its plan.
+package summary
 
 import (
 	"slices"
@@ -13,29 +14,89 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/lifecycle/gangs"
 	"opendilab.org/di-orchestrator/internal/lifecycle/handshake"
+	"opendilab.org/di-orchestrator/internal/lifecycle/placements"
 	"opendilab.org/di-orchestrator/internal/lifecycle/ranks"
 	"opendilab.org/di-orchestrator/internal/lifecycle/rightsize"
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
+	"opendilab.org/di-orchestrator/internal/lifecycle/workerled/failures"
+	"opendilab.org/di-orchestrator/internal/lifecycle/workerled/observed"
+	"opendilab.org/di-orchestrator/internal/lifecycle/workerled/ranked"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/podstate"
 	"opendilab.org/di-orchestrator/internal/scaling"
 	"opendilab.org/di-orchestrator/internal/workload"
 )
 
+// Outcome is the last stage. It implements state.Outcome.
+type Outcome struct {
+	out   *state.Plan
+	in    *state.Input
+	facts *observed.Facts
+	// ranked has no ranks if a rule settled the decision before they were assigned.
+	ranked    ranked.Replicas
+	sizes     *rightsize.Rules
+	execution scaling.Execution
+	handshake *handshake.Handshake
+	// gang is what is decided about the gang.
+	gang gangs.Plan
+	// isBackingOff is set while disrupted pods wait to be recreated.
+	isBackingOff bool
+}
+
+// Found is what the stages before found.
+type Found struct {
+	Handshake *handshake.Handshake
+	// Ranked are the replicas; nil if a rule settled the decision before they had ranks.
+	Ranked      *ranked.Replicas
+	Disruptions failures.Disruptions
+	// Gang is what is decided about the gang.
+	Gang gangs.Plan
+}
+
+// New returns the last stage. A rule may have given up the completed ranks since they were recorded.
+func New(out *state.Plan, job *observed.Facts, found Found) *Outcome {
+	r := ranked.Replicas{Out: out, In: job.In, Facts: job}
+	if found.Ranked != nil {
+		r = *found.Ranked
+	}
+	r.Completed = ranks.Read(out.Status().CompletedRanks)
+	return &Outcome{
+		out: out, in: job.In, facts: job, ranked: r, sizes: rightsize.New(out, job.In), execution: scaling.NewExecution(out, job.In),
+		handshake: found.Handshake, gang: found.Gang, isBackingOff: found.Disruptions.IsBackingOff,
+	}
+}
+
+// Summarize writes the counts of a worker-led job and, unless a rule has set it,
+// the phase.
+func (o *Outcome) Summarize() {
+	status := o.out.Status()
+	o.out.RecordPodCounts(o.counts())
+	o.out.ResetBackoff(o.isAllReady(), o.isBackingOff)
+	o.endResize()
+	if o.facts.IsExcessive() && status.Phase != "" {
+		// The replicas that its pods belong to are unknown.
+		return
+	}
+	if state.IsFinished(status) || state.IsSuspended(o.in.Job) || state.IsHeld(o.in.Job) || status.Restarts > o.in.Job.Status.Restarts || status.Reschedules > o.in.Job.Status.Reschedules {
+		return
+	}
+	o.summarizePhase()
+}
+
 // isAllReady reports whether every desired replica is ready or has succeeded. During a restart no
 // replica is.
-func (o *outcome) isAllReady() bool {
-	isSeated := len(o.ranked.assignment.Replicas) == int(o.facts.counts.Total)
-	return isSeated && !slices.ContainsFunc(o.ranked.assignment.Replicas, func(replica workload.Replica) bool {
+func (o *Outcome) isAllReady() bool {
+	isSeated := len(o.ranked.Assignment.Replicas) == int(o.facts.Counts.Total)
+	return isSeated && !slices.ContainsFunc(o.ranked.Assignment.Replicas, func(replica workload.Replica) bool {
 		pod := o.in.PodNamed[replica.Pod]
-		return !o.ranked.completed.Has(replica.Rank) && (pod == nil || !podstate.Ready(pod))
+		return !o.ranked.Completed.Has(replica.Rank) && (pod == nil || !podstate.Ready(pod))
 	})
 }
 
 // reportPlace sets the condition for the placement while the operator's allocator is switched off.
 // Otherwise the allocator owns that condition.
-func (o *outcome) reportPlace() {
-	if !o.in.NoAllocator || !WantsPlace(o.in.Job) {
+func (o *Outcome) reportPlace() {
+	if !o.in.NoAllocator || !placements.WantsPlace(o.in.Job) {
 		return
 	}
 	if placed := len(o.in.Job.Status.Allocation); placed > 0 {
@@ -53,7 +114,7 @@ func (o *outcome) reportPlace() {
 
 // endResize clears the condition of a resize once exactly the desired pods exist and are
 // ready.
-func (o *outcome) endResize() {
+func (o *Outcome) endResize() {
 	const condition = v2alpha1.ConditionResizing
 	if o.out.IsTrue(condition) && (state.IsFinished(o.out.Status()) || state.IsSuspended(o.in.Job) || o.hasNoExcess() && o.isAllReady()) {
 		o.out.ClearCondition(condition)
@@ -61,91 +122,35 @@ func (o *outcome) endResize() {
 }
 
 // hasNoExcess reports whether every pod belongs to a desired replica.
-func (o *outcome) hasNoExcess() bool {
-	desired := make(map[string]bool, len(o.ranked.assignment.Replicas))
-	for i := range o.ranked.assignment.Replicas {
-		desired[o.ranked.assignment.Replicas[i].Pod] = true
+func (o *Outcome) hasNoExcess() bool {
+	desired := make(map[string]bool, len(o.ranked.Assignment.Replicas))
+	for i := range o.ranked.Assignment.Replicas {
+		desired[o.ranked.Assignment.Replicas[i].Pod] = true
 	}
 	return !slices.ContainsFunc(o.in.Pods, func(pod *corev1.Pod) bool { return !desired[pod.Name] })
 }
 
-// outcome is the last stage. It implements state.Outcome.
-type outcome struct {
-	out   *state.Plan
-	in    *state.Input
-	facts *facts
-	// ranked has no ranks if a rule settled the decision before they were assigned.
-	ranked    ranked
-	sizes     *rightsize.Rules
-	execution scaling.Execution
-	handshake *handshake.Handshake
-	// gang is what is decided about the gang.
-	gang gangs.Plan
-	// isBackingOff is set while disrupted pods wait to be recreated.
-	isBackingOff bool
-}
-
-// newOutcome returns the last stage. A rule may have given up the completed ranks since they were recorded.
-func newOutcome(out *state.Plan, job *facts, found found) *outcome {
-	r := ranked{out: out, in: job.in, facts: job}
-	if found.ranked != nil {
-		r = *found.ranked
-	}
-	r.completed = ranks.Read(out.Status().CompletedRanks)
-	return &outcome{
-		out: out, in: job.in, facts: job, ranked: r, sizes: rightsize.New(out, job.in), execution: scaling.NewExecution(out, job.in),
-		handshake: found.handshake, gang: found.gang, isBackingOff: found.disruptions.isBackingOff,
-	}
-}
-
-// found is what the stages before found.
-type found struct {
-	handshake *handshake.Handshake
-	// ranked are the replicas; nil if a rule settled the decision before they had ranks.
-	ranked      *ranked
-	disruptions disruptions
-	// gang is what is decided about the gang.
-	gang gangs.Plan
-}
-
 // Report implements state.Outcome. It records the end of a ScalePlan, and sets the conditions for the placement,
 // the queue and the gang.
-func (o *outcome) Report() {
+func (o *Outcome) Report() {
 	o.execution.Finish(o.progressOfPlan)
 	o.reportPlace()
 	o.out.ReportQueue()
-	if !o.facts.isExcessive() {
-		gangs.New(o.out, o.in, o.facts.counts.Total).Report(o.gang, &o.ranked.completed)
+	if !o.facts.IsExcessive() {
+		gangs.New(o.out, o.in, o.facts.Counts.Total).Report(o.gang, &o.ranked.Completed)
 	}
-}
-
-// Summarize writes the counts of a worker-led job and, unless a rule has set it,
-// the phase.
-func (o *outcome) Summarize() {
-	status := o.out.Status()
-	o.out.RecordPodCounts(o.counts())
-	o.out.ResetBackoff(o.isAllReady(), o.isBackingOff)
-	o.endResize()
-	if o.facts.isExcessive() && status.Phase != "" {
-		// The replicas that its pods belong to are unknown.
-		return
-	}
-	if state.IsFinished(status) || state.IsSuspended(o.in.Job) || state.IsHeld(o.in.Job) || status.Restarts > o.in.Job.Status.Restarts || status.Reschedules > o.in.Job.Status.Reschedules {
-		return
-	}
-	o.summarizePhase()
 }
 
 // summarizePhase keeps a Running job Running while it has pods, because a resize or a replacement
 // restarts no other replica. A job is Starting once all its pods are created.
-func (o *outcome) summarizePhase() {
+func (o *Outcome) summarizePhase() {
 	status := o.out.Status()
 	existing, ready := 0, 0
-	for i := range o.ranked.assignment.Replicas {
-		replica := &o.ranked.assignment.Replicas[i]
+	for i := range o.ranked.Assignment.Replicas {
+		replica := &o.ranked.Assignment.Replicas[i]
 		pod := o.in.PodNamed[replica.Pod]
 		switch {
-		case o.ranked.completed.Has(replica.Rank):
+		case o.ranked.Completed.Has(replica.Rank):
 			existing++
 			ready++
 		case pod != nil:
@@ -155,7 +160,7 @@ func (o *outcome) summarizePhase() {
 			}
 		}
 	}
-	switch wanted := len(o.ranked.assignment.Replicas); {
+	switch wanted := len(o.ranked.Assignment.Replicas); {
 	case existing == 0:
 		// Between two attempts or placements the job has no pods for a moment.
 		if state.IsUnplaced(o.in.Job) || status.Phase != v2alpha1.JobRestarting && status.Phase != v2alpha1.JobRescheduling {
@@ -178,14 +183,14 @@ func (o *outcome) summarizePhase() {
 
 // Desired returns the names of the desired pods whose ranks have not succeeded; false if no ranks are
 // ranked.
-func (o *outcome) Desired() (pods map[string]bool, isKnown bool) {
+func (o *Outcome) Desired() (pods map[string]bool, isKnown bool) {
 	pods = map[string]bool{}
-	for i := range o.ranked.assignment.Replicas {
-		if replica := &o.ranked.assignment.Replicas[i]; !o.ranked.completed.Has(replica.Rank) {
+	for i := range o.ranked.Assignment.Replicas {
+		if replica := &o.ranked.Assignment.Replicas[i]; !o.ranked.Completed.Has(replica.Rank) {
 			pods[replica.Pod] = true
 		}
 	}
-	return pods, len(o.ranked.assignment.Replicas) > 0 || o.facts.counts.Total == 0
+	return pods, len(o.ranked.Assignment.Replicas) > 0 || o.facts.Counts.Total == 0
 }
 
 func notReady(replicas int) string {
@@ -193,13 +198,13 @@ func notReady(replicas int) string {
 }
 
 // recordPending records that a new job was Pending, even if its pods exist already.
-func (o *outcome) recordPending() {
+func (o *Outcome) recordPending() {
 	if o.out.Status().Phase == "" {
 		o.out.RecordCondition(string(v2alpha1.JobPending), corev1.ConditionTrue, state.ReasonOf(v2alpha1.JobPending, false), o.pendingMessage())
 	}
 }
 
-func (o *outcome) pendingMessage() string {
+func (o *Outcome) pendingMessage() string {
 	if state.IsUnplaced(o.in.Job) {
 		return "the job waits for the allocator to place it"
 	}
@@ -216,7 +221,7 @@ func (o *outcome) pendingMessage() string {
 }
 
 // counts counts the pods, by task and for the scale subresource.
-func (o *outcome) counts() state.PodCounts {
+func (o *Outcome) counts() state.PodCounts {
 	counts := o.out.PodCounts().Emptied()
 	for _, pod := range o.in.Pods {
 		counts.Add(pod.Labels[names.LabelTaskName], pod, o.out.IsReady(pod))

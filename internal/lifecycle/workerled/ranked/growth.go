@@ -1,7 +1,7 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package workerled
+package ranked
 
 import (
 	"slices"
@@ -9,51 +9,52 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/lifecycle/ranks"
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
+	"opendilab.org/di-orchestrator/internal/lifecycle/workerled/observed"
 	"opendilab.org/di-orchestrator/internal/limits"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/queueing"
 )
 
 // recordGrowth records in which groups the added replicas queue, and returns them.
-func (a *ranked) recordGrowth() growth {
-	if a.out.Status().Scaling == nil || state.IsSuspended(a.in.Job) || state.IsFinished(&a.in.Job.Status) {
-		return growth{}
+func (r *Replicas) recordGrowth() observed.Growth {
+	if r.Out.Status().Scaling == nil || state.IsSuspended(r.In.Job) || state.IsFinished(&r.In.Job.Status) {
+		return observed.Growth{}
 	}
-	scaling, before := a.out.Scaling(), a.facts.readGrowth(a.out.Status())
+	scaling, before := r.Out.Scaling(), r.Facts.ReadGrowth(r.Out.Status())
 	scaling.Growth = nil
-	if a.in.Job.Status.Scaling != nil && (before.record != nil || a.facts.isGrouped(a.out.Status())) {
-		scaling.Growth = a.nextGrowth(&before)
+	if r.In.Job.Status.Scaling != nil && (before.Record != nil || r.Facts.IsGrouped(r.Out.Status())) {
+		scaling.Growth = r.nextGrowth(&before)
 	}
-	a.out.RecordScaling(&scaling)
-	return parseGrowth(scaling.Growth)
+	r.Out.RecordScaling(&scaling)
+	return observed.ParseGrowth(scaling.Growth)
 }
 
 // nextGrowth returns the groups of the desired replicas, nil if none was ever added.
-func (a *ranked) nextGrowth(before *growth) *v2alpha1.QueuedGrowth {
-	next := &nextGrowth{QueuedGrowth: v2alpha1.QueuedGrowth{Start: a.facts.startOf(a.out.Status())}, alone: map[int32]bool{}}
-	members, added := make([][]int32, len(before.groups)), []int32(nil)
-	former := a.facts.formerTasks()
-	for i := range a.assignment.Replicas {
-		replica := &a.assignment.Replicas[i]
-		task := &a.in.Job.Spec.Tasks[replica.Task]
-		isNew, at := former[replica.Rank] != names.TaskName(task), before.group(replica.Rank)
+func (r *Replicas) nextGrowth(before *observed.Growth) *v2alpha1.QueuedGrowth {
+	next := &nextGrowth{QueuedGrowth: v2alpha1.QueuedGrowth{Start: r.Facts.StartOf(r.Out.Status())}, alone: map[int32]bool{}}
+	members, added := make([][]int32, len(before.Groups)), []int32(nil)
+	former := r.Facts.FormerTasks()
+	for i := range r.Assignment.Replicas {
+		replica := &r.Assignment.Replicas[i]
+		task := &r.In.Job.Spec.Tasks[replica.Task]
+		isNew, at := former[replica.Rank] != names.TaskName(task), before.Group(replica.Rank)
 		switch {
 		case isNew && task.Drain == nil:
 			added = append(added, replica.Rank)
-		case isNew || before.alone.Has(replica.Rank):
+		case isNew || before.Alone.Has(replica.Rank):
 			next.alone[replica.Rank] = true
 		case at >= 0:
 			members[at] = append(members[at], replica.Rank)
 		}
 	}
-	if before.record != nil {
-		next.Last = before.record.Last
+	if before.Record != nil {
+		next.Last = before.Record.Last
 	}
-	for at := range before.groups {
-		group := before.record.Groups[at]
-		isCreated, isOver := a.stateOfGroup(&group)
-		if isOver || len(members[at]) != int(before.groups[at].Count()) {
-			next.add(a.withoutCompleted(members[at], next.alone))
+	for at := range before.Groups {
+		group := before.Record.Groups[at]
+		isCreated, isOver := r.stateOfGroup(&group)
+		if isOver || len(members[at]) != int(before.Groups[at].Count()) {
+			next.add(r.withoutCompleted(members[at], next.alone))
 			continue
 		}
 		group.Created = isCreated
@@ -87,9 +88,9 @@ func (n *nextGrowth) add(members []int32) {
 }
 
 // withoutCompleted returns the ranks that get pods again. It adds the others to those without a group.
-func (a *ranked) withoutCompleted(members []int32, alone map[int32]bool) []int32 {
+func (r *Replicas) withoutCompleted(members []int32, alone map[int32]bool) []int32 {
 	return slices.DeleteFunc(members, func(rank int32) bool {
-		isCompleted := a.completed.Has(rank)
+		isCompleted := r.Completed.Has(rank)
 		if isCompleted {
 			alone[rank] = true
 		}
@@ -99,17 +100,17 @@ func (a *ranked) withoutCompleted(members []int32, alone map[int32]bool) []int32
 
 // stateOfGroup reports whether any pod of a group was observed, and whether Kueue no longer admits pods
 // to it: Kueue evicted it, or all its pods have ended.
-func (a *ranked) stateOfGroup(group *v2alpha1.GrowthGroup) (isCreated, isOver bool) {
+func (r *Replicas) stateOfGroup(group *v2alpha1.GrowthGroup) (isCreated, isOver bool) {
 	isCreated, isOver = group.Created, true
-	for _, pod := range a.out.Current() {
-		if _, number, grouped := a.facts.groupOf(pod); !grouped || number != group.Number {
+	for _, pod := range r.Out.Current() {
+		if _, number, grouped := r.Facts.GroupOf(pod); !grouped || number != group.Number {
 			continue
 		}
 		if _, evicted := queueing.Eviction(pod); evicted {
 			return true, true
 		}
 		isCreated = true
-		isOver = isOver && !isInLine(pod)
+		isOver = isOver && !observed.IsInLine(pod)
 	}
 	return isCreated, isCreated && isOver
 }

@@ -1,7 +1,7 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package workerled
+package observed
 
 import (
 	"slices"
@@ -24,30 +24,30 @@ import (
 // firstGroup is the number of the group of a job's start.
 const firstGroup = 0
 
-// groupOf returns the metadata of a pod of a worker-led job, the number of its group, and whether
+// GroupOf returns the metadata of a pod of a worker-led job, the number of its group, and whether
 // the operator created that group.
-func (f *facts) groupOf(pod *corev1.Pod) (meta queueing.PodMeta, number int32, grouped bool) {
+func (f *Facts) GroupOf(pod *corev1.Pod) (meta queueing.PodMeta, number int32, grouped bool) {
 	meta = queueing.FromPod(pod)
-	number, grouped = meta.Number(f.in.Job, podstate.Attempt(pod), podstate.Reschedule(pod))
+	number, grouped = meta.Number(f.In.Job, podstate.Attempt(pod), podstate.Reschedule(pod))
 	return meta, number, grouped
 }
 
-// inFirstGroup returns the metadata of a pod that is in the first group of its attempt.
-func (f *facts) inFirstGroup(pod *corev1.Pod) (queueing.PodMeta, bool) {
-	meta, number, grouped := f.groupOf(pod)
+// InFirstGroup returns the metadata of a pod that is in the first group of its attempt.
+func (f *Facts) InFirstGroup(pod *corev1.Pod) (queueing.PodMeta, bool) {
+	meta, number, grouped := f.GroupOf(pod)
 	return meta, grouped && number == firstGroup
 }
 
-// isGrouped reports whether the pods of a status's attempt are groups that Kueue admits as a
+// IsGrouped reports whether the pods of a status's attempt are groups that Kueue admits as a
 // whole.
-func (f *facts) isGrouped(status *v2alpha1.DIJobStatus) bool {
-	return slices.ContainsFunc(f.in.Pods, func(pod *corev1.Pod) bool {
-		_, _, grouped := f.groupOf(pod)
+func (f *Facts) IsGrouped(status *v2alpha1.DIJobStatus) bool {
+	return slices.ContainsFunc(f.In.Pods, func(pod *corev1.Pod) bool {
+		_, _, grouped := f.GroupOf(pod)
 		return grouped && !state.IsStale(pod, status)
 	})
 }
 
-// isInLine reports whether a pod keeps its group unfinished.
-func isInLine(pod *corev1.Pod) bool {
+// IsInLine reports whether a pod keeps its group unfinished.
+func IsInLine(pod *corev1.Pod) bool {
 	return !podstate.Finished(pod) && !queueing.HasOnlyFinalizer(pod) && !queueing.IsAbandoned(pod)
 }

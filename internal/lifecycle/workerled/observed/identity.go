@@ -1,7 +1,7 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package workerled
+package observed
 
 import (
 	"cmp"
@@ -11,26 +11,27 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/lifecycle/placements"
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/podstate"
 	"opendilab.org/di-orchestrator/internal/workload"
 )
 
-// adoptedWorker returns an adopted pod with the metadata of this attempt and placement. Earlier
+// AdoptedWorker returns an adopted pod with the metadata of this attempt and placement. Earlier
 // releases count a restart or a reschedule before they replace the pods that caused it. Such pods
 // belong to the previous attempt.
-func (f *facts) adoptedWorker(pod *corev1.Pod) *corev1.Pod {
-	status := &f.in.Job.Status
+func (f *Facts) AdoptedWorker(pod *corev1.Pod) *corev1.Pod {
+	status := &f.In.Job.Status
 	attempt, reschedule := status.Restarts, status.Reschedules
 	switch {
-	case status.Phase == v2alpha1.JobRestarting && state.HasFailed(f.in.Job, pod):
+	case status.Phase == v2alpha1.JobRestarting && state.HasFailed(f.In.Job, pod):
 		attempt = max(attempt-1, 0)
-	case status.Phase == v2alpha1.JobRescheduling && f.in.Job.Spec.Preemptible && len(status.Allocation) > 0 && isElsewhere(f.in.Job, pod):
+	case status.Phase == v2alpha1.JobRescheduling && f.In.Job.Spec.Preemptible && len(status.Allocation) > 0 && IsElsewhere(f.In.Job, pod):
 		reschedule = max(reschedule-1, 0)
 	}
 	wanted := pod.DeepCopy()
-	wanted.OwnerReferences = f.in.StoredReferences(pod)
+	wanted.OwnerReferences = f.In.StoredReferences(pod)
 	metav1.SetMetaDataAnnotation(&wanted.ObjectMeta, names.AnnotationAttempt, strconv.Itoa(int(attempt)))
 	metav1.SetMetaDataAnnotation(&wanted.ObjectMeta, names.AnnotationReschedule, strconv.Itoa(int(reschedule)))
 	return wanted
@@ -38,14 +39,14 @@ func (f *facts) adoptedWorker(pod *corev1.Pod) *corev1.Pod {
 
 // identify adds the labels of a worker's task, which v1.1.0 and v1.1.1 did not set, and the annotations that
 // follow from the pod's name, variables and node. Earlier releases wrote other annotations.
-func (f *facts) identify(pod *corev1.Pod, identity *state.Identity) {
-	replica, isKnown := f.replicaOf(pod.Name)
+func (f *Facts) identify(pod *corev1.Pod, identity *state.Identity) {
+	replica, isKnown := f.ReplicaOf(pod.Name)
 	if !isKnown {
 		return
 	}
-	of := &f.in.Job.Spec.Tasks[replica.Task]
+	of := &f.In.Job.Spec.Tasks[replica.Task]
 	identity.Label(names.LabelOperator, names.ControllerName)
-	identity.Label(names.LabelJob, f.in.Job.Name)
+	identity.Label(names.LabelJob, f.In.Job.Name)
 	identity.Label(names.LabelTaskType, string(of.Type))
 	identity.Label(names.LabelTaskName, names.TaskName(of))
 	identity.Label(names.LabelPod, pod.Name)
@@ -57,11 +58,11 @@ func (f *facts) identify(pod *corev1.Pod, identity *state.Identity) {
 	if rank := workload.RankOf(pod); rank != "" {
 		identity.Annotate(names.AnnotationRank, rank)
 	}
-	if placed := PlacedOn(pod); placed != "" && pod.Spec.NodeName != "" {
+	if placed := placements.PlacedOn(pod); placed != "" && pod.Spec.NodeName != "" {
 		identity.Annotate(names.AnnotationNode, pod.Spec.NodeName)
 	}
 	if len(names.OwnContainers(pod)) == 0 {
-		if own := f.in.Builder.OwnContainers(replica.Task); own != "" {
+		if own := f.In.Builder.OwnContainers(replica.Task); own != "" {
 			identity.Annotate(names.AnnotationContainers, own)
 		}
 	}
@@ -70,28 +71,28 @@ func (f *facts) identify(pod *corev1.Pod, identity *state.Identity) {
 }
 
 // identifyBuild adds the annotations that describe what a pod was built with.
-func (f *facts) identifyBuild(pod *corev1.Pod, replica *workload.Replica, identity *state.Identity) {
+func (f *Facts) identifyBuild(pod *corev1.Pod, replica *workload.Replica, identity *state.Identity) {
 	// An operator of the previous version may have created the pod, without the variable.
-	recorded, told := f.in.Job.Status.ReplicaRestarts[pod.Name], workload.ReplicaRestartsOf(pod)
+	recorded, told := f.In.Job.Status.ReplicaRestarts[pod.Name], workload.ReplicaRestartsOf(pod)
 	if told != "" || recorded == 0 || pod.Annotations[names.AnnotationReplicaRestart] != strconv.Itoa(int(recorded)) {
 		identity.AnnotateOrOmit(names.AnnotationReplicaRestart, told)
 	}
-	sized := f.sized(replica)
-	identity.AnnotateOrOmit(names.AnnotationResources, f.in.Builder.BuiltFor(pod, sized.ReplicaID))
+	sized := f.Sized(replica)
+	identity.AnnotateOrOmit(names.AnnotationResources, f.In.Builder.BuiltFor(pod, sized.ReplicaID))
 	peers := f.readPeers(pod)
 	if peers == nil {
 		return
 	}
 	identity.Annotate(names.AnnotationReplicas, workload.ToldReplicas(pod, peers))
-	if cluster := workload.ToldCluster(&f.in.Job.Spec, pod, peers); cluster != "" {
+	if cluster := workload.ToldCluster(&f.In.Job.Spec, pod, peers); cluster != "" {
 		identity.Annotate(names.AnnotationCluster, cluster)
 	}
 }
 
 // readPeers returns what a pod's list of peers names; nil if it is unknown. Nearly all pods have the same long list,
 // in the same ConfigMap, so it is read once.
-func (f *facts) readPeers(pod *corev1.Pod) *workload.Peers {
-	told := f.peersOf(pod)
+func (f *Facts) readPeers(pod *corev1.Pod) *workload.Peers {
+	told := f.PeersOf(pod)
 	if told == "" {
 		return nil
 	}
@@ -99,13 +100,13 @@ func (f *facts) readPeers(pod *corev1.Pod) *workload.Peers {
 	if known := f.peers[list]; known != nil {
 		return known
 	}
-	peers := &workload.Peers{Counts: make([]int32, len(f.in.Job.Spec.Tasks))}
+	peers := &workload.Peers{Counts: make([]int32, len(f.In.Job.Spec.Tasks))}
 	for _, name := range workload.ReadNodes(told) {
 		if name == "" {
 			continue
 		}
 		peers.Total++
-		if replica, isKnown := f.replicaOf(name); isKnown {
+		if replica, isKnown := f.ReplicaOf(name); isKnown {
 			peers.Counts[replica.Task]++
 		}
 	}
@@ -115,8 +116,8 @@ func (f *facts) readPeers(pod *corev1.Pod) *workload.Peers {
 
 // identifyAttempt adds the counts of restarts and reschedules to a pod of this attempt and placement whose
 // annotations disagree with its variables.
-func (f *facts) identifyAttempt(pod *corev1.Pod, generation int64, identity *state.Identity) {
-	status := &f.in.Job.Status
+func (f *Facts) identifyAttempt(pod *corev1.Pod, generation int64, identity *state.Identity) {
+	status := &f.In.Job.Status
 	annotated := int64(podstate.Attempt(pod)) + int64(podstate.Reschedule(pod))
 	if annotated == generation && pod.Annotations[names.AnnotationAttempt] != "" || generation != names.Generation(status) {
 		return
@@ -127,13 +128,13 @@ func (f *facts) identifyAttempt(pod *corev1.Pod, generation int64, identity *sta
 	}
 }
 
-// peersOf returns the list of peers that a pod was created with, "" if it is unknown.
-func (f *facts) peersOf(pod *corev1.Pod) string {
-	return workload.ToldNodes(pod, f.in.ConfigMapNamed)
+// PeersOf returns the list of peers that a pod was created with, "" if it is unknown.
+func (f *Facts) PeersOf(pod *corev1.Pod) string {
+	return workload.ToldNodes(pod, f.In.ConfigMapNamed)
 }
 
-// lacksNodes reports whether a pod refers to a ConfigMap that does not exist.
-func (f *facts) lacksNodes(pod *corev1.Pod) bool {
+// LacksNodes reports whether a pod refers to a ConfigMap that does not exist.
+func (f *Facts) LacksNodes(pod *corev1.Pod) bool {
 	name := workload.NodesOf(pod)
-	return name != "" && f.in.ConfigMapNamed[name] == nil
+	return name != "" && f.In.ConfigMapNamed[name] == nil
 }

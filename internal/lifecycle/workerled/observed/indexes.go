@@ -1,7 +1,7 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package workerled
+package observed
 
 import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
@@ -11,16 +11,16 @@ import (
 	"opendilab.org/di-orchestrator/internal/scaling"
 )
 
-// countsOf returns the counts of a plan that the spec does not have.
-func (f *facts) countsOf(plan *v2alpha1.PlanRecord) []state.Count {
+// CountsOf returns the counts of a plan that the spec does not have.
+func (f *Facts) CountsOf(plan *v2alpha1.PlanRecord) []state.Count {
 	elastic := -1
-	if f.in.Job.Spec.Elastic != nil && f.in.Job.Spec.Elastic.Replicas != nil {
-		elastic = names.ElasticTask(&f.in.Job.Spec)
+	if f.In.Job.Spec.Elastic != nil && f.In.Job.Spec.Elastic.Replicas != nil {
+		elastic = names.ElasticTask(&f.In.Job.Spec)
 	}
 	var counts []state.Count
-	for i := range f.in.Job.Spec.Tasks {
-		task := names.TaskName(&f.in.Job.Spec.Tasks[i])
-		if wanted, isSet := plan.Replicas[task]; isSet && f.counts.Spec[task] != wanted {
+	for i := range f.In.Job.Spec.Tasks {
+		task := names.TaskName(&f.In.Job.Spec.Tasks[i])
+		if wanted, isSet := plan.Replicas[task]; isSet && f.Counts.Spec[task] != wanted {
 			counts = append(counts, state.Count{Task: i, IsElastic: i == elastic, Replicas: wanted})
 		}
 	}
@@ -29,9 +29,9 @@ func (f *facts) countsOf(plan *v2alpha1.PlanRecord) []state.Count {
 
 // desiredIndexes returns the indexes of each task's replicas. A plan that names pods sets them once the spec has its
 // counts.
-func (f *facts) desiredIndexes() [][]int32 {
-	indexes := make([][]int32, len(f.counts.ByTask))
-	for i, count := range f.counts.ByTask {
+func (f *Facts) desiredIndexes() [][]int32 {
+	indexes := make([][]int32, len(f.Counts.ByTask))
+	for i, count := range f.Counts.ByTask {
 		indexes[i] = ranks.Indexes(f.recordedIndexes(i), count)
 		if planned := f.plannedIndexes(i); len(planned) == int(count) && count > 0 {
 			indexes[i] = planned
@@ -40,25 +40,25 @@ func (f *facts) desiredIndexes() [][]int32 {
 	return indexes
 }
 
-func (f *facts) recordedIndexes(task int) string {
-	if scaling := f.in.Job.Status.Scaling; scaling != nil {
-		return scaling.Indexes[names.TaskName(&f.in.Job.Spec.Tasks[task])]
+func (f *Facts) recordedIndexes(task int) string {
+	if scaling := f.In.Job.Status.Scaling; scaling != nil {
+		return scaling.Indexes[names.TaskName(&f.In.Job.Spec.Tasks[task])]
 	}
 	return ""
 }
 
 // plannedIndexes returns the indexes that the executed plan gives a task's replicas, nil if it gives none.
-func (f *facts) plannedIndexes(task int) []int32 {
-	plan := scaling.RecordOf(f.in.Job)
+func (f *Facts) plannedIndexes(task int) []int32 {
+	plan := scaling.RecordOf(f.In.Job)
 	if plan == nil || plan.Phase != v2alpha1.PlanExecuting || plan.Resized {
 		return nil
 	}
-	return ranks.ReadRun(plan.Indexes[names.TaskName(&f.in.Job.Spec.Tasks[task])])
+	return ranks.ReadRun(plan.Indexes[names.TaskName(&f.In.Job.Spec.Tasks[task])])
 }
 
-// isReindexed reports whether a task's replicas have other indexes than recorded.
-func (f *facts) isReindexed() bool {
-	for i, indexes := range f.indexes {
+// IsReindexed reports whether a task's replicas have other indexes than recorded.
+func (f *Facts) IsReindexed() bool {
+	for i, indexes := range f.Indexes {
 		if formatIndexes(indexes) != f.recordedIndexes(i) {
 			return true
 		}
@@ -74,15 +74,15 @@ func formatIndexes(indexes []int32) string {
 	return ranks.FormatRun(indexes)
 }
 
-// gapped returns the indexes of the tasks that have gaps between them, nil for none.
-func (f *facts) gapped() map[string]string {
+// Gapped returns the indexes of the tasks that have gaps between them, nil for none.
+func (f *Facts) Gapped() map[string]string {
 	var gapped map[string]string
-	for i, indexes := range f.indexes {
+	for i, indexes := range f.Indexes {
 		if text := formatIndexes(indexes); text != "" {
 			if gapped == nil {
 				gapped = map[string]string{}
 			}
-			gapped[names.TaskName(&f.in.Job.Spec.Tasks[i])] = text
+			gapped[names.TaskName(&f.In.Job.Spec.Tasks[i])] = text
 		}
 	}
 	return gapped

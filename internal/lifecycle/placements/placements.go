@@ -1,7 +1,9 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package workerled
+// Package placements reads the placements of worker-led jobs: who needs one, which nodes and ranks it has, and which
+// pods were created for it.
+package placements
 
 import (
 	"crypto/sha256"
@@ -66,7 +68,7 @@ func NodesByRank(job *v2alpha1.DIJob, pods []*corev1.Pod) (nodes []string, known
 // ones, and those whose pods have succeeded. Recorded ranks of an earlier placement do not count.
 func EndedRanks(job *v2alpha1.DIJob, pods []*corev1.Pod) map[int]bool {
 	status := &job.Status
-	if scaling := status.Scaling; scaling != nil && scaling.LastAllocation != "" && scaling.LastAllocation != digestOf(status.Allocation) {
+	if scaling := status.Scaling; scaling != nil && scaling.LastAllocation != "" && scaling.LastAllocation != DigestOf(status.Allocation) {
 		return nil
 	}
 	ended := map[int]bool{}
@@ -110,7 +112,7 @@ func ReadySince(job *v2alpha1.DIJob, pods []*corev1.Pod) (since time.Time, ready
 // operator has acted on that placement.
 func CurrentPods(job *v2alpha1.DIJob, pods []*corev1.Pod) []*corev1.Pod {
 	status := &job.Status
-	if status.Scaling == nil || len(status.Allocation) == 0 || status.Scaling.LastAllocation != digestOf(status.Allocation) {
+	if status.Scaling == nil || len(status.Allocation) == 0 || status.Scaling.LastAllocation != DigestOf(status.Allocation) {
 		return nil
 	}
 	var current []*corev1.Pod
@@ -127,8 +129,8 @@ func PlacedOn(pod *corev1.Pod) string {
 	return pod.Annotations[names.AnnotationNode]
 }
 
-// digestOf returns a digest of an allocation, "" for none.
-func digestOf(allocation []string) string {
+// DigestOf returns a digest of an allocation, "" for none.
+func DigestOf(allocation []string) string {
 	if len(allocation) == 0 {
 		return ""
 	}

@@ -1,0 +1,126 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package ranked gives the desired replicas of a worker-led job their ranks, and records which have succeeded.
+package ranked
+
+import (
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"opendilab.org/di-orchestrator/internal/lifecycle/ranks"
+	"opendilab.org/di-orchestrator/internal/lifecycle/state"
+	"opendilab.org/di-orchestrator/internal/lifecycle/workerled/observed"
+	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/podstate"
+	"opendilab.org/di-orchestrator/internal/scaling"
+	"opendilab.org/di-orchestrator/internal/workload"
+)
+
+// Replicas are the desired replicas with their ranks. Only assign makes it, after the counts are recorded and
+// the pods of earlier attempts are gone.
+type Replicas struct {
+	Out   *state.Plan
+	In    *state.Input
+	Facts *observed.Facts
+	// Assignment is the rank of each desired replica. It is empty if no ranks are assigned.
+	Assignment workload.Assignment
+	// Growth are the replicas that were added to a queued job.
+	Growth observed.Growth
+	// Completed are the ranks that have succeeded.
+	Completed ranks.Set
+}
+
+// Assign gives each desired replica a rank, and records the ranks, which of them have completed, and in which
+// groups added replicas queue.
+func Assign(out *state.Plan, job *observed.Facts) *Replicas {
+	r := &Replicas{Out: out, In: job.In, Facts: job}
+	r.Assignment = ranks.Assign(r.In.Job, r.Facts.Indexes, r.Out.Status(), r.In.PodNamed, r.Facts.PeersOf)
+	r.Assignment.ReplicaRestarts = r.Out.Status().ReplicaRestarts
+	r.recordRanks(scaling.NewExecution(out, job.In))
+	r.Assignment.Subdomain, r.Assignment.Selector = r.subdomain(), r.selector()
+	r.Completed = r.recordCompleted()
+	r.Growth = r.recordGrowth()
+	return r
+}
+
+// recordRanks records the rank assignment. So a replica keeps its rank even if all pods are gone at
+// once, as between two attempts. Completed ranks then still belong to the same replicas. Ranks in
+// the order of a single task need no record. Those of several tasks do, because a user may reorder
+// the tasks. While no pod exists and none is desired, the record stays.
+func (r *Replicas) recordRanks(execution scaling.Execution) {
+	if r.Out.Status().Scaling == nil || len(r.In.Pods) == 0 && (state.IsSuspended(r.In.Job) || state.IsUnplaced(r.In.Job)) {
+		return
+	}
+	scaling := r.Out.Scaling()
+	scaling.Indexes, scaling.Ranks = r.Facts.Gapped(), nil
+	replicas := r.Assignment.Replicas
+	if !ranks.IsInOrder(replicas) || len(replicas) > 0 && replicas[0].Task != replicas[len(replicas)-1].Task {
+		scaling.Ranks = ranks.Record(r.In.Job, replicas)
+	}
+	r.Out.RecordScaling(&scaling)
+	// A plan whose counts the spec has needs nothing else for them.
+	if execution.IsExecuting() && len(r.Facts.CountsOf(execution.Record())) == 0 {
+		execution.RecordResized()
+	}
+}
+
+// recordCompleted records which of the desired ranks have succeeded: those recorded already, and
+// those whose pods have succeeded now. It returns them.
+func (r *Replicas) recordCompleted() ranks.Set {
+	completed := map[int32]bool{}
+	r.Out.Unrecorded = map[string]bool{}
+	for i := range r.Assignment.Replicas {
+		replica := &r.Assignment.Replicas[i]
+		pod := r.In.PodNamed[replica.Pod]
+		shown := pod != nil && pod.Status.Phase == corev1.PodSucceeded && !podstate.Terminating(pod)
+		recorded := r.IsCompleted(replica)
+		if shown || recorded {
+			completed[replica.Rank] = true
+		}
+		if shown && !recorded {
+			r.Out.Unrecorded[replica.Pod] = true
+		}
+	}
+	attempts := r.Out.Attempts()
+	attempts.CompletedRanks = ranks.Format(completed)
+	r.Out.RecordAttempts(attempts)
+	return ranks.Read(attempts.CompletedRanks)
+}
+
+// subdomain returns the subdomain of the pods' addresses: that of active pods of this attempt,
+// because peers find each other by it, else the job's service.
+func (r *Replicas) subdomain() string {
+	own := names.WorkerService(r.In.Job.Name)
+	for _, pod := range r.In.Pods {
+		if other := pod.Spec.Subdomain; other != "" && other != own && podstate.Active(pod) && !r.Out.IsStale(pod) {
+			return other
+		}
+	}
+	return own
+}
+
+// selector returns the labels by which services select the existing pods.
+func (r *Replicas) selector() map[string]string {
+	selector := map[string]string{}
+	if len(r.In.Pods) == 0 {
+		return selector
+	}
+	for _, service := range r.In.Services {
+		maps.Copy(selector, service.Spec.Selector)
+	}
+	return selector
+}
+
+// IsCompleted reports whether a replica's rank is recorded as succeeded. The records of
+// an earlier attempt do not count.
+func (r *Replicas) IsCompleted(replica *workload.Replica) bool {
+	return r.In.Job.Status.Restarts == r.Assignment.Attempt && r.In.Job.Status.Reschedules == r.Assignment.Reschedule && r.Facts.Recorded.Has(replica.Rank)
+}
+
+// IsDesired reports whether a pod belongs to a desired replica.
+func (r *Replicas) IsDesired(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(r.Assignment.Replicas, func(replica workload.Replica) bool { return replica.Pod == pod.Name })
+}
