@@ -20,6 +20,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/lifecycle/coordinatorled"
 	"opendilab.org/di-orchestrator/internal/lifecycle/sizing"
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
+	"opendilab.org/di-orchestrator/internal/lifecycle/upkeep"
 	"opendilab.org/di-orchestrator/internal/lifecycle/workerled/peers"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/queueing"
@@ -277,7 +278,7 @@ func (r *Reconciler) livePods(ctx context.Context, job *v2alpha1.DIJob) ([]*core
 
 // observeNodes reads the nodes of pods whose deletion is stuck. It confirms a missing node live.
 func (r *Reconciler) observeNodes(ctx context.Context, observed *lifecycle.Observed) error {
-	for _, name := range state.FindStuckNodes(*observed) {
+	for _, name := range upkeep.FindStuckNodes(*observed) {
 		node, err := controllers.Find(ctx, r.client, types.NamespacedName{Name: name}, &corev1.Node{})
 		if err != nil {
 			return err

@@ -21,6 +21,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/lifecycle/disruptions"
 	"opendilab.org/di-orchestrator/internal/lifecycle/handshake"
 	"opendilab.org/di-orchestrator/internal/lifecycle/sizing"
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
@@ -584,7 +585,7 @@ func (w *world) calm(random *rand.Rand) {
 	})
 	for range 10 {
 		// Delays may count from a time by another clock.
-		w.now = w.now.Add(state.FirstBackoff + w.clocks.spread())
+		w.now = w.now.Add(disruptions.FirstBackoff + w.clocks.spread())
 		w.rest()
 		if state.IsFinished(&w.job.Status) {
 			break

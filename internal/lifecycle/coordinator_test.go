@@ -16,6 +16,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/lifecycle/coordinatorled"
+	"opendilab.org/di-orchestrator/internal/lifecycle/disruptions"
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 	"opendilab.org/di-orchestrator/internal/membership"
 	"opendilab.org/di-orchestrator/internal/names"
@@ -565,14 +566,14 @@ func TestACoordinatorThatIsRefusedAgainAndAgainIsMadeEverLessOften(t *testing.T)
 		t.Errorf("it is made %d times in an hour", got)
 	}
 	w.expectPhase(v2alpha1.JobStarting)
-	w.now = w.now.Add(state.LongestBackoff)
+	w.now = w.now.Add(disruptions.LongestBackoff)
 	w.settle()
 	w.run(coordinator)
 	w.settle()
 	if !conditions.IsTrue(&w.job.Status, v2alpha1.ConditionReplicasDisrupted) {
 		t.Errorf("the trouble is over at once: %+v", w.job.Status.Conditions)
 	}
-	w.now = w.now.Add(state.LongestBackoff)
+	w.now = w.now.Add(disruptions.LongestBackoff)
 	w.settle()
 	if conditions.IsTrue(&w.job.Status, v2alpha1.ConditionReplicasDisrupted) {
 		t.Errorf("the trouble is never over: %+v", w.job.Status.Conditions)
@@ -611,11 +612,11 @@ func TestAReplicaThatIsInterruptedAgainAndAgainIsReplacedEverLessOften(t *testin
 			if listed := len(place.Listed(&w.membership.Spec, &w.membership.Status).Collectors); listed != len(w.created)-1 {
 				t.Errorf("%d URLs are listed, want those of all %d pods that there were", listed, len(w.created)-1)
 			}
-			w.now = w.now.Add(state.LongestBackoff)
+			w.now = w.now.Add(disruptions.LongestBackoff)
 			w.settle()
 			for range 2 {
 				w.run(w.podNames()...)
-				w.now = w.now.Add(state.LongestBackoff)
+				w.now = w.now.Add(disruptions.LongestBackoff)
 				w.settle()
 			}
 			if conditions.IsTrue(&w.job.Status, v2alpha1.ConditionReplicasDisrupted) {
@@ -647,7 +648,7 @@ func TestACoordinatorThatLivedForLongDoesNotWaitForItsReplicas(t *testing.T) {
 	w.ask(v2alpha1.TaskTypeCollector)
 	w.settle()
 	w.run(coordinator)
-	w.now = w.now.Add(2 * state.LongestBackoff)
+	w.now = w.now.Add(2 * disruptions.LongestBackoff)
 	for _, name := range w.podNames() {
 		w.evict(name)
 	}

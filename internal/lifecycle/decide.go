@@ -5,7 +5,9 @@ package lifecycle
 
 import (
 	"opendilab.org/di-orchestrator/internal/lifecycle/coordinatorled"
+	"opendilab.org/di-orchestrator/internal/lifecycle/problems"
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
+	"opendilab.org/di-orchestrator/internal/lifecycle/upkeep"
 	"opendilab.org/di-orchestrator/internal/lifecycle/workerled"
 )
 
@@ -68,11 +70,11 @@ func (r *reconcile) decide() (decision Decision, cause string) {
 	if p.Status().Phase != before {
 		cause = summaryName
 	}
-	p.ReportProblems()
-	p.ReportAltered()
-	p.DeleteByForce()
+	problems.New(p, r.in).ReportProblems()
+	upkeep.New(p, r.in).ReportAltered()
+	upkeep.New(p, r.in).DeleteByForce()
 	outcome.Report()
-	p.KeepBudget(outcome.Desired)
+	upkeep.New(p, r.in).KeepBudget(outcome.Desired)
 	p.ReportInvalid()
 	p.RecordGeneration()
 	return p.Decision, cause

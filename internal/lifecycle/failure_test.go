@@ -17,7 +17,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/conditions"
-	"opendilab.org/di-orchestrator/internal/lifecycle/state"
+	"opendilab.org/di-orchestrator/internal/lifecycle/disruptions"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/testkit/expect"
 )
@@ -283,7 +283,7 @@ func TestWhatBefellPodsIsNotPastWhileTheJobRestarts(t *testing.T) {
 	for _, pod := range w.pods {
 		pod.Annotations[names.AnnotationAttempt] = "8"
 	}
-	w.now = w.now.Add(state.LongestBackoff)
+	w.now = w.now.Add(disruptions.LongestBackoff)
 	w.end("job-learner-0", 1)
 	w.pod("job-learner-0").CreationTimestamp = metav1.NewTime(w.now)
 	w.settle()

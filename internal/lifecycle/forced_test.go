@@ -14,6 +14,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
+	"opendilab.org/di-orchestrator/internal/lifecycle/upkeep"
 	"opendilab.org/di-orchestrator/internal/testkit/expect"
 )
 
@@ -93,7 +94,7 @@ func TestAPodIsDeletedByForceWhereThatIsAllowedAndItsNodeDoesNotAnswer(t *testin
 			}
 			event := Event{Type: corev1.EventTypeWarning, Reason: v2alpha1.ConditionPodsForceDeleted, Message: said.Message}
 			expect.Equal(t, "the last event", event, decision.Events[len(decision.Events)-1])
-			expect.Equal(t, "nodes to look up", []string{"dead"}, state.FindStuckNodes(observed))
+			expect.Equal(t, "nodes to look up", []string{"dead"}, upkeep.FindStuckNodes(observed))
 		})
 	}
 }

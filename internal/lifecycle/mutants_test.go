@@ -30,7 +30,7 @@ func mutants() map[string]mutant {
 			filepath.Join("coordinatorled", "excess.go"), "		going[pod.Name] = true\n		p.out.DeletePod(pod)\n", "		going[pod.Name] = true\n",
 		},
 		"the first cause is lost": {
-			filepath.Join("state", "stall.go"), "	if stall == nil {\n		return message", "	if stall == nil || p.in.Job != nil {\n		return message",
+			filepath.Join("problems", "problems.go"), "	if stall == nil {\n		return message", "	if stall == nil || r.in.Job != nil {\n		return message",
 		},
 	}
 }

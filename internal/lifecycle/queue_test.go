@@ -17,6 +17,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/conditions"
+	"opendilab.org/di-orchestrator/internal/lifecycle/disruptions"
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 	"opendilab.org/di-orchestrator/internal/limits"
 	"opendilab.org/di-orchestrator/internal/podstate"
@@ -623,7 +624,7 @@ func TestAQueuedJobComesToRunWhateverHappens(t *testing.T) {
 		w.change(func(job *v2alpha1.DIJob) { job.Spec.Suspend = nil })
 		for range 3 {
 			// The backoff after disruptions ends.
-			w.now = w.now.Add(2 * state.LongestBackoff)
+			w.now = w.now.Add(2 * disruptions.LongestBackoff)
 			w.settle()
 			w.run(w.admitted()...)
 		}

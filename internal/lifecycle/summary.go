@@ -37,9 +37,9 @@ func summarize(job *v2alpha1.DIJob, status *v2alpha1.DIJobStatus, now time.Time)
 // noReplicas is the reason of a worker-led job that desires no replicas.
 const noReplicas = "NoReplicas"
 
-// problems are the conditions that keep a job from running as desired, the most serious first.
+// obstacles are the conditions that keep a job from running as desired, the most serious first.
 // A condition with another status than this is no problem.
-var problems = []struct {
+var obstacles = []struct {
 	kind   string
 	status corev1.ConditionStatus
 }{
@@ -75,7 +75,7 @@ func reasonOf(job *v2alpha1.DIJob, status *v2alpha1.DIJobStatus) string {
 	case state.IsSuspended(job):
 		return v2alpha1.ConditionSuspended
 	}
-	for _, problem := range problems {
+	for _, problem := range obstacles {
 		if problem.kind == v2alpha1.ConditionReplicasNotReady && status.Phase == v2alpha1.JobRestarting {
 			// The failure says more than that the failed attempt's pods terminate.
 			continue

@@ -14,6 +14,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/conditions"
+	"opendilab.org/di-orchestrator/internal/lifecycle/disruptions"
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/podstate"
@@ -489,7 +490,7 @@ func TestWorkersInAnyOrder(t *testing.T) {
 				if state.IsFinished(&w.job.Status) {
 					break
 				}
-				w.now = w.now.Add(state.FirstBackoff)
+				w.now = w.now.Add(disruptions.FirstBackoff)
 				w.settle()
 			}
 			w.expectPhase(v2alpha1.JobSucceeded)

@@ -101,14 +101,16 @@ func mayImport() map[string][]string {
 			"internal/limits", "internal/names", "internal/podstate",
 		},
 		"internal/lifecycle/workerled/counts": {
-			"apis/v2alpha1", "internal/conditions", "internal/lifecycle/placements", "internal/lifecycle/ranks", "internal/lifecycle/rightsize",
-			"internal/lifecycle/sizing", "internal/lifecycle/state", "internal/lifecycle/workerled/observed", "internal/lifecycle/workerled/policy",
-			"internal/limits", "internal/names", "internal/podstate", "internal/queueing", "internal/scaling", "internal/workload",
+			"apis/v2alpha1", "internal/conditions", "internal/lifecycle/endings", "internal/lifecycle/placements", "internal/lifecycle/ranks",
+			"internal/lifecycle/rightsize", "internal/lifecycle/sizing", "internal/lifecycle/state", "internal/lifecycle/workerled/observed",
+			"internal/lifecycle/workerled/policy", "internal/limits", "internal/names", "internal/podstate", "internal/queueing",
+			"internal/scaling", "internal/workload",
 		},
 		"internal/lifecycle/workerled/failures": {
-			"apis/v2alpha1", "internal/lifecycle/handshake", "internal/lifecycle/rightsize", "internal/lifecycle/state",
-			"internal/lifecycle/workerled/observed", "internal/lifecycle/workerled/policy", "internal/lifecycle/workerled/ranked",
-			"internal/limits", "internal/names", "internal/podstate", "internal/workload",
+			"apis/v2alpha1", "internal/lifecycle/disruptions", "internal/lifecycle/handshake", "internal/lifecycle/problems",
+			"internal/lifecycle/rightsize", "internal/lifecycle/state", "internal/lifecycle/workerled/observed",
+			"internal/lifecycle/workerled/policy", "internal/lifecycle/workerled/ranked", "internal/limits", "internal/names", "internal/podstate",
+			"internal/workload",
 		},
 		"internal/lifecycle/workerled/observed": {
 			"apis/v2alpha1", "internal/lifecycle/placements", "internal/lifecycle/ranks", "internal/lifecycle/rightsize",
@@ -120,7 +122,8 @@ func mayImport() map[string][]string {
 			"internal/workload",
 		},
 		"internal/lifecycle/workerled/policy": {
-			"apis/v2alpha1", "internal/lifecycle/state", "internal/names", "internal/podstate", "internal/workload",
+			"apis/v2alpha1", "internal/lifecycle/disruptions", "internal/lifecycle/endings", "internal/lifecycle/state", "internal/names",
+			"internal/podstate", "internal/workload",
 		},
 		"internal/lifecycle/workerled/ranked": {
 			"apis/v2alpha1", "internal/lifecycle/ranks", "internal/lifecycle/state", "internal/lifecycle/workerled/observed", "internal/limits",
@@ -133,18 +136,33 @@ func mayImport() map[string][]string {
 			"internal/podstate", "internal/queueing", "internal/scaling", "internal/workload",
 		},
 		"internal/lifecycle/workerled/summary": {
-			"apis/v2alpha1", "internal/lifecycle/gangs", "internal/lifecycle/handshake", "internal/lifecycle/placements",
-			"internal/lifecycle/ranks", "internal/lifecycle/rightsize", "internal/lifecycle/state", "internal/lifecycle/workerled/failures",
+			"apis/v2alpha1", "internal/lifecycle/disruptions", "internal/lifecycle/gangs", "internal/lifecycle/handshake",
+			"internal/lifecycle/placements", "internal/lifecycle/problems", "internal/lifecycle/ranks", "internal/lifecycle/rightsize",
+			"internal/lifecycle/state", "internal/lifecycle/upkeep", "internal/lifecycle/workerled/failures",
 			"internal/lifecycle/workerled/observed", "internal/lifecycle/workerled/ranked", "internal/names", "internal/podstate",
 			"internal/scaling", "internal/workload",
 		},
+		"internal/lifecycle/disruptions": {
+			"apis/v2alpha1", "internal/lifecycle/problems", "internal/lifecycle/state", "internal/podstate",
+		},
+		"internal/lifecycle/endings": {
+			"apis/v2alpha1", "internal/lifecycle/problems", "internal/lifecycle/state", "internal/limits", "internal/podstate",
+		},
+		"internal/lifecycle/problems": {
+			"apis/v2alpha1", "internal/conditions", "internal/lifecycle/state", "internal/names", "internal/podstate", "internal/queueing",
+		},
+		"internal/lifecycle/upkeep": {
+			"apis/v2alpha1", "internal/conditions", "internal/lifecycle/state", "internal/names", "internal/podstate", "internal/queueing",
+			"internal/workload",
+		},
 		"internal/lifecycle": {
-			"apis/v2alpha1", "internal/conditions", "internal/lifecycle/coordinatorled", "internal/lifecycle/sizing", "internal/lifecycle/state",
-			"internal/lifecycle/workerled", "internal/limits",
+			"apis/v2alpha1", "internal/conditions", "internal/lifecycle/coordinatorled", "internal/lifecycle/problems", "internal/lifecycle/sizing",
+			"internal/lifecycle/state", "internal/lifecycle/upkeep", "internal/lifecycle/workerled", "internal/limits",
 		},
 		"internal/lifecycle/coordinatorled": {
-			"apis/v2alpha1", "internal/lifecycle/handshake", "internal/lifecycle/rightsize", "internal/lifecycle/state", "internal/limits",
-			"internal/membership", "internal/names", "internal/podstate", "internal/scaling", "internal/workload",
+			"apis/v2alpha1", "internal/lifecycle/disruptions", "internal/lifecycle/endings", "internal/lifecycle/handshake",
+			"internal/lifecycle/problems", "internal/lifecycle/rightsize", "internal/lifecycle/state", "internal/lifecycle/upkeep",
+			"internal/limits", "internal/membership", "internal/names", "internal/podstate", "internal/scaling", "internal/workload",
 		},
 		"internal/lifecycle/handshake": {
 			"apis/v2alpha1", "internal/lifecycle/ranks", "internal/lifecycle/state", "internal/names", "internal/podstate",

@@ -39,6 +39,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/admissionprobe"
 	"opendilab.org/di-orchestrator/internal/gang"
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
+	"opendilab.org/di-orchestrator/internal/lifecycle/upkeep"
 	"opendilab.org/di-orchestrator/internal/shards"
 	"opendilab.org/di-orchestrator/internal/upgrade/takeover"
 	"opendilab.org/di-orchestrator/internal/workload"
@@ -160,8 +161,8 @@ func (o *operatorOptions) validateNumbers() error {
 	if o.probeInterval < 0 {
 		return fmt.Errorf("--webhook-probe-interval %s: want 0, for no probes, or more", o.probeInterval)
 	}
-	if after := o.forceDeleteAfter; after != 0 && after < state.MinForceDeleteAfter {
-		return fmt.Errorf("--force-delete-after %s: want 0, for never, or at least %s", after, state.MinForceDeleteAfter)
+	if after := o.forceDeleteAfter; after != 0 && after < upkeep.MinForceDeleteAfter {
+		return fmt.Errorf("--force-delete-after %s: want 0, for never, or at least %s", after, upkeep.MinForceDeleteAfter)
 	}
 	if o.metricsNamespaces < 0 || o.metricsNamespaces > jobmetrics.MaxNamespaces {
 		return fmt.Errorf("--metrics-namespaces %d: must be from 0 to %d", o.metricsNamespaces, jobmetrics.MaxNamespaces)

@@ -11,9 +11,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/lifecycle/disruptions"
+	"opendilab.org/di-orchestrator/internal/lifecycle/endings"
 	"opendilab.org/di-orchestrator/internal/lifecycle/handshake"
+	"opendilab.org/di-orchestrator/internal/lifecycle/problems"
 	"opendilab.org/di-orchestrator/internal/lifecycle/rightsize"
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
+	"opendilab.org/di-orchestrator/internal/lifecycle/upkeep"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/podstate"
 	"opendilab.org/di-orchestrator/internal/scaling"
@@ -52,17 +56,17 @@ func (p *Plan) Decide(apply func([]state.Rule) state.Result) state.Outcome {
 // rules are the rules of a coordinator-led job, in order.
 func (p *Plan) rules() []state.Rule {
 	return []state.Rule{
-		{Name: "a deleted job that is held has no pods", Apply: p.out.Terminate},
+		{Name: "a deleted job that is held has no pods", Apply: endings.New(p.out, p.in).Terminate},
 		{Name: "objects of an earlier release are adopted", Apply: p.adopt},
 		{Name: "what others changed of pods is put back", Apply: p.out.RestorePods},
 		{Name: "the memory of the group is recorded", Apply: p.sizes.Inherit},
-		{Name: "a finished job expires", Apply: p.out.Expire},
-		{Name: "a finished job is cleaned up", Apply: p.out.CleanUp},
+		{Name: "a finished job expires", Apply: endings.New(p.out, p.in).Expire},
+		{Name: "a finished job is cleaned up", Apply: endings.New(p.out, p.in).CleanUp},
 		{Name: "resources of removed members are forgotten", Apply: p.forgetResources},
 		{Name: "out-of-memory replicas get more memory", Apply: p.growMemory},
 		{Name: "the job finishes with its coordinator", Apply: p.endWithCoordinator},
-		{Name: "the active deadline passes", Apply: p.out.EndAtDeadline},
-		{Name: "a suspended job has no pods", Apply: p.out.Suspend},
+		{Name: "the active deadline passes", Apply: endings.New(p.out, p.in).EndAtDeadline},
+		{Name: "a suspended job has no pods", Apply: endings.New(p.out, p.in).Suspend},
 		{Name: "the Membership is created before the coordinator", Apply: p.ensureMembership},
 		{Name: "the newest ScalePlan is taken", Apply: p.takePlan},
 		{Name: "the members of a ScalePlan are requested", Apply: p.editMembers},
@@ -80,7 +84,7 @@ func (p *Plan) rules() []state.Rule {
 // Report records the end of a ScalePlan, and sets the condition for the queue.
 func (p *Plan) Report() {
 	p.execution.Finish(p.progressOfPlan)
-	p.out.ReportQueue()
+	upkeep.New(p.out, p.in).ReportQueue()
 }
 
 // runs reports whether the coordinator runs.
@@ -110,12 +114,12 @@ func (p *Plan) endWithCoordinator() state.Result {
 		return state.Continue
 	}
 	if succeeded {
-		p.out.Finish(v2alpha1.JobSucceeded, fmt.Sprintf("coordinator %s has completed", pod.Name))
+		problems.New(p.out, p.in).Finish(v2alpha1.JobSucceeded, fmt.Sprintf("coordinator %s has completed", pod.Name))
 		return state.Settled
 	}
 	p.out.RecordLastFailure(podstate.Failure(pod, p.in.Timestamp))
 	p.out.RecordFailure(v2alpha1.TaskTypeCoordinator, pod)
-	p.out.Finish(v2alpha1.JobFailed, fmt.Sprintf("coordinator %s has failed", pod.Name))
+	problems.New(p.out, p.in).Finish(v2alpha1.JobFailed, fmt.Sprintf("coordinator %s has failed", pod.Name))
 	return state.Settled
 }
 
@@ -209,13 +213,13 @@ func (p *Plan) ensureCoordinator() state.Result {
 // reports the disruption. A coordinator that ran for as long as the backoff does not wait for
 // disruptions of its replicas.
 func (p *Plan) mayReplaceCoordinator(pod *corev1.Pod) bool {
-	found := []state.DisruptedPod{{Pod: pod, Task: v2alpha1.TaskTypeCoordinator}}
+	found := []disruptions.DisruptedPod{{Pod: pod, Task: v2alpha1.TaskTypeCoordinator}}
 	recorded := p.out.Condition(v2alpha1.ConditionReplicasDisrupted)
-	if recorded != nil && p.in.Now.Sub(pod.CreationTimestamp.Time) >= state.BackoffAfter(recorded) {
-		p.out.ReportDisruption(found)
+	if recorded != nil && p.in.Now.Sub(pod.CreationTimestamp.Time) >= disruptions.BackoffAfter(recorded) {
+		disruptions.New(p.out, p.in).ReportDisruption(found)
 		return true
 	}
-	return p.out.MayRecreate(found)
+	return disruptions.New(p.out, p.in).MayRecreate(found)
 }
 
 func (p *Plan) coordinator() *corev1.Pod {

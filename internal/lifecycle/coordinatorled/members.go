@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/lifecycle/disruptions"
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 	"opendilab.org/di-orchestrator/internal/limits"
 	"opendilab.org/di-orchestrator/internal/membership"
@@ -235,7 +236,7 @@ func (p *Plan) recordMembers() state.Result {
 		wanted.Slots = append(wanted.Slots, status)
 	}
 	if len(disrupted) > 0 {
-		p.out.RecordDisruption(disrupted, "replacing it by a pod with a new name, later each time")
+		disruptions.New(p.out, p.in).RecordDisruption(disrupted, "replacing it by a pod with a new name, later each time")
 	}
 	wanted.Members = int32(len(slots))
 	for i := range wanted.Slots {

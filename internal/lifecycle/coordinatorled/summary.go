@@ -9,6 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/lifecycle/disruptions"
+	"opendilab.org/di-orchestrator/internal/lifecycle/problems"
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/podstate"
@@ -20,10 +22,10 @@ func (p *Plan) Summarize() {
 	status := p.out.Status()
 	counts := p.out.PodCounts().Emptied()
 	for _, pod := range p.in.Pods {
-		counts.Add(taskOfRole(p.in.Job, names.RoleOf(pod)), pod, p.out.IsReady(pod))
+		counts.Add(taskOfRole(p.in.Job, names.RoleOf(pod)), pod, problems.New(p.out, p.in).IsReady(pod))
 	}
 	p.out.RecordPodCounts(counts)
-	p.out.ResetBackoff(p.runs(), p.isBackingOff)
+	disruptions.New(p.out, p.in).ResetBackoff(p.runs(), p.isBackingOff)
 	if state.IsFinished(status) || state.IsSuspended(p.in.Job) || state.IsHeld(p.in.Job) {
 		return
 	}

@@ -149,7 +149,7 @@ func MustHaveNoPods(job *v2alpha1.DIJob) bool {
 // not take these back: a deletion of an earlier job of the name may have orphaned them.
 func (p *Plan) RestorePods() Result {
 	for _, name := range slices.Sorted(maps.Keys(p.in.Strays)) {
-		p.isTaken("pod", name, p.in.Strays)
+		p.IsTaken("pod", name, p.in.Strays)
 	}
 	for _, pod := range p.in.Changed {
 		if !podstate.Terminating(pod) {

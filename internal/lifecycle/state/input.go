@@ -103,15 +103,15 @@ func AsksForGang(job *v2alpha1.DIJob) bool {
 
 // Queued returns Kueue's metadata for the job's pods, none if the job has no queue.
 func (in *Input) Queued() queueing.PodMeta {
-	if !in.Kueue || in.isVolcanosQueue() {
+	if !in.Kueue || in.IsVolcanosQueue() {
 		return queueing.PodMeta{}
 	}
 	return queueing.ForJob(in.Job)
 }
 
-// isVolcanosQueue reports whether the queue in the spec is a queue of Volcano, which schedules the
+// IsVolcanosQueue reports whether the queue in the spec is a queue of Volcano, which schedules the
 // job's gang. The queue in the job's label is a queue of Kueue.
-func (in *Input) isVolcanosQueue() bool {
+func (in *Input) IsVolcanosQueue() bool {
 	if in.Job.Labels[queueing.LabelQueue] != "" || !AsksForGang(in.Job) {
 		return false
 	}

@@ -58,11 +58,11 @@ func isPhase(condition string) bool {
 // IsFinished reports whether a status records the end of the job. In a status that this operator
 // has not written yet, the phase counts as well, as in earlier releases.
 func IsFinished(status *v2alpha1.DIJobStatus) bool {
-	return endOfJob(status) != nil || status.ObservedGeneration == 0 && isEnd(status.Phase)
+	return EndOfJob(status) != nil || status.ObservedGeneration == 0 && isEnd(status.Phase)
 }
 
-// endOfJob returns the condition that records the end of the job, nil for none.
-func endOfJob(status *v2alpha1.DIJobStatus) *v2alpha1.DIJobCondition {
+// EndOfJob returns the condition that records the end of the job, nil for none.
+func EndOfJob(status *v2alpha1.DIJobStatus) *v2alpha1.DIJobCondition {
 	for _, phase := range []v2alpha1.Phase{v2alpha1.JobSucceeded, v2alpha1.JobFailed} {
 		if end := conditions.Find(status, string(phase)); end != nil && end.Status == corev1.ConditionTrue {
 			return end

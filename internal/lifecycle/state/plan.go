@@ -1,9 +1,8 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package state has what the rules of both lifecycles share: the observation of a job, the input
-// derived from it, the plan to which rules add, and the resulting decision. It also has the rules
-// that worker-led and coordinator-led jobs have in common.
+// Package state has what the rules of all jobs share: the observation of a job, the input derived from it, the plan
+// to which rules add, with the planned status, and the resulting decision.
 package state
 
 import (
@@ -165,16 +164,6 @@ func (p *Plan) ReportCondition(condition, reason string, problems []string) {
 	}
 }
 
-// Finish records the end of the job. A failure keeps its first cause.
-func (p *Plan) Finish(phase v2alpha1.Phase, message string) {
-	now := p.in.Timestamp
-	if phase == v2alpha1.JobFailed {
-		message = p.keepFirstCause(message)
-	}
-	p.recordPhase(p.Status().Phase, &now)
-	p.SetPhase(phase, message)
-}
-
 // SetPhase sets the job's phase, and records an event if its condition changed. Pending and Starting
 // of a coordinator-led job share a condition.
 func (p *Plan) SetPhase(phase v2alpha1.Phase, message string) {
@@ -183,7 +172,7 @@ func (p *Plan) SetPhase(phase v2alpha1.Phase, message string) {
 	switch before := p.Status().Phase; {
 	case isIn(p.Status(), phase, kind):
 	case before != "" && isIn(p.Status(), before, kind) && ConditionOf(before, IsCoordinatorLed(p.in.Job)) == kind:
-		p.recordPhase(phase, p.Status().CompletionTimestamp)
+		p.RecordPhase(phase, p.Status().CompletionTimestamp)
 		p.UpdateMessage(kind, message)
 	default:
 		p.EnterPhase(phase, message)
@@ -196,7 +185,7 @@ func (p *Plan) EnterPhase(phase v2alpha1.Phase, message string) {
 	coordinatorLed := IsCoordinatorLed(p.in.Job)
 	kind, reason := ConditionOf(phase, coordinatorLed), ReasonOf(phase, coordinatorLed)
 	closePhases(p.Status(), kind, p.in.Now)
-	p.recordPhase(phase, p.Status().CompletionTimestamp)
+	p.RecordPhase(phase, p.Status().CompletionTimestamp)
 	p.RecordCondition(kind, corev1.ConditionTrue, reason, message)
 	p.recordPhaseEvent(phase, reason, message)
 }

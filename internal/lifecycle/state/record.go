@@ -104,8 +104,8 @@ func (p *Plan) RecordPodCounts(counts PodCounts) {
 	status.ElasticReplicas, status.Selector = counts.Elastic, counts.Selector
 }
 
-// recordPhase records the phase, and when the job completed; nil if it has not.
-func (p *Plan) recordPhase(phase v2alpha1.Phase, completed *metav1.Time) {
+// RecordPhase records the phase, and when the job completed; nil if it has not.
+func (p *Plan) RecordPhase(phase v2alpha1.Phase, completed *metav1.Time) {
 	p.Status().Phase, p.Status().CompletionTimestamp = phase, completed
 }
 

@@ -39,16 +39,3 @@ func (c *PodCounts) Add(task string, pod *corev1.Pod, isReady bool) {
 		c.Ready++
 	}
 }
-
-// IsReady reports whether a pod counts as ready. One in a crash loop does not, while it runs between two crashes.
-func (p *Plan) IsReady(pod *corev1.Pod) bool {
-	return podstate.Ready(pod) && !p.isCrashing(pod)
-}
-
-// UpdateMessage keeps the message of a phase's condition up to date while it is True.
-func (p *Plan) UpdateMessage(kind, message string) {
-	held := p.Condition(kind)
-	if held != nil && held.Status == corev1.ConditionTrue && held.Message != message {
-		held.Message, held.LastUpdateTime = message, &p.in.Timestamp
-	}
-}

@@ -22,9 +22,9 @@ type Taken struct {
 	Leaving time.Time
 }
 
-// isTaken reports whether another owner has a name that the job needs, so that the job waits for
+// IsTaken reports whether another owner has a name that the job needs, so that the job waits for
 // it. An object that is deleted anyway is a conflict only after its grace period.
-func (p *Plan) isTaken(kind, name string, all map[string]Taken) bool {
+func (p *Plan) IsTaken(kind, name string, all map[string]Taken) bool {
 	taken, found := all[name]
 	if !found {
 		return false
@@ -55,14 +55,14 @@ func (p *Plan) isTaken(kind, name string, all map[string]Taken) bool {
 
 // IsPodTaken reports whether another owner has the name of a pod.
 func (p *Plan) IsPodTaken(name string) bool {
-	return p.isTaken("pod", name, p.in.TakenPods)
+	return p.IsTaken("pod", name, p.in.TakenPods)
 }
 
 // IsConfigMapTaken reports whether another owner has the name of a ConfigMap.
 func (p *Plan) IsConfigMapTaken(name string) bool {
-	return p.isTaken("ConfigMap", name, p.in.TakenConfigMaps)
+	return p.IsTaken("ConfigMap", name, p.in.TakenConfigMaps)
 }
 
 func (p *Plan) isServiceTaken(name string) bool {
-	return p.isTaken("service", name, p.in.TakenServices)
+	return p.IsTaken("service", name, p.in.TakenServices)
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/lifecycle/endings"
 	"opendilab.org/di-orchestrator/internal/lifecycle/ranks"
 	"opendilab.org/di-orchestrator/internal/lifecycle/rightsize"
 	"opendilab.org/di-orchestrator/internal/lifecycle/sizing"
@@ -47,7 +48,7 @@ func (c *Stage) Rules() []state.Rule {
 		return c.rulesOfExcess()
 	}
 	return []state.Rule{
-		{Name: "a deleted job that is held has no pods", Apply: c.out.Terminate},
+		{Name: "a deleted job that is held has no pods", Apply: endings.New(c.out, c.in).Terminate},
 		{Name: "objects of an earlier release are adopted", Apply: c.adoptWorkers},
 		{Name: "what others changed of pods is put back", Apply: c.out.RestorePods},
 		{Name: "the elastic task is named", Apply: c.nameElastic},
@@ -56,10 +57,10 @@ func (c *Stage) Rules() []state.Rule {
 		{Name: "the counts of a ScalePlan are requested", Apply: c.requestCounts},
 		{Name: "the memory of the group is recorded", Apply: c.sizes.Inherit},
 		{Name: "another placement or size restarts all replicas", Apply: c.reschedule},
-		{Name: "a finished job expires", Apply: c.out.Expire},
-		{Name: "a finished job is cleaned up", Apply: c.out.CleanUp},
+		{Name: "a finished job expires", Apply: endings.New(c.out, c.in).Expire},
+		{Name: "a finished job is cleaned up", Apply: endings.New(c.out, c.in).CleanUp},
 		{Name: "pods that only Kueue's finalizer keeps are released", Apply: c.releaseHeld},
-		{Name: "the active deadline passes", Apply: c.out.EndAtDeadline},
+		{Name: "the active deadline passes", Apply: endings.New(c.out, c.in).EndAtDeadline},
 		{Name: "stale pods are deleted", Apply: c.removeStale},
 	}
 }
@@ -68,11 +69,11 @@ func (c *Stage) Rules() []state.Rule {
 // do not depend on which replica a pod belongs to.
 func (c *Stage) rulesOfExcess() []state.Rule {
 	return []state.Rule{
-		{Name: "a deleted job that is held has no pods", Apply: c.out.Terminate},
+		{Name: "a deleted job that is held has no pods", Apply: endings.New(c.out, c.in).Terminate},
 		{Name: "objects of an earlier release are adopted", Apply: c.adoptWorkers},
 		{Name: "what others changed of pods is put back", Apply: c.out.RestorePods},
 		{Name: "the elastic task is named", Apply: c.nameElastic},
-		{Name: "the active deadline passes", Apply: c.out.EndAtDeadline},
+		{Name: "the active deadline passes", Apply: endings.New(c.out, c.in).EndAtDeadline},
 		{Name: "a suspended job has no pods", Apply: c.suspendExcessive},
 	}
 }
@@ -197,7 +198,7 @@ func (c *Stage) removeStale() state.Result {
 		return state.Continue
 	case state.IsSuspended(c.in.Job):
 		// The ends of this attempt's pods are recorded before the pods are deleted, too.
-		return c.out.Stop()
+		return endings.New(c.out, c.in).Stop()
 	}
 	if phase := c.out.Status().Phase; phase != v2alpha1.JobRescheduling {
 		c.out.SetPhase(v2alpha1.JobRestarting, c.facts.RestartMessage(c.out.Status().Restarts))

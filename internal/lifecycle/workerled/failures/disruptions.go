@@ -7,6 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/lifecycle/disruptions"
+	"opendilab.org/di-orchestrator/internal/lifecycle/problems"
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 	"opendilab.org/di-orchestrator/internal/lifecycle/workerled/policy"
 	"opendilab.org/di-orchestrator/internal/podstate"
@@ -28,9 +30,9 @@ func (f *Stage) BackOffDisrupted() Disruptions {
 	case len(disrupted) == 0:
 	case f.stall != nil && f.stall.IsOver:
 		// The replicas that gave up meanwhile would count as failed from now on.
-		f.out.ReportDisruption(disrupted)
+		disruptions.New(f.out, f.in).ReportDisruption(disrupted)
 	default:
-		found.IsBackingOff = !f.out.MayRecreate(disrupted)
+		found.IsBackingOff = !disruptions.New(f.out, f.in).MayRecreate(disrupted)
 	}
 	return found
 }
@@ -50,7 +52,7 @@ func (f *Stage) victims() map[*corev1.Pod]bool {
 // isVictim reports whether a replica failed because another one cannot start, so that its failure is a
 // disruption. A rule of the failure policy that fails the job, or ignores the failure, comes first.
 func (f *Stage) isVictim(replica *workload.Replica, pod *corev1.Pod) bool {
-	if !state.HasGivenUp(f.in.Job, pod) || f.facts.IsCounted(pod) {
+	if !problems.HasGivenUp(f.in.Job, pod) || f.facts.IsCounted(pod) {
 		return false
 	}
 	action, _ := policy.ActionFor(f.in.Job, replica, pod)
@@ -58,12 +60,12 @@ func (f *Stage) isVictim(replica *workload.Replica, pod *corev1.Pod) bool {
 }
 
 // disruptedReplicas returns the disrupted pods of desired replicas.
-func (f *Stage) disruptedReplicas(victims map[*corev1.Pod]bool) []state.DisruptedPod {
-	var found []state.DisruptedPod
+func (f *Stage) disruptedReplicas(victims map[*corev1.Pod]bool) []disruptions.DisruptedPod {
+	var found []disruptions.DisruptedPod
 	for i := range f.ranked.Assignment.Replicas {
 		replica := &f.ranked.Assignment.Replicas[i]
 		if pod := f.in.PodNamed[replica.Pod]; pod != nil && podstate.FailedOrLost(pod) && !podstate.Terminating(pod) && (!state.HasFailed(f.in.Job, pod) || victims[pod]) {
-			found = append(found, state.DisruptedPod{Pod: pod, Task: f.in.Job.Spec.Tasks[replica.Task].Type})
+			found = append(found, disruptions.DisruptedPod{Pod: pod, Task: f.in.Job.Spec.Tasks[replica.Task].Type})
 		}
 	}
 	return found

@@ -16,6 +16,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/lifecycle/handshake"
+	"opendilab.org/di-orchestrator/internal/lifecycle/problems"
 	"opendilab.org/di-orchestrator/internal/lifecycle/rightsize"
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 	"opendilab.org/di-orchestrator/internal/lifecycle/workerled/observed"
@@ -36,14 +37,14 @@ type Stage struct {
 	sizes     *rightsize.Rules
 	handshake *handshake.Handshake
 	// stall is why a replica cannot start, nil if all can or none has failed.
-	stall *state.Stall
+	stall *problems.Stall
 }
 
 // New returns the rules of the failures of replicas with ranks.
 func New(out *state.Plan, job *observed.Facts, r *ranked.Replicas, shake *handshake.Handshake) *Stage {
 	f := &Stage{out: out, in: job.In, facts: job, ranked: r, sizes: rightsize.New(out, job.In), handshake: shake}
 	if slices.ContainsFunc(f.in.Pods, podstate.FailedOrLost) {
-		f.stall = out.FindStall()
+		f.stall = problems.New(out, job.In).FindStall()
 	}
 	return f
 }
@@ -74,9 +75,9 @@ func (f *Stage) succeed() state.Result {
 	case 0:
 		return state.Continue
 	case len(f.ranked.Assignment.Replicas):
-		f.out.Finish(v2alpha1.JobSucceeded, state.All(deciding, "replica")+english.PluralWord(deciding, " has", " have")+" succeeded")
+		problems.New(f.out, f.in).Finish(v2alpha1.JobSucceeded, state.All(deciding, "replica")+english.PluralWord(deciding, " has", " have")+" succeeded")
 	default:
-		f.out.Finish(v2alpha1.JobSucceeded, fmt.Sprintf("%s of the target tasks %s succeeded: %s",
+		problems.New(f.out, f.in).Finish(v2alpha1.JobSucceeded, fmt.Sprintf("%s of the target tasks %s succeeded: %s",
 			state.All(deciding, "replica"), english.PluralWord(deciding, "has", "have"), state.Few(f.in.Job.Spec.SuccessPolicy.TargetTasks, ", ")))
 	}
 	return state.Settled
@@ -155,7 +156,7 @@ func (f *Stage) countFailures() state.Result {
 	f.reportOutOfMemory(failures)
 	switch gravest.action {
 	case v2alpha1.FailurePolicyFailJob:
-		f.out.Finish(v2alpha1.JobFailed, fmt.Sprintf("pod %s has failed%s, which fails the job by rule %d of its failurePolicy",
+		problems.New(f.out, f.in).Finish(v2alpha1.JobFailed, fmt.Sprintf("pod %s has failed%s, which fails the job by rule %d of its failurePolicy",
 			gravest.pod.Name, podstate.FailureCause(gravest.pod), gravest.rule))
 	case v2alpha1.FailurePolicyRestartReplica:
 		f.restartReplicas(failures)
@@ -233,7 +234,7 @@ func (f *Stage) failedLeaving() []failure {
 func (f *Stage) restartJob(failed *corev1.Pod) {
 	attempts := f.out.Attempts()
 	if limit := f.facts.BackoffLimit(); limit >= 0 && attempts.Restarts >= limit || attempts.Restarts == math.MaxInt32 {
-		f.out.Finish(v2alpha1.JobFailed, fmt.Sprintf("pod %s has failed%s after %s, the limit is %d",
+		problems.New(f.out, f.in).Finish(v2alpha1.JobFailed, fmt.Sprintf("pod %s has failed%s after %s, the limit is %d",
 			failed.Name, podstate.FailureCause(failed), english.Plural(int(attempts.Restarts), "restart", ""), limit))
 		return
 	}
@@ -249,7 +250,7 @@ func (f *Stage) restartReplicas(failures []failure) {
 	attempts, limit := f.out.Attempts(), f.facts.BackoffLimit()
 	for _, failed := range failures {
 		if restarts := f.restartsOf(failed.pod); limit >= 0 && limits.Sum(attempts.Restarts, restarts) >= limit {
-			f.out.Finish(v2alpha1.JobFailed, fmt.Sprintf("pod %s has failed%s after %s of the job and %d of its own, the limit is %d",
+			problems.New(f.out, f.in).Finish(v2alpha1.JobFailed, fmt.Sprintf("pod %s has failed%s after %s of the job and %d of its own, the limit is %d",
 				failed.pod.Name, podstate.FailureCause(failed.pod), english.Plural(int(attempts.Restarts), "restart", ""), restarts, limit))
 			return
 		}

@@ -11,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/lifecycle/disruptions"
+	"opendilab.org/di-orchestrator/internal/lifecycle/endings"
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/podstate"
@@ -60,7 +62,7 @@ func ActionFor(job *v2alpha1.DIJob, replica *workload.Replica, pod *corev1.Pod) 
 func restartBackoff(restarts int32) time.Duration {
 	var backoff time.Duration
 	for range min(restarts-DefaultBackoffLimit, 10) {
-		backoff = min(max(2*backoff, firstRestartBackoff), state.LongestBackoff)
+		backoff = min(max(2*backoff, firstRestartBackoff), disruptions.LongestBackoff)
 	}
 	return backoff
 }
@@ -89,5 +91,5 @@ func Suspend(out *state.Plan, in *state.Input, isRecorded bool) state.Result {
 			out.Unrecorded[pod.Name] = pod.Status.Phase == corev1.PodSucceeded
 		}
 	}
-	return out.Suspend()
+	return endings.New(out, in).Suspend()
 }

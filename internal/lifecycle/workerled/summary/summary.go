@@ -12,12 +12,15 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/lifecycle/disruptions"
 	"opendilab.org/di-orchestrator/internal/lifecycle/gangs"
 	"opendilab.org/di-orchestrator/internal/lifecycle/handshake"
 	"opendilab.org/di-orchestrator/internal/lifecycle/placements"
+	"opendilab.org/di-orchestrator/internal/lifecycle/problems"
 	"opendilab.org/di-orchestrator/internal/lifecycle/ranks"
 	"opendilab.org/di-orchestrator/internal/lifecycle/rightsize"
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
+	"opendilab.org/di-orchestrator/internal/lifecycle/upkeep"
 	"opendilab.org/di-orchestrator/internal/lifecycle/workerled/failures"
 	"opendilab.org/di-orchestrator/internal/lifecycle/workerled/observed"
 	"opendilab.org/di-orchestrator/internal/lifecycle/workerled/ranked"
@@ -71,7 +74,7 @@ func New(out *state.Plan, job *observed.Facts, found Found) *Outcome {
 func (o *Outcome) Summarize() {
 	status := o.out.Status()
 	o.out.RecordPodCounts(o.counts())
-	o.out.ResetBackoff(o.isAllReady(), o.isBackingOff)
+	disruptions.New(o.out, o.in).ResetBackoff(o.isAllReady(), o.isBackingOff)
 	o.endResize()
 	if o.facts.IsExcessive() && status.Phase != "" {
 		// The replicas that its pods belong to are unknown.
@@ -135,7 +138,7 @@ func (o *Outcome) hasNoExcess() bool {
 func (o *Outcome) Report() {
 	o.execution.Finish(o.progressOfPlan)
 	o.reportPlace()
-	o.out.ReportQueue()
+	upkeep.New(o.out, o.in).ReportQueue()
 	if !o.facts.IsExcessive() {
 		gangs.New(o.out, o.in, o.facts.Counts.Total).Report(o.gang, &o.ranked.Completed)
 	}
@@ -224,7 +227,7 @@ func (o *Outcome) pendingMessage() string {
 func (o *Outcome) counts() state.PodCounts {
 	counts := o.out.PodCounts().Emptied()
 	for _, pod := range o.in.Pods {
-		counts.Add(pod.Labels[names.LabelTaskName], pod, o.out.IsReady(pod))
+		counts.Add(pod.Labels[names.LabelTaskName], pod, problems.New(o.out, o.in).IsReady(pod))
 	}
 	elastic := names.ElasticTask(&o.in.Job.Spec)
 	if elastic < 0 {

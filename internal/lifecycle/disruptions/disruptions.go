@@ -1,7 +1,8 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package state
+// Package disruptions recreates disrupted pods, and backs off where disruptions repeat.
+package disruptions
 
 import (
 	"cmp"
@@ -11,6 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/lifecycle/problems"
+	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 	"opendilab.org/di-orchestrator/internal/podstate"
 )
 
@@ -32,6 +35,15 @@ const (
 // backoff resets.
 const quietPeriod = time.Minute
 
+// Rules are the rules of disrupted pods.
+type Rules struct {
+	out *state.Plan
+	in  *state.Input
+}
+
+// New returns the rules of a job's disrupted pods.
+func New(out *state.Plan, in *state.Input) Rules { return Rules{out: out, in: in} }
+
 // DisruptedPod is a pod that was disrupted and still exists.
 type DisruptedPod struct {
 	Pod *corev1.Pod
@@ -41,73 +53,73 @@ type DisruptedPod struct {
 
 // MayRecreate reports whether disrupted pods may be recreated now. If so, it reports their
 // disruption; otherwise it requeues the job for the end of the backoff.
-func (p *Plan) MayRecreate(disrupted []DisruptedPod) bool {
-	if left := p.backoffLeft(); left > 0 {
-		p.RequeueAfter(left)
+func (d Rules) MayRecreate(disrupted []DisruptedPod) bool {
+	if left := d.backoffLeft(); left > 0 {
+		d.out.RequeueAfter(left)
 		return false
 	}
-	p.ReportDisruption(disrupted)
+	d.ReportDisruption(disrupted)
 	return true
 }
 
 // ReportDisruption reports the disruption of pods that are recreated under their names.
-func (p *Plan) ReportDisruption(disrupted []DisruptedPod) {
+func (d Rules) ReportDisruption(disrupted []DisruptedPod) {
 	pods := make([]*corev1.Pod, len(disrupted))
 	for i, each := range disrupted {
 		pods[i] = each.Pod
-		p.RecordFailure(each.Task, each.Pod)
+		d.out.RecordFailure(each.Task, each.Pod)
 	}
-	recorded := p.RecordDisruption(pods, "recreating it without counting a failure")
+	recorded := d.RecordDisruption(pods, "recreating it without counting a failure")
 	recorded.Message += fmt.Sprintf(", next retry in %s", BackoffAfter(recorded))
-	p.Event(corev1.EventTypeWarning, recorded.Reason, recorded.Message)
+	d.out.Event(corev1.EventTypeWarning, recorded.Reason, recorded.Message)
 }
 
 // RecordDisruption sets the condition for disrupted pods, with the action that the operator takes.
-func (p *Plan) RecordDisruption(pods []*corev1.Pod, outcome string) *v2alpha1.DIJobCondition {
+func (d Rules) RecordDisruption(pods []*corev1.Pod, outcome string) *v2alpha1.DIJobCondition {
 	const condition = v2alpha1.ConditionReplicasDisrupted
-	reason := p.disruptionReason(pods[0])
-	p.RecordCondition(condition, corev1.ConditionTrue, reason, "")
-	recorded := p.Condition(condition)
-	recorded.LastUpdateTime = &p.in.Timestamp
+	reason := d.disruptionReason(pods[0])
+	d.out.RecordCondition(condition, corev1.ConditionTrue, reason, "")
+	recorded := d.out.Condition(condition)
+	recorded.LastUpdateTime = &d.in.Timestamp
 	recorded.Message = describeDisruption(pods[0], reason, len(pods)-1) + "; " + outcome
 	return recorded
 }
 
 // disruptionReason returns what disrupted a pod. A pod that failed counts as disrupted only because another
 // replica is stalled.
-func (p *Plan) disruptionReason(pod *corev1.Pod) string {
-	if HasFailed(p.in.Job, pod) {
+func (d Rules) disruptionReason(pod *corev1.Pod) string {
+	if state.HasFailed(d.in.Job, pod) {
 		return v2alpha1.ReasonPeerStalled
 	}
-	return FailureReason(p.in.Job, pod)
+	return state.FailureReason(d.in.Job, pod)
 }
 
 // describeDisruption describes the disruption of a pod, and counts the others.
 func describeDisruption(pod *corev1.Pod, reason string, others int) string {
 	text := fmt.Sprintf("pod %s was disrupted (%s)", pod.Name, cmp.Or(pod.Status.Reason, reason))
 	if reason == v2alpha1.ReasonGracefulExit {
-		text = fmt.Sprintf("pod %s exited gracefully with code %d", pod.Name, ExitTerminated)
+		text = fmt.Sprintf("pod %s exited gracefully with code %d", pod.Name, state.ExitTerminated)
 	}
 	if reason == v2alpha1.ReasonPeerStalled {
 		text = fmt.Sprintf("pod %s has failed%s while another replica could not start", pod.Name, podstate.FailureCause(pod))
 	}
 	if pod.Status.Message != "" {
-		text += beforeQuote + podstate.LastLine(pod.Status.Message) + `"`
+		text += problems.BeforeQuote + podstate.LastLine(pod.Status.Message) + `"`
 	}
 	if others > 0 {
-		text += ", and so did " + morePods(others)
+		text += ", and so did " + problems.MorePods(others)
 	}
 	return text
 }
 
 // backoffLeft returns how long disrupted pods must still wait, 0 for the first
 // disruption. A clock that was set back does not extend the backoff.
-func (p *Plan) backoffLeft() time.Duration {
-	recorded := p.Condition(v2alpha1.ConditionReplicasDisrupted)
+func (d Rules) backoffLeft() time.Duration {
+	recorded := d.out.Condition(v2alpha1.ConditionReplicasDisrupted)
 	if recorded == nil || recorded.Status != corev1.ConditionTrue || recorded.LastUpdateTime == nil {
 		return 0
 	}
-	since := p.in.Now.Sub(recorded.LastUpdateTime.Time)
+	since := d.in.Now.Sub(recorded.LastUpdateTime.Time)
 	if since < 0 {
 		return 0
 	}
@@ -126,21 +138,21 @@ func BackoffAfter(recorded *v2alpha1.DIJobCondition) time.Duration {
 
 // ResetBackoff clears the condition once all pods are ready and none was disrupted
 // for a while.
-func (p *Plan) ResetBackoff(isAllReady, isBackingOff bool) {
+func (d Rules) ResetBackoff(isAllReady, isBackingOff bool) {
 	const condition = v2alpha1.ConditionReplicasDisrupted
-	recorded := p.Condition(condition)
+	recorded := d.out.Condition(condition)
 	if recorded == nil || recorded.Status != corev1.ConditionTrue {
 		return
 	}
-	if !IsFinished(p.Status()) && !IsSuspended(p.in.Job) {
+	if !state.IsFinished(d.out.Status()) && !state.IsSuspended(d.in.Job) {
 		if recorded.LastUpdateTime == nil || isBackingOff || !isAllReady {
 			return
 		}
 		reset := recorded.LastUpdateTime.Add(max(BackoffAfter(recorded), quietPeriod))
-		if left := reset.Sub(p.in.Now); left > 0 {
-			p.RequeueAfter(left)
+		if left := reset.Sub(d.in.Now); left > 0 {
+			d.out.RequeueAfter(left)
 			return
 		}
 	}
-	p.ClearCondition(condition)
+	d.out.ClearCondition(condition)
 }

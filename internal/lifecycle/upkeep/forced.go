@@ -1,7 +1,7 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package state
+package upkeep
 
 import (
 	"fmt"
@@ -13,6 +13,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/conditions"
+	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 	"opendilab.org/di-orchestrator/internal/podstate"
 )
 
@@ -23,23 +24,10 @@ const MinForceDeleteAfter = podstate.TerminatingGracePeriod
 // nodeInterval is how often the node of a pod that does not terminate is read.
 const nodeInterval = 30 * time.Second
 
-// FindStuckNodes returns the names of the nodes whose pods have been terminating long enough for
-// force deletion. Force deletion also requires that the node does not respond.
-func FindStuckNodes(observed Observed) []string {
-	var found []string
-	for _, pod := range observed.Pods {
-		if left, isLeaving := observed.forceDeleteIn(pod); isLeaving && left <= 0 {
-			found = append(found, pod.Spec.NodeName)
-		}
-	}
-	slices.Sort(found)
-	return slices.Compact(found)
-}
-
 // forceDeleteIn returns after how long a pod may be force-deleted; false for one that never is. The
 // time is that since this operator saw the deletion: the deletionTimestamp is by the API server's clock.
 // Force deletion removes no finalizer, so it does not help a pod that has one.
-func (o *Observed) forceDeleteIn(pod *corev1.Pod) (time.Duration, bool) {
+func forceDeleteIn(o *state.Observed, pod *corev1.Pod) (time.Duration, bool) {
 	if o.ForceDeleteAfter <= 0 || !podstate.Terminating(pod) || pod.Spec.NodeName == "" || len(pod.Finalizers) > 0 {
 		return 0, false
 	}
@@ -47,35 +35,48 @@ func (o *Observed) forceDeleteIn(pod *corev1.Pod) (time.Duration, bool) {
 	return o.DeletionSeen(pod).Add(grace + o.ForceDeleteAfter).Sub(o.Now), true
 }
 
+// FindStuckNodes returns the names of the nodes whose pods have been terminating long enough for
+// force deletion. Force deletion also requires that the node does not respond.
+func FindStuckNodes(observed state.Observed) []string {
+	var found []string
+	for _, pod := range observed.Pods {
+		if left, isLeaving := forceDeleteIn(&observed, pod); isLeaving && left <= 0 {
+			found = append(found, pod.Spec.NodeName)
+		}
+	}
+	slices.Sort(found)
+	return slices.Compact(found)
+}
+
 // DeleteByForce force-deletes terminating pods on nodes that do not respond, if the installation
 // allows it.
-func (p *Plan) DeleteByForce() {
+func (u Rules) DeleteByForce() {
 	var texts []string
-	for _, pod := range p.in.Pods {
-		left, isLeaving := p.in.forceDeleteIn(pod)
+	for _, pod := range u.in.Pods {
+		left, isLeaving := forceDeleteIn(&u.in.Observed, pod)
 		if !isLeaving {
 			continue
 		}
 		if left > 0 {
-			p.RequeueAfter(left)
+			u.out.RequeueAfter(left)
 			continue
 		}
-		node, isKnown := p.in.Nodes[pod.Spec.NodeName]
+		node, isKnown := u.in.Nodes[pod.Spec.NodeName]
 		how := howNodeIsLost(node)
 		if !isKnown || how == "" {
-			p.RequeueAfter(nodeInterval)
+			u.out.RequeueAfter(nodeInterval)
 			continue
 		}
-		p.Decision.ForceDeletePods = append(p.Decision.ForceDeletePods, pod)
+		u.out.Decision.ForceDeletePods = append(u.out.Decision.ForceDeletePods, pod)
 		texts = append(texts, fmt.Sprintf("pod %s on node %s, which %s", pod.Name, pod.Spec.NodeName, how))
 	}
 	if len(texts) == 0 {
 		return
 	}
-	message := "force-deleted: " + Few(texts, "; ") + ". Make sure that nothing runs there anymore"
+	message := "force-deleted: " + state.Few(texts, "; ") + ". Make sure that nothing runs there anymore"
 	const condition = v2alpha1.ConditionPodsForceDeleted
-	if p.RecordCondition(condition, corev1.ConditionTrue, condition, message) {
-		p.Event(corev1.EventTypeWarning, condition, message)
+	if u.out.RecordCondition(condition, corev1.ConditionTrue, condition, message) {
+		u.out.Event(corev1.EventTypeWarning, condition, message)
 	}
 }
 
