@@ -1,7 +1,7 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package gangs has the rules of a job's gang: the pods of which a scheduler places as many at once as the job
+// Package gangs has the rules of a job's gang: of the pods, a scheduler places as many at once as the job
 // needs to start.
 package gangs
 
