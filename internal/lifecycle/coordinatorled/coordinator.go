@@ -36,13 +36,17 @@ type Plan struct {
 	handshake *handshake.Handshake
 	// isBackingOff is set while disrupted pods wait to be recreated.
 	isBackingOff bool
+	// slots are the job's slots, and isKnown is set if there is a list of them.
+	slots   []slot
+	isKnown bool
 }
 
 // New returns the plan of a coordinator-led job.
 func New(base *state.Plan, observed *state.Input) *Plan {
 	observed.Restore(identify(observed))
+	slots, isKnown := readSlots(base, observed)
 	return &Plan{
-		out: base, in: observed,
+		out: base, in: observed, slots: slots, isKnown: isKnown,
 		handshake: handshake.New(base, observed, change(observed)), sizes: rightsize.New(base, observed), execution: scaling.NewExecution(base, observed),
 	}
 }

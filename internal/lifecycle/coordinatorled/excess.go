@@ -34,24 +34,23 @@ func FindUnconfirmed(observed state.Observed) Unconfirmed {
 	}
 	in := state.NewInput(observed)
 	p := New(state.NewPlan(in), in)
-	slots, known := p.slots()
-	if !known {
+	if !p.isKnown {
 		isNew := observed.Job.Status.Phase == "" && len(observed.Pods) == 0
 		unconfirmed.AllPods = observed.Membership == nil && !isNew && !state.IsSuspended(observed.Job)
 		unconfirmed.Membership = unconfirmed.AllPods
 		return unconfirmed
 	}
-	for i := range slots {
-		if slots[i].isShadowed || !p.missing(&slots[i]) {
+	for i := range p.slots {
+		if p.slots[i].isShadowed || !p.missing(&p.slots[i]) {
 			continue
 		}
-		for _, name := range slots[i].pods {
+		for _, name := range p.slots[i].pods {
 			if p.in.PodNamed[name] == nil {
 				unconfirmed.Pods = append(unconfirmed.Pods, name)
 			}
 		}
 	}
-	unconfirmed.Membership = len(unconfirmed.Pods) > 0 || len(p.excessPods(slots)) > 0
+	unconfirmed.Membership = len(unconfirmed.Pods) > 0 || len(p.excessPods(p.slots)) > 0
 	return unconfirmed
 }
 
@@ -101,14 +100,13 @@ func (p *Plan) wantedNames(slots []slot) map[string]bool {
 // removeExcessMembers deletes the pods that belong to no slot, and the services whose pods are
 // gone. Without a Membership it deletes nothing.
 func (p *Plan) removeExcessMembers() state.Result {
-	slots, known := p.slots()
-	if !known || !p.in.Confirmed {
+	if !p.isKnown || !p.in.Confirmed {
 		return state.Continue
 	}
 	going := map[string]bool{}
-	for _, pod := range p.excessPods(slots) {
-		mayRemove := p.mayRemove(pod, slots)
-		if left := p.drainLeft(slotOf(pod), slots); left > 0 {
+	for _, pod := range p.excessPods(p.slots) {
+		mayRemove := p.mayRemove(pod, p.slots)
+		if left := p.drainLeft(slotOf(pod), p.slots); left > 0 {
 			p.out.RequeueAfter(left)
 			continue
 		}
@@ -118,7 +116,7 @@ func (p *Plan) removeExcessMembers() state.Result {
 		going[pod.Name] = true
 		p.out.DeletePod(pod)
 	}
-	wanted := p.wantedNames(slots)
+	wanted := p.wantedNames(p.slots)
 	for _, service := range p.in.Services {
 		pod := p.in.PodNamed[service.Name]
 		if !wanted[service.Name] && (pod == nil || podstate.Terminating(pod) || going[pod.Name]) {

@@ -98,8 +98,7 @@ func (p *Plan) publishMembership() state.Result {
 		p.handshake.Publish(nil)
 		return state.Continue
 	}
-	slots, known := p.slots()
-	if !known {
+	if !p.isKnown {
 		return state.Continue
 	}
 	if p.out.Status().Scaling == nil {
@@ -107,8 +106,8 @@ func (p *Plan) publishMembership() state.Result {
 	}
 	joining := map[string]v2alpha1.TaskType{}
 	incomplete := map[v2alpha1.TaskType]bool{}
-	for i := range slots {
-		s := &slots[i]
+	for i := range p.slots {
+		s := &p.slots[i]
 		joining[s.name] = s.member.Task
 		if pod := p.in.PodNamed[s.name]; pod == nil || !podstate.Ready(pod) && !p.handshake.IsListed(pod) {
 			incomplete[s.member.Task] = p.drains(s.member.Task)

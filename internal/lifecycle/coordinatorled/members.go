@@ -41,37 +41,40 @@ type slot struct {
 	isShadowed bool
 }
 
-// slots returns the job's slots; none, and false, while the list is missing.
-func (p *Plan) slots() ([]slot, bool) {
-	list := p.in.Membership
-	if list == nil || !list.DeletionTimestamp.IsZero() || list.Spec.JobUID != p.in.Job.UID {
+// readSlots returns the job's slots; none, and false, while the list is missing. A list that exceeds the limits
+// counts as missing, and is reported: di-server writes no such list, so nothing is created or deleted for it.
+func readSlots(out *state.Plan, in *state.Input) ([]slot, bool) {
+	list := in.Membership
+	if list == nil || !list.DeletionTimestamp.IsZero() || list.Spec.JobUID != in.Job.UID {
 		return nil, false
 	}
 	if excess := excessOfMembers(list.Spec.Members); excess != "" {
-		// di-server writes no such list, so nothing is created or deleted for it.
-		p.out.Invalidate(excess)
+		out.Invalidate(excess)
 		return nil, false
 	}
-	slots := make([]slot, len(list.Spec.Members))
+	slots, recorded := make([]slot, len(list.Spec.Members)), recordedSlots(&list.Status)
 	for i := range list.Spec.Members {
 		member := &list.Spec.Members[i]
-		recorded := recordedSlot(&list.Status, member.Slot)
-		pods := membership.PodNames(p.in.Job.Name, member, recorded.Losses)
-		slots[i] = slot{member: member, recorded: recorded, name: pods[0], pods: pods}
+		status, isRecorded := recorded[member.Slot]
+		if !isRecorded {
+			status.Slot = member.Slot
+		}
+		pods := membership.PodNames(in.Job.Name, member, status.Losses)
+		slots[i] = slot{member: member, recorded: status, name: pods[0], pods: pods}
 	}
-	p.findShadowed(slots)
+	findShadowed(in, slots)
 	return slots, true
 }
 
 // findShadowed finds slots that share a pod's name with another slot. This can happen because the
 // names of replacements contain a short hash. The slot that the pod was created for keeps the name,
 // else the first slot of the list.
-func (p *Plan) findShadowed(slots []slot) {
+func findShadowed(in *state.Input, slots []slot) {
 	owners := make(map[string]int, len(slots))
 	for i := range slots {
 		for _, name := range slots[i].pods {
 			first, isOwned := owners[name]
-			if pod := p.in.PodNamed[name]; isOwned && pod != nil && slotOf(pod) == slots[i].member.Slot {
+			if pod := in.PodNamed[name]; isOwned && pod != nil && slotOf(pod) == slots[i].member.Slot {
 				slots[first].isShadowed, isOwned = true, false
 			}
 			if isOwned {
@@ -121,13 +124,13 @@ func excessOfMembers(members []v2alpha1.Member) string {
 	return ""
 }
 
-func recordedSlot(status *v2alpha1.MembershipStatus, name string) v2alpha1.SlotStatus {
-	for i := range status.Slots {
-		if status.Slots[i].Slot == name {
-			return status.Slots[i]
-		}
+// recordedSlots returns the recorded states of slots by name.
+func recordedSlots(status *v2alpha1.MembershipStatus) map[string]v2alpha1.SlotStatus {
+	recorded := make(map[string]v2alpha1.SlotStatus, len(status.Slots))
+	for _, slot := range slices.Backward(status.Slots) {
+		recorded[slot.Slot] = slot
 	}
-	return v2alpha1.SlotStatus{Slot: name}
+	return recorded
 }
 
 // missing reports whether a pod of the slot existed and is gone. Either the slot is recorded as
@@ -207,15 +210,14 @@ func (p *Plan) disruptedPods(s *slot) []*corev1.Pod {
 // recordMembers records the state of the replicas. It only counts a loss. The new name follows from
 // that record in the next reconcile.
 func (p *Plan) recordMembers() state.Result {
-	slots, known := p.slots()
-	if !known {
+	if !p.isKnown {
 		return state.Continue
 	}
 	var wanted v2alpha1.MembershipStatus
 	var disrupted []*corev1.Pod
-	given, ranks := p.wantedNames(slots), p.slotRanks(slots)
-	for i := range slots {
-		s := &slots[i]
+	given, ranks := p.wantedNames(p.slots), p.slotRanks(p.slots)
+	for i := range p.slots {
+		s := &p.slots[i]
 		status := v2alpha1.SlotStatus{Slot: s.member.Slot, Rank: ranks[s.member.Slot], Losses: s.recorded.Losses, ObservedPod: s.recorded.ObservedPod, Ports: s.recorded.Ports}
 		if pod := p.in.PodNamed[s.name]; pod != nil && !s.isShadowed {
 			status.Phase = podstate.Phase(pod)
@@ -238,7 +240,7 @@ func (p *Plan) recordMembers() state.Result {
 	if len(disrupted) > 0 {
 		disruptions.New(p.out, p.in).RecordDisruption(disrupted, "replacing it by a pod with a new name, later each time")
 	}
-	wanted.Members = int32(len(slots))
+	wanted.Members = int32(len(p.slots))
 	for i := range wanted.Slots {
 		wanted.Losses = limits.Sum(wanted.Losses, wanted.Slots[i].Losses)
 	}
@@ -292,15 +294,14 @@ func (p *Plan) complete(s *slot) bool {
 // ensureMembers creates the pods and services of the slots while there is a
 // coordinator.
 func (p *Plan) ensureMembers() state.Result {
-	slots, known := p.slots()
 	coordinator := p.coordinator()
-	if !known || coordinator == nil || podstate.Terminating(coordinator) || podstate.Finished(coordinator) {
+	if !p.isKnown || coordinator == nil || podstate.Terminating(coordinator) || podstate.Finished(coordinator) {
 		return state.Continue
 	}
 	var unconfigured []string
-	ranks := p.slotRanks(slots)
-	for i := range slots {
-		s := &slots[i]
+	ranks := p.slotRanks(p.slots)
+	for i := range p.slots {
+		s := &p.slots[i]
 		if s.isShadowed || p.missing(s) || p.lost(s) {
 			continue
 		}

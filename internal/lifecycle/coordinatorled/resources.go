@@ -20,10 +20,9 @@ import (
 // replicas returns the pods whose resources the job decides, with their replicas: the coordinator, plain
 // members and DDP learners. The template of an aggregator is not the job's. A nil map wants all pods.
 func (p *Plan) replicas(wanted map[string]bool) iter.Seq[rightsize.Replica] {
-	slots, _ := p.slots()
-	members := make(map[string]workload.ReplicaID, len(slots))
-	for i := range slots {
-		members[slots[i].member.Slot] = workload.MemberID(p.in.Job, slots[i].member)
+	members := make(map[string]workload.ReplicaID, len(p.slots))
+	for i := range p.slots {
+		members[p.slots[i].member.Slot] = workload.MemberID(p.in.Job, p.slots[i].member)
 	}
 	coordinator := p.coordinator()
 	return func(yield func(rightsize.Replica) bool) {
@@ -42,19 +41,17 @@ func (p *Plan) replicas(wanted map[string]bool) iter.Seq[rightsize.Replica] {
 
 // wantedReplicas returns the replicas of pods that are not excess.
 func (p *Plan) wantedReplicas() iter.Seq[rightsize.Replica] {
-	slots, _ := p.slots()
-	return p.replicas(p.wantedNames(slots))
+	return p.replicas(p.wantedNames(p.slots))
 }
 
 // forgetResources removes the recorded resources of members that the job no longer has.
 func (p *Plan) forgetResources() state.Result {
-	slots, known := p.slots()
-	if !known || !slices.ContainsFunc(p.out.Scaling().Resources, func(override v2alpha1.ResourceOverride) bool { return override.Slot != "" }) {
+	if !p.isKnown || !slices.ContainsFunc(p.out.Scaling().Resources, func(override v2alpha1.ResourceOverride) bool { return override.Slot != "" }) {
 		return state.Continue
 	}
-	isMember := make(map[string]bool, len(slots))
-	for i := range slots {
-		isMember[slots[i].member.Slot] = true
+	isMember := make(map[string]bool, len(p.slots))
+	for i := range p.slots {
+		isMember[p.slots[i].member.Slot] = true
 	}
 	p.sizes.Forget(isMember)
 	return state.Continue
@@ -125,7 +122,7 @@ func (r replacement) IsForced(replica *rightsize.Replica) bool {
 
 // AreOthersReady implements rightsize.Replacement.
 func (r replacement) AreOthersReady(replica *rightsize.Replica) bool {
-	slots, _ := r.of.slots()
+	slots := r.of.slots
 	for i := range slots {
 		isOther := workload.MemberID(r.of.in.Job, slots[i].member).Task == replica.Task && slots[i].member.Slot != replica.Slot
 		isUnready := func(name string) bool {

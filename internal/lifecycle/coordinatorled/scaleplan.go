@@ -21,7 +21,7 @@ import (
 
 // takePlan records the plan that the job executes next, once it has a Membership.
 func (p *Plan) takePlan() state.Result {
-	if _, known := p.slots(); !known {
+	if !p.isKnown {
 		return state.Continue
 	}
 	return p.execution.Take()
@@ -29,7 +29,7 @@ func (p *Plan) takePlan() state.Result {
 
 // editMembers requests the members of a plan from the Membership.
 func (p *Plan) editMembers() state.Result {
-	if _, known := p.slots(); !known {
+	if !p.isKnown {
 		return state.Continue
 	}
 	return p.execution.EditMembers()
@@ -51,11 +51,10 @@ func (p *Plan) leaveNode(s *slot, pod *corev1.Pod) *corev1.Pod {
 // progressOfPlan returns what the executing plan waits for.
 func (p *Plan) progressOfPlan(plan *v2alpha1.ScalePlan) scaling.Progress {
 	record := p.execution.Record()
-	slots, known := p.slots()
 	switch {
 	case state.IsSuspended(p.in.Job):
 		return scaling.Progress{Missing: "the job is suspended"}
-	case !known || !record.Resized || p.out.Decision.UpdateMembership != nil:
+	case !p.isKnown || !record.Resized || p.out.Decision.UpdateMembership != nil:
 		return scaling.Progress{Missing: "the members are not in the Membership yet"}
 	}
 	for _, pod := range p.in.Pods {
@@ -66,12 +65,12 @@ func (p *Plan) progressOfPlan(plan *v2alpha1.ScalePlan) scaling.Progress {
 	}
 	for task, wanted := range record.Replicas {
 		isOf := func(s slot) bool { return names.NameOfType(&p.in.Job.Spec, s.member.Task) == task }
-		if count := len(slices.DeleteFunc(slices.Clone(slots), func(s slot) bool { return !isOf(s) })); count != int(wanted) {
+		if count := len(slices.DeleteFunc(slices.Clone(p.slots), func(s slot) bool { return !isOf(s) })); count != int(wanted) {
 			text := fmt.Sprintf("another writer set %s of task %s after the plan had set %d", english.Plural(count, "member", ""), task, wanted)
 			return scaling.Progress{Missing: text, Failed: text}
 		}
 	}
-	return scaling.Progress{Missing: p.missingOfPlan(plan, slots)}
+	return scaling.Progress{Missing: p.missingOfPlan(plan, p.slots)}
 }
 
 // missingOfPlan describes what is missing until the pods are as planned, "" for nothing.

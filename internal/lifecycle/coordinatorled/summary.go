@@ -29,8 +29,8 @@ func (p *Plan) Summarize() {
 	if state.IsFinished(status) || state.IsSuspended(p.in.Job) || state.IsHeld(p.in.Job) {
 		return
 	}
-	if slots, known := p.slots(); known {
-		counts.Replicas = int32(len(p.wantedNames(slots)))
+	if p.isKnown {
+		counts.Replicas = int32(len(p.wantedNames(p.slots)))
 	} else if counts.Replicas == 0 {
 		// The coordinator is desired before it can request others.
 		counts.Replicas = 1
@@ -53,8 +53,7 @@ func (p *Plan) Summarize() {
 
 // Desired returns the names of the desired pods, with those of units; false without a Membership.
 func (p *Plan) Desired() (pods map[string]bool, isKnown bool) {
-	slots, isKnown := p.slots()
-	return p.wantedNames(slots), isKnown
+	return p.wantedNames(p.slots), p.isKnown
 }
 
 // whyMissing describes why there is no coordinator.
