@@ -26,6 +26,14 @@
 // is the same sequence: its desired storage version is that of the earlier release, and the
 // earlier release is installed again afterwards.
 //
+// The takeover ends one minor release after 2.0: release 2.0 takes over v0.2.2 and v1.1.x,
+// and 2.1 does not. Its removal deletes package takeover with its tests and fixtures
+// (test/upgrade/legacy), what package crds completes in CRDs of earlier releases, the rules
+// that adopt their pods (internal/lifecycle, adopt.go), the value takeover.enabled with
+// config/rbac/takeover, the alert and runbook TakeoverStalled, and docs/takeover.md. The gate
+// of the controllers then opens at once. Preflight keeps to name an earlier release, so that
+// an installation over it stops before anything changes.
+//
 // crds and migration import none of the others; takeover imports crds, and preflight
 // imports crds and takeover.
 package upgrade

@@ -104,3 +104,12 @@ func TestAPageWithALinkThatCannotBeRewrittenIsNotRendered(t *testing.T) {
 		t.Errorf("got %v, want %v", err, refusal)
 	}
 }
+
+func TestBadgesAreNotRendered(t *testing.T) {
+	t.Parallel()
+	page := markdown.Parse("a.md", []byte("# A\n\n<p>\n<a href=\"LICENSE\"><img src=\"https://example.com/x\"></a>\n</p>\n\nText\n"))
+	got, err := page.Render(func(link markdown.Link) (string, error) { return link.Destination, nil })
+	if err != nil || strings.Contains(got, "example.com") || !strings.Contains(got, "Text") {
+		t.Errorf("got %q, %v, want the text without the picture", got, err)
+	}
+}

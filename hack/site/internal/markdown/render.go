@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/alecthomas/chroma/v2"
 	"github.com/alecthomas/chroma/v2/formatters/html"
@@ -40,6 +41,7 @@ func (p *Page) Render(rewrite func(Link) (string, error)) (string, error) {
 		return "", failed
 	}
 	p.addPermalinks()
+	p.removeBadges()
 	var b bytes.Buffer
 	if err := newMarkdown().Renderer().Render(&b, p.source, p.root); err != nil {
 		return "", fmt.Errorf("rendering %s: %w", p.Path, err)
@@ -64,6 +66,19 @@ func (p *Page) addPermalinks() {
 		link.SetAttributeString("aria-label", []byte("Link to this section"))
 		link.AppendChild(link, ast.NewString([]byte("#")))
 		heading.AppendChild(heading, link)
+	}
+}
+
+// removeBadges removes blocks of HTML with pictures from elsewhere: a built page fetches nothing.
+func (p *Page) removeBadges() {
+	var badges []ast.Node
+	p.each(func(node ast.Node) {
+		if block, isBlock := node.(*ast.HTMLBlock); isBlock && strings.Contains(linesOf(block, p.source), `src="https://`) {
+			badges = append(badges, block)
+		}
+	})
+	for _, block := range badges {
+		block.Parent().RemoveChild(block.Parent(), block)
 	}
 }
 
