@@ -41,7 +41,7 @@ type reconcile struct {
 type lifecycle interface {
 	// Decide applies rules in stages, each in order until one settles the decision. A stage gets what the one
 	// before it found.
-	Decide(apply func([]state.Rule) state.Result) state.Outcome
+	Decide(apply state.Apply) state.Outcome
 }
 
 func newReconcile(observed Observed) *reconcile {
@@ -74,7 +74,7 @@ func (r *reconcile) decide() (decision Decision, cause string) {
 	upkeep.New(p, r.in).ReportAltered()
 	upkeep.New(p, r.in).DeleteByForce()
 	outcome.Report()
-	upkeep.New(p, r.in).KeepBudget(outcome.Desired)
+	upkeep.New(p, r.in).KeepBudget(outcome)
 	p.ReportInvalid()
 	p.RecordGeneration()
 	return p.Decision, cause

@@ -85,18 +85,19 @@ func (e Execution) IsExecuting() bool {
 	return recorded != nil && planned != nil && recorded.UID == planned.UID && planned.Phase == v2alpha1.PlanExecuting
 }
 
-// Migrate deletes the pods that a plan replaces and that may be released.
-func (e Execution) Migrate(mayRelease func(*corev1.Pod) bool) state.Result {
+// Migrating returns the pods that a plan replaces.
+func (e Execution) Migrating() []*corev1.Pod {
 	if !e.IsExecuting() {
-		return state.Continue
+		return nil
 	}
+	var migrating []*corev1.Pod
 	for _, migrated := range e.Record().Migrations {
 		pod := e.in.PodNamed[migrated.Pod]
-		if pod != nil && string(pod.UID) == migrated.UID && !podstate.Finished(pod) && mayRelease(pod) {
-			e.out.DeletePod(pod)
+		if pod != nil && string(pod.UID) == migrated.UID && !podstate.Finished(pod) {
+			migrating = append(migrating, pod)
 		}
 	}
-	return state.Continue
+	return migrating
 }
 
 // EditMembers writes the members of a plan into the Membership of its job, once, as a request that is
@@ -124,21 +125,24 @@ func (e Execution) EditMembers() state.Result {
 	return state.Continue
 }
 
-// Finish records the end of the plan that the job executes.
-func (e Execution) Finish(progress func(*v2alpha1.ScalePlan) Progress) {
+// Due returns the plan whose progress is due; nil if there is none. It records the end of a plan that can make none.
+func (e Execution) Due() *v2alpha1.ScalePlan {
 	record, plan := Executing(e.in.Job, e.in.Plans)
-	if record == nil || !e.IsExecuting() {
-		return
-	}
-	if plan == nil {
+	switch {
+	case record == nil || !e.IsExecuting():
+	case plan == nil:
 		e.finish(v2alpha1.PlanFailed, "the plan was deleted before it was complete")
-		return
-	}
-	if state.IsFinished(e.out.Status()) {
+	case state.IsFinished(e.out.Status()):
 		e.finish(v2alpha1.PlanFailed, "the job finished before the plan was complete")
-		return
+	default:
+		return plan
 	}
-	now := progress(plan)
+	return nil
+}
+
+// Finish records the end of the plan that is due, if its progress ends it.
+func (e Execution) Finish(plan *v2alpha1.ScalePlan, now Progress) {
+	record := RecordOf(e.in.Job)
 	switch left := record.StartTime.Add(Deadline(plan)).Sub(e.in.Now); {
 	case now.Missing == "":
 		e.finish(v2alpha1.PlanSucceeded, record.Message)

@@ -52,7 +52,7 @@ func New(base *state.Plan, observed *state.Input) *Plan {
 }
 
 // Decide applies the rules of a coordinator-led job.
-func (p *Plan) Decide(apply func([]state.Rule) state.Result) state.Outcome {
+func (p *Plan) Decide(apply state.Apply) state.Outcome {
 	apply(p.rules())
 	return p
 }
@@ -87,7 +87,9 @@ func (p *Plan) rules() []state.Rule {
 
 // Report records the end of a ScalePlan, and sets the condition for the queue.
 func (p *Plan) Report() {
-	p.execution.Finish(p.progressOfPlan)
+	if plan := p.execution.Due(); plan != nil {
+		p.execution.Finish(plan, p.progressOfPlan(plan))
+	}
 	upkeep.New(p.out, p.in).ReportQueue()
 }
 

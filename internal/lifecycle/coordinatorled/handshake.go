@@ -12,6 +12,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/lifecycle/handshake"
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 	"opendilab.org/di-orchestrator/internal/limits"
+	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/podstate"
 	"opendilab.org/di-orchestrator/internal/scaling"
 	"opendilab.org/di-orchestrator/internal/workload"
@@ -104,19 +105,18 @@ func (p *Plan) publishMembership() state.Result {
 	if p.out.Status().Scaling == nil {
 		p.out.RecordScaling(&v2alpha1.ScalingStatus{})
 	}
-	joining := map[string]v2alpha1.TaskType{}
 	incomplete := map[v2alpha1.TaskType]bool{}
 	for i := range p.slots {
 		s := &p.slots[i]
-		joining[s.name] = s.member.Task
 		if pod := p.in.PodNamed[s.name]; pod == nil || !podstate.Ready(pod) && !p.handshake.IsListed(pod) {
 			incomplete[s.member.Task] = p.drains(s.member.Task)
 		}
 	}
-	p.handshake.Publish(func(pod *corev1.Pod) bool {
-		task, isDesired := joining[pod.Name]
-		return pod == p.coordinator() || isDesired && !incomplete[task]
-	})
+	joining := map[string]bool{names.CoordinatorPod(p.in.Job.Name): true}
+	for i := range p.slots {
+		joining[p.slots[i].name] = !incomplete[p.slots[i].member.Task]
+	}
+	p.handshake.Publish(joining)
 	return state.Continue
 }
 

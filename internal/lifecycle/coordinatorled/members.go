@@ -306,11 +306,11 @@ func (p *Plan) ensureMembers() state.Result {
 			continue
 		}
 		if !membership.IsUnit(s.member) {
-			p.ensureReplica(membership.Role(s.member), s.name, func() (*corev1.Pod, error) {
+			if p.mayCreate(membership.Role(s.member), s.name) {
 				pod, err := p.in.Builder.Replica(s.member, s.name)
 				p.setRank(pod, ranks[s.member.Slot])
-				return p.leaveNode(s, pod), err
-			})
+				p.createMember(p.leaveNode(s, pod), err)
+			}
 			continue
 		}
 		if p.in.PodNamed[s.name] == nil && p.in.AggregatorConfig == nil {
@@ -333,33 +333,31 @@ func (p *Plan) describeUnconfigured(slot string) string {
 }
 
 func (p *Plan) ensureUnit(s *slot, rank int32) {
-	p.ensureReplica(names.ReplicaTypeAggregator, s.name, func() (*corev1.Pod, error) {
+	if p.mayCreate(names.ReplicaTypeAggregator, s.name) {
 		pod, err := p.in.Builder.Aggregator(p.in.AggregatorConfig, s.member, s.name)
 		p.setRank(pod, rank)
-		return p.leaveNode(s, pod), err
-	})
+		p.createMember(p.leaveNode(s, pod), err)
+	}
 	aggregator := p.in.PodNamed[s.name]
 	if aggregator == nil {
 		return
 	}
 	for index, name := range s.pods[1:] {
-		p.ensureReplica(names.ReplicaTypeDDPLearner, name, func() (*corev1.Pod, error) {
-			return p.in.Builder.DDPLearner(s.member, aggregator, s.pods[1:], index)
-		})
+		if p.mayCreate(names.ReplicaTypeDDPLearner, name) {
+			p.createMember(p.in.Builder.DDPLearner(s.member, aggregator, s.pods[1:], index))
+		}
 	}
 }
 
-// ensureReplica creates a pod, and its service once the pod exists. No client can reach a pod
-// before it has its service. So no name that was reached is used twice, even if the operator exits
+// mayCreate reports whether a pod is created now. If the pod exists, it creates its service instead. No client can
+// reach a pod before it has its service. So no name that was reached is used twice, even if the operator exits
 // before it has recorded the pod.
-func (p *Plan) ensureReplica(role names.ReplicaType, name string, build func() (*corev1.Pod, error)) {
+func (p *Plan) mayCreate(role names.ReplicaType, name string) bool {
 	if pod := p.in.PodNamed[name]; pod != nil {
 		p.ensureReplicaService(pod)
-		return
+		return false
 	}
-	if !p.out.IsPodTaken(name) && p.out.MayCreate(string(role)) {
-		p.createMember(build())
-	}
+	return !p.out.IsPodTaken(name) && p.out.MayCreate(string(role))
 }
 
 // slotOf returns the slot of a pod, "" for the coordinator and for pods that the operator has not

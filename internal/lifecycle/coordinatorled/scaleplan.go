@@ -37,7 +37,12 @@ func (p *Plan) editMembers() state.Result {
 
 // migrate deletes the pods that a plan replaces. A unit is replaced whole.
 func (p *Plan) migrate() state.Result {
-	return p.execution.Migrate(p.mayRelease)
+	for _, pod := range p.execution.Migrating() {
+		if p.mayRelease(pod) {
+			p.out.DeletePod(pod)
+		}
+	}
+	return state.Continue
 }
 
 // leaveNode makes a pod avoid the node of the pod that a plan replaces by it.

@@ -21,8 +21,8 @@ import (
 const joinInterval = time.Second
 
 // Publish records the next version of the membership. It comes after all rules that release pods. Ready
-// pods for which mayJoin holds become members.
-func (h *Handshake) Publish(mayJoin func(*corev1.Pod) bool) {
+// pods of these names become members.
+func (h *Handshake) Publish(joining map[string]bool) {
 	if h.out.Status().Scaling == nil || state.IsFinished(&h.in.Job.Status) {
 		return
 	}
@@ -31,7 +31,7 @@ func (h *Handshake) Publish(mayJoin func(*corev1.Pod) bool) {
 		h.reportDrain(nil)
 		return
 	}
-	next := h.nextMembership(mayJoin)
+	next := h.nextMembership(joining)
 	if before := h.published; before != nil {
 		isSame := next.Active == before.Active && next.Leaving == before.Leaving && next.Kept == before.Kept
 		switch {
@@ -99,8 +99,8 @@ func (h *Handshake) hasJoined(next *v2alpha1.PublishedMembership) bool {
 }
 
 // nextMembership returns the current members, without a version.
-func (h *Handshake) nextMembership(mayJoin func(*corev1.Pod) bool) *v2alpha1.PublishedMembership {
-	members, leaving, kept := h.members(mayJoin), map[int32]bool{}, map[int32]bool{}
+func (h *Handshake) nextMembership(joining map[string]bool) *v2alpha1.PublishedMembership {
+	members, leaving, kept := h.members(joining), map[int32]bool{}, map[int32]bool{}
 	for rank, pod := range h.asked {
 		switch {
 		case members[rank] == nil || members[rank].UID != pod.UID:
@@ -116,7 +116,7 @@ func (h *Handshake) nextMembership(mayJoin func(*corev1.Pod) bool) *v2alpha1.Pub
 }
 
 // members returns the members by rank: the listed pods that still run, and the ready pods that may join.
-func (h *Handshake) members(mayJoin func(*corev1.Pod) bool) map[int32]*corev1.Pod {
+func (h *Handshake) members(joining map[string]bool) map[int32]*corev1.Pod {
 	members := map[int32]*corev1.Pod{}
 	for _, pod := range h.in.Pods {
 		if !h.isRunningMember(pod) {
@@ -124,7 +124,7 @@ func (h *Handshake) members(mayJoin func(*corev1.Pod) bool) map[int32]*corev1.Po
 		}
 		rank, isListed := podstate.Rank(pod), h.IsListed(pod)
 		// The record may be lost while members run.
-		mayBe := isListed || podstate.Ready(pod) && (h.published == nil || mayJoin(pod))
+		mayBe := isListed || podstate.Ready(pod) && (h.published == nil || joining[pod.Name])
 		// Two pods may have a rank for a moment. The listed one keeps it.
 		if other := members[rank]; mayBe && (other == nil || isListed && !h.IsListed(other) || isListed == h.IsListed(other) && pod.Name < other.Name) {
 			members[rank] = pod

@@ -20,11 +20,14 @@ import (
 	"opendilab.org/di-orchestrator/internal/workload"
 )
 
+// PeersOf returns the list of peers that a pod was created with, "" if it is unknown.
+type PeersOf func(*corev1.Pod) string
+
 // Assign assigns a rank to every desired replica, given the indexes of each task's replicas: that of its pod, else the recorded one, else the
 // one that peers know, else the lowest free one. So ranks are dense at the start of an attempt.
 // Replicas keep their ranks where that is possible, and growth takes the ranks that a shrink left.
 func Assign(job *v2alpha1.DIJob, byTask [][]int32, status *v2alpha1.DIJobStatus, pods map[string]*corev1.Pod,
-	peers func(*corev1.Pod) string) workload.Assignment {
+	peers PeersOf) workload.Assignment {
 	assignment := workload.Assignment{Attempt: status.Restarts, Reschedule: status.Reschedules}
 	for task, indexes := range byTask {
 		name := names.TaskName(&job.Spec.Tasks[task])
@@ -142,7 +145,7 @@ func isAnyUnranked(replicas []workload.Replica, pods map[string]*corev1.Pod) boo
 
 // knownPeers returns which replica had which rank, according to the pods of the attempt. Each pod
 // read that at its creation. The youngest pod is right.
-func knownPeers(pods map[string]*corev1.Pod, assignment *workload.Assignment, peersOf func(*corev1.Pod) string) []string {
+func knownPeers(pods map[string]*corev1.Pod, assignment *workload.Assignment, peersOf PeersOf) []string {
 	var known []string
 	last := ""
 	for _, pod := range witnessesOf(pods, assignment) {

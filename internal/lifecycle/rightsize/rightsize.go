@@ -308,15 +308,15 @@ func (r *Rules) widen(override v2alpha1.ResourceOverride) v2alpha1.ResourceOverr
 		return override
 	}
 	override.Index, override.Slot = nil, ""
-	isBeyond := func(a, b *resource.Quantity) bool { return a.Cmp(*b) < 0 }
+	beyond := -1
 	if override.Reason == v2alpha1.OverrideOutOfMemory {
-		isBeyond = func(a, b *resource.Quantity) bool { return a.Cmp(*b) > 0 }
+		beyond = 1
 	}
 	for i := range overrides {
 		if other := &overrides[i]; isSame(other) {
 			override.Attempts = max(override.Attempts, other.Attempts)
-			override.Resources.CPU = furthest(override.Resources.CPU, other.Resources.CPU, isBeyond)
-			override.Resources.Memory = furthest(override.Resources.Memory, other.Resources.Memory, isBeyond)
+			override.Resources.CPU = furthest(override.Resources.CPU, other.Resources.CPU, beyond)
+			override.Resources.Memory = furthest(override.Resources.Memory, other.Resources.Memory, beyond)
 		}
 	}
 	kept := make([]v2alpha1.ResourceOverride, 0, len(overrides))
@@ -343,9 +343,9 @@ func replaces(override, other, own *v2alpha1.ResourceOverride) bool {
 	return workload.IsOfSame(other, own) || isLess
 }
 
-// furthest returns the amount that is beyond the other; one that is missing adds nothing.
-func furthest(amount, other *resource.Quantity, isBeyond func(a, b *resource.Quantity) bool) *resource.Quantity {
-	if amount == nil || other == nil || !isBeyond(other, amount) {
+// furthest returns the larger amount, or the smaller one if beyond is -1; one that is missing adds nothing.
+func furthest(amount, other *resource.Quantity, beyond int) *resource.Quantity {
+	if amount == nil || other == nil || other.Cmp(*amount) != beyond {
 		return amount
 	}
 	return other

@@ -146,6 +146,9 @@ const (
 	Settled Result = true
 )
 
+// Apply applies rules in order until one settles the decision, and reports whether one did.
+type Apply func([]Rule) Result
+
 // Outcome is what the rules of a job have come to. It completes the decision.
 type Outcome interface {
 	// Summarize writes the counts of the pods and, unless a rule has set it, the phase.

@@ -52,9 +52,12 @@ func (i *Identity) LabelAll(labels map[string]string) {
 	}
 }
 
+// Identify completes the identity of a pod.
+type Identify func(*corev1.Pod, *Identity)
+
 // Restore replaces the pods that others changed by copies with their identity and their owner. All rules decide
 // by the copies, so a changed label or rank costs no pod. RestorePods writes them.
-func (in *Input) Restore(identify func(*corev1.Pod, *Identity)) {
+func (in *Input) Restore(identify Identify) {
 	var identity Identity
 	isCopied := false
 	for i, pod := range in.Pods {

@@ -91,13 +91,17 @@ func (p *Plan) DeleteUnusedNodes() {
 	for _, pod := range p.in.Pods {
 		used[workload.NodesOf(pod)] = used[workload.NodesOf(pod)] || !podstate.Finished(pod)
 	}
-	p.DeleteNodes(func(configMap *corev1.ConfigMap) bool { return !used[configMap.Name] })
+	unused := map[string]bool{}
+	for _, configMap := range p.in.ConfigMaps {
+		unused[configMap.Name] = !used[configMap.Name]
+	}
+	p.DeleteNodes(unused)
 }
 
-// DeleteNodes deletes the unwanted ConfigMaps of peers.
-func (p *Plan) DeleteNodes(isUnwanted func(*corev1.ConfigMap) bool) {
+// DeleteNodes deletes the ConfigMaps of peers with these names.
+func (p *Plan) DeleteNodes(unwanted map[string]bool) {
 	for _, configMap := range p.in.ConfigMaps {
-		if configMap.DeletionTimestamp.IsZero() && isUnwanted(configMap) && !slices.Contains(p.Decision.DeleteConfigMaps, configMap) {
+		if configMap.DeletionTimestamp.IsZero() && unwanted[configMap.Name] && !slices.Contains(p.Decision.DeleteConfigMaps, configMap) {
 			p.Decision.DeleteConfigMaps = append(p.Decision.DeleteConfigMaps, configMap)
 		}
 	}

@@ -14,10 +14,9 @@ import (
 	"opendilab.org/di-orchestrator/internal/workload"
 )
 
-// KeepBudget makes the job's PodDisruptionBudget equal to the desired one. The function returns the names of the pods
-// that the job desires and that have not completed. While they are unknown, the budget stays: the job restarts, or
-// its spec cannot be acted on. A finished job has no budget.
-func (u Rules) KeepBudget(desired func() (pods map[string]bool, isKnown bool)) {
+// KeepBudget makes the job's PodDisruptionBudget equal to the desired one. While it is unknown which pods the job
+// desires, the budget stays: the job restarts, or its spec cannot be acted on. A finished job has no budget.
+func (u Rules) KeepBudget(outcome state.Outcome) {
 	job, stored := u.in.Job, u.in.Budget
 	switch {
 	case job.Spec.Disruption == nil || state.IsFinished(&job.Status) || state.IsHeld(job):
@@ -28,7 +27,7 @@ func (u Rules) KeepBudget(desired func() (pods map[string]bool, isKnown bool)) {
 	case state.IsFinished(u.out.Status()):
 		return
 	}
-	pods, isKnown := desired()
+	pods, isKnown := outcome.Desired()
 	if !isKnown && !state.IsSuspended(job) {
 		return
 	}

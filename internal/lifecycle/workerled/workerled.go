@@ -37,12 +37,12 @@ func New(out *state.Plan, in *state.Input) *Job {
 }
 
 // Decide applies the rules of a worker-led job, stage by stage, until one settles the decision.
-func (j *Job) Decide(apply func([]state.Rule) state.Result) state.Outcome {
+func (j *Job) Decide(apply state.Apply) state.Outcome {
 	found := j.decide(apply)
 	return summary.New(j.out, j.facts, found)
 }
 
-func (j *Job) decide(apply func([]state.Rule) state.Result) summary.Found {
+func (j *Job) decide(apply state.Apply) summary.Found {
 	found := summary.Found{Handshake: handshake.New(j.out, j.facts.In, j.facts.Change())}
 	if apply(counts.New(j.out, j.facts).Rules()) == state.Settled || j.facts.IsExcessive() {
 		return found

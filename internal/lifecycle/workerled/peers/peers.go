@@ -110,7 +110,7 @@ func (l *Lists) ensureNodes() bool {
 		return false
 	}
 	l.out.Decision.CreateConfigMaps = append(l.out.Decision.CreateConfigMaps, configMap)
-	l.out.DeleteNodes(func(other *corev1.ConfigMap) bool { return other.Name == configMap.Name })
+	l.out.DeleteNodes(map[string]bool{configMap.Name: true})
 	return true
 }
 

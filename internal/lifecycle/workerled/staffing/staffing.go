@@ -143,15 +143,11 @@ func (s *Stage) publishMembership() state.Result {
 		s.handshake.Publish(nil)
 		return state.Continue
 	}
-	complete := s.completeTasks()
-	desired := make(map[string]int, len(s.ranked.Assignment.Replicas))
+	complete, joining := s.completeTasks(), make(map[string]bool, len(s.ranked.Assignment.Replicas))
 	for i := range s.ranked.Assignment.Replicas {
-		desired[s.ranked.Assignment.Replicas[i].Pod] = s.ranked.Assignment.Replicas[i].Task
+		joining[s.ranked.Assignment.Replicas[i].Pod] = complete[s.ranked.Assignment.Replicas[i].Task]
 	}
-	s.handshake.Publish(func(pod *corev1.Pod) bool {
-		task, isDesired := desired[pod.Name]
-		return isDesired && complete[task]
-	})
+	s.handshake.Publish(joining)
 	return state.Continue
 }
 
@@ -242,7 +238,12 @@ func (r replacement) AreOthersReady(replica *rightsize.Replica) bool {
 
 // migrate deletes the pods that a plan replaces. Their replicas keep their names and ranks.
 func (s *Stage) migrate() state.Result {
-	return s.execution.Migrate(s.mayRelease)
+	for _, pod := range s.execution.Migrating() {
+		if s.mayRelease(pod) {
+			s.out.DeletePod(pod)
+		}
+	}
+	return state.Continue
 }
 
 // ignoredDelay is the delay before a pod whose failure is ignored is recreated. Nothing else bounds how often that

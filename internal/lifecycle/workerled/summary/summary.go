@@ -136,7 +136,9 @@ func (o *Outcome) hasNoExcess() bool {
 // Report implements state.Outcome. It records the end of a ScalePlan, and sets the conditions for the placement,
 // the queue and the gang.
 func (o *Outcome) Report() {
-	o.execution.Finish(o.progressOfPlan)
+	if plan := o.execution.Due(); plan != nil {
+		o.execution.Finish(plan, o.progressOfPlan(plan))
+	}
 	o.reportPlace()
 	upkeep.New(o.out, o.in).ReportQueue()
 	if !o.facts.IsExcessive() {
