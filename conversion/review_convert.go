@@ -190,9 +190,12 @@ func (h *Handler) turn(ctx context.Context, part *batch) (done func(), err error
 	return func() { turns.Release(1) }, nil
 }
 
+// converter converts an object to a version.
+type converter func(raw []byte, apiVersion string) ([]byte, error)
+
 // convert replaces the objects by their converted form. It returns an error early if the sender
 // disconnects.
-func (b *batch) convert(ctx context.Context, convert func([]byte, string) ([]byte, error), apiVersion string) error {
+func (b *batch) convert(ctx context.Context, convert converter, apiVersion string) error {
 	for i, raw := range b.objects {
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("the sender has left: %w", err)
@@ -207,7 +210,7 @@ func (b *batch) convert(ctx context.Context, convert func([]byte, string) ([]byt
 }
 
 // convertOne converts one object, which is valid JSON.
-func (b *batch) convertOne(i int, convert func([]byte, string) ([]byte, error), apiVersion string) {
+func (b *batch) convertOne(i int, convert converter, apiVersion string) {
 	raw := b.objects[i]
 	done := Conversion{From: versionLabel(apiVersionOf(raw)), To: versionLabel(apiVersion), Result: ResultConverted}
 	converted, fault, err := contained(convert, raw, apiVersion)
@@ -252,7 +255,7 @@ func (b *batch) message() string {
 
 // contained turns a panic into an error. A bug in the mapping must fail one answer, not the process
 // that answers for all objects.
-func contained(convert func([]byte, string) ([]byte, error), raw []byte, apiVersion string) (converted []byte, fault *Panic, err error) {
+func contained(convert converter, raw []byte, apiVersion string) (converted []byte, fault *Panic, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
 			text := shorten(fmt.Sprint(cause), maxReasonBytes)

@@ -79,7 +79,7 @@ func (r *requestMetrics) readWatches(watches *store.Watches) {
 		Name: "di_orchestrator_server_watch_open", Unit: "none",
 		Help:   "Whether the watch of a resource is open, so that the cache is current: 1 for yes, 0 for no.",
 		Labels: []telemetry.Label{{Name: "resource", Values: store.WatchedResources()}},
-	}, func(set func(float64, ...string)) error {
+	}, func(set telemetry.Tell) error {
 		for resource, open := range watches.State() {
 			value := 0.0
 			if open {

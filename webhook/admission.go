@@ -160,10 +160,19 @@ func readRequest(ctx context.Context, request *admission.Request) (*validation.R
 	return read, nil
 }
 
+type (
+	// defaulter returns the defaults of a job as a patch.
+	defaulter func(*validation.Request) (validation.Patch, error)
+	// validator returns the errors of a job.
+	validator func(*validation.Request) field.ErrorList
+	// answerer answers a request that was read.
+	answerer func(context.Context, *admission.Request, *validation.Request) admission.Response
+)
+
 // mutating answers with the patch of the defaulting function. The API server calls it before it
 // validates the schema. The schema's errors about a value of a wrong type do not name the value
 // and, for an integer that is too large, not the path.
-func mutating(defaults func(*validation.Request) (validation.Patch, error)) admission.HandlerFunc {
+func mutating(defaults defaulter) admission.HandlerFunc {
 	return answering(func(_ context.Context, request *admission.Request, read *validation.Request) admission.Response {
 		operations, err := defaults(read)
 		if err != nil {
@@ -174,7 +183,7 @@ func mutating(defaults func(*validation.Request) (validation.Patch, error)) admi
 }
 
 // validating answers with the errors of the validation function, and with warnings.
-func (h hooks) validating(validate func(*validation.Request) field.ErrorList) admission.HandlerFunc {
+func (h hooks) validating(validate validator) admission.HandlerFunc {
 	return answering(func(ctx context.Context, request *admission.Request, read *validation.Request) admission.Response {
 		read.ByAutoscaler = isAutoscaler(request, h.namespace)
 		errs := validate(read)
@@ -191,7 +200,7 @@ func (h hooks) validating(validate func(*validation.Request) field.ErrorList) ad
 
 // answering decodes a request and passes it to a function. It refuses a job whose lists are too
 // long for that reason alone, because no other rule handles such lists.
-func answering(about func(context.Context, *admission.Request, *validation.Request) admission.Response) admission.HandlerFunc {
+func answering(about answerer) admission.HandlerFunc {
 	return func(ctx context.Context, request admission.Request) admission.Response {
 		read, err := readRequest(ctx, &request)
 		if err != nil {

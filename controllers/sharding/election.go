@@ -66,9 +66,16 @@ func NewElection(leases *Leases, count int, watches *Watches, clock clock.WithTi
 // Held returns the shards whose jobs this process reconciles.
 func (e *Election) Held() *Held { return e.held }
 
+type (
+	// Program runs until its context ends.
+	Program func(context.Context) error
+	// Ready reports whether a program may act, and false if the context ended before.
+	Ready func(context.Context) bool
+)
+
 // Run runs a program, and takes shards from when the program is ready. It releases them after the program
 // has ended.
-func (e *Election) Run(ctx context.Context, isReady func(context.Context) bool, program func(context.Context) error) error {
+func (e *Election) Run(ctx context.Context, isReady Ready, program Program) error {
 	electing, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	var running sync.WaitGroup

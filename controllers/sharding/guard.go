@@ -68,7 +68,7 @@ func (g *guard) stop() {
 }
 
 // Guard runs a program. It returns an error as soon as a Lease is lost. The program may still run then, so the process must end.
-func (l *Leases) Guard(ctx context.Context, program func(context.Context) error) error {
+func (l *Leases) Guard(ctx context.Context, program Program) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	ended := make(chan error, 1)

@@ -170,9 +170,12 @@ func (s *Set) Histogram(metric Metric, buckets ...float64) *prometheus.Histogram
 	return made
 }
 
+// Tell reports a value of a metric with the values of its labels.
+type Tell func(value float64, labels ...string)
+
 // Read creates a gauge whose values are read at each scrape. An error fails the scrape with that
 // error. For a temporary failure, report no value instead.
-func (s *Set) Read(metric Metric, read func(tell func(value float64, labels ...string)) error) {
+func (s *Set) Read(metric Metric, read func(tell Tell) error) {
 	s.add(metric, TypeGauge, &reader{
 		desc: prometheus.V2.NewDesc(metric.Name, metric.Help, metric.constrained(), nil), read: read, labels: metric.Labels,
 	})
@@ -182,7 +185,7 @@ func (s *Set) Read(metric Metric, read func(tell func(value float64, labels ...s
 type reader struct {
 	desc   *prometheus.Desc
 	labels []Label
-	read   func(tell func(value float64, labels ...string)) error
+	read   func(tell Tell) error
 }
 
 // Describe implements prometheus.Collector.

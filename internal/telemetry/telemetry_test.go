@@ -17,7 +17,7 @@ func TestALabelTakesNoValueThatIsNotAmongItsOwn(t *testing.T) {
 	var set Set
 	counted := set.Counter(Metric{Name: "things_total", Help: "Things.", Unit: "things", Labels: []Label{{Name: "kind", Values: []string{"good"}}}})
 	set.Read(Metric{Name: "things", Help: "Things that are there.", Unit: "things", Labels: []Label{{Name: "kind", Values: []string{"good"}}}},
-		func(tell func(float64, ...string)) error {
+		func(tell Tell) error {
 			tell(3, "strange")
 			return nil
 		})
@@ -69,7 +69,7 @@ rounds_total{of="b",result="failed"} 0
 func TestAValueThatCannotBeReadFailsTheScrape(t *testing.T) {
 	t.Parallel()
 	var set Set
-	set.Read(Metric{Name: "things", Help: "Things.", Unit: "things"}, func(func(float64, ...string)) error { return errors.New("no cache") })
+	set.Read(Metric{Name: "things", Help: "Things.", Unit: "things"}, func(Tell) error { return errors.New("no cache") })
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(&set)
 	if _, err := registry.Gather(); err == nil || !strings.Contains(err.Error(), "no cache") {

@@ -13,22 +13,25 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
+// Wanted reports whether a request may have a span.
+type Wanted func(*http.Request) bool
+
 // Handler creates a span for each sampled request, as a child of the sender's span
 // if it has one. The handler names the span if it has no pattern of http.ServeMux.
 // Without a provider it returns the handler itself.
-func Handler(next http.Handler, provider trace.TracerProvider, wanted func(*http.Request) bool) http.Handler {
+func Handler(next http.Handler, provider trace.TracerProvider, wanted Wanted) http.Handler {
 	return handler(next, provider, wanted)
 }
 
 // Public is Handler for a server with untrusted clients, who do not decide whether
 // their requests are sampled. A span starts its own trace, and links to the
 // sender's.
-func Public(next http.Handler, provider trace.TracerProvider, wanted func(*http.Request) bool) http.Handler {
+func Public(next http.Handler, provider trace.TracerProvider, wanted Wanted) http.Handler {
 	stranger := func(*http.Request) bool { return true }
 	return handler(next, provider, wanted, otelhttp.WithPublicEndpointFn(stranger))
 }
 
-func handler(next http.Handler, provider trace.TracerProvider, wanted func(*http.Request) bool, more ...otelhttp.Option) http.Handler {
+func handler(next http.Handler, provider trace.TracerProvider, wanted Wanted, more ...otelhttp.Option) http.Handler {
 	if provider == nil {
 		return next
 	}
@@ -36,7 +39,7 @@ func handler(next http.Handler, provider trace.TracerProvider, wanted func(*http
 		otelhttp.WithTracerProvider(provider),
 		otelhttp.WithMeterProvider(metricnoop.NewMeterProvider()),
 		otelhttp.WithPropagators(propagator()),
-		otelhttp.WithFilter(wanted),
+		otelhttp.WithFilter(otelhttp.Filter(wanted)),
 	)...)
 }
 

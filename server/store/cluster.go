@@ -103,7 +103,7 @@ type cluster struct {
 }
 
 // call sets the deadline of an API call.
-func (c cluster) call(ctx context.Context, do func(context.Context) error) error {
+func (c cluster) call(ctx context.Context, do Attempt) error {
 	ctx, cancel := context.WithTimeout(ctx, c.CallTimeout)
 	defer cancel()
 	err := do(ctx)

@@ -22,9 +22,12 @@ import (
 // ErrNotYet is the error of an attempt that must wait for another program.
 var ErrNotYet = errors.New("what the request waits for is not there yet")
 
+// Attempt tries something once. An error may be transient.
+type Attempt func(context.Context) error
+
 // Retry repeats an attempt until it succeeds, fails permanently or the context ends. Most transient
 // failures last seconds, so clients see none of them.
-func Retry(ctx context.Context, attempt func(context.Context) error) error {
+func Retry(ctx context.Context, attempt Attempt) error {
 	var last error
 	err := backoff().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
 		last = attempt(ctx)

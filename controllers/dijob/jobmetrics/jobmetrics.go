@@ -216,7 +216,7 @@ func NewCounts(list Lister) *telemetry.Set {
 		Name: "di_orchestrator_jobs", Unit: "jobs",
 		Help:   "Existing jobs that are not terminating, by lifecycle and phase; only the leader reports it.",
 		Labels: []telemetry.Label{ofLifecycle(), ofPhase(phases()...)},
-	}, func(report func(float64, ...string)) error {
+	}, func(report telemetry.Tell) error {
 		jobs, err := list()
 		if err != nil {
 			return fmt.Errorf("listing the jobs: %w", err)

@@ -137,13 +137,13 @@ func (m *ByNamespace) makeNamed(of telemetry.Label) {
 	m.Read(telemetry.Metric{
 		Name: "di_orchestrator_namespace_replicas", Unit: "replicas",
 		Help: "Pods of jobs that occupy a node, by namespace; only the leader reports it.", Labels: []telemetry.Label{of},
-	}, func(report func(float64, ...string)) error {
+	}, func(report telemetry.Tell) error {
 		return m.readPods(report, func(*corev1.Pod) float64 { return 1 })
 	})
 	m.Read(telemetry.Metric{
 		Name: "di_orchestrator_namespace_gpus", Unit: "gpus",
 		Help: "GPUs that these pods request, by namespace; only the leader reports it.", Labels: []telemetry.Label{of},
-	}, func(report func(float64, ...string)) error { return m.readPods(report, m.gpusOf) })
+	}, func(report telemetry.Tell) error { return m.readPods(report, m.gpusOf) })
 	m.restarts = m.Counter(telemetry.Metric{
 		Name: "di_orchestrator_namespace_restarts_total", Unit: "restarts",
 		Help: "Restarts of jobs and of single replicas after failures, by namespace.", Labels: []telemetry.Label{of},
@@ -189,7 +189,7 @@ func (m *ByNamespace) jobs() ([]*v2alpha1.DIJob, error) {
 	return jobs, nil
 }
 
-func (m *ByNamespace) readJobs(report func(float64, ...string)) error {
+func (m *ByNamespace) readJobs(report telemetry.Tell) error {
 	jobs, err := m.jobs()
 	counts := map[[2]string]float64{}
 	for _, job := range jobs {
@@ -201,7 +201,7 @@ func (m *ByNamespace) readJobs(report func(float64, ...string)) error {
 	return err
 }
 
-func (m *ByNamespace) readWaiting(report func(float64, ...string)) error {
+func (m *ByNamespace) readWaiting(report telemetry.Tell) error {
 	jobs, err := m.jobs()
 	counts := map[string]float64{}
 	for _, job := range jobs {
@@ -218,7 +218,7 @@ func (m *ByNamespace) readWaiting(report func(float64, ...string)) error {
 }
 
 // readPods reports the sum of a value of the pods of jobs that occupy a node.
-func (m *ByNamespace) readPods(report func(float64, ...string), value func(*corev1.Pod) float64) error {
+func (m *ByNamespace) readPods(report telemetry.Tell, value func(*corev1.Pod) float64) error {
 	list, err := m.options.Pods()
 	if err != nil {
 		return fmt.Errorf("listing the pods: %w", err)
@@ -241,7 +241,7 @@ func (m *ByNamespace) gpusOf(pod *corev1.Pod) float64 {
 }
 
 // readStalled reports the longest time of a stalled job.
-func (m *ByNamespace) readStalled(report func(float64, ...string)) error {
+func (m *ByNamespace) readStalled(report telemetry.Tell) error {
 	jobs, err := m.jobs()
 	longest := map[[2]string]float64{}
 	for _, job := range jobs {
