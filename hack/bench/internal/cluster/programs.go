@@ -177,7 +177,7 @@ func (p *Programs) run(ctx context.Context, user, name, memoryLimit string, flag
 	})
 }
 
-// startForeign starts a program of Kubernetes without leader election. It has no limit of requests, of which the
+// startForeign starts a program of Kubernetes without leader election. It has no limit of requests: the
 // defaults, 50 and 20 a second, would be what is measured.
 func (p *Programs) startForeign(ctx context.Context, name, user string, flags ...string) error {
 	binary, err := program.BuildCluster(ctx, name)

@@ -30,8 +30,8 @@ const (
 	maxTakeover = 20 * time.Second
 )
 
-// Kill measures how long jobs wait when one of two operators is killed or stopped, which divide the jobs or, with one shard,
-// of which the other is a standby.
+// Kill measures how long jobs wait when one of two operators is killed or stopped. They divide the jobs. With one shard, the
+// other is a standby.
 type Kill struct{ load drive.Load }
 
 // NewKill returns the measurement. Jobs are submitted until after the takeover.
