@@ -54,31 +54,16 @@ func (p *Programs) start(ctx context.Context, o *Options) (err error) {
 	if p.Pprof.Webhooks, _, err = program.FreeAddresses(ctx); err != nil {
 		return err
 	}
-	if p.Webhooks, err = p.StartWebhooks(ctx, "", "--pprof-address", p.Pprof.Webhooks); err != nil {
+	p.Webhooks, err = p.run(ctx, UserWebhooks, "webhook", OperatorMemoryLimit, func(address string) []string {
+		return []string{"--webhook-address", address, "--webhook-url", "https://" + address, "--pprof-address", p.Pprof.Webhooks}
+	})
+	if err != nil || !o.Server {
 		return err
 	}
-	if o.Server {
-		p.Server, err = p.StartServer(ctx)
-	}
+	p.Server, err = p.run(ctx, UserServer, "server", serverMemoryLimit, func(address string) []string {
+		return []string{"--address", address, "--tls-address="}
+	})
 	return err
-}
-
-// StartWebhooks starts the webhooks and returns when they are ready. The API server calls them at the given
-// address, or at their own if it is empty.
-func (p *Programs) StartWebhooks(ctx context.Context, called string, flags ...string) (*program.Process, error) {
-	return p.run(ctx, UserWebhooks, "webhook", OperatorMemoryLimit, func(address string) []string {
-		if called == "" {
-			called = address
-		}
-		return append([]string{"--webhook-address", address, "--webhook-url", "https://" + called}, flags...)
-	})
-}
-
-// StartServer starts a di-server, and returns when it is ready.
-func (p *Programs) StartServer(ctx context.Context, flags ...string) (*program.Process, error) {
-	return p.run(ctx, UserServer, "server", serverMemoryLimit, func(address string) []string {
-		return append([]string{"--address", address, "--tls-address="}, flags...)
-	})
 }
 
 // StartOperator starts one more operator, which may use so many processors; all when the quota is 0. It returns when the

@@ -54,8 +54,6 @@ type Options struct {
 	Gangs bool
 	// Server starts a di-server.
 	Server bool
-	// Bare leaves out all programs, definitions and webhooks.
-	Bare bool
 	// Coordinator is called when a coordinator begins to run.
 	Coordinator func(pod *corev1.Pod)
 }
@@ -76,8 +74,8 @@ type World struct {
 func Start(ctx context.Context, s *run.Session, o *Options) (*World, error) {
 	s.Say("starting an API server")
 	options := &controlplane.Options{
-		Folder: s.Folder, Bare: o.Bare,
-		Users: []string{UserOperator, UserWebhooks, UserServer, UserScheduler, UserManager, UserKubelet, UserClient},
+		Folder: s.Folder,
+		Users:  []string{UserOperator, UserWebhooks, UserServer, UserScheduler, UserManager, UserKubelet, UserClient},
 		// The disk is not part of the measurement, neither here nor in the references.
 		Etcd: map[string]string{"quota-backend-bytes": "8589934592", "unsafe-no-fsync": "true"},
 	}
@@ -99,9 +97,6 @@ func Start(ctx context.Context, s *run.Session, o *Options) (*World, error) {
 func (w *World) populate(ctx context.Context, o *Options) (err error) {
 	if w.Client, err = w.ClientOf(UserClient); err != nil {
 		return err
-	}
-	if o.Bare {
-		return nil
 	}
 	if err := errors.Join(w.InstallWebhooks(ctx), w.createNamespaces(ctx)); err != nil {
 		return err
@@ -184,10 +179,7 @@ func (w *World) addNode(ctx context.Context, name string, room corev1.ResourceLi
 func (w *World) Poll(ctx context.Context, what string, every time.Duration, holds func(context.Context) (bool, error)) error {
 	err := wait.PollUntilContextTimeout(ctx, every, Patience, true, func(ctx context.Context) (bool, error) {
 		done, err := holds(ctx)
-		if w.Kubelet != nil {
-			err = errors.Join(err, w.Kubelet.Err())
-		}
-		return done, err
+		return done, errors.Join(err, w.Kubelet.Err())
 	})
 	if err != nil {
 		return fmt.Errorf("waiting until %s: %w", what, err)
