@@ -26,7 +26,6 @@ import (
 	"k8s.io/client-go/rest"
 
 	"opendilab.org/di-orchestrator/hack/bench/internal/cluster"
-	"opendilab.org/di-orchestrator/hack/bench/internal/run"
 	"opendilab.org/di-orchestrator/internal/testkit/controlplane"
 )
 
@@ -81,7 +80,7 @@ func writeProfile(ctx context.Context, by *http.Client, address, kind, path stri
 	if err != nil {
 		return fmt.Errorf("profile: %w", err)
 	}
-	defer run.Close(&err, response.Body.Close)
+	defer func() { err = errors.Join(err, response.Body.Close()) }()
 	raw, err := io.ReadAll(response.Body)
 	if err == nil && response.StatusCode != http.StatusOK {
 		err = errors.New(response.Status)
