@@ -323,10 +323,12 @@ RESULTS := docs/benchmarks/results
 .PHONY: bench
 bench: ## Measure what docs/benchmarks.md shows, for an hour on an idle machine, and write it; FLAGS as of bench growth -h.
 	$(BENCH) growth -results $(RESULTS) $(FLAGS)
-	$(BENCH) controller -only memory,size,profile,job -results $(RESULTS)
-	$(BENCH) server -results $(RESULTS)
-	$(BENCH) conversion -results $(RESULTS)
+	$(BENCH) growth -jobs 100 -finished 10000 -name finished -results $(RESULTS)
+	$(BENCH) start -trace '' -results $(RESULTS)
+	$(BENCH) start -jobs 1 -pods 5000 -rounds 3 -trace '' -name start-job -results $(RESULTS)
+	$(BENCH) size -results $(RESULTS)
 	$(BENCH) shards -results $(RESULTS)
+	$(BENCH) kill -results $(RESULTS)
 	$(MAKE) --no-print-directory bench-docs
 
 .PHONY: bench-docs
@@ -334,21 +336,13 @@ bench-docs: ## Write docs/benchmarks.md and its plots from the raw results in do
 	go run ./hack/bench report
 
 .PHONY: bench-conversion
-bench-conversion: ## Measure conversion, each figure beside a reference; OBJECTS random objects each way.
+bench-conversion: ## Convert OBJECTS random objects each way, and measure reviews and single writes, each figure beside a reference.
 	go test ./conversion -run ComesBackFrom -count=1 -timeout 4h -conversion.objects=$(OBJECTS)
-	$(BENCH) conversion $(FLAGS)
+	KUBEBUILDER_ASSETS="$$(hack/assets)" go test ./conversion ./test/versions -run - -bench 'Review|Writes' $(FLAGS)
 
 .PHONY: bench-server
-bench-server: ## Measure di-server under polling coordinators, each figure beside a reference; FLAGS as of bench server -h.
-	$(BENCH) server $(FLAGS)
-
-.PHONY: bench-controller
-bench-controller: ## Measure what the operator makes of worker-led jobs, each figure beside a reference; FLAGS as of bench controller -h.
-	$(BENCH) controller $(FLAGS)
-
-.PHONY: bench-gangs
-bench-gangs: ## Measure gangs on the real kube-scheduler beside the same jobs without; FLAGS as of bench gang -h.
-	$(BENCH) gang $(FLAGS)
+bench-server: ## Measure GETs of polling coordinators beside a handler without work; FLAGS as of go test.
+	KUBEBUILDER_ASSETS="$$(hack/assets)" go test ./server -run - -bench Polls $(FLAGS)
 
 .PHONY: bench-allocator
 bench-allocator: ## Measure the allocator's policy on TRACES, a directory as of docs/simulator.md, each figure beside its goal; QUICK=1 for fewer workloads.
@@ -358,13 +352,25 @@ bench-allocator: ## Measure the allocator's policy on TRACES, a directory as of 
 bench-growth: ## Measure 100 to 10,000 jobs of 5 pods on fake nodes, and what finished jobs cost; FLAGS as of bench growth -h.
 	$(BENCH) growth $(FLAGS)
 
+.PHONY: bench-start
+bench-start: ## Measure how pods of jobs start, beside a client that creates the same pods; FLAGS as of bench start -h, such as -scheduler=stand-in.
+	$(BENCH) start $(FLAGS)
+
+.PHONY: bench-size
+bench-size: ## Measure what etcd and the operator hold for jobs of different shapes; FLAGS as of bench size -h.
+	$(BENCH) size $(FLAGS)
+
 .PHONY: bench-shards
-bench-shards: ## Measure the load of two shards beside one, and what killing or stopping an operator delays; Linux, root; FLAGS as of bench shards -h.
+bench-shards: ## Measure the load of two shards beside one; Linux, root; FLAGS as of bench shards -h.
 	$(BENCH) shards $(FLAGS)
 
-.PHONY: bench-upgrade
-bench-upgrade: ## Measure what is noticed of an upgrade, each figure beside a reference; OBJECTS stored jobs, FLAGS as of bench upgrade -h.
-	$(BENCH) upgrade $(if $(filter command line,$(origin OBJECTS)),-objects $(OBJECTS)) $(FLAGS)
+.PHONY: bench-kill
+bench-kill: ## Measure what killing or stopping one of two operators delays; FLAGS as of bench kill -h.
+	$(BENCH) kill $(FLAGS)
+
+.PHONY: bench-reports
+bench-reports: ## Measure allocation rounds and profiling reports of preemptible jobs; FLAGS as of bench reports -h.
+	$(BENCH) reports $(FLAGS)
 
 .PHONY: mutation
 mutation: ## Delete each statement of the pure packages in turn; a test has to notice. GROUP=NAME of hack/mutation/net.yaml; all take an hour.

@@ -230,6 +230,7 @@ var _ = Describe("Replacing the authority while jobs are read and written all th
 		r.start(ctx, "fourth")
 		third.pass(ctx, 10*time.Second, r.published(ctx, after))
 		r.caller.more(ctx, 5)
+		GinkgoWriter.Printf("rounds of calls while the authority was replaced twice: %d\n", r.caller.calls.Load())
 
 		Expect(stop()).NotTo(HaveOccurred())
 	})

@@ -57,7 +57,8 @@ func NewLeases(ctx context.Context, config *rest.Config, leader types.Namespaced
 	if err != nil {
 		return nil, fmt.Errorf("finding the name of this host: %w", err)
 	}
-	config = rest.AddUserAgent(config, "leader-election")
+	// AddUserAgent changes the config that it is given, which is that of all other requests, too.
+	config = rest.AddUserAgent(rest.CopyConfig(config), "leader-election")
 	config.Timeout = requestTimeout
 	api, err := coordinationclient.NewForConfig(config)
 	if err != nil {

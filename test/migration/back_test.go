@@ -6,8 +6,10 @@ package migration
 import (
 	"bytes"
 	"context"
+	"flag"
 	"fmt"
 	"testing"
+	"time"
 
 	. "github.com/onsi/gomega"
 	"github.com/prometheus/client_golang/prometheus"
@@ -17,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -30,24 +33,26 @@ import (
 )
 
 // jobsThereAndBack is the number of jobs that are migrated forward, back and forward again.
-const jobsThereAndBack = 50
+var jobsThereAndBack = flag.Int("migration.jobs", 50, "jobs that are migrated forward, back and forward again")
 
 func TestNothingIsLostForwardBackAndForwardAgain(t *testing.T) {
 	w := newWorld(t, "v1alpha1")
 	var names []string
-	for i := range jobsThereAndBack {
-		names = append(names, fmt.Sprintf("job-%02d", i))
+	for i := range *jobsThereAndBack {
+		names = append(names, fmt.Sprintf("job-%05d", i))
 		job := w.job(names[i], "v1alpha1")
 		w.create(job)
 		w.own(job, names[i])
 	}
 	w.create(w.aggregatorConfig("config"))
 	before := w.contents()
-	w.Expect(before).To(HaveLen(2*jobsThereAndBack + 1))
+	w.Expect(before).To(HaveLen(2**jobsThereAndBack + 1))
 
 	for _, version := range []string{"v2alpha1", "v1alpha1", "v2alpha1"} {
 		w.want(version)
+		began := time.Now()
 		w.Expect(w.migrate(cluster.client)).To(Succeed())
+		t.Logf("%d objects migrated to %s: %.0f a second", len(names)+1, version, float64(len(names)+1)/time.Since(began).Seconds())
 		w.expectMigrated(version, names...)
 		w.Expect(w.storedAs("aggregatorconfigs", "config")).To(Equal(version))
 		w.Expect(w.contents()).To(Equal(before), "at storage version "+version)
@@ -55,6 +60,12 @@ func TestNothingIsLostForwardBackAndForwardAgain(t *testing.T) {
 			w.Expect(owner).To(Equal("diengine.opendilab.org/"+version), "at storage version "+version)
 		}
 	}
+	began := time.Now()
+	for _, name := range names {
+		job := w.job(name, "v2alpha1")
+		w.Expect(cluster.client.Patch(t.Context(), job, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"touched":"true"}}}`)))).To(Succeed())
+	}
+	t.Logf("a plain client writes %.0f objects a second", float64(len(names))/time.Since(began).Seconds())
 }
 
 // own creates a pod and a service that a job owns, as v0.2.2 wrote them.
@@ -82,7 +93,7 @@ func (w *world) owners() []string {
 	for i := range services.Items {
 		found = append(found, services.Items[i].OwnerReferences[0].APIVersion)
 	}
-	w.Expect(found).To(HaveLen(2 * jobsThereAndBack))
+	w.Expect(found).To(HaveLen(2 * *jobsThereAndBack))
 	return found
 }
 

@@ -38,6 +38,7 @@ var _ = Describe("Taking v0.2.2 over", func() {
 		polling := []*poller{p.poll(ctx, "v1alpha1", left[3].Name), p.poll(ctx, "v2alpha1", left[3].Name)}
 
 		By("installing, which nobody converts for yet")
+		began := time.Now()
 		said := p.install(ctx)
 		Expect(said).To(And(ContainSubstring("left as v0.2.2 made it"), ContainSubstring("next: start the webhooks and the operator")))
 		Expect(p.definition(ctx, dijobs).Spec.Versions).To(HaveLen(1))
@@ -60,6 +61,7 @@ var _ = Describe("Taking v0.2.2 over", func() {
 
 		p.serve(ctx)
 		p.awaitStep(ctx, "Done")
+		GinkgoWriter.Printf("%d jobs are taken over %s after the installation began\n", len(left), time.Since(began).Round(time.Millisecond))
 		p.expectTakenOver(ctx)
 		p.awaitAdopted(ctx)
 		expectKept(before, p.read(ctx, "v1alpha1"))

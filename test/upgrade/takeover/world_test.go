@@ -173,19 +173,25 @@ func (p *plane) injectBundles(ctx context.Context) (bundle []byte) {
 
 // poller reads a job continuously, as a coordinator's programs do.
 type poller struct {
-	read   atomic.Int64
-	mu     sync.Mutex
-	errors []string
+	version string
+	read    atomic.Int64
+	mu      sync.Mutex
+	errors  []string
+	slowest time.Duration
 }
 
 // poll reads one job at a version repeatedly. It is not there only until the API server serves the version.
 func (p *plane) poll(ctx context.Context, version, name string) *poller {
-	polling := &poller{}
+	polling := &poller{version: version}
 	beside(ctx, func(ctx context.Context) {
+		began := time.Now()
 		err := p.api.Get(ctx, client.ObjectKey{Namespace: jobs, Name: name}, job(version))
 		switch {
 		case err == nil:
 			polling.read.Add(1)
+			polling.mu.Lock()
+			polling.slowest = max(polling.slowest, time.Since(began))
+			polling.mu.Unlock()
 		case polling.read.Load() == 0 && (meta.IsNoMatchError(err) || apierrors.IsNotFound(err)):
 		case ctx.Err() == nil:
 			polling.mu.Lock()
@@ -196,10 +202,12 @@ func (p *plane) poll(ctx context.Context, version, name string) *poller {
 	return polling
 }
 
+// expectNoFailure prints how many reads there were, and expects that none failed.
 func (p *poller) expectNoFailure() {
 	GinkgoHelper()
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	GinkgoWriter.Printf("reads at %s: %d, failed %d, the slowest after %s\n", p.version, p.read.Load(), len(p.errors), p.slowest.Round(time.Millisecond))
 	Expect(p.read.Load()).To(BeNumerically(">", 0))
 	Expect(p.errors).To(BeEmpty())
 }

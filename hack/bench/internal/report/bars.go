@@ -30,9 +30,9 @@ func (b *Bars) Title() string { return b.title }
 func barsOf(result *results.Result) (*Bars, error) {
 	bars := &Bars{name: result.Name + ".svg"}
 	switch result.Name {
-	case "controller-profile":
+	case "start":
 		bars.title = "100 jobs of 8 pods"
-	case "controller-job":
+	case "start-job":
 		bars.title = "A job of 5,000 pods"
 	default:
 		return nil, nil

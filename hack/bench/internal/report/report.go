@@ -25,9 +25,9 @@ import (
 const Name = "report"
 
 const (
-	// ladder and finished are the results of scenario growth.
-	ladder   = "growth-ladder"
-	finished = "growth-finished"
+	// ladder and finished are the results of growth, without finished jobs and with them.
+	ladder   = "growth"
+	finished = "finished"
 	// folder is the folder of results and plots, below that of the page.
 	folder = "benchmarks"
 	page   = "benchmarks.md"

@@ -5,7 +5,7 @@ package results
 
 import "fmt"
 
-// Rung is what scenario growth measured with a number of jobs. Sizes are in bytes, percentages are of one processor.
+// Rung is what growth measured with a number of jobs. Sizes are in bytes, percentages are of one processor.
 type Rung struct {
 	Jobs int `json:"jobs"`
 	Pods int `json:"pods"`
@@ -49,3 +49,11 @@ type Times struct {
 
 // String returns two cells of a table.
 func (t Times) String() string { return fmt.Sprintf("%.1f ms\t%.1f ms", t.P50*1000, t.P99*1000) }
+
+// Start is how long a client takes to start the pods of jobs, in seconds.
+type Start struct {
+	Client string `json:"client"`
+	// Created is the time until all pods exist, Running until all run.
+	Created float64 `json:"created"`
+	Running float64 `json:"running"`
+}
