@@ -6,12 +6,12 @@ package jobview_test
 import (
 	"encoding/json"
 	"flag"
-	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -72,7 +72,7 @@ func TestAllViewsOfAJobDesireTheSame(t *testing.T) {
 		for _, role := range detail(o).Job.Roles {
 			page[role.Role] = "?"
 			if role.Wanted != nil {
-				page[role.Role] = fmt.Sprint(*role.Wanted)
+				page[role.Role] = strconv.Itoa(*role.Wanted)
 			}
 		}
 		described := map[string]string{}

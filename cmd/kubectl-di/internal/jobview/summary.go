@@ -6,6 +6,7 @@ package jobview
 import (
 	"cmp"
 	"fmt"
+	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -58,7 +59,7 @@ func (t *Task) DesiredText() string {
 	if t.Desired == nil {
 		return "unknown"
 	}
-	return fmt.Sprint(*t.Desired)
+	return strconv.Itoa(*t.Desired)
 }
 
 // ReadyText returns the ready of the desired replicas, such as 3/5; "" for a finished job.
