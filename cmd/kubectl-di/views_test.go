@@ -213,13 +213,13 @@ func TestAllViewsOfAJobShowTheSame(t *testing.T) {
 			var detail api.JobDetail
 			b.get(t, "/api/v1/namespaces/"+ns+"/jobs/"+job.name, "JobDetail", &detail)
 			says("the page", rowed(&detail.Job))
-			desires("the page", numbers(detail.Job.Roles, func(role api.RoleCount) int { return role.Wanted }))
+			desires("the page", numbers(detail.Job.Roles, func(role api.RoleCount) int { return ptr.Deref(role.Wanted, -1) }))
 
 			says("top", factsOf(w.ranWell(t, ns, "top", job.name)))
 			var snapshot top.Snapshot
 			must(t, json.Unmarshal([]byte(w.ranWell(t, ns, "top", job.name, "-o", "json")), &snapshot))
 			says("top -o json", shown{string(snapshot.Phase), snapshot.Reason, counted(string(snapshot.Phase), snapshot.Ready, snapshot.Wanted)})
-			desires("top", numbers(snapshot.Tasks, func(task top.Count) int { return task.Wanted }))
+			desires("top", numbers(snapshot.Tasks, func(task top.Count) int { return ptr.Deref(task.Wanted, -1) }))
 
 			described := w.ranWell(t, ns, "describe", job.name)
 			says("describe", factsOf(described))

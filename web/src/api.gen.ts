@@ -344,8 +344,8 @@ export interface components {
         RoleCount: {
             /** @description The name of the task, or aggregator. */
             role: string;
-            /** @description The desired replicas; 0 if only the coordinator knows. */
-            wanted: number;
+            /** @description The desired replicas; absent if only the coordinator knows. */
+            wanted?: number;
             running: number;
             pending: number;
             succeeded: number;

@@ -5,33 +5,28 @@ package jobs
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/dustin/go-humanize/english"
-	"k8s.io/apimachinery/pkg/util/duration"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/internal/conditions"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/jobview"
 	"opendilab.org/di-orchestrator/internal/workload"
 )
 
 // allocation returns what the allocator decided about a preemptible job, and why.
 func (p *page) allocation() table {
-	status := &p.job.Status
-	rows := table{{"Placement:", placement(status.Allocation)}}
-	if allocated := conditions.Find(status, v2alpha1.ConditionAllocated); allocated != nil {
-		rows.add("Reason:", strings.Trim(allocated.Reason+": "+allocated.Message, ": "))
-	}
-	rows.add("Group:", workload.Group(p.job))
-	usage := status.AllocationUsage
+	rows := table{{"Placement:", placement(p.view.Placement)}}
+	rows.add("Reason:", p.decided(jobview.Allocator))
+	rows.add("Group:", workload.Group(p.Job))
+	usage := p.Job.Status.AllocationUsage
 	if usage == nil {
 		return rows
 	}
 	rows.add("Policy:", usage.Policy)
 	if usage.PlacedAt != nil {
-		rows.add("Placed:", usage.PlacedAt.UTC().Format(time.RFC3339)+", "+duration.HumanDuration(max(0, p.now.Sub(usage.PlacedAt.Time)))+" ago")
+		rows.add("Placed:", p.moment(&usage.PlacedAt.Time))
 	}
 	rows.add("Restarts:", placementRestarts(usage))
 	if usage.AccountedAt != nil {
@@ -41,23 +36,28 @@ func (p *page) allocation() table {
 	return rows
 }
 
+// decided returns what was decided last by one of those who decide; "" if nothing was.
+func (p *page) decided(who string) string {
+	for i := range p.view.Decisions {
+		if p.view.Decisions[i].Who == who {
+			return p.view.Decisions[i].Text()
+		}
+	}
+	return ""
+}
+
 // placement returns the nodes of an allocation, each with its number of replicas.
-func placement(nodes []string) string {
+func placement(nodes []jobview.OnNode) string {
 	if len(nodes) == 0 {
 		return none
 	}
-	counts := map[string]int{}
-	var distinct []string
-	for _, node := range nodes {
-		if counts[node]++; counts[node] == 1 {
-			distinct = append(distinct, node)
-		}
+	total := 0
+	var texts []string
+	for _, one := range nodes {
+		total += one.Count
+		texts = append(texts, fmt.Sprintf("%s (%d)", one.Node, one.Count))
 	}
-	slices.Sort(distinct)
-	for i, node := range distinct {
-		distinct[i] = fmt.Sprintf("%s (%d)", node, counts[node])
-	}
-	return fmt.Sprintf("%s on %s: %s", english.Plural(len(nodes), "replica", ""), english.Plural(len(distinct), "node", ""), strings.Join(distinct, ", "))
+	return fmt.Sprintf("%s on %s: %s", english.Plural(total, "replica", ""), english.Plural(len(nodes), "node", ""), strings.Join(texts, ", "))
 }
 
 // placementRestarts returns the restarts by changes of the placement, and what they cost.

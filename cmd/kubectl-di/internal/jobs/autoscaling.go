@@ -10,12 +10,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/dustin/go-humanize/english"
-	"k8s.io/apimachinery/pkg/util/duration"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/jobview"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/plans"
 	"opendilab.org/di-orchestrator/internal/workload"
 )
@@ -23,35 +22,31 @@ import (
 // mostShown is how many plans or resource overrides the page shows.
 const mostShown = 10
 
-func (p *page) isAutoscaled() bool {
-	return p.job.Spec.Autoscale != nil || p.job.Status.Autoscaling != nil
-}
-
 // autoscaling returns what the autoscaler last decided, and why.
 func (p *page) autoscaling() table {
 	var rows table
-	status := p.job.Status.Autoscaling
+	status := p.Job.Status.Autoscaling
 	if status == nil {
 		return table{{"nothing decided yet"}}
 	}
 	if ratio := status.Ratio; ratio != nil {
-		rows.add("Ratio rule:", strings.Trim(ratio.Reason+": "+ratio.Message, ": "))
+		rows.add("Ratio rule:", p.decided(jobview.Ratio))
 		if ratio.DecidedAt != nil {
-			rows.add("Decided:", ratio.DecidedAt.UTC().Format(time.RFC3339)+", "+p.since(ratio.DecidedAt.Time)+" ago")
+			rows.add("Decided:", p.moment(&ratio.DecidedAt.Time))
 		}
 		rows.add("Producers:", producers(ratio))
 		rows.add("Capacity:", fmt.Sprintf("%s samples/s of one producer, %s of the consumer", rate(ratio.ProducerCapacity), rate(ratio.ConsumerCapacity)))
 		rows.add("Queue:", fmt.Sprintf("%s, target %d", english.Plural(int(ratio.Queue), "sample", ""), ratio.TargetQueue))
 		rows.add("Waiting:", fmt.Sprintf("consumer %s of the time, producers %s", share(ratio.Starved), share(ratio.Blocked)))
 		if ratio.GrownAt != nil {
-			rows.add("Grown:", p.since(ratio.GrownAt.Time)+" ago")
+			rows.add("Grown:", p.age(&ratio.GrownAt.Time)+" ago")
 		}
 		if ratio.ShrunkAt != nil {
-			rows.add("Shrunk:", p.since(ratio.ShrunkAt.Time)+" ago")
+			rows.add("Shrunk:", p.age(&ratio.ShrunkAt.Time)+" ago")
 		}
 	}
 	if optimizer := status.Optimizer; optimizer != nil {
-		rows.add("Optimizer:", strings.Trim(optimizer.Stage+": "+optimizer.Message, ": "))
+		rows.add("Optimizer:", p.decided(jobview.Optimizer))
 		rows.add("Its plan:", optimizer.Plan)
 	}
 	return rows
@@ -76,18 +71,17 @@ func share(thousandths int32) string {
 	return strconv.FormatFloat(float64(thousandths)/10, 'f', -1, 64) + " %"
 }
 
-func (p *page) since(at time.Time) string {
-	return duration.HumanDuration(max(0, p.now.Sub(at)))
-}
-
 func (p *page) hasOverrides() bool {
-	return p.job.Status.Scaling != nil && len(p.job.Status.Scaling.Resources) > 0
+	return p.Job.Status.Scaling != nil && len(p.Job.Status.Scaling.Resources) > 0
 }
 
 // overrides returns the resources that differ from the templates, and why.
 func (p *page) overrides() table {
+	if !p.hasOverrides() {
+		return nil
+	}
 	rows := table{{"TASK", "REPLICA", "RESOURCES", "WHY", "CHANGES"}}
-	all := p.job.Status.Scaling.Resources
+	all := p.Job.Status.Scaling.Resources
 	for i := range all[:min(len(all), mostShown)] {
 		override := &all[i]
 		replica := "all"
@@ -108,7 +102,7 @@ func (p *page) overrides() table {
 }
 
 func (p *page) hasPlans() bool {
-	hasRecord := p.job.Status.Scaling != nil && p.job.Status.Scaling.Plan != nil
+	hasRecord := p.Job.Status.Scaling != nil && p.Job.Status.Scaling.Plan != nil
 	return len(p.plans) > 0 || hasRecord
 }
 
@@ -117,15 +111,19 @@ func (p *page) hasPlans() bool {
 func (p *page) planTable() table {
 	rows := table{{"AGE", "PLAN", "PHASE", "ORIGIN", "CHANGE", "REASON", "MESSAGE"}}
 	record := (*v2alpha1.PlanRecord)(nil)
-	if p.job.Status.Scaling != nil {
-		record = p.job.Status.Scaling.Plan
+	if p.Job.Status.Scaling != nil {
+		record = p.Job.Status.Scaling.Plan
 	}
 	isListed := func(plan v2alpha1.ScalePlan) bool { return string(plan.UID) == record.UID }
 	if record != nil && !slices.ContainsFunc(p.plans, isListed) {
-		rows = append(rows, []string{p.age(record.CreationTime), record.Name, string(record.Phase), "deleted", "", "", record.Message})
+		age := none
+		if record.CreationTime != nil {
+			age = p.age(&record.CreationTime.Time)
+		}
+		rows = append(rows, []string{age, record.Name, string(record.Phase), "deleted", "", "", record.Message})
 	}
 	for i := range p.plans[max(0, len(p.plans)-mostShown):] {
-		rows = append(rows, plans.Row(&p.plans[max(0, len(p.plans)-mostShown)+i], p.now))
+		rows = append(rows, plans.Row(&p.plans[max(0, len(p.plans)-mostShown)+i], p.Now))
 	}
 	return rows
 }

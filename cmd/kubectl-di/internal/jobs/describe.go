@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,6 +16,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cli"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/jobview"
 )
 
 // NewDescribeCommand returns kubectl di describe.
@@ -40,7 +40,7 @@ What you may not read is left out, and the page says so.`,
 			if i > 0 {
 				fmt.Fprint(env.Out, "\n\n")
 			}
-			page := &page{job: job, showEvents: showEvents, unread: map[string]string{}, now: time.Now()}
+			page := &page{Observed: jobview.Observed{Job: job, Now: time.Now()}, showEvents: showEvents, unread: map[string]string{}}
 			err := page.gather(ctx, found)
 			if err == nil {
 				_, err = env.Out.Write(page.render())
@@ -53,18 +53,21 @@ What you may not read is left out, and the page says so.`,
 	return command
 }
 
+// Describe returns the page of a job, as far as it is observed.
+func Describe(o *jobview.Observed) string {
+	return string((&page{Observed: *o, showEvents: true}).render())
+}
+
 // page is the data about a job.
 type page struct {
-	job        *v2alpha1.DIJob
-	pods       []*corev1.Pod
-	membership *v2alpha1.Membership
+	jobview.Observed
 	plans      []v2alpha1.ScalePlan
-	events     []corev1.Event
 	showEvents bool
 	queue      queue
 	// unread are the parts that the user may not read, and the roles that allow it.
 	unread map[string]string
-	now    time.Time
+
+	view *jobview.View
 }
 
 // The parts of a page that may need more rights.
@@ -75,20 +78,28 @@ const (
 	partPlans   = "plans"
 )
 
+// The titles of the parts that the page of kubectl di ui shows, too.
+const (
+	partAllocation  = "Allocation"
+	partAutoscaling = "Autoscaling"
+	partFailure     = "Last failure"
+)
+
 // gather reads the data of the page.
 func (p *page) gather(ctx context.Context, found *cluster.Cluster) (err error) {
-	p.queue = queueOf(ctx, found, p.job)
-	p.pods, err = found.Pods(ctx, p.job)
+	p.queue = queueOf(ctx, found, p.Job)
+	p.Pods, err = found.Pods(ctx, p.Job)
 	if err := p.permit(partPods, err); err != nil {
 		return err
 	}
-	if p.job.Spec.Lifecycle == v2alpha1.LifecycleCoordinatorLed {
-		p.membership, err = found.Membership(ctx, p.job)
+	if p.Job.Spec.Lifecycle == v2alpha1.LifecycleCoordinatorLed {
+		p.Members.List, err = found.Membership(ctx, p.Job)
+		p.Members.IsRead = err == nil
 		if err := p.permit(partMembers, err); err != nil {
 			return err
 		}
 	}
-	p.plans, err = found.Plans(ctx, p.job.Namespace, p.job.Name)
+	p.plans, err = found.Plans(ctx, p.Job.Namespace, p.Job.Name)
 	// An installation that is older than the plugin has no plans.
 	if err := p.permit(partPlans, err); err != nil && !apierrors.IsNotFound(err) {
 		return err
@@ -100,16 +111,15 @@ func (p *page) gather(ctx context.Context, found *cluster.Cluster) (err error) {
 }
 
 // gatherEvents reads the Events of the job, and the warnings about its pods.
-func (p *page) gatherEvents(ctx context.Context, found *cluster.Cluster) (err error) {
-	if p.events, err = found.Events(ctx, p.job); err != nil || len(p.pods) == 0 {
-		return err
+func (p *page) gatherEvents(ctx context.Context, found *cluster.Cluster) error {
+	events, err := found.Events(ctx, p.Job)
+	if err == nil && len(p.Pods) > 0 {
+		var warnings []corev1.Event
+		warnings, err = found.PodWarnings(ctx, p.Job.Namespace)
+		events = append(events, warnings...)
 	}
-	warnings, err := found.PodWarnings(ctx, p.job.Namespace)
-	for i := range warnings {
-		about := warnings[i].InvolvedObject.Name
-		if slices.ContainsFunc(p.pods, func(pod *corev1.Pod) bool { return pod.Name == about }) {
-			p.events = append(p.events, warnings[i])
-		}
+	for i := range events {
+		p.Events = append(p.Events, &events[i])
 	}
 	return err
 }

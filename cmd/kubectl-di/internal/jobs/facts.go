@@ -5,33 +5,28 @@ package jobs
 
 import (
 	"strings"
-	"time"
 
-	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/jobview"
 )
 
 // Fact is a line of the page of kubectl di describe.
 type Fact struct{ Part, Title, Text string }
 
 // Facts returns what kubectl di describe says about a job, without its lists.
-func Facts(job *v2alpha1.DIJob, now time.Time) []Fact {
-	p := &page{job: job, now: now}
+func Facts(o *jobview.Observed, view *jobview.View) []Fact {
+	p := &page{Observed: *o, view: view}
 	var facts []Fact
-	for _, part := range []struct {
-		name    string
-		isShown bool
-		rows    func() table
-	}{
-		{"Job", true, p.summary},
-		{"Allocation", job.Spec.Preemptible, p.allocation},
-		{"Autoscaling", p.isAutoscaled(), p.autoscaling},
-		{"Last failure", job.Status.LastFailure != nil, p.lastFailure},
-	} {
-		if !part.isShown {
+	for _, part := range append([]part{{title: "Job", isShown: true, rows: p.summary()}}, p.facts()...) {
+		switch part.title {
+		case "Job", partAllocation, partAutoscaling, partFailure:
+		default:
 			continue
 		}
-		for _, row := range part.rows() {
-			fact := Fact{Part: part.name, Text: row[len(row)-1]}
+		for _, row := range part.rows {
+			if !part.isShown {
+				break
+			}
+			fact := Fact{Part: part.title, Text: row[len(row)-1]}
 			if len(row) > 1 {
 				fact.Title = strings.TrimSuffix(row[0], ":")
 			}

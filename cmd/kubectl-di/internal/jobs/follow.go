@@ -18,6 +18,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cli"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/jobview"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/replicas"
 	"opendilab.org/di-orchestrator/internal/conditions"
 )
@@ -133,8 +134,8 @@ func stateOf(job *v2alpha1.DIJob) string {
 	if ptr.Deref(job.Spec.Suspend, false) {
 		parts = append(parts, "suspended")
 	}
-	if ready, desired := replicas.Ready(job); status.Phase != "" && desired > 0 {
-		parts = append(parts, fmt.Sprintf("%d of %d replicas ready", ready, desired))
+	if s := jobview.Summarize(job, jobview.Members{}); status.Phase != "" && s.Desired > 0 {
+		parts = append(parts, fmt.Sprintf("%d of %d replicas ready", s.Ready, s.Desired))
 	}
 	for _, task := range slices.Sorted(maps.Keys(status.TaskStatus)) {
 		if counts := replicas.Counts(status.TaskStatus[task]); counts != "" {

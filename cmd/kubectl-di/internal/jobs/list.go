@@ -18,8 +18,8 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cli"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/jobview"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/replicas"
-	"opendilab.org/di-orchestrator/internal/conditions"
 )
 
 // listing are the flags of list.
@@ -116,21 +116,8 @@ func (o *listing) filtered() string {
 
 // isWanted reports whether a job is listed.
 func (o *listing) isWanted(job *v2alpha1.DIJob) bool {
-	return (len(o.phases) == 0 || slices.Contains(o.phases, string(replicas.Phase(job)))) && (!o.stuck || isStuck(job))
-}
-
-// stalls are the conditions of a stuck job.
-var stalls = []string{
-	v2alpha1.ConditionInvalidSpec, v2alpha1.ConditionReplicaFailure, v2alpha1.ConditionNameConflict, v2alpha1.ConditionReplicasStalled,
-	v2alpha1.ConditionAggregatorConfigMissing, v2alpha1.ConditionDrainFailed,
-}
-
-// isStuck reports whether a user must act before a job makes progress.
-func isStuck(job *v2alpha1.DIJob) bool {
-	if replicas.IsFinished(job) || ptr.Deref(job.Spec.Suspend, false) {
-		return false
-	}
-	return slices.ContainsFunc(stalls, func(kind string) bool { return conditions.IsTrue(&job.Status, kind) })
+	phase := jobview.Summarize(job, jobview.Members{}).Phase
+	return (len(o.phases) == 0 || slices.Contains(o.phases, string(phase))) && (!o.stuck || jobview.IsStuck(job))
 }
 
 func (o *listing) print(jobs []v2alpha1.DIJob) error {
@@ -145,7 +132,7 @@ func (o *listing) print(jobs []v2alpha1.DIJob) error {
 	}
 	rows := table{{"NAME", "PHASE", "READY", "REASON", "RESTARTS", "DURATION", "AGE"}}
 	for i := range jobs {
-		rows = append(rows, row(&jobs[i], time.Now()))
+		rows = append(rows, Row(&jobs[i], time.Now()))
 	}
 	if o.all {
 		rows[0] = slices.Insert(rows[0], 0, "NAMESPACE")
@@ -170,9 +157,9 @@ func listOf(jobs []v2alpha1.DIJob) *v2alpha1.DIJobList {
 	return list
 }
 
-// row returns the columns of a job.
-func row(job *v2alpha1.DIJob, now time.Time) []string {
-	summary := ptr.Deref(job.Status.Summary, v2alpha1.StatusSummary{Restarts: job.Status.Restarts})
-	return []string{job.Name, string(replicas.Phase(job)), replicas.ReadyText(job), replicas.Reason(job), strconv.Itoa(int(summary.Restarts)), summary.Duration,
-		replicas.Age(now, job.CreationTimestamp.Time)}
+// Row returns the columns of a job in the list.
+func Row(job *v2alpha1.DIJob, now time.Time) []string {
+	s := jobview.Summarize(job, jobview.Members{})
+	recorded := ptr.Deref(job.Status.Summary, v2alpha1.StatusSummary{Restarts: s.Restarts})
+	return []string{s.Name, string(s.Phase), s.ReadyText(), s.Reason, strconv.Itoa(int(recorded.Restarts)), recorded.Duration, replicas.Age(now, s.CreatedAt)}
 }

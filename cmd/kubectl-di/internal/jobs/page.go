@@ -15,15 +15,12 @@ import (
 	"time"
 
 	"github.com/dustin/go-humanize/english"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/printers"
 	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/remedy"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/jobview"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/replicas"
-	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/membership"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/podstate"
@@ -83,80 +80,98 @@ func linesOf(text string) []string {
 	return lines
 }
 
+// part is a part of the page.
+type part struct {
+	title string
+	// of is what the part may need more rights for; "" for the job itself.
+	of      string
+	isShown bool
+	rows    table
+}
+
+// parts returns the parts below the summary.
+func (p *page) parts() []part {
+	return append(p.facts(), []part{
+		{title: "Tasks", isShown: true, rows: p.tasks()},
+		{title: "Pods", of: partPods, isShown: true, rows: p.podTable()},
+		{title: "Members, which the coordinator asked for", of: partMembers, isShown: p.view.Lifecycle == v2alpha1.LifecycleCoordinatorLed, rows: p.members()},
+		{title: "Events", of: partEvents, isShown: p.showEvents, rows: p.eventTable()},
+	}...)
+}
+
+// facts returns the parts that say what is wrong with the job, and what was decided about it.
+func (p *page) facts() []part {
+	return []part{
+		{title: "What would let it run", isShown: p.view.Waiting != nil && len(p.view.Waiting.Remedies) > 0, rows: p.remedies()},
+		{title: "Conditions", isShown: len(p.view.Conditions) > 0, rows: p.conditions()},
+		{title: partAllocation, isShown: p.view.Preemptible, rows: p.allocation()},
+		{title: partAutoscaling, isShown: p.Job.Spec.Autoscale != nil || p.Job.Status.Autoscaling != nil, rows: p.autoscaling()},
+		{title: "Resources that differ from the templates", isShown: p.hasOverrides(), rows: p.overrides()},
+		{title: "Plans", of: partPlans, isShown: p.hasPlans() || p.unread[partPlans] != "", rows: p.planTable()},
+		{title: partFailure, isShown: p.view.Failure != nil, rows: p.lastFailure()},
+	}
+}
+
 // render returns the page as text.
 func (p *page) render() []byte {
+	p.view = jobview.Of(&p.Observed)
 	var out bytes.Buffer
 	summary := p.summary()
 	summary.write(&out, "")
-	p.writePart(&out, "What would let it run:", "", len(p.remedies()) > 0, p.remedies)
-	p.writePart(&out, "Conditions:", "", len(p.job.Status.Conditions) > 0, p.conditions)
-	p.writePart(&out, "Allocation:", "", p.job.Spec.Preemptible, p.allocation)
-	p.writePart(&out, "Autoscaling:", "", p.isAutoscaled(), p.autoscaling)
-	p.writePart(&out, "Resources that differ from the templates:", "", p.hasOverrides(), p.overrides)
-	p.writePart(&out, "Plans:", partPlans, p.hasPlans() || p.unread[partPlans] != "", p.planTable)
-	p.writePart(&out, "Last failure:", "", p.job.Status.LastFailure != nil, p.lastFailure)
-	p.writePart(&out, "Tasks:", "", true, p.tasks)
-	p.writePart(&out, "Pods:", partPods, true, p.podTable)
-	p.writePart(&out, "Members, which the coordinator asked for:", partMembers, p.job.Spec.Lifecycle == v2alpha1.LifecycleCoordinatorLed,
-		p.members)
-	if p.membership != nil && len(p.membership.Spec.RetainedPods) > 0 {
-		fmt.Fprintf(&out, "  Retained pods, gone and still advertised: %d\n", len(p.membership.Spec.RetainedPods))
+	for _, part := range p.parts() {
+		p.writePart(&out, &part)
+		if part.of == partMembers && p.Members.List != nil && len(p.Members.List.Spec.RetainedPods) > 0 {
+			fmt.Fprintf(&out, "  Retained pods, gone and still advertised: %d\n", len(p.Members.List.Spec.RetainedPods))
+		}
 	}
-	p.writePart(&out, "Events:", partEvents, p.showEvents, p.eventTable)
 	return out.Bytes()
 }
 
 // writePart writes a part of the page, or the role that reading it requires.
-func (p *page) writePart(out *bytes.Buffer, title, part string, isShown bool, rows func() table) {
-	if !isShown {
+func (p *page) writePart(out *bytes.Buffer, part *part) {
+	if !part.isShown {
 		return
 	}
-	fmt.Fprintln(out, "\n"+title)
-	if why, refused := p.unread[part]; refused {
+	fmt.Fprintf(out, "\n%s:\n", part.title)
+	why, refused := p.unread[part.of]
+	switch {
+	case refused:
 		fmt.Fprintln(out, "  not shown, as you may not read this: "+strings.ReplaceAll(why, "\n", "\n  "))
-		return
+	case len(part.rows) == 0:
+		fmt.Fprintln(out, "  "+none)
+	default:
+		part.rows.write(out, "  ")
 	}
-	if written := rows(); len(written) > 0 {
-		written.write(out, "  ")
-		return
-	}
-	fmt.Fprintln(out, "  "+none)
 }
 
 // age returns how long ago a time was.
-func (p *page) age(at *metav1.Time) string {
-	if at.IsZero() {
+func (p *page) age(at *time.Time) string {
+	if at == nil || at.IsZero() {
 		return none
 	}
-	return replicas.Age(p.now, at.Time)
+	return replicas.Age(p.Now, *at)
 }
 
 // moment returns a time, and how long ago it was.
-func (p *page) moment(at *metav1.Time) string {
+func (p *page) moment(at *time.Time) string {
 	return at.UTC().Format(time.RFC3339) + ", " + p.age(at) + " ago"
 }
 
 func (p *page) summary() table {
-	job, spec, status := p.job, &p.job.Spec, &p.job.Status
-	rows := table{
-		{"Name:", job.Name},
-		{"Namespace:", job.Namespace},
-		{"Lifecycle:", string(cmp.Or(spec.Lifecycle, v2alpha1.LifecycleWorkerLed))},
-		{"Phase:", p.phase()},
+	v, spec := p.view, &p.Job.Spec
+	rows := table{{"Name:", v.Name}, {"Namespace:", v.Namespace}, {"Lifecycle:", string(v.Lifecycle)}, {"Phase:", p.phase()}}
+	rows.add("Reason:", v.Reason)
+	if !v.IsFinished {
+		rows.add("Replicas:", fmt.Sprintf("%d of %d ready", v.Ready, v.Desired))
 	}
-	rows.add("Reason:", replicas.Reason(job))
-	if !replicas.IsFinished(job) {
-		ready, desired := replicas.Ready(job)
-		rows.add("Replicas:", fmt.Sprintf("%d of %d ready", ready, desired))
-	}
-	rows.add("Created:", p.moment(&job.CreationTimestamp))
-	if status.CompletionTimestamp != nil {
-		rows.add("Finished:", p.moment(status.CompletionTimestamp))
+	rows.add("Created:", p.moment(&v.CreatedAt))
+	if v.CompletedAt != nil {
+		rows.add("Finished:", p.moment(v.CompletedAt))
 	}
 	rows.add("Restarts:", p.restarts())
-	rows.add("Group:", spec.Group)
-	rows.add("Priority:", cmp.Or(spec.PriorityClassName, string(spec.Priority)))
-	if spec.Preemptible {
+	rows.add("Group:", v.Group)
+	rows.add("Priority:", v.Priority)
+	if v.Preemptible {
 		rows.add("Preemptible:", "the allocator places it")
 	}
 	if elastic := names.ElasticTask(spec); elastic >= 0 && spec.Elastic != nil {
@@ -168,8 +183,8 @@ func (p *page) summary() table {
 	rows.add("Queue:", p.queue.String())
 	rows.add("Managed by:", names.OtherManager(spec))
 	var labels []string
-	for _, key := range slices.Sorted(maps.Keys(job.Labels)) {
-		labels = append(labels, key+"="+job.Labels[key])
+	for _, key := range slices.Sorted(maps.Keys(p.Job.Labels)) {
+		labels = append(labels, key+"="+p.Job.Labels[key])
 	}
 	rows.add("Labels:", strings.Join(labels, ", "))
 	return rows
@@ -177,15 +192,15 @@ func (p *page) summary() table {
 
 // phase returns the phase, with states that the phase does not show.
 func (p *page) phase() string {
-	job := p.job
-	notes := []string{string(replicas.Phase(job))}
+	job := p.Job
+	notes := []string{string(p.view.Phase)}
 	if job.Status.Phase == "" {
 		notes = append(notes, "the operator has not observed the job yet")
 	}
-	if job.DeletionTimestamp != nil {
-		notes = append(notes, "being deleted for "+p.age(job.DeletionTimestamp))
+	if p.view.IsTerminating {
+		notes = append(notes, "being deleted for "+p.age(&job.DeletionTimestamp.Time))
 	}
-	if ptr.Deref(job.Spec.Suspend, false) {
+	if p.view.IsSuspended {
 		notes = append(notes, "suspended: kubectl di resume continues it")
 	}
 	// A deletion counts as a change of the object, and the operator leaves most jobs alone from then on.
@@ -197,7 +212,7 @@ func (p *page) phase() string {
 
 // restarts returns the restarts of the job, and their limit.
 func (p *page) restarts() string {
-	job, text := p.job, strconv.Itoa(int(p.job.Status.Restarts))
+	job, text := p.Job, strconv.Itoa(int(p.Job.Status.Restarts))
 	if job.Spec.Lifecycle != v2alpha1.LifecycleCoordinatorLed {
 		limit := ptr.Deref(job.Spec.BackoffLimit, 3)
 		if text += ", without limit"; limit >= 0 {
@@ -223,11 +238,11 @@ func bounds(elastic *v2alpha1.Elastic) string {
 	return "any number of replicas"
 }
 
-// remedies returns what would let the job run as desired, as the page of kubectl di ui shows it.
+// remedies returns what would let the job run as desired.
 func (p *page) remedies() table {
 	var rows table
-	if waiting := remedy.For(p.job, replicas.GPUs(p.job, p.membership)); waiting != nil {
-		for _, text := range waiting.Remedies {
+	if p.view.Waiting != nil {
+		for _, text := range p.view.Waiting.Remedies {
 			rows = append(rows, []string{text})
 		}
 	}
@@ -236,120 +251,74 @@ func (p *page) remedies() table {
 
 func (p *page) conditions() table {
 	rows := table{{"TYPE", "STATUS", "SINCE", "REASON", "MESSAGE"}}
-	for i := range p.job.Status.Conditions {
-		condition := &p.job.Status.Conditions[i]
-		rows = append(rows, []string{condition.Type, string(condition.Status), p.age(condition.LastTransitionTime), condition.Reason,
-			condition.Message})
+	for i := range p.view.Conditions {
+		condition := &p.view.Conditions[i]
+		rows = append(rows, []string{condition.Type, string(condition.Status), p.age(condition.Since), condition.Reason, condition.Message})
 	}
 	return rows
 }
 
 func (p *page) lastFailure() table {
-	failure := p.job.Status.LastFailure
+	failure := p.view.Failure
+	if failure == nil {
+		return nil
+	}
 	rows := table{{"Pod:", cmp.Or(failure.Pod, none)}}
 	if failure.ExitCode != nil {
 		rows.add("Exit code:", strconv.Itoa(int(*failure.ExitCode)))
 	}
 	rows.add("Reason:", failure.Reason)
 	rows.add("Message:", failure.Message)
-	if failure.Time != nil {
-		rows.add("Seen:", p.moment(failure.Time))
+	if failure.At != nil {
+		rows.add("Seen:", p.moment(failure.At))
 	}
 	return rows
 }
 
 func (p *page) tasks() table {
 	rows := table{{"TASK", "TYPE", "DESIRED", "PODS"}}
-	desired := replicas.Desired(p.job, p.membership)
-	for i := range p.job.Spec.Tasks {
-		task := &p.job.Spec.Tasks[i]
-		name := names.TaskName(task)
-		rows = append(rows, []string{name, string(task.Type), p.desired(desired.Tasks[i]), cmp.Or(replicas.Counts(p.job.Status.TaskStatus[name]), none)})
-	}
-	if aggregators := p.job.Status.TaskStatus[v2alpha1.AggregatorTaskStatus]; desired.Aggregators > 0 || len(aggregators) > 0 {
-		rows = append(rows, []string{v2alpha1.AggregatorTaskStatus, "", p.desired(desired.Aggregators), cmp.Or(replicas.Counts(aggregators), none)})
+	for i := range p.view.Tasks {
+		task := &p.view.Tasks[i]
+		rows = append(rows, []string{task.Name, string(task.Type), task.DesiredText(), cmp.Or(replicas.Counts(task.Phases), none)})
 	}
 	return rows
-}
-
-// desired returns a number of desired pods as text.
-func (p *page) desired(count int) string {
-	switch {
-	case count != replicas.Unknown:
-		return strconv.Itoa(count)
-	case p.unread[partMembers] != "":
-		return "unknown"
-	}
-	return "0"
 }
 
 func (p *page) podTable() table {
-	if len(p.pods) == 0 {
+	if len(p.view.Pods) == 0 {
 		return nil
 	}
 	rows := table{{"TASK", "POD", "STATUS", "RESTARTS", "EXIT CODE", "NODE", "AGE"}}
-	for _, pod := range replicas.Sorted(p.job, p.pods) {
-		restarts := strconv.Itoa(int(replicas.Restarts(pod)))
-		if recreated := p.job.Status.ReplicaRestarts[pod.Name]; recreated > 0 {
-			restarts += fmt.Sprintf(" (recreated: %d)", recreated)
+	for i := range p.view.Pods {
+		pod := &p.view.Pods[i]
+		restarts, status := strconv.Itoa(int(pod.Restarted)), pod.State
+		if pod.Recreated > 0 {
+			restarts += fmt.Sprintf(" (recreated: %d)", pod.Recreated)
 		}
-		rows = append(rows, []string{
-			cmp.Or(replicas.Role(pod), none), pod.Name, statusOf(pod), restarts, exitCode(pod),
-			cmp.Or(pod.Spec.NodeName, none), p.age(&pod.CreationTimestamp),
-		})
+		if pod.Why != "" {
+			status += ", " + pod.Why
+		}
+		rows = append(rows, []string{cmp.Or(pod.Role, none), pod.Pod, status, restarts, pod.ExitCode(), cmp.Or(pod.Node, none), p.age(pod.CreatedAt)})
 	}
 	return rows
 }
 
-// statusOf returns the state of a pod, and why it is not ready.
-func statusOf(pod *corev1.Pod) string {
-	status := replicas.Status(pod)
-	scheduled := conditions.OfPod(pod, corev1.PodScheduled)
-	switch {
-	case status == string(corev1.PodRunning) && !podstate.ReportsReady(pod):
-		return status + ", not ready"
-	case status == string(corev1.PodPending) && scheduled != nil && scheduled.Status == corev1.ConditionFalse && scheduled.Reason != "":
-		return status + ", " + scheduled.Reason
-	}
-	return status
-}
-
-// exitCode returns the exit code of a pod's main container, now or before its last restart.
-func exitCode(pod *corev1.Pod) string {
-	main := podstate.MainContainer(pod)
-	if main == nil {
-		return "-"
-	}
-	ended, suffix := main.State.Terminated, ""
-	if ended == nil {
-		ended, suffix = main.LastTerminationState.Terminated, " before"
-	}
-	if ended == nil {
-		return "-"
-	}
-	text := strconv.Itoa(int(ended.ExitCode))
-	if ended.Reason != "" && ended.Reason != "Completed" && ended.Reason != "Error" {
-		text += " (" + ended.Reason + ")"
-	}
-	return text + suffix
-}
-
 func (p *page) members() table {
-	if p.membership == nil || len(p.membership.Spec.Members) == 0 {
+	list := p.Members.List
+	if list == nil || len(list.Spec.Members) == 0 {
 		return nil
 	}
 	rows := table{{"ROLE", "POD", "PHASE", "LOSSES", "FAILURE REPORTS", "REQUESTED"}}
-	list := p.membership
 	for i := range list.Spec.Members {
 		member := &list.Spec.Members[i]
 		lost := membership.Losses(&list.Status, member.Slot)
-		name, phase := membership.PodName(p.job.Name, member, lost), "not created yet"
+		name, phase := membership.PodName(p.Job.Name, member, lost), "not created yet"
 		for i := range list.Status.Slots {
 			if slot := &list.Status.Slots[i]; slot.Slot == member.Slot && slot.Phase != "" {
 				phase = string(slot.Phase)
 			}
 		}
-		if replicas.IsFinished(p.job) {
+		if p.view.IsFinished {
 			// The list is not kept up to date any more.
 			phase = p.phaseOf(name)
 		}
@@ -363,7 +332,7 @@ func (p *page) members() table {
 
 // phaseOf returns the phase of a pod that was listed, or that it is deleted.
 func (p *page) phaseOf(name string) string {
-	for _, pod := range p.pods {
+	for _, pod := range p.Pods {
 		if pod.Name == name {
 			return string(podstate.Phase(pod))
 		}
@@ -390,28 +359,20 @@ func requested(member *v2alpha1.Member) string {
 }
 
 func (p *page) eventTable() table {
-	if len(p.events) == 0 {
+	if len(p.view.Events) == 0 {
 		return table{{none + ", of those that the API server still keeps"}}
 	}
-	events := slices.Clone(p.events)
-	slices.SortStableFunc(events, func(a, b corev1.Event) int {
-		atA, _ := replicas.LastSeen(&a)
-		atB, _ := replicas.LastSeen(&b)
-		return atA.Compare(atB)
-	})
 	rows := table{{"TYPE", "REASON", "AGE", "OBJECT", "FROM", "MESSAGE"}}
-	for i := range events {
-		event := &events[i]
-		at, count := replicas.LastSeen(event)
-		age, about := p.age(&metav1.Time{Time: at}), "job"
-		if count > 1 {
-			age += fmt.Sprintf(" (x%d)", count)
+	for i := range p.view.Events {
+		event := &p.view.Events[i]
+		age, about := p.age(&event.At), "job"
+		if event.Count > 1 {
+			age += fmt.Sprintf(" (x%d)", event.Count)
 		}
-		if event.InvolvedObject.Kind == "Pod" {
-			about = "pod " + event.InvolvedObject.Name
+		if event.Pod != "" {
+			about = "pod " + event.Pod
 		}
-		rows = append(rows, []string{event.Type, event.Reason, age, about, cmp.Or(event.Source.Component, event.ReportingController),
-			event.Message})
+		rows = append(rows, []string{event.Type, event.Reason, age, about, event.From, event.Message})
 	}
 	return rows
 }

@@ -15,9 +15,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/jobview"
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
@@ -36,7 +38,7 @@ func TestWhatAPageSays(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			page.now = now
+			page.Now = now
 			path, got := filepath.Join("testdata", name+".txt"), string(page.render())
 			if *update {
 				if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
@@ -55,21 +57,21 @@ func TestWhatAPageSays(t *testing.T) {
 }
 
 func newJob() *page {
-	return &page{showEvents: true, job: &v2alpha1.DIJob{
+	return &page{showEvents: true, Observed: jobview.Observed{Job: &v2alpha1.DIJob{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "rl", Name: "pong", CreationTimestamp: ago(2 * time.Second), Generation: 1},
 		Spec:       v2alpha1.DIJobSpec{Tasks: []v2alpha1.Task{{Type: v2alpha1.TaskTypeCollector, Replicas: ptr.To[int32](2)}}},
-	}}
+	}}}
 }
 
 func workerLed() *page {
 	p := newJob()
-	p.job.CreationTimestamp, p.job.Labels, p.job.Generation = ago(2*time.Hour), map[string]string{"team": "rl", "a": "b"}, 3
-	p.job.Spec.Tasks = append(p.job.Spec.Tasks, v2alpha1.Task{Type: v2alpha1.TaskTypeLearner})
-	p.job.Spec.Elastic = &v2alpha1.Elastic{Task: "collector", MinReplicas: ptr.To[int32](1), MaxReplicas: ptr.To[int32](6), Replicas: ptr.To[int32](2)}
-	p.job.Spec.BackoffLimit, p.job.Spec.ActiveDeadlineSeconds = ptr.To[int32](-1), ptr.To[int64](7200)
-	p.job.Spec.Priority, p.job.Spec.Group, p.job.Spec.Suspend = v2alpha1.PriorityHigh, "atari", ptr.To(true)
+	p.Job.CreationTimestamp, p.Job.Labels, p.Job.Generation = ago(2*time.Hour), map[string]string{"team": "rl", "a": "b"}, 3
+	p.Job.Spec.Tasks = append(p.Job.Spec.Tasks, v2alpha1.Task{Type: v2alpha1.TaskTypeLearner})
+	p.Job.Spec.Elastic = &v2alpha1.Elastic{Task: "collector", MinReplicas: ptr.To[int32](1), MaxReplicas: ptr.To[int32](6), Replicas: ptr.To[int32](2)}
+	p.Job.Spec.BackoffLimit, p.Job.Spec.ActiveDeadlineSeconds = ptr.To[int32](-1), ptr.To[int64](7200)
+	p.Job.Spec.Priority, p.Job.Spec.Group, p.Job.Spec.Suspend = v2alpha1.PriorityHigh, "atari", ptr.To(true)
 	since := ago(time.Hour)
-	p.job.Status = v2alpha1.DIJobStatus{
+	p.Job.Status = v2alpha1.DIJobStatus{
 		Phase: v2alpha1.JobRunning, Replicas: 3, ReadyReplicas: 1, Restarts: 1, Reschedules: 2, ObservedGeneration: 2,
 		ReplicaRestarts: map[string]int32{"pong-collector-1": 2},
 		TaskStatus:      map[string]v2alpha1.TaskStatus{"collector": {corev1.PodRunning: 1, corev1.PodPending: 1}, "learner": {corev1.PodRunning: 1}},
@@ -78,7 +80,7 @@ func workerLed() *page {
 			{Type: "Resizing", Status: corev1.ConditionFalse},
 		},
 	}
-	p.pods = []*corev1.Pod{
+	p.Pods = []*corev1.Pod{
 		pod("learner", "pong-learner-0", "2", corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{{
 			RestartCount: 3, State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}},
 			LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 137, Reason: "OOMKilled"}},
@@ -90,13 +92,13 @@ func workerLed() *page {
 			{Type: corev1.PodReady, Status: corev1.ConditionTrue},
 		}, ContainerStatuses: []corev1.ContainerStatus{{State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}}),
 	}
-	p.pods[1].Spec.NodeName = ""
-	p.events = []corev1.Event{
+	p.Pods[1].Spec.NodeName = ""
+	p.Events = []*corev1.Event{
 		{Type: "Warning", Reason: "Later", Message: "two\nlines", LastTimestamp: ago(time.Minute), Count: 4, Source: corev1.EventSource{Component: "di-operator"}},
 		{Type: "Normal", Reason: "Earlier", Message: "created pod pong-collector-0", EventTime: metav1.NewMicroTime(now.Add(-time.Hour)), ReportingController: "di-operator"},
 		{
 			Type: "Warning", Reason: "Unhealthy", Message: "Readiness probe failed", LastTimestamp: ago(time.Hour - time.Minute),
-			InvolvedObject: corev1.ObjectReference{Kind: "Pod", Name: "pong-collector-0"}, Source: corev1.EventSource{Component: "kubelet"},
+			InvolvedObject: corev1.ObjectReference{Kind: "Pod", Name: "pong-collector-0", UID: "pong-collector-0"}, Source: corev1.EventSource{Component: "kubelet"},
 		},
 	}
 	return p
@@ -104,9 +106,9 @@ func workerLed() *page {
 
 func preemptible() *page {
 	p := newJob()
-	p.showEvents, p.job.CreationTimestamp, p.job.Spec.Preemptible, p.job.Spec.Group = false, ago(2*time.Hour), true, "ppo"
+	p.showEvents, p.Job.CreationTimestamp, p.Job.Spec.Preemptible, p.Job.Spec.Group = false, ago(2*time.Hour), true, "ppo"
 	placed, accounted, since := metav1.NewMicroTime(now.Add(-3*time.Minute)), metav1.NewMicroTime(now.Add(-time.Minute)), ago(time.Hour)
-	p.job.Status = v2alpha1.DIJobStatus{
+	p.Job.Status = v2alpha1.DIJobStatus{
 		Phase: v2alpha1.JobRunning, Replicas: 6, ReadyReplicas: 6, Reschedules: 2,
 		Allocation: []string{"node-b", "node-a", "node-a", "node-a", "node-a", "node-b"},
 		AllocationUsage: &v2alpha1.AllocationUsage{
@@ -123,7 +125,7 @@ func preemptible() *page {
 
 func unplaced() *page {
 	p := newJob()
-	p.showEvents, p.job.Spec.Preemptible = false, true
+	p.showEvents, p.Job.Spec.Preemptible = false, true
 	return p
 }
 
@@ -138,7 +140,7 @@ func refused() *page {
 func unschedulable() *page {
 	p := blocked(v2alpha1.JobStarting, v2alpha1.ConditionReplicasStalled, v2alpha1.ReasonUnschedulable,
 		"pong-collector-0 (collector): cannot be scheduled: no node is available: Insufficient nvidia.com/gpu, node(s) had untolerated taint {gpu: true}")
-	p.job.Spec.Tasks[0].Template.Raw = []byte(`{"spec":{"containers":[{"resources":{"limits":{"nvidia.com/gpu":4}}}]}}`)
+	p.Job.Spec.Tasks[0].Template.Raw = []byte(`{"spec":{"containers":[{"resources":{"limits":{"nvidia.com/gpu":4}}}]}}`)
 	return p
 }
 
@@ -146,7 +148,7 @@ func unschedulable() *page {
 func blocked(phase v2alpha1.Phase, kind, reason, message string) *page {
 	p, since := newJob(), ago(time.Minute)
 	p.showEvents = false
-	p.job.Status = v2alpha1.DIJobStatus{
+	p.Job.Status = v2alpha1.DIJobStatus{
 		Phase: phase, Replicas: 2, ObservedGeneration: 1, Summary: &v2alpha1.StatusSummary{Reason: reason},
 		Conditions: []v2alpha1.DIJobCondition{{Type: kind, Status: corev1.ConditionTrue, Reason: reason, Message: message, LastTransitionTime: &since}},
 	}
@@ -156,8 +158,9 @@ func blocked(phase v2alpha1.Phase, kind, reason, message string) *page {
 func pod(task, name, rank string, status corev1.PodStatus) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: name, CreationTimestamp: ago(time.Hour), Annotations: map[string]string{names.AnnotationRank: rank},
-			Labels: names.WorkerLabels("pong", v2alpha1.TaskType(task), task, name),
+			Name: name, UID: types.UID(name), CreationTimestamp: ago(time.Hour), OwnerReferences: []metav1.OwnerReference{{Controller: ptr.To(true)}},
+			Annotations: map[string]string{names.AnnotationRank: rank},
+			Labels:      names.WorkerLabels("pong", v2alpha1.TaskType(task), task, name),
 		},
 		Spec: corev1.PodSpec{NodeName: "node-1", Containers: []corev1.Container{{Name: names.Container}}}, Status: status,
 	}
@@ -165,7 +168,7 @@ func pod(task, name, rank string, status corev1.PodStatus) *corev1.Pod {
 
 func coordinatorLed() *page {
 	running := corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{{Ready: true}}}
-	p := &page{showEvents: true, job: &v2alpha1.DIJob{
+	p := &page{showEvents: true, Observed: jobview.Observed{Job: &v2alpha1.DIJob{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "rl", Name: "cartpole", CreationTimestamp: ago(time.Hour)},
 		Spec: v2alpha1.DIJobSpec{Lifecycle: v2alpha1.LifecycleCoordinatorLed, Tasks: []v2alpha1.Task{
 			{Type: v2alpha1.TaskTypeCoordinator}, {Type: v2alpha1.TaskTypeCollector}, {Type: v2alpha1.TaskTypeLearner},
@@ -173,15 +176,15 @@ func coordinatorLed() *page {
 		Status: v2alpha1.DIJobStatus{Phase: v2alpha1.JobRunning, Replicas: 4, ReadyReplicas: 3, TaskStatus: map[string]v2alpha1.TaskStatus{
 			"coordinator": {corev1.PodRunning: 1}, "collector": {corev1.PodRunning: 1}, "aggregator": {corev1.PodRunning: 1},
 		}},
-	}}
+	}}}
 	for _, role := range []struct{ name, role string }{
 		{"cartpole-coordinator", "coordinator"}, {"cartpole-collector-b", "collector"}, {"cartpole-aggregator-c", "aggregator"}, {"cartpole-ddp-learner-d", "ddp-learner"},
 	} {
 		one := pod("", role.name, "", running)
 		one.Labels = names.ReplicaLabels("cartpole", names.ReplicaType(role.role), role.name)
-		p.pods = append(p.pods, one)
+		p.Pods = append(p.Pods, one)
 	}
-	p.membership = &v2alpha1.Membership{
+	p.Members = jobview.ReadMembers(&v2alpha1.Membership{
 		Spec: v2alpha1.MembershipSpec{
 			Members: []v2alpha1.Member{
 				{Slot: "s1", Task: v2alpha1.TaskTypeCollector, PodName: "cartpole-collector-b", Resources: v2alpha1.MemberResources{CPUs: ptr.To(resource.MustParse("500m")), Memory: ptr.To(resource.MustParse("1Gi"))}},
@@ -191,19 +194,19 @@ func coordinatorLed() *page {
 			RetainedPods: []v2alpha1.RetainedPod{{Task: v2alpha1.TaskTypeCollector, PodName: "cartpole-collector-z"}},
 		},
 		Status: v2alpha1.MembershipStatus{Slots: []v2alpha1.SlotStatus{{Slot: "s1", Phase: corev1.PodRunning}, {Slot: "s2", Phase: corev1.PodRunning}}},
-	}
+	})
 	return p
 }
 
 func failed() *page {
 	p := newJob()
 	ended, seen := ago(time.Minute), ago(2*time.Minute)
-	p.job.CreationTimestamp, p.job.Spec.BackoffLimit = ago(time.Hour), ptr.To[int32](0)
-	p.job.Status = v2alpha1.DIJobStatus{
+	p.Job.CreationTimestamp, p.Job.Spec.BackoffLimit = ago(time.Hour), ptr.To[int32](0)
+	p.Job.Status = v2alpha1.DIJobStatus{
 		Phase: v2alpha1.JobFailed, Replicas: 2, CompletionTimestamp: &ended, ObservedGeneration: 1,
 		LastFailure: &v2alpha1.LastFailure{Pod: "pong-collector-0", ExitCode: ptr.To[int32](3), Reason: "Error", Message: "the container ended", Time: &seen},
 	}
-	p.pods = []*corev1.Pod{pod("collector", "pong-collector-0", "0", corev1.PodStatus{Phase: corev1.PodFailed, ContainerStatuses: []corev1.ContainerStatus{
+	p.Pods = []*corev1.Pod{pod("collector", "pong-collector-0", "0", corev1.PodStatus{Phase: corev1.PodFailed, ContainerStatuses: []corev1.ContainerStatus{
 		{State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 3, Reason: "Error"}}},
 	}})}
 	p.showEvents = false
@@ -212,7 +215,7 @@ func failed() *page {
 
 func halfRead() *page {
 	p := coordinatorLed()
-	p.pods, p.membership = nil, nil
+	p.Pods, p.Members = nil, jobview.Members{}
 	p.unread = map[string]string{
 		partPods: "listing the pods: forbidden\na role of this right, bound to you, allows it:\n  kubectl create role", partMembers: "forbidden", partEvents: "forbidden",
 	}
@@ -233,7 +236,7 @@ func TestThePageSaysWhatTheAutoscalerDecidedAndWhy(t *testing.T) {
 		Resources: []v2alpha1.ResourceOverride{{Task: "actor", Index: &index, Resources: v2alpha1.ReplicaResources{Memory: &memory}, Reason: "OutOfMemory", Attempts: 1}},
 		Plan:      &v2alpha1.PlanRecord{Name: "pong-x", UID: "1", Phase: v2alpha1.PlanSucceeded, Message: "done"},
 	}
-	text := string((&page{job: job, unread: map[string]string{}, now: now}).render())
+	text := string((&page{Observed: jobview.Observed{Job: job, Now: now}}).render())
 	for _, line := range []string{
 		"ConsumerStarves: 4 of 8 producers", "2026-01-02T03:03:05Z, 60s ago", "4 desired, 4 of task actor requested",
 		"1.5 samples/s of one producer, 6 of the consumer", "64 samples, target 128", "consumer 2.5 % of the time, producers 0 %",

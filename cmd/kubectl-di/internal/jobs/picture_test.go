@@ -19,11 +19,11 @@ import (
 func TestThePictureOfAPageIsCurrent(t *testing.T) {
 	t.Parallel()
 	p := newJob()
-	p.now, p.job.CreationTimestamp = now, ago(3*time.Minute)
-	p.job.Spec.Tasks = append([]v2alpha1.Task{{Type: v2alpha1.TaskTypeLearner}}, p.job.Spec.Tasks...)
+	p.Now, p.Job.CreationTimestamp = now, ago(3*time.Minute)
+	p.Job.Spec.Tasks = append([]v2alpha1.Task{{Type: v2alpha1.TaskTypeLearner}}, p.Job.Spec.Tasks...)
 	const pulls = `pong-collector-1 (collector): image "rl/pong:v3" of container di-container cannot be pulled`
 	started, stalled := ago(170*time.Second), ago(2*time.Minute)
-	p.job.Status = v2alpha1.DIJobStatus{
+	p.Job.Status = v2alpha1.DIJobStatus{
 		Phase: v2alpha1.JobStarting, Replicas: 3, ReadyReplicas: 2, ObservedGeneration: 1, Summary: &v2alpha1.StatusSummary{Reason: v2alpha1.ReasonImagePull},
 		TaskStatus: map[string]v2alpha1.TaskStatus{"collector": {corev1.PodRunning: 1, corev1.PodPending: 1}, "learner": {corev1.PodRunning: 1}},
 		Conditions: []v2alpha1.DIJobCondition{
@@ -39,14 +39,14 @@ func TestThePictureOfAPageIsCurrent(t *testing.T) {
 	waits := corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: []corev1.ContainerStatus{{
 		State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff"}},
 	}}}
-	p.pods = []*corev1.Pod{
+	p.Pods = []*corev1.Pod{
 		pod("learner", "pong-learner-0", "0", runs), pod("collector", "pong-collector-0", "1", runs), pod("collector", "pong-collector-1", "2", waits),
 	}
-	for _, one := range p.pods {
+	for _, one := range p.Pods {
 		one.CreationTimestamp = ago(170 * time.Second)
 	}
-	p.job.Spec.BackoffLimit = ptr.To[int32](0)
-	p.events = []corev1.Event{
+	p.Job.Spec.BackoffLimit = ptr.To[int32](0)
+	p.Events = []*corev1.Event{
 		{Type: "Normal", Reason: v2alpha1.ReasonJobStarting, Message: "pods are created, 3 replicas are desired", LastTimestamp: started, Source: corev1.EventSource{Component: "di-operator"}},
 		{Type: "Warning", Reason: v2alpha1.ReasonImagePull, Message: pulls, LastTimestamp: metav1.NewTime(now.Add(-2 * time.Minute)), Source: corev1.EventSource{Component: "di-operator"}},
 	}

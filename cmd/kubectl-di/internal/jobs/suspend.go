@@ -13,6 +13,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cli"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/jobview"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/replicas"
 )
 
@@ -134,8 +135,8 @@ func (o *suspending) progress(job *v2alpha1.DIJob) (subject, state string, done 
 	if observed && phase == v2alpha1.JobFailed {
 		return "", "", false, fmt.Errorf("%s has failed", subject)
 	}
-	ready, desired := replicas.Ready(job)
-	state = fmt.Sprintf("%s, %d of %d replicas are ready", phase, ready, desired)
+	summary := jobview.Summarize(job, jobview.Members{})
+	state = fmt.Sprintf("%s, %d of %d replicas are ready", phase, summary.Ready, summary.Desired)
 	return subject, state, observed && (phase == v2alpha1.JobRunning || phase == v2alpha1.JobSucceeded), nil
 }
 

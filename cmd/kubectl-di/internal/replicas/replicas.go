@@ -159,3 +159,8 @@ func Age(now, then time.Time) string {
 	}
 	return duration.HumanDuration(max(0, now.Sub(then)))
 }
+
+// IsFinished reports whether a job has succeeded or failed. Such a job desires no replicas.
+func IsFinished(job *v2alpha1.DIJob) bool {
+	return job.Status.Phase == v2alpha1.JobSucceeded || job.Status.Phase == v2alpha1.JobFailed
+}

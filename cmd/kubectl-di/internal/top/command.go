@@ -22,6 +22,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cli"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/jobview"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/replicas"
 )
 
@@ -159,6 +160,20 @@ func (o *options) program(ctx context.Context, from watches, view *model, in io.
 	return errors.Join(view.world.failed, err)
 }
 
+// Text returns a job as the command prints it once.
+func Text(o *jobview.Observed) string {
+	w := newWorld(o.Job)
+	w.membership, w.complete[watchOfMembers] = o.Members.List, o.Members.IsRead
+	for _, pod := range o.Pods {
+		w.pods[pod.UID] = pod
+	}
+	for _, event := range o.Events {
+		w.events[event.UID] = event
+	}
+	s := summarize(w)
+	return text(w, &s, o.Now)
+}
+
 // text renders a snapshot without a terminal.
 func text(w *world, s *Snapshot, now time.Time) string {
 	const wide = 1 << 16
@@ -184,7 +199,7 @@ func text(w *world, s *Snapshot, now time.Time) string {
 	fact("Tasks", counts(s.Tasks))
 	fact("Nodes", counts(s.Nodes))
 	if s.Preemptible {
-		fact("Placed", allocation(s.Allocation))
+		fact("Placed", placed(s.placement))
 	}
 	for _, text := range s.Scaling {
 		fact("Scaled", text)
@@ -213,7 +228,7 @@ func brief(w *world) string {
 		facts = append(facts, "reason="+clean(s.Reason))
 	}
 	for _, task := range s.Tasks {
-		facts = append(facts, fmt.Sprintf("%s=%d/%d", task.Name, task.Ready, task.Wanted))
+		facts = append(facts, fmt.Sprintf("%s=%d/%s", task.Name, task.Ready, task.wanted()))
 	}
 	for _, condition := range s.Conditions {
 		facts = append(facts, "condition="+condition.Type)

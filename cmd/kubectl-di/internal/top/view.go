@@ -15,6 +15,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/jobview"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/replicas"
 )
 
@@ -71,7 +72,7 @@ func (m *model) head() []string {
 	}
 	lines = append(lines, "tasks  "+counts(s.Tasks), "nodes  "+counts(s.Nodes))
 	if s.Preemptible {
-		lines = append(lines, "placed "+allocation(s.Allocation))
+		lines = append(lines, "placed "+placed(s.placement))
 	}
 	for _, text := range s.Scaling {
 		lines = append(lines, "scaled "+ansi.Truncate(clean(text), m.width-7, "…"))
@@ -101,24 +102,16 @@ func (m *model) title() string {
 func counts(all []Count) string {
 	var texts []string
 	for _, one := range all {
-		texts = append(texts, fmt.Sprintf("%s %d/%d", cmp.Or(one.Name, "(no node)"), one.Ready, one.Wanted))
+		texts = append(texts, fmt.Sprintf("%s %d/%s", cmp.Or(one.Name, "(no node)"), one.Ready, one.wanted()))
 	}
 	return cmp.Or(strings.Join(texts, " · "), "-")
 }
 
-// allocation returns the number of ranks on each node.
-func allocation(nodes []string) string {
-	var given []Count
-	for _, node := range nodes {
-		at := slices.IndexFunc(given, func(count Count) bool { return count.Name == node })
-		if at < 0 {
-			at, given = len(given), append(given, Count{Name: node})
-		}
-		given[at].Ready++
-	}
+// placed returns the number of ranks on each node.
+func placed(nodes []jobview.OnNode) string {
 	var texts []string
-	for _, one := range given {
-		texts = append(texts, fmt.Sprintf("%s ×%d", one.Name, one.Ready))
+	for _, one := range nodes {
+		texts = append(texts, fmt.Sprintf("%s ×%d", one.Node, one.Count))
 	}
 	return cmp.Or(strings.Join(texts, " · "), "nowhere yet")
 }
@@ -192,8 +185,11 @@ func (m *model) table() *table {
 	case paneNodes:
 		return &table{[]string{"NODE", "READY", "REPLICAS", "ALLOCATED"}, []int{0, 1, 2, 3}, false, len(s.Nodes), func(at int) []string {
 			node := s.Nodes[at]
-			given := len(s.Allocation) - len(slices.DeleteFunc(slices.Clone(s.Allocation), func(other string) bool { return other == node.Name }))
-			return []string{cmp.Or(node.Name, "(no node)"), strconv.Itoa(node.Ready), strconv.Itoa(node.Wanted), strconv.Itoa(given)}
+			given := 0
+			if at := slices.IndexFunc(s.placement, func(one jobview.OnNode) bool { return one.Node == node.Name }); at >= 0 {
+				given = s.placement[at].Count
+			}
+			return []string{cmp.Or(node.Name, "(no node)"), strconv.Itoa(node.Ready), node.wanted(), strconv.Itoa(given)}
 		}}
 	case paneProfilings:
 		names := m.world.numbers()

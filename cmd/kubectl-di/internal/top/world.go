@@ -20,6 +20,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/jobview"
 )
 
 const (
@@ -36,6 +37,9 @@ type watches interface {
 
 // batch is what changed since the last one.
 type batch []func(*world)
+
+// watchOfMembers is the index of the watch of the Membership.
+const watchOfMembers = 3
 
 // watched returns the watches of a job. The first two are required for the view.
 func watched(job *v2alpha1.DIJob) []cluster.Watched {
@@ -93,8 +97,10 @@ type world struct {
 	job        *v2alpha1.DIJob
 	isGone     bool
 	membership *v2alpha1.Membership
-	pods       map[types.UID]*corev1.Pod
-	events     map[types.UID]*corev1.Event
+	// lacksMembers is set if the Membership cannot be read.
+	lacksMembers bool
+	pods         map[types.UID]*corev1.Pod
+	events       map[types.UID]*corev1.Event
 	// lacks are the watches that were denied, failed is the error that ends the view.
 	lacks  []string
 	failed error
@@ -115,6 +121,14 @@ func newWorld(job *v2alpha1.DIJob) *world {
 	}
 	w.record(job.Status.Profilings)
 	return w
+}
+
+// observed returns what is known of the job. Its Membership is read once the watch of it has begun.
+func (w *world) observed() *jobview.Observed {
+	return &jobview.Observed{
+		Job: w.job, Members: jobview.Members{List: w.membership, IsRead: w.complete[watchOfMembers] && !w.lacksMembers},
+		Pods: slices.Collect(maps.Values(w.pods)), Events: slices.Collect(maps.Values(w.events)),
+	}
 }
 
 func (w *world) apply(updates batch) {
@@ -172,6 +186,7 @@ func (w *world) stopped(watch int, err error) {
 		return
 	}
 	w.completed(watch)
+	w.lacksMembers = w.lacksMembers || watch == watchOfMembers
 	if !slices.Contains(w.lacks, err.Error()) {
 		w.lacks = append(w.lacks, err.Error())
 	}

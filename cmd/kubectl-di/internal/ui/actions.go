@@ -21,7 +21,7 @@ import (
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/replicas"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/api"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/gate"
-	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/jobview"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/pages"
 	"opendilab.org/di-orchestrator/internal/limits"
 	"opendilab.org/di-orchestrator/internal/scaling"
 )
@@ -91,17 +91,17 @@ func suspend(ctx context.Context, found *cluster.Cluster, job *v2alpha1.DIJob, r
 	if err != nil {
 		return nil, err
 	}
-	effects := jobview.SuspendEffects(job, list)
+	effects := pages.SuspendEffects(job, list)
 	return effects, found.SetSuspended(ctx, job, true, *request.DryRun)
 }
 
 func resume(ctx context.Context, found *cluster.Cluster, job *v2alpha1.DIJob, request *api.ActionRequest) ([]string, error) {
-	effects := jobview.ResumeEffects(job)
+	effects := pages.ResumeEffects(job)
 	return effects, found.SetSuspended(ctx, job, false, *request.DryRun)
 }
 
 func remove(ctx context.Context, found *cluster.Cluster, job *v2alpha1.DIJob, request *api.ActionRequest) ([]string, error) {
-	return jobview.DeleteEffects(job), found.Delete(ctx, job, *request.DryRun)
+	return pages.DeleteEffects(job), found.Delete(ctx, job, *request.DryRun)
 }
 
 // resize scales a worker-led job, and asks by a ScalePlan for another size of a coordinator-led one.
@@ -114,7 +114,7 @@ func resize(ctx context.Context, found *cluster.Cluster, job *v2alpha1.DIJob, re
 		return nil, err
 	}
 	var task *api.Resizable
-	tasks := jobview.Resizables(job, list)
+	tasks := pages.Resizables(job, list)
 	for i := range tasks {
 		if request.Task == tasks[i].Task || request.Task == "" && len(tasks) == 1 {
 			task = &tasks[i]
@@ -126,7 +126,7 @@ func resize(ctx context.Context, found *cluster.Cluster, job *v2alpha1.DIJob, re
 	case job.Spec.Preemptible:
 		return nil, conflict(errors.New("the allocator decides about the size of a preemptible job"))
 	}
-	effects := jobview.ResizeEffects(job, list, task, *request.Replicas)
+	effects := pages.ResizeEffects(job, list, task, *request.Replicas)
 	switch {
 	case job.Spec.Lifecycle != v2alpha1.LifecycleCoordinatorLed:
 		_, err = found.Scale(ctx, job, *request.Replicas, func(int32) error { return nil }, *request.DryRun)
@@ -154,7 +154,7 @@ func restart(ctx context.Context, found *cluster.Cluster, job *v2alpha1.DIJob, r
 	if pod == nil || request.Replica == "" {
 		return nil, gate.BadRequest(fmt.Errorf("replica %q: want the name of a part that has a pod", request.Replica[:min(len(request.Replica), 253)]))
 	}
-	effects := jobview.RestartEffects(job, pod)
+	effects := pages.RestartEffects(job, pod)
 	if job.Spec.Lifecycle != v2alpha1.LifecycleCoordinatorLed {
 		return effects, found.Delete(ctx, pod, *request.DryRun)
 	}

@@ -21,7 +21,7 @@ import (
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/installation"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/api"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/gate"
-	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/jobview"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/pages"
 )
 
 // clusterPause is the least time between two states of the cluster.
@@ -62,7 +62,7 @@ func (s *Server) streamCluster(ctx context.Context, _ *http.Request, to *sender)
 type clusterWorld struct {
 	server     *Server
 	nodes      map[types.UID]*corev1.Node
-	pods       map[types.UID]*jobview.PodUse
+	pods       map[types.UID]*pages.PodUse
 	plans      map[types.UID]*v2alpha1.ScalePlan
 	takeover   *installation.Takeover
 	migrations []api.Takeover
@@ -74,7 +74,7 @@ type clusterWorld struct {
 
 func (s *Server) newClusterWorld(ctx context.Context) *clusterWorld {
 	w := &clusterWorld{
-		server: s, nodes: map[types.UID]*corev1.Node{}, pods: map[types.UID]*jobview.PodUse{}, plans: map[types.UID]*v2alpha1.ScalePlan{},
+		server: s, nodes: map[types.UID]*corev1.Node{}, pods: map[types.UID]*pages.PodUse{}, plans: map[types.UID]*v2alpha1.ScalePlan{},
 		notes: slices.Clone(s.Notes),
 	}
 	w.look(ctx)
@@ -100,7 +100,7 @@ func reduceNode(object client.Object) client.Object {
 
 func reducePod(object client.Object) client.Object {
 	if pod, is := object.(*corev1.Pod); is {
-		return jobview.UseOf(pod)
+		return pages.UseOf(pod)
 	}
 	return object
 }
@@ -110,7 +110,7 @@ func (w *clusterWorld) change(_ int, change cluster.Change) {
 	switch object := change.Object.(type) {
 	case *corev1.Node:
 		keep(w.nodes, object.UID, object, change.Gone)
-	case *jobview.PodUse:
+	case *pages.PodUse:
 		keep(w.pods, object.UID, object, change.Gone)
 	case *v2alpha1.ScalePlan:
 		keep(w.plans, object.UID, object, change.Gone)
@@ -139,14 +139,14 @@ func (w *clusterWorld) stopped(watch int, err error) {
 }
 
 func (w *clusterWorld) page() *api.Cluster {
-	state := &jobview.ClusterState{
+	state := &pages.ClusterState{
 		Nodes: slices.Collect(maps.Values(w.nodes)), Pods: slices.Collect(maps.Values(w.pods)), Plans: slices.Collect(maps.Values(w.plans)),
 		Takeover: w.takeover, HasNoPods: w.hasNoPods, Migrations: w.migrations, Notes: w.notes,
 	}
 	for _, entry := range w.server.jobs.Entries() {
-		state.Jobs = append(state.Jobs, jobview.Job{DIJob: entry.Job, Row: &entry.Row})
+		state.Jobs = append(state.Jobs, pages.Job{DIJob: entry.Job, Row: &entry.Row})
 	}
-	return jobview.Cluster(state)
+	return pages.Cluster(state)
 }
 
 // look reads the state of the takeover of an earlier release, and of the storage migration.

@@ -23,9 +23,10 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/jobview"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/api"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/gate"
-	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/jobview"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/pages"
 )
 
 const (
@@ -110,13 +111,15 @@ type jobWorld struct {
 	job        *v2alpha1.DIJob
 	isGone     bool
 	membership *v2alpha1.Membership
-	pods       map[types.UID]*corev1.Pod
-	events     map[types.UID]*corev1.Event
-	plans      map[types.UID]*v2alpha1.ScalePlan
-	rights     map[string]bool
-	notes      []string
-	broken     error
-	failed     error
+	// lacksMembers is set if the Membership cannot be read.
+	lacksMembers bool
+	pods         map[types.UID]*corev1.Pod
+	events       map[types.UID]*corev1.Event
+	plans        map[types.UID]*v2alpha1.ScalePlan
+	rights       map[string]bool
+	notes        []string
+	broken       error
+	failed       error
 }
 
 func (s *Server) newJobWorld(ctx context.Context, found *cluster.Cluster, job *v2alpha1.DIJob) *jobWorld {
@@ -143,6 +146,9 @@ func (s *Server) rights(ctx context.Context, namespace string, job *v2alpha1.DIJ
 	}
 	return s.permissions(ctx, wanted)
 }
+
+// watchOfMembers is the index of the watch of the Membership.
+const watchOfMembers = 4
 
 // watched returns the watches of the job. Only the first is required.
 func (w *jobWorld) watched() []cluster.Watched {
@@ -226,6 +232,7 @@ func (w *jobWorld) stopped(watch int, err error) {
 		w.failed = err
 		return
 	}
+	w.lacksMembers = w.lacksMembers || watch == watchOfMembers
 	what := [...]string{"", "pods", "events", "ScalePlans", "the Membership"}[watch]
 	if cluster.IsDenied(err) {
 		w.notes = append(w.notes, fmt.Sprintf("You may not read %s of namespace %s, so they are left out.", what, w.job.Namespace))
@@ -258,25 +265,12 @@ func (w *jobWorld) detail(ctx context.Context) *api.JobDetail {
 	plans := slices.SortedFunc(maps.Values(w.plans), func(a, b *v2alpha1.ScalePlan) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
-	return jobview.Detail(&jobview.Observed{
-		Job: w.job, Pods: slices.Collect(maps.Values(w.pods)), Membership: w.membership, Events: w.ownEvents(), Plans: plans,
-		Version: past.Version, Moments: past.Moments, Curves: past.Curves, Best: past.Best, Report: past.Report,
-		Rights: w.rights, Notes: w.notes, Now: w.server.Clock.Now(),
+	observed := jobview.Observed{
+		Job: w.job, Members: jobview.Members{List: w.membership, IsRead: !w.lacksMembers}, Pods: slices.Collect(maps.Values(w.pods)),
+		Events: slices.Collect(maps.Values(w.events)), Now: w.server.Clock.Now(),
+	}
+	return pages.Detail(&pages.Observed{
+		Observed: observed, Plans: plans, Version: past.Version, Moments: past.Moments, Curves: past.Curves, Best: past.Best, Report: past.Report,
+		Rights: w.rights, Notes: w.notes,
 	})
-}
-
-// ownEvents returns the Events of the job and of its pods, without those of another job whose name
-// begins the same.
-func (w *jobWorld) ownEvents() []*corev1.Event {
-	own := map[types.UID]bool{w.job.UID: true}
-	for uid := range w.pods {
-		own[uid] = true
-	}
-	var events []*corev1.Event
-	for _, event := range w.events {
-		if own[event.InvolvedObject.UID] {
-			events = append(events, event)
-		}
-	}
-	return events
 }

@@ -71,12 +71,13 @@ type JobRow struct {
 
 // RoleCount counts the pods of a task.
 type RoleCount struct {
-	Role      string `json:"role"`
-	Wanted    int    `json:"wanted"`
-	Running   int    `json:"running"`
-	Pending   int    `json:"pending"`
-	Succeeded int    `json:"succeeded"`
-	Failed    int    `json:"failed"`
+	Role string `json:"role"`
+	// Wanted is nil if only the coordinator knows.
+	Wanted    *int `json:"wanted,omitempty"`
+	Running   int  `json:"running"`
+	Pending   int  `json:"pending"`
+	Succeeded int  `json:"succeeded"`
+	Failed    int  `json:"failed"`
 }
 
 // Curve is a number that a job reports.

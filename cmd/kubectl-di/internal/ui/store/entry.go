@@ -13,7 +13,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/api"
-	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/jobview"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/pages"
 )
 
 // Entry is what the cache keeps of a job: its row, and the job without its templates. It replaces
@@ -32,7 +32,7 @@ func Reduce(object client.Object) client.Object {
 	if !isJob {
 		return object
 	}
-	row := jobview.Row(job)
+	row := pages.Row(job)
 	meta := metav1.ObjectMeta{Namespace: job.Namespace, Name: job.Name, UID: job.UID, ResourceVersion: job.ResourceVersion}
 	words := strings.ToLower(strings.Join([]string{row.Namespace, row.Name, row.Phase, row.Reason, row.Group, row.Queue}, "\n"))
 	strip(job)

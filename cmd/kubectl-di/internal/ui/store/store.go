@@ -15,7 +15,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/api"
-	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/jobview"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/pages"
 )
 
 // Store is the jobs that a watch delivers.
@@ -34,7 +34,7 @@ type Store struct {
 // item is a job and its past.
 type item struct {
 	*Entry
-	history jobview.History
+	history pages.History
 	moments []moment
 }
 

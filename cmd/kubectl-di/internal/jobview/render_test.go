@@ -1,0 +1,114 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package jobview_test
+
+import (
+	"encoding/json"
+	"flag"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/jobs"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/jobview"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/jobview/jobviewtest"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/top"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/api"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/pages"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+// detail returns the page of a job in the browser.
+func detail(o *jobview.Observed) *api.JobDetail {
+	return pages.Detail(&pages.Observed{Observed: *o})
+}
+
+func TestEachViewOfAJobIsDrawnAs(t *testing.T) {
+	t.Parallel()
+	for name, o := range jobviewtest.Read(t, "testdata") {
+		page, err := json.MarshalIndent(detail(o), "", "  ")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for view, got := range map[string]string{
+			"describe": jobs.Describe(o), "list": strings.Join(jobs.Row(o.Job, o.Now), "  ") + "\n", "top": top.Text(o), "page": string(page) + "\n",
+		} {
+			checkGolden(t, filepath.Join("testdata", name+"."+view+".golden"), got)
+		}
+	}
+}
+
+func checkGolden(t *testing.T, path, got string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", path, diff)
+	}
+}
+
+// TestAllViewsOfAJobDesireTheSame reads the desired pods of each task from what each view draws. A number that only the
+// coordinator knows is ?.
+func TestAllViewsOfAJobDesireTheSame(t *testing.T) {
+	t.Parallel()
+	for name, o := range jobviewtest.Read(t, "testdata") {
+		page := map[string]string{}
+		for _, role := range detail(o).Job.Roles {
+			page[role.Role] = "?"
+			if role.Wanted != nil {
+				page[role.Role] = strconv.Itoa(*role.Wanted)
+			}
+		}
+		described := map[string]string{}
+		_, tasks, _ := strings.Cut(jobs.Describe(o), "\nTasks:\n")
+		tasks, _, _ = strings.Cut(tasks, "\n\n")
+		for _, found := range regexp.MustCompile(`(?m)^  ([a-z]+) .*? (\d+|unknown) `).FindAllStringSubmatch(tasks, -1) {
+			described[found[1]] = strings.Replace(found[2], "unknown", "?", 1)
+		}
+		topped := map[string]string{}
+		line := regexp.MustCompile(`(?m)^Tasks: .*`).FindString(top.Text(o))
+		for _, found := range regexp.MustCompile(`([a-z]+) \d+/(\d+|\?)`).FindAllStringSubmatch(line, -1) {
+			topped[found[1]] = found[2]
+		}
+		if len(page) == 0 || !maps.Equal(page, described) || !maps.Equal(page, topped) {
+			t.Errorf("%s: the page says %v, describe %v, top %v", name, page, described, topped)
+		}
+	}
+}
+
+// TestAllViewsOfAJobShowTheSameTroubles reads which conditions each view shows as trouble.
+func TestAllViewsOfAJobShowTheSameTroubles(t *testing.T) {
+	t.Parallel()
+	for name, o := range jobviewtest.Read(t, "testdata") {
+		var page, topped []string
+		for _, condition := range detail(o).Conditions {
+			if condition.Trouble {
+				page = append(page, condition.Type)
+			}
+		}
+		for _, found := range regexp.MustCompile(`(?m)^Condition: +([A-Za-z]+) `).FindAllStringSubmatch(top.Text(o), -1) {
+			if found[1] != "LastFailure" {
+				topped = append(topped, found[1])
+			}
+		}
+		if !slices.Equal(page, topped) {
+			t.Errorf("%s: the page says %v, top %v", name, page, topped)
+		}
+	}
+}

@@ -1,6 +1,0 @@
-// Copyright The DI Orchestrator Authors.
-// SPDX-License-Identifier: Apache-2.0
-
-// Package jobview turns objects of the cluster into what the web page shows. It must not read a
-// cluster or a clock.
-package jobview

@@ -1,0 +1,284 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package pages
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/jobview"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/api"
+	"opendilab.org/di-orchestrator/internal/names"
+)
+
+// learner returns a worker-led job whose learners request GPUs.
+func learner(name string, replicas int32, gpus int) *v2alpha1.DIJob {
+	job := &v2alpha1.DIJob{ObjectMeta: metav1.ObjectMeta{Namespace: "rl", Name: name}}
+	job.Spec.Tasks = []v2alpha1.Task{{Type: v2alpha1.TaskTypeLearner, Replicas: &replicas}}
+	job.Spec.Tasks[0].Template.Raw = fmt.Appendf(nil, `{"spec":{"containers":[{"resources":{"limits":{"nvidia.com/gpu":"%d"}}}]}}`, gpus)
+	job.Status.Phase, job.Status.ObservedGeneration = v2alpha1.JobRunning, 1
+	return job
+}
+
+func TestAWaitingJobSaysWhyAndWhatWouldLetItRun(t *testing.T) {
+	t.Parallel()
+	blocked := func(kind string, status corev1.ConditionStatus, reason, message string) func(*v2alpha1.DIJob) {
+		return func(job *v2alpha1.DIJob) {
+			job.Status.Phase = v2alpha1.JobPending
+			job.Status.Conditions = []v2alpha1.DIJobCondition{{Type: kind, Status: status, Reason: reason, Message: message}}
+		}
+	}
+	for _, c := range []struct {
+		name        string
+		change      func(*v2alpha1.DIJob)
+		why, remedy string
+	}{
+		{"running", func(*v2alpha1.DIJob) {}, "", ""},
+		{"finished", func(job *v2alpha1.DIJob) { job.Status.Phase = v2alpha1.JobFailed }, "", ""},
+		{"suspended", func(job *v2alpha1.DIJob) { job.Spec.Suspend = ptr.To(true) }, "The job is suspended.", "Resume the job."},
+		{"not observed", func(job *v2alpha1.DIJob) { job.Status = v2alpha1.DIJobStatus{} }, "The operator has not observed the job.", "Check that the operator runs"},
+		{"without room", blocked(v2alpha1.ConditionAllocated, corev1.ConditionFalse, v2alpha1.ReasonInsufficientCapacity, "needs 4 GPUs"),
+			"needs 4 GPUs", "GPUs that the job requests: 4."},
+		{"without an image", blocked(v2alpha1.ConditionReplicasStalled, corev1.ConditionTrue, v2alpha1.ReasonImagePull, "no image"), "no image", "Correct the image's name"},
+		{"without requests", blocked(v2alpha1.ConditionReplicaFailure, corev1.ConditionTrue, v2alpha1.ReasonResourcesMissing, "failed quota: q: must specify requests.cpu for: di-container"),
+			"failed quota", "Set the requests and limits"},
+		{"outside of a LimitRange", blocked(v2alpha1.ConditionReplicaFailure, corev1.ConditionTrue, v2alpha1.ReasonLimitRangeViolation, "maximum cpu usage per Container is 1, but limit is 2"),
+			"maximum cpu", "LimitRange"},
+		{"without GPUs", blocked(v2alpha1.ConditionReplicasStalled, corev1.ConditionTrue, v2alpha1.ReasonUnschedulable, "no node is available: Insufficient nvidia.com/gpu"),
+			"no node", "GPUs that the job requests: 4."},
+		{"without CPUs", blocked(v2alpha1.ConditionReplicasStalled, corev1.ConditionTrue, v2alpha1.ReasonUnschedulable, "no node is available: Insufficient cpu"),
+			"no node", "request less CPU"},
+		{"of another controller", func(job *v2alpha1.DIJob) { job.Spec.ManagedBy = ptr.To("example.com/other") }, "Controller example.com/other runs this job", "spec.managedBy"},
+		{"allocated", blocked(v2alpha1.ConditionAllocated, corev1.ConditionTrue, "Allocated", "placed"), "The job has no pods yet.", ""},
+	} {
+		job := learner("pong", 2, 2)
+		c.change(job)
+		row := Row(job)
+		waiting := Waiting(job, row.GPUs)
+		if c.why == "" {
+			if waiting != nil {
+				t.Errorf("%s: the job waits: %+v", c.name, waiting)
+			}
+			continue
+		}
+		if waiting == nil || !strings.HasPrefix(waiting.Why, c.why) || !strings.Contains(strings.Join(waiting.Remedies, " "), c.remedy) {
+			t.Errorf("%s: got %+v, want %q and %q", c.name, waiting, c.why, c.remedy)
+		}
+	}
+}
+
+func TestAnActionThatIsNotPossibleSaysWhy(t *testing.T) {
+	t.Parallel()
+	rights := map[string]bool{"suspend": true, "resume": true, "restart": true, "delete": true}
+	for change, want := range map[string]map[string]string{
+		"none": {"resume": "The job is not suspended.", "resize": "You do not have the right."},
+		"suspended": {"suspend": "The job is suspended.", "restart": "The job is suspended.",
+			"resize": "You do not have the right."},
+		"finished": {"suspend": "The job has finished: Succeeded.", "resume": "The job has finished: Succeeded.",
+			"resize": "The job has finished: Succeeded.", "restart": "The job has finished: Succeeded."},
+	} {
+		job := learner("pong", 2, 0)
+		switch change {
+		case "suspended":
+			job.Spec.Suspend = ptr.To(true)
+		case "finished":
+			job.Status.Phase = v2alpha1.JobSucceeded
+		}
+		saysWhy(t, change, Actions(job, nil, []api.Part{{Pod: "pong-learner-0", Restartable: true}}, rights), want)
+	}
+}
+
+// saysWhy compares the reasons of actions that are not possible.
+func saysWhy(t *testing.T, what string, actions []api.Action, want map[string]string) {
+	t.Helper()
+	for _, action := range actions {
+		if why := want[action.Name]; action.Reason != why || action.Allowed != (why == "") {
+			t.Errorf("%s: action %s is %+v, want %q", what, action.Name, action, why)
+		}
+	}
+}
+
+// led returns a coordinator-led job with two collectors and a learner of three GPUs, its Membership and its pods.
+func led(t *testing.T) (job *v2alpha1.DIJob, list *v2alpha1.Membership, pods []*corev1.Pod) {
+	t.Helper()
+	job = &v2alpha1.DIJob{ObjectMeta: metav1.ObjectMeta{Namespace: "rl", Name: "pong", UID: "1"}}
+	job.Spec.Lifecycle, job.Status.Phase = v2alpha1.LifecycleCoordinatorLed, v2alpha1.JobRunning
+	for _, kind := range []v2alpha1.TaskType{v2alpha1.TaskTypeCoordinator, v2alpha1.TaskTypeCollector, v2alpha1.TaskTypeLearner} {
+		job.Spec.Tasks = append(job.Spec.Tasks, v2alpha1.Task{Type: kind})
+	}
+	list = &v2alpha1.Membership{Spec: v2alpha1.MembershipSpec{JobUID: job.UID, Members: []v2alpha1.Member{
+		{Slot: "a", Task: v2alpha1.TaskTypeCollector, PodName: "pong-collector-a"},
+		{Slot: "b", Task: v2alpha1.TaskTypeCollector, PodName: "pong-collector-b"},
+		{Slot: "c", Task: v2alpha1.TaskTypeLearner, PodName: "pong-aggregator-c", DDPGPUs: []int32{2, 1}},
+	}}}
+	for name, role := range map[string]names.ReplicaType{
+		"pong-coordinator": names.ReplicaTypeCoordinator, "pong-collector-a": names.ReplicaTypeCollector, "pong-collector-lost": names.ReplicaTypeCollector,
+		"pong-aggregator-c": names.ReplicaTypeAggregator, "pong-ddp-learner-c-0": names.ReplicaTypeDDPLearner,
+	} {
+		pods = append(pods, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "rl", Name: name, Labels: names.ReplicaLabels("pong", role, name),
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(job, v2alpha1.GroupVersion.WithKind("DIJob"))},
+		}})
+	}
+	return job, list, pods
+}
+
+func partsOf(job *v2alpha1.DIJob, pods []*corev1.Pod, list *v2alpha1.Membership) []api.Part {
+	return Parts(job, jobview.Of(&jobview.Observed{Job: job, Pods: pods, Members: jobview.ReadMembers(list)}), list)
+}
+
+func TestOnlyMembersOfACoordinatorLedJobAreResizedAndRestarted(t *testing.T) {
+	t.Parallel()
+	job, list, pods := led(t)
+	var restartable []string
+	for _, part := range partsOf(job, pods, list) {
+		if part.Restartable {
+			restartable = append(restartable, part.Name)
+		}
+	}
+	if want := []string{"collector-a", "aggregator-c"}; !slices.Equal(restartable, want) {
+		t.Errorf("restartable are %q, want %q", restartable, want)
+	}
+	tasks := Resizables(job, list)
+	if want := []api.Resizable{{Task: "collector", Replicas: 2}, {Task: "learner", Replicas: 1}}; !slices.Equal(tasks, want) {
+		t.Errorf("resizable are %+v, want %+v", tasks, want)
+	}
+	for count, want := range map[int32]string{
+		3: "Replicas that are added: 2, with GPUs: 6.", 0: "Replicas that are removed: 1. GPUs that become free: 3.",
+	} {
+		if effects := ResizeEffects(job, list, &tasks[1], count); effects[1] != want {
+			t.Errorf("%d learners: %q, want %q", count, effects, want)
+		}
+	}
+	if effects := SuspendEffects(job, list); !slices.Contains(effects, "GPUs that become free: 3.") {
+		t.Errorf("suspending does %q", effects)
+	}
+}
+
+func TestACoordinatorLedJobSaysWhyItIsNotResizedOrRestarted(t *testing.T) {
+	t.Parallel()
+	rights := map[string]bool{"suspend": true, "resume": true, "resize": true, "restart": true, "delete": true}
+	const noPod = "No collector or learner has a pod, and a coordinator cannot be restarted alone."
+	for change, want := range map[string]map[string]string{
+		"none":       {"resume": "The job is not suspended."},
+		"no members": {"resume": "The job is not suspended.", "restart": noPod, "resize": "No task has replicas yet: the coordinator requests the first one of each task."},
+		"suspended":  {"suspend": "The job is suspended.", "restart": "The job is suspended.", "resize": "The job is suspended."},
+		"ratio":      {"resume": "The job is not suspended.", "resize": "The ratio rule in spec.autoscale.ratio sets the number of replicas."},
+	} {
+		job, list, pods := led(t)
+		switch change {
+		case "no members":
+			list.Spec.Members = nil
+		case "suspended":
+			job.Spec.Suspend = ptr.To(true)
+		case "ratio":
+			list.Spec.Members = list.Spec.Members[:2]
+			job.Spec.Autoscale = &v2alpha1.Autoscale{Ratio: &v2alpha1.RatioRule{Producers: []v2alpha1.ProducerPool{{Task: "collector"}}}}
+		}
+		saysWhy(t, change, Actions(job, list, partsOf(job, pods, list), rights), want)
+	}
+}
+
+func TestNodesSayWhoHoldsTheirGPUs(t *testing.T) {
+	t.Parallel()
+	node := func(name string, gpus string) *corev1.Node {
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.NodeStatus{
+			Allocatable: corev1.ResourceList{names.DefaultGPU: resource.MustParse(gpus)},
+		}}
+	}
+	use := func(on, job string, gpus int64, active bool) *PodUse {
+		return &PodUse{ObjectMeta: metav1.ObjectMeta{Namespace: "rl"}, Node: on, Job: job, GPUs: gpus, Active: active}
+	}
+	page := Cluster(&ClusterState{
+		Nodes: []*corev1.Node{node("small", "2"), node("large", "8")},
+		Pods: []*PodUse{
+			use("large", "pong", 2, true), use("large", "pong", 2, true), use("large", "breakout", 1, true), use("large", "", 1, true),
+			use("large", "ended", 4, false), use("", "unbound", 4, true), use("gone", "lost", 4, true),
+		},
+	})
+	if want := (api.GPUs{Total: 10, Used: 6, Free: 4}); page.GPUs != want {
+		t.Errorf("the cluster has %+v, want %+v", page.GPUs, want)
+	}
+	if page.Nodes[0].Name != "large" || page.Nodes[1].GPUs.Free != 2 {
+		t.Errorf("the nodes are %+v", page.Nodes)
+	}
+	want := []api.Share{{Namespace: "rl", Name: "pong", Pods: 2, GPUs: 4}, {Pods: 1, GPUs: 1}, {Namespace: "rl", Name: "breakout", Pods: 1, GPUs: 1}}
+	if !slices.Equal(page.Nodes[0].Jobs, want) {
+		t.Errorf("the GPUs are held by %+v, want %+v", page.Nodes[0].Jobs, want)
+	}
+}
+
+func TestQueuesCountTheJobsThatHaveNotFinished(t *testing.T) {
+	t.Parallel()
+	var state ClusterState
+	for name, phase := range map[string]v2alpha1.Phase{"a": v2alpha1.JobRunning, "b": v2alpha1.JobPending, "c": v2alpha1.JobSucceeded} {
+		job := learner(name, 2, 2)
+		job.Status.Phase = phase
+		job.Spec.Scheduling = &v2alpha1.Scheduling{Queue: "team"}
+		row := Row(job)
+		state.Jobs = append(state.Jobs, Job{job, &row})
+	}
+	want := []api.Queue{{Namespace: "rl", Name: "team", Jobs: 2, Waiting: 1, GPUs: 8}}
+	if got := Cluster(&state).Queues; !slices.Equal(got, want) {
+		t.Errorf("the queues are %+v, want %+v", got, want)
+	}
+}
+
+func TestCurvesCoverTheWholeTimeInFewPoints(t *testing.T) {
+	t.Parallel()
+	var history History
+	job := learner("pong", 1, 0)
+	begun := time.Unix(1_700_000_000, 0)
+	for i := range 1000 {
+		job.Status.Profilings = &v2alpha1.RawObject{}
+		job.Status.Profilings.Raw = fmt.Appendf(nil, `{"reward": %d}`, i)
+		history.Record(job, begun.Add(time.Duration(i)*time.Second))
+	}
+	curves := history.Curves()
+	if len(curves) != 1 || len(curves[0].Points) > mostPoints || len(curves[0].Points) < mostPoints/2 {
+		t.Fatalf("the curves are %+v", curves)
+	}
+	points := curves[0].Points
+	if points[0][1] != 0 || points[len(points)-1][1] != 999 || !slices.IsSortedFunc(points, func(a, b [2]float64) int { return int(a[0] - b[0]) }) {
+		t.Errorf("the points are %v", points)
+	}
+}
+
+func TestAHostileReportIsBounded(t *testing.T) {
+	t.Parallel()
+	var history History
+	job := learner("pong", 1, 0)
+	fields := make([]string, 0, 1000)
+	for i := range 1000 {
+		fields = append(fields, fmt.Sprintf(`"number-%04d": %d`, i, i))
+	}
+	steps := strings.Repeat(`{"replicas": 1, "per_second": 2},`, 1000)
+	for _, report := range []string{
+		`{` + strings.Join(fields, ",") + `}`, `{"throughput": [` + strings.TrimSuffix(steps, ",") + `]}`,
+		`{"reward": 1e999}`, `{"reward": "x"}`, `[]`, `nonsense`, ``, strings.Repeat(`{"a":`, 20_000),
+	} {
+		job.Status.Profilings = &v2alpha1.RawObject{}
+		job.Status.Profilings.Raw = []byte(report)
+		history.Record(job, time.Unix(1_700_000_000, 0))
+	}
+	curves := history.Curves()
+	if len(curves) > mostCurves+1 {
+		t.Errorf("there are %d curves", len(curves))
+	}
+	for _, curve := range curves {
+		if len(curve.Points) > mostPoints || slices.ContainsFunc(curve.Points, func(p [2]float64) bool { return math.IsInf(p[1], 0) || math.IsNaN(p[1]) }) {
+			t.Errorf("curve %s has points %v", curve.Name, curve.Points)
+		}
+	}
+}

@@ -1,0 +1,37 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package pages
+
+import (
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/jobview"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/api"
+)
+
+// Waiting returns why a job does not run, and what would let it; nil if it runs or has finished. The GPUs are those of its row: the
+// job may have no templates.
+func Waiting(job *v2alpha1.DIJob, gpus int64) *api.Waiting {
+	return waitingOf(job, gpus, jobview.WaitingOf(job, gpus))
+}
+
+func waitingOf(job *v2alpha1.DIJob, gpus int64, waiting *jobview.Waiting) *api.Waiting {
+	if waiting == nil {
+		return nil
+	}
+	return &api.Waiting{
+		Namespace: job.Namespace, Name: job.Name, GPUs: gpus, Why: short(waiting.Why), Since: waiting.Since,
+		Remedies: append([]string{}, waiting.Remedies...),
+	}
+}
+
+func conditionsOf(all []jobview.Condition) []api.Condition {
+	shown := make([]api.Condition, 0, len(all))
+	for i := range all {
+		one := &all[i]
+		shown = append(shown, api.Condition{
+			Type: one.Type, Status: string(one.Status), Reason: one.Reason, Message: one.Message, Since: one.Since, Text: one.Text, Trouble: one.IsTrouble,
+		})
+	}
+	return shown
+}
