@@ -150,7 +150,9 @@ func newPolled(b *testing.B) *polled {
 	go func() { stopped <- w.cache.Start(ctx) }()
 	b.Cleanup(func() {
 		cancel()
-		<-stopped
+		if err := <-stopped; err != nil {
+			b.Error(err)
+		}
 	})
 	w.cached, err = client.New(started.Config, client.Options{Scheme: known, Cache: &client.CacheOptions{Reader: w.cache}})
 	must(err)
