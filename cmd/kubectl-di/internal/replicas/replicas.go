@@ -45,11 +45,6 @@ func Task(pod *corev1.Pod) string {
 	return role
 }
 
-// IsAggregator reports whether a pod is the aggregator of a learner.
-func IsAggregator(pod *corev1.Pod) bool {
-	return pod.Labels[names.LabelReplicaType] == string(names.ReplicaTypeAggregator)
-}
-
 // Tasks returns the names of a job's tasks in the order of the spec.
 func Tasks(job *v2alpha1.DIJob) []string {
 	tasks := make([]string, 0, len(job.Spec.Tasks))

@@ -10,7 +10,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -19,7 +18,6 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 	"github.com/charmbracelet/x/ansi"
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -30,6 +28,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/testkit/expect"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -171,25 +170,8 @@ func TestTheViewIsDrawnAs(t *testing.T) {
 			if got := strings.Count(frame, "\n") + 1; got > m.height {
 				t.Errorf("%d lines are drawn on %d", got, m.height)
 			}
-			checkGolden(t, name, frame+"\n")
+			expect.Golden(t, filepath.Join("testdata", name+".txt"), frame+"\n", *update)
 		})
-	}
-}
-
-func checkGolden(t *testing.T, name, got string) {
-	t.Helper()
-	path := filepath.Join("testdata", name+".txt")
-	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", name, diff)
 	}
 }
 

@@ -52,11 +52,11 @@ func (f *Stage) victims() map[*corev1.Pod]bool {
 // isVictim reports whether a replica failed because another one cannot start, so that its failure is a
 // disruption. A rule of the failure policy that fails the job, or ignores the failure, comes first.
 func (f *Stage) isVictim(replica *workload.Replica, pod *corev1.Pod) bool {
-	if !problems.HasGivenUp(f.in.Job, pod) || f.facts.IsCounted(pod) {
+	if f.stall == nil || !problems.HasGivenUp(f.in.Job, pod) || f.facts.IsCounted(pod) {
 		return false
 	}
 	action, _ := policy.ActionFor(f.in.Job, replica, pod)
-	return action != v2alpha1.FailurePolicyFailJob && action != v2alpha1.FailurePolicyIgnore && f.stall != nil
+	return action != v2alpha1.FailurePolicyFailJob && action != v2alpha1.FailurePolicyIgnore
 }
 
 // disruptedReplicas returns the disrupted pods of desired replicas.

@@ -31,8 +31,8 @@ type Lists struct {
 }
 
 // New returns the rules of the ConfigMaps of replicas with ranks.
-func New(out *state.Plan, replicas *ranked.Replicas) *Lists {
-	return &Lists{out: out, in: replicas.In, facts: replicas.Facts, ranked: replicas}
+func New(out *state.Plan, job *observed.Facts, replicas *ranked.Replicas) *Lists {
+	return &Lists{out: out, in: job.In, facts: job, ranked: replicas}
 }
 
 // FindMissingNodes returns the names of ConfigMaps that pods wait for and that were not observed.

@@ -17,26 +17,26 @@ import (
 
 // recordGrowth records in which groups the added replicas queue, and returns them.
 func (r *Replicas) recordGrowth() observed.Growth {
-	if r.Out.Status().Scaling == nil || state.IsSuspended(r.In.Job) || state.IsFinished(&r.In.Job.Status) {
+	if r.out.Status().Scaling == nil || state.IsSuspended(r.in.Job) || state.IsFinished(&r.in.Job.Status) {
 		return observed.Growth{}
 	}
-	scaling, before := r.Out.Scaling(), r.Facts.ReadGrowth(r.Out.Status())
+	scaling, before := r.out.Scaling(), r.facts.ReadGrowth(r.out.Status())
 	scaling.Growth = nil
-	if r.In.Job.Status.Scaling != nil && (before.Record != nil || r.Facts.IsGrouped(r.Out.Status())) {
+	if r.in.Job.Status.Scaling != nil && (before.Record != nil || r.facts.IsGrouped(r.out.Status())) {
 		scaling.Growth = r.nextGrowth(&before)
 	}
-	r.Out.RecordScaling(&scaling)
+	r.out.RecordScaling(&scaling)
 	return observed.ParseGrowth(scaling.Growth)
 }
 
 // nextGrowth returns the groups of the desired replicas, nil if none was ever added.
 func (r *Replicas) nextGrowth(before *observed.Growth) *v2alpha1.QueuedGrowth {
-	next := &nextGrowth{QueuedGrowth: v2alpha1.QueuedGrowth{Start: r.Facts.StartOf(r.Out.Status())}, alone: map[int32]bool{}}
+	next := &nextGrowth{QueuedGrowth: v2alpha1.QueuedGrowth{Start: r.facts.StartOf(r.out.Status())}, alone: map[int32]bool{}}
 	members, added := make([][]int32, len(before.Groups)), []int32(nil)
-	former := r.Facts.FormerTasks()
+	former := r.facts.FormerTasks()
 	for i := range r.Assignment.Replicas {
 		replica := &r.Assignment.Replicas[i]
-		task := &r.In.Job.Spec.Tasks[replica.Task]
+		task := &r.in.Job.Spec.Tasks[replica.Task]
 		isNew, at := former[replica.Rank] != names.TaskName(task), before.Group(replica.Rank)
 		switch {
 		case isNew && task.Drain == nil:
@@ -102,8 +102,8 @@ func (r *Replicas) withoutCompleted(members []int32, alone map[int32]bool) []int
 // to it: Kueue evicted it, or all its pods have ended.
 func (r *Replicas) stateOfGroup(group *v2alpha1.GrowthGroup) (isCreated, isOver bool) {
 	isCreated, isOver = group.Created, true
-	for _, pod := range r.Out.Current() {
-		if _, number, grouped := r.Facts.GroupOf(pod); !grouped || number != group.Number {
+	for _, pod := range r.out.Current() {
+		if _, number, grouped := r.facts.GroupOf(pod); !grouped || number != group.Number {
 			continue
 		}
 		if _, evicted := queueing.Eviction(pod); evicted {

@@ -19,12 +19,12 @@ import (
 	"opendilab.org/di-orchestrator/internal/workload"
 )
 
-// Replicas are the desired replicas with their ranks. Only assign makes it, after the counts are recorded and
+// Replicas are the desired replicas with their ranks. Only Assign makes them, after the counts are recorded and
 // the pods of earlier attempts are gone.
 type Replicas struct {
-	Out   *state.Plan
-	In    *state.Input
-	Facts *observed.Facts
+	out   *state.Plan
+	in    *state.Input
+	facts *observed.Facts
 	// Assignment is the rank of each desired replica. It is empty if no ranks are assigned.
 	Assignment workload.Assignment
 	// Growth are the replicas that were added to a queued job.
@@ -36,9 +36,9 @@ type Replicas struct {
 // Assign gives each desired replica a rank, and records the ranks, which of them have completed, and in which
 // groups added replicas queue.
 func Assign(out *state.Plan, job *observed.Facts) *Replicas {
-	r := &Replicas{Out: out, In: job.In, Facts: job}
-	r.Assignment = ranks.Assign(r.In.Job, r.Facts.Indexes, r.Out.Status(), r.In.PodNamed, r.Facts.PeersOf)
-	r.Assignment.ReplicaRestarts = r.Out.Status().ReplicaRestarts
+	r := &Replicas{out: out, in: job.In, facts: job}
+	r.Assignment = ranks.Assign(r.in.Job, r.facts.Indexes, r.out.Status(), r.in.PodNamed, r.facts.PeersOf)
+	r.Assignment.ReplicaRestarts = r.out.Status().ReplicaRestarts
 	r.recordRanks(scaling.NewExecution(out, job.In))
 	r.Assignment.Subdomain, r.Assignment.Selector = r.subdomain(), r.selector()
 	r.Completed = r.recordCompleted()
@@ -51,18 +51,18 @@ func Assign(out *state.Plan, job *observed.Facts) *Replicas {
 // the order of a single task need no record. Those of several tasks do, because a user may reorder
 // the tasks. While no pod exists and none is desired, the record stays.
 func (r *Replicas) recordRanks(execution scaling.Execution) {
-	if r.Out.Status().Scaling == nil || len(r.In.Pods) == 0 && (state.IsSuspended(r.In.Job) || state.IsUnplaced(r.In.Job)) {
+	if r.out.Status().Scaling == nil || len(r.in.Pods) == 0 && (state.IsSuspended(r.in.Job) || state.IsUnplaced(r.in.Job)) {
 		return
 	}
-	scaling := r.Out.Scaling()
-	scaling.Indexes, scaling.Ranks = r.Facts.Gapped(), nil
+	scaling := r.out.Scaling()
+	scaling.Indexes, scaling.Ranks = r.facts.Gapped(), nil
 	replicas := r.Assignment.Replicas
 	if !ranks.IsInOrder(replicas) || len(replicas) > 0 && replicas[0].Task != replicas[len(replicas)-1].Task {
-		scaling.Ranks = ranks.Record(r.In.Job, replicas)
+		scaling.Ranks = ranks.Record(r.in.Job, replicas)
 	}
-	r.Out.RecordScaling(&scaling)
+	r.out.RecordScaling(&scaling)
 	// A plan whose counts the spec has needs nothing else for them.
-	if execution.IsExecuting() && len(r.Facts.CountsOf(execution.Record())) == 0 {
+	if execution.IsExecuting() && len(r.facts.CountsOf(execution.Record())) == 0 {
 		execution.RecordResized()
 	}
 }
@@ -71,31 +71,31 @@ func (r *Replicas) recordRanks(execution scaling.Execution) {
 // those whose pods have succeeded now. It returns them.
 func (r *Replicas) recordCompleted() ranks.Set {
 	completed := map[int32]bool{}
-	r.Out.Unrecorded = map[string]bool{}
+	r.out.Unrecorded = map[string]bool{}
 	for i := range r.Assignment.Replicas {
 		replica := &r.Assignment.Replicas[i]
-		pod := r.In.PodNamed[replica.Pod]
+		pod := r.in.PodNamed[replica.Pod]
 		shown := pod != nil && pod.Status.Phase == corev1.PodSucceeded && !podstate.Terminating(pod)
 		recorded := r.IsCompleted(replica)
 		if shown || recorded {
 			completed[replica.Rank] = true
 		}
 		if shown && !recorded {
-			r.Out.Unrecorded[replica.Pod] = true
+			r.out.Unrecorded[replica.Pod] = true
 		}
 	}
-	attempts := r.Out.Attempts()
+	attempts := r.out.Attempts()
 	attempts.CompletedRanks = ranks.Format(completed)
-	r.Out.RecordAttempts(attempts)
+	r.out.RecordAttempts(attempts)
 	return ranks.Read(attempts.CompletedRanks)
 }
 
 // subdomain returns the subdomain of the pods' addresses: that of active pods of this attempt,
 // because peers find each other by it, else the job's service.
 func (r *Replicas) subdomain() string {
-	own := names.WorkerService(r.In.Job.Name)
-	for _, pod := range r.In.Pods {
-		if other := pod.Spec.Subdomain; other != "" && other != own && podstate.Active(pod) && !r.Out.IsStale(pod) {
+	own := names.WorkerService(r.in.Job.Name)
+	for _, pod := range r.in.Pods {
+		if other := pod.Spec.Subdomain; other != "" && other != own && podstate.Active(pod) && !r.out.IsStale(pod) {
 			return other
 		}
 	}
@@ -105,10 +105,10 @@ func (r *Replicas) subdomain() string {
 // selector returns the labels by which services select the existing pods.
 func (r *Replicas) selector() map[string]string {
 	selector := map[string]string{}
-	if len(r.In.Pods) == 0 {
+	if len(r.in.Pods) == 0 {
 		return selector
 	}
-	for _, service := range r.In.Services {
+	for _, service := range r.in.Services {
 		maps.Copy(selector, service.Spec.Selector)
 	}
 	return selector
@@ -117,7 +117,7 @@ func (r *Replicas) selector() map[string]string {
 // IsCompleted reports whether a replica's rank is recorded as succeeded. The records of
 // an earlier attempt do not count.
 func (r *Replicas) IsCompleted(replica *workload.Replica) bool {
-	return r.In.Job.Status.Restarts == r.Assignment.Attempt && r.In.Job.Status.Reschedules == r.Assignment.Reschedule && r.Facts.Recorded.Has(replica.Rank)
+	return r.in.Job.Status.Restarts == r.Assignment.Attempt && r.in.Job.Status.Reschedules == r.Assignment.Reschedule && r.facts.Recorded.Has(replica.Rank)
 }
 
 // IsDesired reports whether a pod belongs to a desired replica.

@@ -47,7 +47,7 @@ type Stage struct {
 func New(out *state.Plan, job *observed.Facts, r *ranked.Replicas, shake *handshake.Handshake, found failures.Disruptions) *Stage {
 	return &Stage{
 		out: out, in: job.In, facts: job, ranked: r, disruptions: found,
-		sizes: rightsize.New(out, job.In), execution: scaling.NewExecution(out, job.In), handshake: shake, peers: peers.New(out, r),
+		sizes: rightsize.New(out, job.In), execution: scaling.NewExecution(out, job.In), handshake: shake, peers: peers.New(out, job, r),
 	}
 }
 

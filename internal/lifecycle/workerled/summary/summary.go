@@ -58,7 +58,7 @@ type Found struct {
 
 // New returns the last stage. A rule may have given up the completed ranks since they were recorded.
 func New(out *state.Plan, job *observed.Facts, found Found) *Outcome {
-	r := ranked.Replicas{Out: out, In: job.In, Facts: job}
+	var r ranked.Replicas
 	if found.Ranked != nil {
 		r = *found.Ranked
 	}
