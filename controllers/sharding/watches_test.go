@@ -5,32 +5,28 @@ package sharding
 
 import (
 	"context"
-	"fmt"
-	"io"
-	"net/http"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/rest"
+	"k8s.io/apimachinery/pkg/watch"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/internal/names"
-	"opendilab.org/di-orchestrator/internal/podwire"
 	"opendilab.org/di-orchestrator/internal/testkit"
 )
-
-// isPods reports whether a path is that of all pods.
-func isPods(path string) bool { return path == "/api/v1/pods" }
 
 // selected is a cache of pods that watches select.
 type selected struct {
@@ -60,20 +56,12 @@ func selectPods(t *testing.T, clk clock.Clock) *selected {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return observed{next, s.Listed} })
-	s.Wrap(config, isPods)
-	if s.cache, err = cache.New(config, cache.Options{}); err != nil {
+	if s.cache, err = cache.New(config, cache.Options{NewInformer: s.NewInformer}); err != nil {
 		t.Fatal(err)
 	}
-	informer, err := s.cache.GetInformer(t.Context(), &corev1.Pod{}, cache.BlockUntilSynced(false))
-	if err != nil {
+	if _, err := s.cache.GetInformer(t.Context(), &corev1.Pod{}, cache.BlockUntilSynced(false)); err != nil {
 		t.Fatal(err)
 	}
-	shared, isShared := informer.(toolscache.SharedIndexInformer)
-	if !isShared {
-		t.Fatalf("the informer is %T", informer)
-	}
-	s.Bind(shared.GetStore().LastStoreSyncResourceVersion)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- s.cache.Start(ctx) }()
@@ -87,24 +75,6 @@ func selectPods(t *testing.T, clk clock.Clock) *selected {
 		t.Fatal("the cache did not start")
 	}
 	return s
-}
-
-// observed reports the ends of lists.
-type observed struct {
-	next   http.RoundTripper
-	listed func(*http.Request, string)
-}
-
-// RoundTrip implements http.RoundTripper.
-func (o observed) RoundTrip(request *http.Request) (*http.Response, error) {
-	response, err := o.next.RoundTrip(request)
-	if err == nil && request.URL.Query().Has("watch") {
-		response.Body = struct {
-			io.Reader
-			io.Closer
-		}{podwire.NewReader(response.Body, func(version string) { o.listed(request, version) }), response.Body}
-	}
-	return response, err
 }
 
 // add creates a pod with the label of a shard, unless that is empty.
@@ -214,114 +184,150 @@ func TestTheAllocatorsCacheHasThePodsOfAllShardsWhileItReadsThem(t *testing.T) {
 	s.want("first")
 }
 
-// server answers watches with a status, and remembers the selectors.
-type server struct {
-	status    int
+// asked is an API that remembers the selectors of requests, and answers with empty lists and watches.
+type asked struct {
+	version   string
 	selectors []string
+	watch     *watch.FakeWatcher
 }
 
-// RoundTrip implements http.RoundTripper.
-func (s *server) RoundTrip(request *http.Request) (*http.Response, error) {
-	s.selectors = append(s.selectors, request.URL.Query().Get("labelSelector"))
-	return &http.Response{StatusCode: s.status, Body: io.NopCloser(strings.NewReader(""))}, nil
+// informed is a stream of pods whose informer has not started, and the version of the informer's store.
+type informed struct {
+	*stream
+	api    *asked
+	stored string
 }
 
-// send sends a request for pods, and returns the status and the selector; "none" if no request was sent.
-func send(t *testing.T, through http.RoundTripper, to *server, query string) string {
+func inform(t *testing.T, watches *Watches) *informed {
 	t.Helper()
-	to.selectors = nil
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://cluster/api/v1/pods?"+query, http.NoBody)
+	i := &informed{api: &asked{version: "7"}}
+	watches.NewInformer(&toolscache.ListWatch{
+		ListWithContextFunc: func(_ context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			i.api.selectors = append(i.api.selectors, options.LabelSelector)
+			return &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: i.api.version}}, nil
+		},
+		WatchFuncWithContext: func(_ context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			i.api.selectors = append(i.api.selectors, options.LabelSelector)
+			i.api.watch = watch.NewFake()
+			return i.api.watch, nil
+		},
+	}, &corev1.Pod{}, 0, toolscache.Indexers{})
+	i.stream = watches.streams[len(watches.streams)-1]
+	i.store = &toolscache.FakeCustomStore{LastStoreSyncResourceVersionFunc: func() string { return i.stored }}
+	return i
+}
+
+// ask sends a request, and returns the selector that the API got, or why it got none.
+func (i *informed) ask(t *testing.T, isWatch bool, options metav1.ListOptions) string {
+	t.Helper()
+	i.api.selectors = nil
+	var err error
+	if isWatch {
+		_, err = i.WatchWithContext(t.Context(), options)
+	} else {
+		_, err = i.ListWithContext(t.Context(), options)
+	}
 	if err != nil {
-		t.Fatal(err)
+		return string(apierrors.ReasonForError(err))
 	}
-	response, err := through.RoundTrip(request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := response.Body.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return fmt.Sprintf("%d %s", response.StatusCode, strings.Join(append(to.selectors, "none")[:1], ""))
+	return strings.Join(i.api.selectors, ";")
 }
 
 func TestAWatchContinuesOnlyWithTheSelectorOfItsList(t *testing.T) {
 	t.Parallel()
-	const none, second = "200 diengine/shard notin (1-of-2,2-of-2)", "200 app=a,diengine/shard notin (2-of-2)"
-	watches, to := NewWatches(2, clock.RealClock{}), &server{status: http.StatusOK}
-	config := &rest.Config{}
-	watches.Wrap(config, isPods)
-	through := config.WrapTransport(to)
-	for _, step := range []struct {
-		do          func()
-		query, want string
+	const none, second = "diengine/shard notin (1-of-2,2-of-2)", "app=a,diengine/shard notin (2-of-2)"
+	watches := NewWatches(2, clock.RealClock{})
+	i := inform(t, watches)
+	list, own := metav1.ListOptions{SendInitialEvents: ptr.To(true)}, metav1.ListOptions{LabelSelector: "app=a"}
+	ownList := own
+	ownList.SendInitialEvents = list.SendInitialEvents
+	for at, step := range []struct {
+		do      func()
+		isWatch bool
+		options metav1.ListOptions
+		want    string
 	}{
-		{nil, "watch=true&sendInitialEvents=true", none},
-		{nil, "watch=true", none},
-		{nil, "limit=500", "200 "},
-		{func() { watches.follow(0) }, "watch=true", "410 none"},
-		{nil, "watch=true", "410 none"},
-		{nil, "watch=true&sendInitialEvents=true&labelSelector=app%3Da", second},
-		{nil, "watch=true&labelSelector=app%3Da", second},
-		{func() { watches.follow(0) }, "watch=true&labelSelector=app%3Da", second},
-		{func() { watches.follow(1) }, "watch=true&sendInitialEvents=true", "200 "},
-		{nil, "watch=true", "200 "},
+		{nil, true, list, none},
+		{nil, true, metav1.ListOptions{}, none},
+		{nil, false, metav1.ListOptions{}, none},
+		{func() { watches.follow(0) }, true, metav1.ListOptions{}, "Expired"},
+		{nil, false, metav1.ListOptions{Continue: "2"}, "Expired"},
+		{nil, true, ownList, second},
+		{nil, true, own, second},
+		{nil, false, own, second},
+		{func() { watches.follow(0) }, true, own, second},
+		{func() { watches.follow(1) }, true, list, ""},
+		{nil, true, metav1.ListOptions{}, ""},
 	} {
 		if step.do != nil {
 			step.do()
 		}
-		if got := send(t, through, to, step.query); got != step.want {
-			t.Errorf("%s is answered %q, want %q", step.query, got, step.want)
+		if got := i.ask(t, step.isWatch, step.options); got != step.want {
+			t.Errorf("step %d is answered %q, want %q", at, got, step.want)
 		}
 	}
 }
 
-func TestAnAPIServerThatCannotListByAWatchSendsThePodsOfAllShards(t *testing.T) {
+func TestAChangeOfTheShardsStopsTheWatch(t *testing.T) {
 	t.Parallel()
-	watches, to := NewWatches(2, clock.RealClock{}), &server{status: http.StatusUnprocessableEntity}
-	config := &rest.Config{}
-	watches.Wrap(config, isPods)
-	through := config.WrapTransport(to)
-	if watches.follow(0) {
-		t.Error("the cache has pods before a watch began")
-	}
-	send(t, through, to, "watch=true&sendInitialEvents=true")
-	to.status = http.StatusOK
-	for shard := range 2 {
-		if got := send(t, through, to, "watch=true"); got != "200 " {
-			t.Errorf("the watch is answered %q, want all pods", got)
-		}
-		if !watches.follow(shard) {
-			t.Errorf("the cache does not have the pods of shard %d", shard+1)
-		}
+	watches := NewWatches(2, clock.RealClock{})
+	i := inform(t, watches)
+	i.ask(t, true, metav1.ListOptions{SendInitialEvents: ptr.To(true)})
+	if watches.follow(0); !i.api.watch.IsStopped() {
+		t.Error("the watch continues")
 	}
 }
 
 func TestAListThatIsAsOldAsTheCacheIsInItAfterSomeTime(t *testing.T) {
 	t.Parallel()
 	fake := clocktesting.NewFakeClock(time.Now())
-	watches, to := NewWatches(2, fake), &server{status: http.StatusOK}
-	version := "7"
-	watches.Bind(func() string { return version })
-	config := &rest.Config{}
-	watches.Wrap(config, isPods)
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://cluster/api/v1/pods", http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
+	watches := NewWatches(2, fake)
+	i := inform(t, watches)
+	i.stored = "7"
 	watches.follow(0)
 	for listed, want := range map[string][2]bool{"7": {false, true}, "9": {false, false}} {
-		send(t, config.WrapTransport(to), to, "watch=true&sendInitialEvents=true")
-		if watches.Listed(request, listed); watches.follow(0) != want[0] {
+		i.api.version = listed
+		i.ask(t, false, metav1.ListOptions{})
+		if watches.follow(0) != want[0] {
 			t.Errorf("at once, a list with version %s is in the cache: %v", listed, !want[0])
 		}
 		if fake.Step(settleTime); watches.follow(0) != want[1] {
 			t.Errorf("after a while, a list with version %s is in the cache: %v", listed, !want[1])
 		}
 	}
-	send(t, config.WrapTransport(to), to, "watch=true&sendInitialEvents=true")
-	watches.Listed(request, "9")
-	if version = "10"; !watches.follow(0) {
+	i.api.version = "9"
+	i.ask(t, false, metav1.ListOptions{})
+	if i.stored = "10"; !watches.follow(0) {
 		t.Error("the cache has a later version than the list, but not the list")
+	}
+}
+
+func TestAListByAWatchEndsWithItsBookmark(t *testing.T) {
+	t.Parallel()
+	watches := NewWatches(2, clock.RealClock{})
+	i := inform(t, watches)
+	i.stored = "5"
+	opened, err := i.WatchWithContext(t.Context(), metav1.ListOptions{SendInitialEvents: ptr.To(true)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "7"}}
+	for _, isEnd := range []bool{false, true} {
+		if isEnd {
+			end.Annotations = map[string]string{metav1.InitialEventsAnnotationKey: "true"}
+		}
+		i.api.watch.Action(watch.Bookmark, end)
+		<-opened.ResultChan()
+		watches.mutex.Lock()
+		got := i.version
+		watches.mutex.Unlock()
+		if want := map[bool]string{false: "", true: "7"}[isEnd]; got != want {
+			t.Errorf("after a bookmark the version of the list is %q, want %q", got, want)
+		}
+	}
+	opened.Stop()
+	if _, isOpen := <-opened.ResultChan(); isOpen {
+		t.Error("a stopped watch sends more")
 	}
 }
 

@@ -8,8 +8,6 @@ import (
 	"slices"
 
 	"google.golang.org/protobuf/encoding/protowire"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/watch"
 )
 
 // filter appends a message to a buffer without the fields that do not remain. It reports false if it does not
@@ -116,20 +114,6 @@ func (m *message) filterEvent(to, encoded []byte) ([]byte, bool) {
 			return m.filter(append(to, magic...), unknown)
 		})
 	})
-}
-
-// endOfList returns the version of the list that an event ends; empty for any other event.
-func endOfList(event []byte) string {
-	if string(bytesOf(event, 1)) != string(watch.Bookmark) {
-		return ""
-	}
-	unknown, _ := bytes.CutPrefix(bytesOf(bytesOf(event, 2), 1), []byte(magic))
-	meta := bytesOf(bytesOf(unknown, 2), 1)
-	var decoded metav1.ObjectMeta
-	if decoded.Unmarshal(meta) != nil || decoded.Annotations[metav1.InitialEventsAnnotationKey] != "true" {
-		return ""
-	}
-	return decoded.ResourceVersion
 }
 
 // isPod reports whether an Unknown is a pod. Its typeMeta (1) has an apiVersion (1) and a kind (2).

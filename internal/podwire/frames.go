@@ -25,8 +25,6 @@ const (
 type Reader struct {
 	in     io.Reader
 	object *message
-	// listed is called with the version of a list that the watch has sent; may be nil.
-	listed func(version string)
 	// frame is the frame that was read last, with its header, and filtered is what remains of it.
 	frame, filtered []byte
 	// pending is what the next reads return, and then passing bytes of the input.
@@ -35,10 +33,9 @@ type Reader struct {
 }
 
 // NewReader returns a reader of a body. It reads the header and the rest of each frame at once, so the body
-// should have a buffer. If the watch sends a list first, listed is called with the version of the list when it has ended, unless
-// listed is nil.
-func NewReader(body io.Reader, listed func(version string)) *Reader {
-	return &Reader{in: body, object: object(), listed: listed}
+// should have a buffer.
+func NewReader(body io.Reader) *Reader {
+	return &Reader{in: body, object: object()}
 }
 
 // Read implements io.Reader.
@@ -72,9 +69,6 @@ func (r *Reader) next() error {
 	r.frame = append(r.frame, make([]byte, length)...)
 	if _, err := io.ReadFull(r.in, r.frame[headerLength:]); err != nil {
 		return unexpected(err)
-	}
-	if version := endOfList(r.frame[headerLength:]); version != "" && r.listed != nil {
-		r.listed(version)
 	}
 	r.pending = r.frame
 	filtered, understood := r.object.filterEvent(append(r.filtered[:0], r.frame[:headerLength]...), r.frame[headerLength:])

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"io"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -36,7 +35,7 @@ func TestADecisionSeesTheSamePodsWithAndWithoutTheFilter(t *testing.T) {
 	for _, pod := range pods {
 		stream = append(stream, frame(t, watch.Modified, pod)...)
 	}
-	filtered, err := io.ReadAll(podwire.NewReader(iotest.OneByteReader(bytes.NewReader(stream)), nil))
+	filtered, err := io.ReadAll(podwire.NewReader(iotest.OneByteReader(bytes.NewReader(stream))))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +84,7 @@ func TestEventsWithoutPodsAndLongOnesPassAsTheyAre(t *testing.T) {
 	} {
 		stream = append(stream, each...)
 	}
-	got, err := io.ReadAll(podwire.NewReader(iotest.HalfReader(bytes.NewReader(stream)), nil))
+	got, err := io.ReadAll(podwire.NewReader(iotest.HalfReader(bytes.NewReader(stream))))
 	if err != nil || !bytes.Equal(got, stream) {
 		t.Errorf("read %d bytes (%v), want the same %d", len(got), err, len(stream))
 	}
@@ -94,18 +93,12 @@ func TestEventsWithoutPodsAndLongOnesPassAsTheyAre(t *testing.T) {
 func TestABookmarkKeepsItsVersionAndAnnotations(t *testing.T) {
 	t.Parallel()
 	bookmark := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "12", Annotations: map[string]string{metav1.InitialEventsAnnotationKey: "true"}}}
-	later := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "13"}}
-	stream := slices.Concat(frame(t, watch.Bookmark, bookmark), frame(t, watch.Bookmark, later), frame(t, watch.Modified, bookmark))
-	var listed []string
-	filtered, err := io.ReadAll(podwire.NewReader(bytes.NewReader(stream), func(version string) { listed = append(listed, version) }))
+	filtered, err := io.ReadAll(podwire.NewReader(bytes.NewReader(frame(t, watch.Bookmark, bookmark))))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Equal(listed, []string{"12"}) {
-		t.Errorf("lists ended with versions %v, want that of the first bookmark", listed)
-	}
 	got := events(t, filtered)
-	if len(got) != 3 || got[0].Type != watch.Bookmark {
+	if len(got) != 1 || got[0].Type != watch.Bookmark {
 		t.Fatalf("read %v", got)
 	}
 	if read, is := got[0].Object.(*corev1.Pod); !is || read.ResourceVersion != "12" || read.Annotations[metav1.InitialEventsAnnotationKey] != "true" {
@@ -117,7 +110,7 @@ func TestAStreamThatEndsWithinAnEventIsAnError(t *testing.T) {
 	t.Parallel()
 	whole := frame(t, watch.Added, &corev1.Pod{})
 	for _, length := range []int{2, 4, len(whole) - 1} {
-		if _, err := io.ReadAll(podwire.NewReader(bytes.NewReader(whole[:length]), nil)); !errors.Is(err, io.ErrUnexpectedEOF) {
+		if _, err := io.ReadAll(podwire.NewReader(bytes.NewReader(whole[:length]))); !errors.Is(err, io.ErrUnexpectedEOF) {
 			t.Errorf("after %d of %d bytes the error is %v", length, len(whole), err)
 		}
 	}
@@ -129,7 +122,7 @@ func FuzzAnyStreamIsReadAndNeverGrows(f *testing.F) {
 		f.Add(frame(f, watch.Added, pod))
 	}
 	f.Fuzz(func(t *testing.T, stream []byte) {
-		filtered, err := io.ReadAll(podwire.NewReader(bytes.NewReader(stream), nil))
+		filtered, err := io.ReadAll(podwire.NewReader(bytes.NewReader(stream)))
 		if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
 			t.Fatal(err)
 		}
@@ -152,7 +145,7 @@ func FuzzAnyPodThatDecodesStaysTheSameForDecisions(f *testing.F) {
 		if pod.Unmarshal(raw) != nil {
 			return
 		}
-		filtered, err := io.ReadAll(podwire.NewReader(bytes.NewReader(sent(t, watch.Modified, "Pod", raw)), nil))
+		filtered, err := io.ReadAll(podwire.NewReader(bytes.NewReader(sent(t, watch.Modified, "Pod", raw))))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -165,7 +158,7 @@ func BenchmarkDecode(b *testing.B) {
 	encoded := frame(b, watch.Modified, typicalPod())
 	for name, reader := range map[string]func(io.Reader) io.Reader{
 		"all":      func(in io.Reader) io.Reader { return in },
-		"filtered": func(in io.Reader) io.Reader { return podwire.NewReader(in, nil) },
+		"filtered": func(in io.Reader) io.Reader { return podwire.NewReader(in) },
 	} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()

@@ -17,11 +17,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
-	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 
 	"opendilab.org/di-orchestrator/allocation"
 	"opendilab.org/di-orchestrator/allocation/goodput"
@@ -253,7 +251,7 @@ func (o *operatorOptions) newManager(ctx context.Context, config *rest.Config, l
 		return nil, err
 	}
 	watching.wrap(config)
-	watches := o.selectPods(config)
+	thinWatches(config)
 	o.complete()
 	scheme, err := newScheme()
 	if err != nil {
@@ -266,6 +264,11 @@ func (o *operatorOptions) newManager(ctx context.Context, config *rest.Config, l
 	}
 	settings.Cache = namespaces.Cache(controllers.CacheOptions())
 	settings.NewClient = namespaces.NewClient()
+	var watches *sharding.Watches
+	if o.shards > 1 {
+		watches = sharding.NewWatches(o.shards, clock.RealClock{})
+		settings.Cache.NewInformer = watches.NewInformer
+	}
 	leases, err := o.elect(ctx, config, &settings)
 	if err != nil {
 		return nil, err
@@ -287,9 +290,6 @@ func (o *operatorOptions) newManager(ctx context.Context, config *rest.Config, l
 	}
 	made := &operator{options: o, mgr: mgr, observers: watching, recorder: recorder, namespaces: namespaces, leases: leases}
 	if o.shards > 1 {
-		if err := bindWatches(ctx, mgr, watches); err != nil {
-			return nil, err
-		}
 		made.election, made.watches = sharding.NewElection(leases, o.shards, watches, clock.RealClock{}, log.WithName("shards")), watches
 	}
 	if err := made.add(ctx); err != nil {
@@ -299,30 +299,6 @@ func (o *operatorOptions) newManager(ctx context.Context, config *rest.Config, l
 		return mgr, err
 	}
 	return &electedManager{Manager: mgr, leases: leases, election: made.election}, nil
-}
-
-// selectPods makes watches send only what this operator reads of pods. It returns the selection by shard; nil with one shard.
-func (o *operatorOptions) selectPods(config *rest.Config) *sharding.Watches {
-	if o.shards == 1 {
-		thinWatches(config, nil)
-		return nil
-	}
-	watches := sharding.NewWatches(o.shards, clock.RealClock{})
-	thinWatches(config, watches.Listed)
-	watches.Wrap(config, isPods)
-	return watches
-}
-
-// bindWatches lets the selection of pods read the version of the cache. A cache of several namespaces has none.
-func bindWatches(ctx context.Context, mgr ctrl.Manager, watches *sharding.Watches) error {
-	informer, err := mgr.GetCache().GetInformer(ctx, &corev1.Pod{}, cache.BlockUntilSynced(false))
-	if err != nil {
-		return fmt.Errorf("watching pods: %w", err)
-	}
-	if shared, isOne := informer.(toolscache.SharedIndexInformer); isOne {
-		watches.Bind(shared.GetStore().LastStoreSyncResourceVersion)
-	}
-	return nil
 }
 
 // elect makes the manager elect a leader, and returns the Leases; nil if there is no election.

@@ -20,16 +20,11 @@ const watchBuffer = 16 << 10
 // thinWatches makes watches read several events at once, if as many have arrived, and those of pods in protobuf leave out
 // what no decision reads. HTTP/2 acknowledges each read with a packet of its own, and client-go reads each event in two
 // parts. That took a twentieth of the operator's processor time.
-//
-// If a watch of pods sends a list first, listed is called with the version of the list when it has ended, unless listed is nil.
-func thinWatches(config *rest.Config, listed func(request *http.Request, version string)) {
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return watchBuffers{next, listed} })
+func thinWatches(config *rest.Config) {
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return watchBuffers{next} })
 }
 
-type watchBuffers struct {
-	next   http.RoundTripper
-	listed func(request *http.Request, version string)
-}
+type watchBuffers struct{ next http.RoundTripper }
 
 // WrappedRoundTripper implements net.RoundTripperWrapper.
 func (b watchBuffers) WrappedRoundTripper() http.RoundTripper { return b.next }
@@ -42,11 +37,7 @@ func (b watchBuffers) RoundTrip(request *http.Request) (*http.Response, error) {
 	}
 	var reader io.Reader = bufio.NewReaderSize(response.Body, watchBuffer)
 	if isPods(request.URL.Path) && response.Header.Get("Content-Type") == podwire.ContentType {
-		reader = podwire.NewReader(reader, func(version string) {
-			if b.listed != nil {
-				b.listed(request, version)
-			}
-		})
+		reader = podwire.NewReader(reader)
 	}
 	response.Body = bufferedBody{Reader: reader, Closer: response.Body}
 	return response, nil

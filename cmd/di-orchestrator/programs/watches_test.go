@@ -47,7 +47,7 @@ func TestOnlyWatchesAreReadThroughABuffer(t *testing.T) {
 		t.Run(query, func(t *testing.T) {
 			t.Parallel()
 			body, config := &counted{Reader: strings.NewReader("threeparts...")}, &rest.Config{}
-			thinWatches(config, nil)
+			thinWatches(config)
 			request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://cluster/api/v1/pods"+query, http.NoBody)
 			if err != nil {
 				t.Fatal(err)
@@ -76,7 +76,7 @@ func TestAWatchReturnsAnEventBeforeTheNextOneArrives(t *testing.T) {
 	t.Parallel()
 	reader, writer := io.Pipe()
 	config := &rest.Config{}
-	thinWatches(config, nil)
+	thinWatches(config)
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://cluster/api/v1/pods?watch=true", http.NoBody)
 	if err != nil {
 		t.Fatal(err)
@@ -112,7 +112,7 @@ func TestAWatchOfPodsLeavesOutWhatNoDecisionReads(t *testing.T) {
 	for kind, whole := range map[string]bool{"application/vnd.kubernetes.protobuf": false, "application/json": true} {
 		config := rest.CopyConfig(environment.Config)
 		config.AcceptContentTypes = kind
-		thinWatches(config, nil)
+		thinWatches(config)
 		for _, namespace := range []string{"default", metav1.NamespaceAll} {
 			got := firstOf(t, kubernetes.NewForConfigOrDie(config), namespace)
 			if got.Name != "learner" || got.UID == "" || got.Labels[names.LabelOperator] != names.ControllerName || got.Spec.Containers[0].Env[0] != variables[0] {
