@@ -11,7 +11,6 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/lifecycle/state"
-	"opendilab.org/di-orchestrator/server/limit"
 )
 
 // followRequests lets the store know since when it knows the recorded requests of coordinators.
@@ -55,7 +54,9 @@ func (s *Server) followJobs(ctx context.Context) error {
 			}
 			if isBefore && isAfter && state.IsFinished(&after.Status) && !state.IsFinished(&before.Status) {
 				s.reports.pending.Release(after.UID)
-				s.rates.each(func(writer *limit.Debouncer[pendingRates]) { writer.Release(after.UID) })
+				for _, writer := range s.rates.both() {
+					writer.Release(after.UID)
+				}
 			}
 		},
 		DeleteFunc: func(deleted any) {
@@ -65,7 +66,9 @@ func (s *Server) followJobs(ctx context.Context) error {
 			if job, isJob := deleted.(*v2alpha1.DIJob); isJob {
 				s.reports.pending.Forget(job.UID)
 				s.watchers.notify(job.UID)
-				s.rates.each(func(writer *limit.Debouncer[pendingRates]) { writer.Forget(job.UID) })
+				for _, writer := range s.rates.both() {
+					writer.Forget(job.UID)
+				}
 				s.rates.book.Forget(job.UID)
 			}
 		},

@@ -15,7 +15,6 @@ import (
 
 	"opendilab.org/di-orchestrator/internal/netlimit"
 	"opendilab.org/di-orchestrator/server/auth"
-	"opendilab.org/di-orchestrator/server/limit"
 	"opendilab.org/di-orchestrator/server/store"
 )
 
@@ -80,7 +79,9 @@ func (s *Server) serve(ctx context.Context, server *http.Server, listeners []lis
 	close(s.watchers.stopping)
 	err := s.drain.Shutdown(ctx, server)
 	s.reports.pending.Flush()
-	s.rates.each((*limit.Debouncer[pendingRates]).Flush)
+	for _, writer := range s.rates.both() {
+		writer.Flush()
+	}
 	return errors.Join(cause, err)
 }
 

@@ -30,22 +30,22 @@ type requestLog struct {
 	lines *limit.Lines
 }
 
-// limited writes a log line about the job of a request, or about its sender until the job is known. It
-// suppresses the line if there were too many.
-func (l *requestLog) limited(ctx context.Context, message string, write func(logr.Logger)) {
+// limited returns the logger of a line about the job of a request, or about its sender until the job is known. It
+// returns one that discards the line if there were too many.
+func (l *requestLog) limited(ctx context.Context, message string) logr.Logger {
 	key := auth.SenderOf(ctx).Account()
 	if job := auth.RequestedJob(ctx); job != nil {
 		key = "job/" + string(job.UID)
 	}
 	suppressed, allowed := l.lines.Allow(message, key)
 	if !allowed {
-		return
+		return logr.Discard()
 	}
 	line := l.to.WithValues(auth.LogJob(ctx)...)
 	if suppressed > 0 {
 		line = line.WithValues("leftOut", suppressed)
 	}
-	write(line)
+	return line
 }
 
 // loggable returns a caller's text for the log. It truncates the text, and quotes it if it contains
@@ -77,7 +77,7 @@ func (l *requestLog) failed(c *gin.Context, failed *failure.Error, err error) {
 		"caller", loggable(auth.SenderOf(ctx).String()),
 	}
 	info := func(message string) {
-		l.limited(ctx, message, func(log logr.Logger) { log.Info(message, append(details, "reason", loggable(err.Error()))...) })
+		l.limited(ctx, message).Info(message, append(details, "reason", loggable(err.Error()))...)
 	}
 	switch {
 	case failed.Kind == failure.Internal, failed.Kind == failure.Refused:
@@ -98,16 +98,15 @@ func (l *requestLog) fault(ctx context.Context, err error, details []any) {
 	if errors.As(err, &panicked) {
 		details = append(details, "stack", panicked.stack)
 	}
-	l.limited(ctx, message, func(log logr.Logger) { log.Error(errors.New(loggable(err.Error())), message, details...) })
+	l.limited(ctx, message).Error(errors.New(loggable(err.Error())), message, details...)
 }
 
 // http returns the logger of the HTTP server, which logs failed connections. Its lines are limited
 // because every client that connects can cause them.
 func (l *requestLog) http() *log.Logger {
 	return log.New(writeFunc(func(line []byte) (int, error) {
-		l.limited(context.Background(), "Connection failed", func(to logr.Logger) {
-			to.Info("Connection failed", "reason", loggable(strings.TrimSpace(string(line))))
-		})
+		const message = "Connection failed"
+		l.limited(context.Background(), message).Info(message, "reason", loggable(strings.TrimSpace(string(line))))
 		return len(line), nil
 	}), "", 0)
 }

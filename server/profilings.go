@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/gin-gonic/gin"
-	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/types"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -59,7 +58,7 @@ type reportOutcomes struct {
 func (o *reportOutcomes) ended(ctx context.Context, outcome string, err error, message string) {
 	if err != nil {
 		outcome = reportFailed
-		o.log.limited(ctx, message, func(log logr.Logger) { log.Info(message, "reason", loggable(err.Error())) })
+		o.log.limited(ctx, message).Info(message, "reason", loggable(err.Error()))
 	}
 	o.metrics.report(outcome)
 }

@@ -70,9 +70,9 @@ func (w *rateWriter) of(job *v2alpha1.DIJob) *limit.Debouncer[pendingRates] {
 	return w.seldom
 }
 
-func (w *rateWriter) each(do func(*limit.Debouncer[pendingRates])) {
-	do(w.often)
-	do(w.seldom)
+// both returns both debouncers.
+func (w *rateWriter) both() []*limit.Debouncer[pendingRates] {
+	return []*limit.Debouncer[pendingRates]{w.often, w.seldom}
 }
 
 // accept adds the report of a worker about itself to the sums of its job. It writes them as often as the job

@@ -36,12 +36,15 @@ type read struct {
 	// message is the message of the answer; messageGet by default.
 	message string
 	// data returns the answer from the caches without waiting.
-	data func(context.Context) (any, error)
+	data reading
 }
+
+// reading returns an answer from the caches without waiting.
+type reading func(context.Context) (any, error)
 
 // newRead returns a read about a job, or about several jobs if job is nil. Unauthenticated senders share
 // the flow of the job.
-func newRead(ctx context.Context, job *v2alpha1.DIJob, data func(context.Context) (any, error)) *read {
+func newRead(ctx context.Context, job *v2alpha1.DIJob, data reading) *read {
 	sender := auth.SenderOf(ctx)
 	if job != nil && !sender.IsKnown() {
 		return &read{flow: "job/" + string(job.UID), data: data}

@@ -46,9 +46,12 @@ func newWatchers(of *store.Store, patience time.Duration) *watchers {
 	return &watchers{store: of, patience: patience, stopping: make(chan struct{}), jobs: map[types.UID]*jobWatchers{}}
 }
 
+// reached reports whether a membership is what a caller waits for.
+type reached func(*v2alpha1.PublishedMembership) bool
+
 // await returns the job as soon as its membership satisfies the predicate, and otherwise after the
 // patience of a caller. It also returns when the server stops.
-func (w *watchers) await(ctx context.Context, job *v2alpha1.DIJob, isReached func(*v2alpha1.PublishedMembership) bool) (*v2alpha1.DIJob, error) {
+func (w *watchers) await(ctx context.Context, job *v2alpha1.DIJob, isReached reached) (*v2alpha1.DIJob, error) {
 	if err := w.enter(job.UID); err != nil {
 		return nil, err
 	}

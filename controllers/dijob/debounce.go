@@ -48,13 +48,13 @@ type ownedHandler struct {
 
 // Create implements handler.EventHandler.
 func (h *ownedHandler) Create(ctx context.Context, created createEvent, into queue) {
-	h.confirm(created.Object, h.assumed.Confirm)
+	h.confirm(created.Object, false)
 	h.EventHandler.Create(ctx, created, h.debounce(created.Object, into))
 }
 
 // Update implements handler.EventHandler.
 func (h *ownedHandler) Update(ctx context.Context, updated updateEvent, into queue) {
-	h.confirm(updated.ObjectNew, h.assumed.Confirm)
+	h.confirm(updated.ObjectNew, false)
 	if !slices.Equal(controllers.OwnerUID(updated.ObjectOld), controllers.OwnerUID(updated.ObjectNew)) {
 		h.miss(updated.ObjectOld)
 	}
@@ -63,7 +63,7 @@ func (h *ownedHandler) Update(ctx context.Context, updated updateEvent, into que
 
 // Delete implements handler.EventHandler.
 func (h *ownedHandler) Delete(ctx context.Context, deleted deleteEvent, into queue) {
-	h.confirm(deleted.Object, h.assumed.ConfirmDeleted)
+	h.confirm(deleted.Object, true)
 	if _, isPod := deleted.Object.(*corev1.Pod); isPod && deleted.Object.GetDeletionTimestamp() == nil {
 		// It was deleted without a grace period, or the watch no longer selects it.
 		h.miss(deleted.Object)
@@ -79,10 +79,15 @@ func (h *ownedHandler) miss(object client.Object) {
 }
 
 // confirm passes the object of a watch event to the assume cache of its job.
-func (h *ownedHandler) confirm(object client.Object, confirm func(types.NamespacedName, client.Object)) {
+func (h *ownedHandler) confirm(object client.Object, isDeleted bool) {
 	for _, owner := range object.GetOwnerReferences() {
-		if owner.Kind == controllers.JobKind {
-			confirm(types.NamespacedName{Namespace: object.GetNamespace(), Name: owner.Name}, object)
+		job := types.NamespacedName{Namespace: object.GetNamespace(), Name: owner.Name}
+		switch {
+		case owner.Kind != controllers.JobKind:
+		case isDeleted:
+			h.assumed.ConfirmDeleted(job, object)
+		default:
+			h.assumed.Confirm(job, object)
 		}
 	}
 }

@@ -200,7 +200,7 @@ func versionOf(object client.Object) string {
 }
 
 // withOurs returns stored labels or annotations with ours as they were sent.
-func withOurs(stored, sent map[string]string, isOurs func(string) bool) map[string]string {
+func withOurs(stored, sent map[string]string, isOurs keys) map[string]string {
 	result := maps.Clone(stored)
 	for key, value := range sent {
 		if !isOurs(key) {

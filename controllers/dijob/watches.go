@@ -64,8 +64,11 @@ func identityDiffers(before, after client.Object) bool {
 		!slices.EqualFunc(before.GetOwnerReferences(), after.GetOwnerReferences(), isSameReference)
 }
 
+// keys reports whether a key is one of some.
+type keys func(string) bool
+
 // differ reports whether two maps differ in some keys.
-func differ(before, after map[string]string, isOf func(string) bool) bool {
+func differ(before, after map[string]string, isOf keys) bool {
 	changes := func(from, to map[string]string) bool {
 		for key, value := range from {
 			if other, has := to[key]; isOf(key) && (!has || other != value) {

@@ -75,9 +75,12 @@ func (w Writes) Next(now time.Time) time.Time {
 	return next
 }
 
+// Content identifies what is written of an object.
+type Content func(client.Object) string
+
 // Plan returns the objects to try, and how many of them the API server may refuse before the others wait.
 // Objects without an earlier refusal come first, in order.
-func (w Writes) Plan(objects []client.Object, content func(client.Object) string, now time.Time) (try []int, budget int) {
+func (w Writes) Plan(objects []client.Object, content Content, now time.Time) (try []int, budget int) {
 	budget = Parallelism - w.waiting(now)
 	var next, again []int
 	for i, object := range objects {
@@ -155,8 +158,11 @@ func DigestPatch(original, desired client.Object) string {
 	return Digest(string(raw))
 }
 
+// Attempt writes the object of a number, and reports whether the API server refused it.
+type Attempt func(number int) (isRefused bool)
+
 // Try calls a function for each number in parallel, until the budget of refusals is used up.
-func Try(budget int, numbers []int, do func(int) (refused bool)) {
+func Try(budget int, numbers []int, do Attempt) {
 	finished := make(chan bool)
 	running, refused := 0, 0
 	await := func() {

@@ -88,8 +88,21 @@ func (h Help) Command() *cobra.Command {
 	return command
 }
 
+type (
+	// Run runs a command without arguments.
+	Run func(context.Context) error
+	// RunJob runs a command for the job of a name.
+	RunJob func(ctx context.Context, job string) error
+	// RunJobs runs a command for jobs that were read.
+	RunJobs func(ctx context.Context, found *cluster.Cluster, jobs []*v2alpha1.DIJob) error
+	// runJobs also gets the error about those that could not be read.
+	runJobs func(ctx context.Context, found *cluster.Cluster, jobs []*v2alpha1.DIJob, unread error) error
+	// Check finds a mistake in flags.
+	Check func() error
+)
+
 // NewCommand returns a command without arguments.
-func NewCommand(help Help, run func(context.Context) error) *cobra.Command {
+func NewCommand(help Help, run Run) *cobra.Command {
 	command := help.Command()
 	command.Args = None
 	command.RunE = func(command *cobra.Command, _ []string) error { return run(command.Context()) }
@@ -97,7 +110,7 @@ func NewCommand(help Help, run func(context.Context) error) *cobra.Command {
 }
 
 // NewJobCommand returns a command with the name of one job as its argument.
-func (e *Env) NewJobCommand(help Help, run func(ctx context.Context, job string) error) *cobra.Command {
+func (e *Env) NewJobCommand(help Help, run RunJob) *cobra.Command {
 	command := help.Command()
 	command.Args = func(command *cobra.Command, args []string) error {
 		if len(args) == 2 && command.Flags().Lookup("replicas") != nil {
@@ -126,16 +139,14 @@ func (e *Env) NewJobCommand(help Help, run func(ctx context.Context, job string)
 
 // NewJobsCommand returns a command with jobs by name or by label. It calls run with the jobs that
 // it could read.
-func (e *Env) NewJobsCommand(help Help, run func(ctx context.Context, found *cluster.Cluster,
-	jobs []*v2alpha1.DIJob) error) *cobra.Command {
+func (e *Env) NewJobsCommand(help Help, run RunJobs) *cobra.Command {
 	return e.newJobsCommand(help, func(ctx context.Context, found *cluster.Cluster, jobs []*v2alpha1.DIJob, unread error) error {
 		return Join(unread, run(ctx, found, jobs))
 	})
 }
 
 // NewAllJobsCommand is NewJobsCommand for a command that does nothing if it cannot read all jobs.
-func (e *Env) NewAllJobsCommand(help Help, run func(ctx context.Context, found *cluster.Cluster,
-	jobs []*v2alpha1.DIJob) error) *cobra.Command {
+func (e *Env) NewAllJobsCommand(help Help, run RunJobs) *cobra.Command {
 	return e.newJobsCommand(help, func(ctx context.Context, found *cluster.Cluster, jobs []*v2alpha1.DIJob, unread error) error {
 		if unread != nil {
 			return fmt.Errorf("%w\nnothing was done", unread)
@@ -144,8 +155,7 @@ func (e *Env) NewAllJobsCommand(help Help, run func(ctx context.Context, found *
 	})
 }
 
-func (e *Env) newJobsCommand(help Help, run func(ctx context.Context, found *cluster.Cluster, jobs []*v2alpha1.DIJob,
-	unread error) error) *cobra.Command {
+func (e *Env) newJobsCommand(help Help, run runJobs) *cobra.Command {
 	command := help.Command()
 	var selector string
 	var names []string
@@ -206,7 +216,7 @@ func choose(ctx context.Context, found *cluster.Cluster, names []string, selecto
 }
 
 // Before adds a check of flags that runs before the command makes any call.
-func Before(command *cobra.Command, check func() error) {
+func Before(command *cobra.Command, check Check) {
 	earlier := command.PreRunE
 	command.PreRunE = func(command *cobra.Command, args []string) error {
 		if earlier != nil {

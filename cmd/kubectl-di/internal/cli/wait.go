@@ -74,8 +74,11 @@ func (t *Timeout) Until(ctx context.Context, found *cluster.Cluster, out io.Writ
 	})
 }
 
+// Waiting is one of several waits, which reports its progress.
+type Waiting func(ctx context.Context, report *Progress, i int) error
+
 // Each runs a number of waits at once, with a common timeout and progress.
-func (t *Timeout) Each(ctx context.Context, out io.Writer, count int, wait func(ctx context.Context, report *Progress, i int) error) error {
+func (t *Timeout) Each(ctx context.Context, out io.Writer, count int, wait Waiting) error {
 	ctx, cancel := t.Context(ctx)
 	defer cancel()
 	report := NewProgress(out)

@@ -70,8 +70,11 @@ func (c *Cluster) Delete(ctx context.Context, object client.Object, dryRun bool)
 	return explain("deleting "+c.kind(object)+" "+object.GetNamespace()+"/"+object.GetName(), c.client.Delete(ctx, object, options...))
 }
 
+// Reduce returns the part of an object that a watch is for.
+type Reduce func(client.Object) client.Object
+
 // Reduced returns the same watch, whose changes have what reduce returns of an object.
-func (w Watched) Reduced(reduce func(client.Object) client.Object) Watched {
+func (w Watched) Reduced(reduce Reduce) Watched {
 	w.reduce = reduce
 	return w
 }

@@ -78,10 +78,24 @@ func named(namespace, name string) client.ListOptions {
 	return client.ListOptions{Namespace: namespace, FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name)}
 }
 
+type (
+	// Report tells the user of a problem that is retried.
+	Report func(problem string)
+	// Handle takes a change.
+	Handle func(Change)
+	// Step takes a change, and reports whether it was the last one.
+	Step func(Change) (isLast bool, err error)
+	// JobSeen takes a job, and reports whether it was the last state to see.
+	JobSeen func(*v2alpha1.DIJob) (isLast bool, err error)
+	// PodsSeen takes the number of pods, and reports whether it was the last to see.
+	PodsSeen func(left int) (isLast bool)
+	// EventSeen takes an Event.
+	EventSeen func(*corev1.Event)
+)
+
 // FollowJob passes a job to seen now and after each change, until seen returns true. A deleted job
 // is an error. It reports a broken connection, and retries.
-func (c *Cluster) FollowJob(ctx context.Context, of client.Object, report func(string),
-	seen func(*v2alpha1.DIJob) (bool, error)) error {
+func (c *Cluster) FollowJob(ctx context.Context, of client.Object, report Report, seen JobSeen) error {
 	namespace, name, exists := of.GetNamespace(), of.GetName(), false
 	return c.follow(ctx, WatchJob(namespace, name), report, func(change Change) (bool, error) {
 		job, isJob := change.Object.(*v2alpha1.DIJob)
@@ -100,7 +114,7 @@ func (c *Cluster) FollowJob(ctx context.Context, of client.Object, report func(s
 
 // FollowPods passes the number of a job's pods to seen now and after each change, until seen returns
 // true.
-func (c *Cluster) FollowPods(ctx context.Context, job *v2alpha1.DIJob, report func(string), seen func(left int) bool) error {
+func (c *Cluster) FollowPods(ctx context.Context, job *v2alpha1.DIJob, report Report, seen PodsSeen) error {
 	existing, isComplete := map[types.UID]bool{}, false
 	return c.follow(ctx, WatchPods(job), report, func(change Change) (bool, error) {
 		isComplete = isComplete || change.Complete
@@ -115,7 +129,7 @@ func (c *Cluster) FollowPods(ctx context.Context, job *v2alpha1.DIJob, report fu
 }
 
 // FollowEvents passes the Events of an object to seen until the context ends.
-func (c *Cluster) FollowEvents(ctx context.Context, of client.Object, report func(string), seen func(*corev1.Event)) error {
+func (c *Cluster) FollowEvents(ctx context.Context, of client.Object, report Report, seen EventSeen) error {
 	watched := WatchEvents(of.GetNamespace())
 	watched.purpose, watched.options = "watching the events of "+of.GetNamespace()+"/"+of.GetName(), eventsOf(of)
 	watched.options.Namespace = of.GetNamespace()
@@ -127,8 +141,8 @@ func (c *Cluster) FollowEvents(ctx context.Context, of client.Object, report fun
 	})
 }
 
-// follow observes until handle returns true or an error. The end of the context is also an error.
-func (c *Cluster) follow(ctx context.Context, watched Watched, report func(string), handle func(Change) (bool, error)) error {
+// follow observes until a step is the last one or fails. The end of the context is also an error.
+func (c *Cluster) follow(ctx context.Context, watched Watched, report Report, step Step) error {
 	observing, stop := context.WithCancel(ctx)
 	defer stop()
 	done := false
@@ -140,7 +154,7 @@ func (c *Cluster) follow(ctx context.Context, watched Watched, report func(strin
 		if change.Broken != nil {
 			report(fmt.Sprintf("kubectl-di: %s: %v; trying again", watched.purpose, change.Broken))
 		}
-		if done, failed = handle(change); done || failed != nil {
+		if done, failed = step(change); done || failed != nil {
 			done = true
 			stop()
 		}
@@ -153,7 +167,7 @@ func (c *Cluster) follow(ctx context.Context, watched Watched, report func(strin
 
 // Observe sends the objects that exist, and then each change, until the context ends or a right is
 // denied. It reconnects. Calls of handle do not overlap.
-func (c *Cluster) Observe(ctx context.Context, watched Watched, handle func(Change)) error {
+func (c *Cluster) Observe(ctx context.Context, watched Watched, handle Handle) error {
 	// The library's logs would be written over a view.
 	ctx, stop := context.WithCancelCause(klog.NewContext(ctx, klog.Logger{}))
 	defer stop(nil)
@@ -242,7 +256,7 @@ func (l *link) check(ctx context.Context, err error) error {
 	return errors.New(err.Error())
 }
 
-func handler(send func(Change)) cache.ResourceEventHandler {
+func handler(send Handle) cache.ResourceEventHandler {
 	forward := func(object any, gone bool) {
 		if unknown, is := object.(cache.DeletedFinalStateUnknown); is {
 			object = unknown.Obj

@@ -159,11 +159,13 @@ func (c *Cluster) SetSuspended(ctx context.Context, job *v2alpha1.DIJob, suspend
 	return c.Patch(ctx, job, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"suspend":%t}}`, suspended)), options...)
 }
 
+// CheckScale refuses a change because of the current number of replicas.
+type CheckScale func(current int32) error
+
 // Scale sets the number of replicas of a job's elastic task by its scale subresource, like kubectl
 // scale, and returns the previous number. The check may refuse the change because of the current
 // number. A dry run stores nothing.
-func (c *Cluster) Scale(ctx context.Context, job *v2alpha1.DIJob, replicas int32, check func(current int32) error,
-	dryRun bool) (int32, error) {
+func (c *Cluster) Scale(ctx context.Context, job *v2alpha1.DIJob, replicas int32, check CheckScale, dryRun bool) (int32, error) {
 	var options []client.SubResourceUpdateOption
 	if dryRun {
 		options = append(options, client.DryRunAll)

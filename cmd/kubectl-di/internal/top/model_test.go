@@ -244,7 +244,7 @@ func TestAMissingRightEndsTheView(t *testing.T) {
 type stillWatches struct{ pods []*corev1.Pod }
 
 // Observe implements watches.
-func (s *stillWatches) Observe(ctx context.Context, watched cluster.Watched, handle func(cluster.Change)) error {
+func (s *stillWatches) Observe(ctx context.Context, watched cluster.Watched, handle cluster.Handle) error {
 	if _, isPods := watched.Object.(*corev1.Pod); isPods {
 		for _, pod := range s.pods {
 			handle(cluster.Change{Object: pod})

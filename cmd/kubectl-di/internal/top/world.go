@@ -32,7 +32,7 @@ const (
 
 // watches is the source of a job's changes.
 type watches interface {
-	Observe(ctx context.Context, watched cluster.Watched, handle func(cluster.Change)) error
+	Observe(ctx context.Context, watched cluster.Watched, handle cluster.Handle) error
 }
 
 // batch is what changed since the last one.

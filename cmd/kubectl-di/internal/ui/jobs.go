@@ -66,7 +66,7 @@ func (s *Server) sendPage(query *store.Query, to *sender) error {
 	}
 	page := s.jobs.Page(query)
 	// Other jobs may change the version alone.
-	version := page.ResourceVersion
-	page.ResourceVersion = ""
-	return to.sendAs("page", page, func() any { page.ResourceVersion = version; return page })
+	compared := page
+	compared.ResourceVersion = ""
+	return to.sendAs("page", compared, page)
 }

@@ -101,8 +101,11 @@ func (s *Server) static() http.Handler {
 	})
 }
 
+// answering returns the answer to a request.
+type answering func(*http.Request) (any, error)
+
 // answer returns a handler that answers with JSON.
-func (s *Server) answer(handle func(*http.Request) (any, error)) http.HandlerFunc {
+func (s *Server) answer(handle answering) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		value, err := handle(r)
 		if err != nil {

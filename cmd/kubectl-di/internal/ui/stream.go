@@ -30,8 +30,11 @@ type sender struct {
 	last    map[string][]byte
 }
 
+// streaming sends the events of a stream until its context ends.
+type streaming func(ctx context.Context, r *http.Request, to *sender) error
+
 // stream returns a handler of a stream. An error before the first event is a plain answer.
-func (s *Server) stream(handle func(ctx context.Context, r *http.Request, to *sender) error) http.HandlerFunc {
+func (s *Server) stream(handle streaming) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		select {
 		case s.streams <- struct{}{}:
@@ -70,17 +73,17 @@ func (t *sender) begin() {
 
 // send sends an event whose data differs from the last of its name.
 func (t *sender) send(name string, value any) error {
-	return t.sendAs(name, value, func() any { return value })
+	return t.sendAs(name, value, value)
 }
 
-// sendAs compares a value with the last of its name, and sends what full returns if it differs.
-func (t *sender) sendAs(name string, compared any, full func() any) error {
+// sendAs compares a value with the last of its name, and sends the full one if it differs.
+func (t *sender) sendAs(name string, compared, full any) error {
 	data, err := json.Marshal(compared)
 	if err != nil || bytes.Equal(data, t.last[name]) {
 		return err
 	}
 	t.last[name] = data
-	return t.append(name, full())
+	return t.append(name, full)
 }
 
 // append sends an event.
@@ -118,10 +121,13 @@ type watching interface {
 	stopped(watch int, err error)
 }
 
+// show sends what a page shows now.
+type show func() error
+
 // follow runs watches, and calls show when all have their first objects, and then after changes,
 // at most once in each pause. It calls beat in between. It ends with the context, or with an error of
 // both.
-func (s *Server) follow(ctx context.Context, watched []cluster.Watched, to watching, pause time.Duration, show, beat func() error) error {
+func (s *Server) follow(ctx context.Context, watched []cluster.Watched, to watching, pause time.Duration, show, beat show) error {
 	ctx, stop := context.WithCancel(ctx)
 	var working sync.WaitGroup
 	defer working.Wait()
@@ -164,7 +170,7 @@ func (s *Server) follow(ctx context.Context, watched []cluster.Watched, to watch
 }
 
 // showChanges applies updates, and calls show after them, at most once in each pause.
-func (s *Server) showChanges(ctx context.Context, updates <-chan func(), pause time.Duration, show, beat func() error) error {
+func (s *Server) showChanges(ctx context.Context, updates <-chan func(), pause time.Duration, show, beat show) error {
 	var passed <-chan time.Time
 	next := s.Clock.Now()
 	beats := s.Clock.NewTicker(heartbeat)
