@@ -21,7 +21,8 @@ type documented struct {
 	v1, v2, carried string
 }
 
-// documentedFields returns the rows under a heading of docs/conversion.md.
+// documentedFields returns the rows under a heading of docs/conversion.md. A row of extended fields names
+// several, each of which v1alpha1 has at the same path below extended.
 func documentedFields(t *testing.T, heading string) []documented {
 	t.Helper()
 	page, err := os.ReadFile(filepath.Join("..", "docs", "conversion.md"))
@@ -37,6 +38,13 @@ func documentedFields(t *testing.T, heading string) []documented {
 	row := regexp.MustCompile("(?m)^\\| (?:`(.*?)`|-) \\| (?:`(.*?)`|-) \\| (shared|renamed|extended|derived) \\|")
 	for _, cells := range row.FindAllStringSubmatch(section, -1) {
 		rows = append(rows, documented{v1: cells[1], v2: cells[2], carried: cells[3]})
+	}
+	extended, field := regexp.MustCompile(`(?m)^\| extended \| (.*) \|$`), regexp.MustCompile("`([^`]+)`")
+	for _, cells := range extended.FindAllStringSubmatch(section, -1) {
+		for _, named := range field.FindAllStringSubmatch(cells[1], -1) {
+			root, path, _ := strings.Cut(named[1], ".")
+			rows = append(rows, documented{v1: root + ".extended." + path, v2: named[1], carried: "extended"})
+		}
 	}
 	return rows
 }
