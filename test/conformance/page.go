@@ -18,8 +18,8 @@ generated from ` + "`test/conformance`" + `, with ` + "`go test ./test/conforman
 | a cell | means |
 | --- | --- |
 | runs | the request succeeds and has the effect that the row names |
-| refused [n] | the request is refused, and the answer has the text below the table |
-| - [n] | not applicable, because of what is said below the table |
+| refused [n] | the request is refused, and the answer has the text of note n |
+| - [n] | not applicable, because of what note n says |
 
 The version is that of the request: of the object that is written, or of the path at di-server. Callers *admin*, *edit* and *view* have the role of that
 name in the namespace of the job only. *Pod of the job* sends its token. *Deployed client* is a program of an earlier release in a pod of the job: it
@@ -36,15 +36,16 @@ func Page() string {
 		counts[cell.Outcome().Kind]++
 	}
 	fmt.Fprintf(&page, "\nOf %d cells %d run, %d are refused, and %d are not applicable.\n", len(cells), counts[Runs], counts[Refused], counts[NotApplicable])
-	all := Capabilities()
+	all, explained := Capabilities(), &notes{}
 	for i := range all {
-		writeRow(&page, &all[i])
+		writeTable(&page, &all[i], explained)
 	}
+	explained.write(&page)
 	return page.String()
 }
 
-// writeRow writes the table of a capability and its notes.
-func writeRow(page *strings.Builder, capability *Capability) {
+// writeTable writes the table of a capability. Versions with the same cells share a row.
+func writeTable(page *strings.Builder, capability *Capability, explained *notes) {
 	fmt.Fprintf(page, "\n## %s\n\n", strings.ToUpper(capability.Name[:1])+capability.Name[1:])
 	if capability.Checks != "" {
 		fmt.Fprintf(page, "Seen afterwards: %s.\n\n", capability.Checks)
@@ -54,21 +55,29 @@ func writeRow(page *strings.Builder, capability *Capability) {
 		fmt.Fprintf(page, " %s |", caller)
 	}
 	page.WriteString("\n|" + strings.Repeat(" --- |", len(Callers())+2) + "\n")
-	var notes []Outcome
 	for _, lifecycle := range Lifecycles() {
+		var versions []string
+		var last string
 		for _, version := range Versions() {
-			fmt.Fprintf(page, "| %s | %s |", lifecycle, version)
-			for _, caller := range Callers() {
-				outcome := Cell{capability, lifecycle, version, caller}.Outcome()
-				if outcome.Kind != Runs && !slices.Contains(notes, outcome) {
-					notes = append(notes, outcome)
-				}
-				fmt.Fprintf(page, " %s |", cellText(outcome, slices.Index(notes, outcome)+1))
+			cells := cellsOf(capability, lifecycle, version, explained)
+			if len(versions) > 0 && cells != last {
+				fmt.Fprintf(page, "| %s | %s |%s\n", lifecycle, strings.Join(versions, ", "), last)
+				versions = nil
 			}
-			page.WriteString("\n")
+			versions, last = append(versions, string(version)), cells
 		}
+		fmt.Fprintf(page, "| %s | %s |%s\n", lifecycle, strings.Join(versions, ", "), last)
 	}
-	writeNotes(page, notes)
+}
+
+// cellsOf returns the cells of all callers.
+func cellsOf(capability *Capability, lifecycle Lifecycle, version Version, explained *notes) string {
+	var cells strings.Builder
+	for _, caller := range Callers() {
+		outcome := Cell{capability, lifecycle, version, caller}.Outcome()
+		fmt.Fprintf(&cells, " %s |", cellText(outcome, explained.number(outcome)))
+	}
+	return cells.String()
 }
 
 func cellText(outcome Outcome, note int) string {
@@ -82,11 +91,20 @@ func cellText(outcome Outcome, note int) string {
 	return "runs"
 }
 
-func writeNotes(page *strings.Builder, notes []Outcome) {
-	if len(notes) > 0 {
-		page.WriteString("\n")
+// notes are the outcomes that the end of the page explains.
+type notes []Outcome
+
+// number returns the number of an outcome's note, from 1; 0 for a cell that runs.
+func (n *notes) number(outcome Outcome) int {
+	if outcome.Kind != Runs && !slices.Contains(*n, outcome) {
+		*n = append(*n, outcome)
 	}
-	for i, note := range notes {
+	return slices.Index(*n, outcome) + 1
+}
+
+func (n *notes) write(page *strings.Builder) {
+	page.WriteString("\n## Notes\n\n")
+	for i, note := range *n {
 		if note.Kind == Refused {
 			fmt.Fprintf(page, "%d. Refused: `%s`\n", i+1, note.Text)
 		} else {
