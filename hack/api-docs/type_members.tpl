@@ -2,6 +2,6 @@
 {{- if eq .Name "metadata" -}}
 as of every object in Kubernetes
 {{- else -}}
-{{ .Doc | replace "\n" " " | markdownRenderFieldDoc }}
+{{ .Doc | replace "\n" " " | trimPrefix (printf "%s is " .Name) | trimPrefix (printf "%s are " .Name) | markdownRenderFieldDoc }}
 {{- end -}}
 {{- end -}}
