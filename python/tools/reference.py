@@ -84,15 +84,17 @@ def describe_class(node: ast.ClassDef, described: Dict[int, str]) -> Iterator[st
     is_data = any("dataclass" in ast.unparse(each) for each in node.decorator_list)
     constructor = next((each for each in node.body if isinstance(each, ast.FunctionDef) and each.name == "__init__"), None)
     parameters = signature(constructor, "__init__") if constructor is not None else ""
-    yield from (f"### {node.name}", "", f"`class {node.name}{parameters}`", "", docstring(node), "")
+    yield from (f"### {node.name}", "")
+    if parameters:
+        yield from (f"`{node.name}{parameters}`", "")
+    yield from (docstring(node), "")
     fields = [each for each in node.body if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)]
     rows = [each for each in fields if not ast.unparse(each.target).startswith("_")]
     if is_data and rows:
-        yield from ("| field | type | default | |", "| --- | --- | --- | --- |")
+        yield from ("| field | |", "| --- | --- |")
         for each in rows:
-            default = f"`{ast.unparse(each.value)}`" if each.value is not None else "required"
-            kind = ast.unparse(each.annotation).replace("|", "\\|")
-            yield f"| `{ast.unparse(each.target)}` | `{kind}` | {default} | {described.get(each.lineno, '')} |"
+            declaration = ast.unparse(each).replace("|", "\\|")
+            yield f"| `{declaration}` | {described.get(each.lineno, '')} |"
         yield ""
     for each in node.body:
         if not isinstance(each, ast.FunctionDef) or each.name.startswith("_"):
