@@ -171,6 +171,8 @@ func sharedFlags(commands []*cobra.Command) []string {
 
 // flagLines returns a line for each flag of a command. All commands have --help, which is none of them.
 func flagLines(command *cobra.Command) []string {
+	// Cobra adds this flag when the command runs.
+	command.InitDefaultHelpFlag()
 	var lines []string
 	for line := range strings.Lines(command.LocalFlags().FlagUsages()) {
 		if !strings.HasPrefix(line, "  -h, --help") {
