@@ -23,7 +23,8 @@ generated from ` + "`test/conformance`" + `, with ` + "`go test ./test/conforman
 
 The version is that of the request: of the object that is written, or of the path at di-server. Callers *admin*, *edit* and *view* have the role of that
 name in the namespace of the job only. *Pod of the job* sends its token. *Deployed client* is a program of an earlier release in a pod of the job: it
-sends no token, and di-server knows it by its address.
+sends no token, and di-server knows it by its address. A table without these two is about requests to
+the API server, which programs in pods never call.
 `
 
 // Page returns docs/conformance.md.
@@ -44,22 +45,24 @@ func Page() string {
 	return page.String()
 }
 
-// writeTable writes the table of a capability. Versions with the same cells share a row.
+// writeTable writes the table of a capability. Versions with the same cells share a row, and callers who
+// never send such a request have no column.
 func writeTable(page *strings.Builder, capability *Capability, explained *notes) {
 	fmt.Fprintf(page, "\n## %s\n\n", strings.ToUpper(capability.Name[:1])+capability.Name[1:])
 	if capability.Checks != "" {
 		fmt.Fprintf(page, "Seen afterwards: %s.\n\n", capability.Checks)
 	}
 	page.WriteString("| lifecycle | version |")
-	for _, caller := range Callers() {
+	callers := callersOf(capability)
+	for _, caller := range callers {
 		fmt.Fprintf(page, " %s |", caller)
 	}
-	page.WriteString("\n|" + strings.Repeat(" --- |", len(Callers())+2) + "\n")
+	page.WriteString("\n|" + strings.Repeat(" --- |", len(callers)+2) + "\n")
 	for _, lifecycle := range Lifecycles() {
 		var versions []string
 		var last string
 		for _, version := range Versions() {
-			cells := cellsOf(capability, lifecycle, version, explained)
+			cells := cellsOf(capability, lifecycle, version, callers, explained)
 			if len(versions) > 0 && cells != last {
 				fmt.Fprintf(page, "| %s | %s |%s\n", lifecycle, strings.Join(versions, ", "), last)
 				versions = nil
@@ -70,10 +73,24 @@ func writeTable(page *strings.Builder, capability *Capability, explained *notes)
 	}
 }
 
-// cellsOf returns the cells of all callers.
-func cellsOf(capability *Capability, lifecycle Lifecycle, version Version, explained *notes) string {
+// callersOf returns the callers without those for whom the whole table is that they call di-server only.
+func callersOf(capability *Capability) []Caller {
+	return slices.DeleteFunc(Callers(), func(caller Caller) bool {
+		for _, lifecycle := range Lifecycles() {
+			for _, version := range Versions() {
+				if (Cell{capability, lifecycle, version, caller}).Outcome() != fromOutside.outcome {
+					return false
+				}
+			}
+		}
+		return true
+	})
+}
+
+// cellsOf returns the cells of the callers.
+func cellsOf(capability *Capability, lifecycle Lifecycle, version Version, callers []Caller, explained *notes) string {
 	var cells strings.Builder
-	for _, caller := range Callers() {
+	for _, caller := range callers {
 		outcome := Cell{capability, lifecycle, version, caller}.Outcome()
 		fmt.Fprintf(&cells, " %s |", cellText(outcome, explained.number(outcome)))
 	}
