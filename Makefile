@@ -161,7 +161,7 @@ generate: ## Generate deep copies, the references and the diagrams.
 	$(TOOL) controller-gen object:headerFile=hack/boilerplate.go.txt paths=./apis/...
 	for version in v1alpha1 v2alpha1; do $(TOOL) crd-ref-docs --source-path=apis/$$version --config=hack/api-docs/config.yaml \
 		--templates-dir=hack/api-docs --renderer=markdown --output-path=docs/reference/$$version.md --log-level=ERROR || exit 1; done
-	go test ./internal/lifecycle -run DocumentedStateMachines -update
+	go test ./job/lifecycle -run DocumentedStateMachines -update
 	go run -C hack/site ./diagrams $(CURDIR)/docs/images
 	go run ./cmd/kubectl-di reference >docs/reference/kubectl-di.md
 	$(NEED_PYTHON)
@@ -173,7 +173,7 @@ manifests: ## Generate CRDs, RBAC and the manifest for DI-engine.
 	go run ./hack/crd config/crd/bases/diengine.opendilab.org_dijobs.yaml
 	$(TOOL) controller-gen rbac:roleName=di-orchestrator-operator paths=./cmd/... paths=./controllers/... output:rbac:dir=config/rbac/operator
 	$(TOOL) controller-gen rbac:roleName=di-orchestrator-webhook paths=./webhook/... output:rbac:dir=config/rbac/webhook
-	$(TOOL) controller-gen rbac:roleName=di-orchestrator-takeover paths=./internal/upgrade/takeover/... output:rbac:dir=config/rbac/takeover
+	$(TOOL) controller-gen rbac:roleName=di-orchestrator-takeover paths=./upgrade/takeover/... output:rbac:dir=config/rbac/takeover
 	$(TOOL) controller-gen rbac:roleName=di-orchestrator-server paths=./server/... output:rbac:dir=config/rbac/server
 	go run ./hack/chart config charts/di-orchestrator
 	$(RELEASE) launcher
@@ -222,6 +222,8 @@ HELMS := HELM=$(OUT)/bin/helm HELM3=$(OUT)/bin/helm3
 ASSETS := assets=$$(hack/assets) && KUBEBUILDER_ASSETS="$$assets"
 # The linter vets all code. go test would vet every library first.
 TEST := go test -vet=off
+# The test of the simulator that needs an API server.
+IN_CLUSTER := ./di-sim/internal/incluster
 RACE := CGO_ENABLED=1 $(TEST) -race
 # Eventually otherwise asks the API server every 10 ms, which takes a quarter of a core.
 export GOMEGA_DEFAULT_EVENTUALLY_POLLING_INTERVAL := 50ms
@@ -230,6 +232,7 @@ export GOMEGA_DEFAULT_EVENTUALLY_POLLING_INTERVAL := 50ms
 .PHONY: test
 test: helm test-modules ## Run the quick tests: those of test-unit and test-integration.
 	$(ASSETS) $(HELMS) $(TEST) -p 4 -timeout 30m $(QUICK) $$(hack/packages quick)
+	$(ASSETS) go test -C sim -vet=off $(QUICK) $(IN_CLUSTER)
 
 .PHONY: test-unit
 test-unit: test-modules ## Run the tests that need no API server and no Helm; two minutes.
@@ -239,6 +242,9 @@ test-unit: test-modules ## Run the tests that need no API server and no Helm; tw
 test-modules:
 	go test -C hack/site -vet=off -count=1 ./...
 	go test -C hack/cluster -vet=off ./...
+	go test -C hack/bench -vet=off ./...
+	go test -C hack/mutation -vet=off ./...
+	go test -C sim -vet=off $(QUICK) $$(go list -C sim ./... | grep -v $(IN_CLUSTER:.%=%))
 	@# The tests with tools of Debian run where these are.
 	go test -C hack/image -vet=off -tags "$$(command -v dpkg-deb >/dev/null && echo debian)" ./...
 	$(NEED_PYTHON)
@@ -268,11 +274,12 @@ test-race: ## Run the unit tests of packages with goroutines with the race detec
 test-integration: helm ## Run the tests on a real kube-apiserver and etcd.
 	@# These mostly wait for programs that they started.
 	$(ASSETS) $(HELMS) $(TEST) -p 4 -timeout 30m $(QUICK) $$(hack/packages integration)
+	$(ASSETS) go test -C sim -vet=off $(QUICK) $(IN_CLUSTER)
 
 .PHONY: test-slow
 test-slow: helm helm3 ## Run long rounds, both Helms, the takeover, the alerts, the release, and all tests with the race detector; two hours.
 	$(ASSETS) $(HELMS) $(TEST) -timeout 1h -run '_Slow$$' $$(hack/packages slow)
-	$(TEST) -timeout 1h ./internal/lifecycle -world.rounds=5000
+	$(TEST) -timeout 1h ./job/lifecycle -world.rounds=5000
 	$(TEST) -timeout 1h ./conversion -run ComesBackFrom -conversion.objects=100000
 	$(ASSETS) $(TEST) -timeout 2h ./test/model -model.rounds=1000
 	$(ASSETS) $(TEST) -timeout 1h ./controllers/dijob -crash.stride=1 -ginkgo.focus='crashes after'
@@ -317,7 +324,7 @@ readme-test: ## Do what the README says in a fresh clone of what is committed, w
 	go test -tags readme -count=1 -timeout 3h -v -run Readme ./test/readme
 
 OBJECTS ?= 1000000
-BENCH = KUBEBUILDER_ASSETS="$$(hack/assets)" go run ./hack/bench
+BENCH = go build -C hack/bench -o $(OUT)/bin/bench . && KUBEBUILDER_ASSETS="$$(hack/assets)" $(OUT)/bin/bench
 RESULTS := docs/benchmarks/results
 
 .PHONY: bench
@@ -333,7 +340,7 @@ bench: ## Measure what docs/benchmarks.md shows, for an hour on an idle machine,
 
 .PHONY: bench-docs
 bench-docs: ## Write docs/benchmarks.md and its plots from the raw results in docs/benchmarks/results.
-	go run ./hack/bench report
+	go build -C hack/bench -o $(OUT)/bin/bench . && $(OUT)/bin/bench report
 
 .PHONY: bench-conversion
 bench-conversion: ## Convert OBJECTS random objects each way, and measure reviews and single writes, each figure beside a reference.
@@ -346,7 +353,7 @@ bench-server: ## Measure GETs of polling coordinators beside a handler without w
 
 .PHONY: bench-allocator
 bench-allocator: ## Measure the allocator's policy on TRACES, a directory as of docs/simulator.md, each figure beside its goal; QUICK=1 for fewer workloads.
-	GOMAXPROCS=1 go run ./cmd/di-sim -goals -traces "$(or $(TRACES),$(error TRACES is empty: must be a directory of traces, docs/simulator.md))" $(if $(QUICK),-quick) $(FLAGS)
+	go build -C sim -o $(OUT)/bin/ ./di-sim && GOMAXPROCS=1 $(OUT)/bin/di-sim -goals -traces "$(or $(TRACES),$(error TRACES is empty: must be a directory of traces, docs/simulator.md))" $(if $(QUICK),-quick) $(FLAGS)
 
 .PHONY: bench-growth
 bench-growth: ## Measure 100 to 10,000 jobs of 5 pods on fake nodes, and what finished jobs cost; FLAGS as of bench growth -h.
@@ -374,7 +381,7 @@ bench-reports: ## Measure allocation rounds and profiling reports of preemptible
 
 .PHONY: mutation
 mutation: ## Delete each statement of the pure packages in turn; a test has to notice. GROUP=NAME of hack/mutation/net.yaml; all take an hour.
-	go run ./hack/mutation -group '$(GROUP)' -equivalent hack/mutation/equivalent.txt -record hack/mutation/record.txt
+	go build -C hack/mutation -o $(OUT)/bin/mutation . && $(OUT)/bin/mutation -group '$(GROUP)' -equivalent hack/mutation/equivalent.txt -record hack/mutation/record.txt
 
 .PHONY: fuzz
 FUZZTIME ?= 1m

@@ -15,7 +15,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"opendilab.org/di-orchestrator/internal/conditions"
-	"opendilab.org/di-orchestrator/internal/workload"
+	"opendilab.org/di-orchestrator/job/workload"
 )
 
 // Requirements are what a replica requests, and which nodes it accepts.

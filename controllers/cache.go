@@ -18,7 +18,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/intern"
 	"opendilab.org/di-orchestrator/internal/names"
-	"opendilab.org/di-orchestrator/internal/podstate"
+	"opendilab.org/di-orchestrator/job/podstate"
 )
 
 // CacheOptions returns the options of a manager's cache. The cache watches all pods, because no selector

@@ -13,7 +13,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/conversion"
-	"opendilab.org/di-orchestrator/internal/testkit/jobs"
+	"opendilab.org/di-orchestrator/test/testkit/jobs"
 )
 
 // BenchmarkReview converts reviews of jobs of 10 kB. The reference decodes and encodes the same

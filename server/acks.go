@@ -17,9 +17,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/internal/lifecycle/handshake"
-	"opendilab.org/di-orchestrator/internal/lifecycle/ranks"
-	"opendilab.org/di-orchestrator/internal/podstate"
+	"opendilab.org/di-orchestrator/job/lifecycle/handshake"
+	"opendilab.org/di-orchestrator/job/lifecycle/ranks"
+	"opendilab.org/di-orchestrator/job/podstate"
 	"opendilab.org/di-orchestrator/server/auth"
 	"opendilab.org/di-orchestrator/server/failure"
 	"opendilab.org/di-orchestrator/server/limit"

@@ -29,9 +29,9 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
-	"opendilab.org/di-orchestrator/internal/testkit"
 	"opendilab.org/di-orchestrator/server"
 	"opendilab.org/di-orchestrator/server/auth"
+	"opendilab.org/di-orchestrator/test/testkit"
 )
 
 // addresses gives each pod of the specs a separate loopback address, from which a client of this process

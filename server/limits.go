@@ -8,7 +8,7 @@ import (
 	"errors"
 	"fmt"
 
-	"opendilab.org/di-orchestrator/internal/membership"
+	"opendilab.org/di-orchestrator/job/membership"
 	"opendilab.org/di-orchestrator/server/auth"
 	"opendilab.org/di-orchestrator/server/failure"
 	"opendilab.org/di-orchestrator/server/wire"

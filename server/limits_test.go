@@ -16,9 +16,9 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
-	"opendilab.org/di-orchestrator/internal/testkit"
 	"opendilab.org/di-orchestrator/server"
 	"opendilab.org/di-orchestrator/server/auth"
+	"opendilab.org/di-orchestrator/test/testkit"
 )
 
 // hurried gives the handler's removals less time than other requests, because these specs wait for them in

@@ -20,8 +20,8 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
-	"opendilab.org/di-orchestrator/internal/testkit"
 	"opendilab.org/di-orchestrator/server"
+	"opendilab.org/di-orchestrator/test/testkit"
 )
 
 var _ = Describe("the membership of a job that holds state", func() {

@@ -16,10 +16,10 @@ import (
 
 	"opendilab.org/di-orchestrator/allocation/profilings"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/internal/rates"
 	"opendilab.org/di-orchestrator/server/auth"
 	"opendilab.org/di-orchestrator/server/failure"
 	"opendilab.org/di-orchestrator/server/limit"
+	"opendilab.org/di-orchestrator/server/rates"
 	"opendilab.org/di-orchestrator/server/store"
 )
 

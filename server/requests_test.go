@@ -15,9 +15,9 @@ import (
 	"go.uber.org/zap/zapcore"
 	"k8s.io/utils/clock"
 
-	"opendilab.org/di-orchestrator/internal/testkit"
 	"opendilab.org/di-orchestrator/server"
 	"opendilab.org/di-orchestrator/server/store"
+	"opendilab.org/di-orchestrator/test/testkit"
 )
 
 // samples returns the values of the server's counters and gauges, and the counts of its histograms, by

@@ -23,9 +23,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/internal/drain"
-	"opendilab.org/di-orchestrator/internal/membership"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/tracing"
+	"opendilab.org/di-orchestrator/job/membership"
 	"opendilab.org/di-orchestrator/server/auth"
 	"opendilab.org/di-orchestrator/server/limit"
 	"opendilab.org/di-orchestrator/server/store"

@@ -19,10 +19,10 @@ import (
 	"k8s.io/utils/clock"
 
 	"opendilab.org/di-orchestrator/internal/names"
-	"opendilab.org/di-orchestrator/internal/testkit"
 	"opendilab.org/di-orchestrator/server"
 	"opendilab.org/di-orchestrator/server/auth"
 	"opendilab.org/di-orchestrator/server/store"
+	"opendilab.org/di-orchestrator/test/testkit"
 )
 
 var _ = Describe("a server that is started and stopped", func() {

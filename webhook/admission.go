@@ -28,9 +28,9 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v1alpha1"
 	"opendilab.org/di-orchestrator/conversion"
-	"opendilab.org/di-orchestrator/internal/crdschema"
 	"opendilab.org/di-orchestrator/internal/scope"
-	"opendilab.org/di-orchestrator/internal/validation"
+	"opendilab.org/di-orchestrator/webhook/crdschema"
+	"opendilab.org/di-orchestrator/webhook/validation"
 )
 
 // The served paths, one for each version and operation.

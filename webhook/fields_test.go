@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 	"sigs.k8s.io/yaml"
 
-	"opendilab.org/di-orchestrator/internal/podschema"
-	"opendilab.org/di-orchestrator/internal/validation"
+	"opendilab.org/di-orchestrator/webhook/podschema"
+	"opendilab.org/di-orchestrator/webhook/validation"
 )
 
 // jobOfPod returns a job of one task whose pods have a spec.

@@ -13,8 +13,8 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"opendilab.org/di-orchestrator/internal/podcheck"
-	"opendilab.org/di-orchestrator/internal/validation"
+	"opendilab.org/di-orchestrator/webhook/podcheck"
+	"opendilab.org/di-orchestrator/webhook/validation"
 )
 
 func TestAnAdmissionRequestThatIsTooLargeIsRefusedUnread(t *testing.T) {

@@ -22,8 +22,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"opendilab.org/di-orchestrator/internal/netlimit"
-	"opendilab.org/di-orchestrator/internal/podschema"
-	"opendilab.org/di-orchestrator/internal/validation"
+	"opendilab.org/di-orchestrator/webhook/podschema"
+	"opendilab.org/di-orchestrator/webhook/validation"
 )
 
 const mebi = 1 << 20

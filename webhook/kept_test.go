@@ -25,8 +25,8 @@ import (
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"opendilab.org/di-orchestrator/internal/admissionprobe"
 	"opendilab.org/di-orchestrator/webhook"
+	"opendilab.org/di-orchestrator/webhook/admissionprobe"
 )
 
 // issuer keeps the certificate of 127.0.0.1 in a Secret, as cert-manager does.

@@ -28,7 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
-	"opendilab.org/di-orchestrator/internal/testkit"
+	"opendilab.org/di-orchestrator/test/testkit"
 	"opendilab.org/di-orchestrator/webhook"
 )
 
@@ -249,7 +249,7 @@ func TestTheTableHasEveryMessageOfTheCode(t *testing.T) {
 	t.Parallel()
 	all := tableErrors(t, byWebhook)
 	for _, file := range []string{"autoscale.go", "rules.go", "validation.go"} {
-		file = filepath.Join(testkit.Root(), "internal", "validation", file)
+		file = filepath.Join(testkit.Root(), "webhook", "validation", file)
 		files := token.NewFileSet()
 		parsed, err := parser.ParseFile(files, file, nil, 0)
 		if err != nil {

@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
-	"opendilab.org/di-orchestrator/internal/podcheck"
+	"opendilab.org/di-orchestrator/webhook/podcheck"
 )
 
 // The limits of a check of pods. It is called for dry runs only, and has no part of the room in which other

@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
 
-	"opendilab.org/di-orchestrator/internal/podcheck"
+	"opendilab.org/di-orchestrator/webhook/podcheck"
 )
 
 // refusing returns a finding about every pod.

@@ -18,8 +18,8 @@ import (
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"opendilab.org/di-orchestrator/internal/admissionprobe"
 	"opendilab.org/di-orchestrator/webhook"
+	"opendilab.org/di-orchestrator/webhook/admissionprobe"
 )
 
 // restorations returns the counters of restorations.

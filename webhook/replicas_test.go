@@ -29,9 +29,9 @@ import (
 	testclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"opendilab.org/di-orchestrator/internal/admissionprobe"
-	"opendilab.org/di-orchestrator/internal/testkit"
+	"opendilab.org/di-orchestrator/test/testkit"
 	"opendilab.org/di-orchestrator/webhook"
+	"opendilab.org/di-orchestrator/webhook/admissionprobe"
 )
 
 // cluster is the API server of one spec, with configured webhooks that are not served yet.

@@ -20,7 +20,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
-	"opendilab.org/di-orchestrator/internal/validation"
+	"opendilab.org/di-orchestrator/webhook/validation"
 )
 
 // scaling validates what resizes a job from outside of it: requests to dijobs/scale, and ScalePlans. Both

@@ -38,11 +38,11 @@ import (
 	"opendilab.org/di-orchestrator/internal/drain"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/netlimit"
-	"opendilab.org/di-orchestrator/internal/podcheck"
-	"opendilab.org/di-orchestrator/internal/podschema"
 	"opendilab.org/di-orchestrator/internal/scope"
 	"opendilab.org/di-orchestrator/internal/tracing"
-	"opendilab.org/di-orchestrator/internal/validation"
+	"opendilab.org/di-orchestrator/webhook/podcheck"
+	"opendilab.org/di-orchestrator/webhook/podschema"
+	"opendilab.org/di-orchestrator/webhook/validation"
 )
 
 // The objects of the webhooks.

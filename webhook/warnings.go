@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
-	"opendilab.org/di-orchestrator/internal/podschema"
-	"opendilab.org/di-orchestrator/internal/validation"
+	"opendilab.org/di-orchestrator/webhook/podschema"
+	"opendilab.org/di-orchestrator/webhook/validation"
 )
 
 // The API server truncates warnings to 256 characters each and 4096 in total.

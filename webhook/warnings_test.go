@@ -15,7 +15,7 @@ import (
 	"strings"
 	"testing"
 
-	"opendilab.org/di-orchestrator/internal/testkit"
+	"opendilab.org/di-orchestrator/test/testkit"
 )
 
 func TestTheDocumentedWarningsAreThoseOfTheCodeAndTheCRDs(t *testing.T) {
@@ -53,7 +53,7 @@ func documentedWarnings(t *testing.T) []string {
 func warningsOfTheCode(t *testing.T) []*regexp.Regexp {
 	t.Helper()
 	var patterns []*regexp.Regexp
-	for _, file := range []string{"internal/validation/overrides.go", "internal/validation/warnings.go", "webhook/warnings.go"} {
+	for _, file := range []string{"webhook/validation/overrides.go", "webhook/validation/warnings.go", "webhook/warnings.go"} {
 		parsed, err := parser.ParseFile(token.NewFileSet(), filepath.Join(testkit.Root(), file), nil, 0)
 		if err != nil {
 			t.Fatal(err)

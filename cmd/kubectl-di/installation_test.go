@@ -17,8 +17,8 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cli"
-	"opendilab.org/di-orchestrator/internal/upgrade/preflight"
 	"opendilab.org/di-orchestrator/test/webhooks"
+	"opendilab.org/di-orchestrator/upgrade/preflight"
 )
 
 // Other tests create jobs concurrently. The test therefore only requires that jobs were checked.

@@ -34,7 +34,7 @@ import (
 	"opendilab.org/di-orchestrator/controllers"
 	"opendilab.org/di-orchestrator/controllers/dijob"
 	"opendilab.org/di-orchestrator/controllers/dijob/discover"
-	"opendilab.org/di-orchestrator/internal/testkit"
+	"opendilab.org/di-orchestrator/test/testkit"
 	"opendilab.org/di-orchestrator/test/webhooks"
 )
 

@@ -14,9 +14,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/internal/testkit"
-	"opendilab.org/di-orchestrator/internal/testkit/etcd"
-	"opendilab.org/di-orchestrator/internal/testkit/picture"
+	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/etcd"
+	"opendilab.org/di-orchestrator/test/testkit/picture"
 )
 
 // TestThePictureOfTheListIsCurrent draws what kubectl prints of jobs of a real API server.

@@ -29,7 +29,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/api"
-	"opendilab.org/di-orchestrator/internal/testkit/program"
+	"opendilab.org/di-orchestrator/test/testkit/program"
 )
 
 // benchJobs is how many jobs the page of the benchmark has.

@@ -31,7 +31,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
-	"opendilab.org/di-orchestrator/internal/testkit/proxy"
+	"opendilab.org/di-orchestrator/test/testkit/proxy"
 )
 
 var manyJobs = flag.Int("web.jobs", 5000, "how many jobs the page shows")

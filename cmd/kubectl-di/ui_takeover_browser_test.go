@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"opendilab.org/di-orchestrator/internal/names"
-	"opendilab.org/di-orchestrator/internal/upgrade/takeover"
+	"opendilab.org/di-orchestrator/upgrade/takeover"
 )
 
 func TestTakeoverIsUnderstoodInABrowser(t *testing.T) {

@@ -22,7 +22,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/top"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/api"
-	"opendilab.org/di-orchestrator/internal/testkit/expect"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 // shown is what each view shows of a job first.

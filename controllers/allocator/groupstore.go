@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/internal/workload"
+	"opendilab.org/di-orchestrator/job/workload"
 )
 
 // groupStore keeps the histories of groups in a ConfigMap. No other program writes it.

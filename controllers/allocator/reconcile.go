@@ -21,14 +21,14 @@ import (
 	"opendilab.org/di-orchestrator/allocation"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/controllers"
-	"opendilab.org/di-orchestrator/internal/assume"
+	"opendilab.org/di-orchestrator/controllers/assume"
 	"opendilab.org/di-orchestrator/internal/conditions"
-	"opendilab.org/di-orchestrator/internal/lifecycle/placements"
-	"opendilab.org/di-orchestrator/internal/lifecycle/sizing"
 	"opendilab.org/di-orchestrator/internal/limits"
 	"opendilab.org/di-orchestrator/internal/names"
-	"opendilab.org/di-orchestrator/internal/podstate"
-	"opendilab.org/di-orchestrator/internal/workload"
+	"opendilab.org/di-orchestrator/job/lifecycle/placements"
+	"opendilab.org/di-orchestrator/job/lifecycle/sizing"
+	"opendilab.org/di-orchestrator/job/podstate"
+	"opendilab.org/di-orchestrator/job/workload"
 )
 
 const (

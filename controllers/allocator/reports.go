@@ -16,7 +16,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/recorder"
-	"opendilab.org/di-orchestrator/internal/workload"
+	"opendilab.org/di-orchestrator/job/workload"
 )
 
 // reports are the parsed reports of the jobs of the last round, so that each report is parsed once.

@@ -29,10 +29,10 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/controllers"
 	"opendilab.org/di-orchestrator/internal/conditions"
-	"opendilab.org/di-orchestrator/internal/lifecycle/placements"
 	"opendilab.org/di-orchestrator/internal/names"
-	"opendilab.org/di-orchestrator/internal/podstate"
 	"opendilab.org/di-orchestrator/internal/tracing"
+	"opendilab.org/di-orchestrator/job/lifecycle/placements"
+	"opendilab.org/di-orchestrator/job/podstate"
 )
 
 // Options are the settings of the allocator. The zero value selects the defaults.

@@ -15,7 +15,7 @@ import (
 	"opendilab.org/di-orchestrator/allocation"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/conditions"
-	"opendilab.org/di-orchestrator/internal/lifecycle/placements"
+	"opendilab.org/di-orchestrator/job/lifecycle/placements"
 )
 
 const (

@@ -21,7 +21,7 @@ import (
 
 	"opendilab.org/di-orchestrator/allocation"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/internal/testkit/pace"
+	"opendilab.org/di-orchestrator/test/testkit/pace"
 )
 
 // waitingJobs is an allocator of jobs that wait, with enough nodes for all.

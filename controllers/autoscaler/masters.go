@@ -16,9 +16,9 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/controllers"
 	"opendilab.org/di-orchestrator/internal/conditions"
-	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 	"opendilab.org/di-orchestrator/internal/names"
-	"opendilab.org/di-orchestrator/internal/queueing"
+	"opendilab.org/di-orchestrator/job/lifecycle/state"
+	"opendilab.org/di-orchestrator/job/queueing"
 )
 
 // isIdle reports whether the operator leaves the size of a job alone now: the job does not run.

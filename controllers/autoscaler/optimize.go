@@ -21,7 +21,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/autoscale/optimizer"
 	"opendilab.org/di-orchestrator/controllers"
-	"opendilab.org/di-orchestrator/internal/assume"
+	"opendilab.org/di-orchestrator/controllers/assume"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/recorder"
 )

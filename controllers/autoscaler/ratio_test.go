@@ -20,7 +20,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/autoscale/ratio"
-	"opendilab.org/di-orchestrator/internal/queueing"
+	"opendilab.org/di-orchestrator/job/queueing"
 )
 
 var _ = Describe("The ratio rule", func() {

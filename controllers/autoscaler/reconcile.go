@@ -21,11 +21,11 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/autoscale/ratio"
 	"opendilab.org/di-orchestrator/controllers"
-	"opendilab.org/di-orchestrator/internal/assume"
+	"opendilab.org/di-orchestrator/controllers/assume"
 	"opendilab.org/di-orchestrator/internal/conditions"
-	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/recorder"
+	"opendilab.org/di-orchestrator/job/lifecycle/state"
 )
 
 const (

@@ -28,11 +28,11 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/autoscale/optimizer"
 	"opendilab.org/di-orchestrator/internal/conditions"
-	"opendilab.org/di-orchestrator/internal/lifecycle/sizing"
 	"opendilab.org/di-orchestrator/internal/names"
-	"opendilab.org/di-orchestrator/internal/podstate"
 	"opendilab.org/di-orchestrator/internal/quantity"
-	"opendilab.org/di-orchestrator/internal/scaling"
+	"opendilab.org/di-orchestrator/job/lifecycle/sizing"
+	"opendilab.org/di-orchestrator/job/podstate"
+	"opendilab.org/di-orchestrator/job/scaling"
 )
 
 // podMetrics is the kind of the metrics API that has the usage of pods.

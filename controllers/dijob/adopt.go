@@ -14,7 +14,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/controllers"
 	"opendilab.org/di-orchestrator/controllers/dijob/refusal"
-	"opendilab.org/di-orchestrator/internal/lifecycle"
+	"opendilab.org/di-orchestrator/job/lifecycle"
 )
 
 // adopt patches the metadata of objects of an earlier release. Each patch includes the resource version,

@@ -19,8 +19,8 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v1alpha1"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/internal/membership"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/job/membership"
 )
 
 // takeOver reconciles until the operator writes nothing. It checks that the earlier objects still exist

@@ -12,7 +12,7 @@ import (
 
 	"opendilab.org/di-orchestrator/controllers"
 	"opendilab.org/di-orchestrator/controllers/dijob/refusal"
-	"opendilab.org/di-orchestrator/internal/lifecycle"
+	"opendilab.org/di-orchestrator/job/lifecycle"
 )
 
 // observeBudget adds the PodDisruptionBudget of the job's name, if a job of that name owns it.

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/internal/lifecycle"
+	"opendilab.org/di-orchestrator/job/lifecycle"
 )
 
 var _ = Describe("The budget of a job", func() {

@@ -17,10 +17,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/internal/lifecycle"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/recorder"
 	"opendilab.org/di-orchestrator/internal/tracing"
+	"opendilab.org/di-orchestrator/job/lifecycle"
 )
 
 // The actions of events.

@@ -15,9 +15,9 @@ import (
 
 	"opendilab.org/di-orchestrator/controllers"
 	"opendilab.org/di-orchestrator/controllers/dijob/refusal"
-	"opendilab.org/di-orchestrator/internal/lifecycle"
-	"opendilab.org/di-orchestrator/internal/lifecycle/gangs"
-	"opendilab.org/di-orchestrator/internal/lifecycle/state"
+	"opendilab.org/di-orchestrator/job/lifecycle"
+	"opendilab.org/di-orchestrator/job/lifecycle/gangs"
+	"opendilab.org/di-orchestrator/job/lifecycle/state"
 )
 
 // observeGang adds the gang schedulers and the job's PodGroups if it may be a gang.

@@ -23,9 +23,9 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/controllers/dijob/discover"
-	"opendilab.org/di-orchestrator/internal/gang"
-	"opendilab.org/di-orchestrator/internal/lifecycle/gangs"
-	"opendilab.org/di-orchestrator/internal/testkit"
+	"opendilab.org/di-orchestrator/job/gang"
+	"opendilab.org/di-orchestrator/job/lifecycle/gangs"
+	"opendilab.org/di-orchestrator/test/testkit"
 )
 
 var _ = Describe("A gang", func() {

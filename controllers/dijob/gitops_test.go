@@ -27,8 +27,8 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v1alpha1"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/internal/testkit"
 	"opendilab.org/di-orchestrator/test/docs"
+	"opendilab.org/di-orchestrator/test/testkit"
 )
 
 // The healths of Argo CD.

@@ -21,7 +21,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/controllers/dijob/discover"
-	"opendilab.org/di-orchestrator/internal/queueing"
+	"opendilab.org/di-orchestrator/job/queueing"
 )
 
 // newQueue creates a namespace with a job of three replicas in a queue of Kueue's. A stand-in for Kueue's

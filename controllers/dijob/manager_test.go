@@ -23,7 +23,7 @@ import (
 	"opendilab.org/di-orchestrator/controllers"
 	allocatorcontroller "opendilab.org/di-orchestrator/controllers/allocator"
 	"opendilab.org/di-orchestrator/controllers/scaleplan"
-	"opendilab.org/di-orchestrator/internal/testkit"
+	"opendilab.org/di-orchestrator/test/testkit"
 )
 
 // patience is how long the watches may take under load.

@@ -15,16 +15,16 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/controllers"
-	"opendilab.org/di-orchestrator/internal/assume"
-	"opendilab.org/di-orchestrator/internal/lifecycle"
-	"opendilab.org/di-orchestrator/internal/lifecycle/coordinatorled"
-	"opendilab.org/di-orchestrator/internal/lifecycle/sizing"
-	"opendilab.org/di-orchestrator/internal/lifecycle/state"
-	"opendilab.org/di-orchestrator/internal/lifecycle/upkeep"
-	"opendilab.org/di-orchestrator/internal/lifecycle/workerled/peers"
+	"opendilab.org/di-orchestrator/controllers/assume"
 	"opendilab.org/di-orchestrator/internal/names"
-	"opendilab.org/di-orchestrator/internal/queueing"
-	"opendilab.org/di-orchestrator/internal/workload"
+	"opendilab.org/di-orchestrator/job/lifecycle"
+	"opendilab.org/di-orchestrator/job/lifecycle/coordinatorled"
+	"opendilab.org/di-orchestrator/job/lifecycle/sizing"
+	"opendilab.org/di-orchestrator/job/lifecycle/state"
+	"opendilab.org/di-orchestrator/job/lifecycle/upkeep"
+	"opendilab.org/di-orchestrator/job/lifecycle/workerled/peers"
+	"opendilab.org/di-orchestrator/job/queueing"
+	"opendilab.org/di-orchestrator/job/workload"
 )
 
 // observe reads a job's objects from the caches. It reads unconfirmed objects live.

@@ -28,8 +28,8 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/controllers"
-	"opendilab.org/di-orchestrator/internal/assume"
-	"opendilab.org/di-orchestrator/internal/lifecycle"
+	"opendilab.org/di-orchestrator/controllers/assume"
+	"opendilab.org/di-orchestrator/job/lifecycle"
 )
 
 // requests counts a client's requests to the API server by verb and resource.

@@ -22,7 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/internal/testkit"
+	"opendilab.org/di-orchestrator/test/testkit"
 )
 
 // critic is the recorder of all specs. It fails a spec if the operator records an Event that
@@ -126,7 +126,7 @@ func TestNoReasonIsWrittenWhereItIsSent(t *testing.T) {
 	t.Parallel()
 	// at is the index of the argument that is the reason, by function.
 	at := map[string]int{"Eventf": 3, "event": 1, "report": 1, "Report": 2, "Set": 3}
-	for _, folder := range []string{"controllers", "controllers/allocator", "controllers/dijob", "controllers/dijob/refusal", "controllers/storagemigration", "internal/lifecycle", "allocation", "webhook", "server", "internal/certs", "cmd/di-orchestrator/programs"} {
+	for _, folder := range []string{"controllers", "controllers/allocator", "controllers/dijob", "controllers/dijob/refusal", "upgrade/storagemigration", "job/lifecycle", "allocation", "webhook", "server", "internal/certs", "cmd/di-orchestrator/programs"} {
 		files, err := filepath.Glob(filepath.Join(testkit.Root(), folder, "*.go"))
 		if err != nil || len(files) == 0 {
 			t.Fatalf("%s has %d files: %v", folder, len(files), err)

@@ -18,8 +18,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/internal/gang"
-	"opendilab.org/di-orchestrator/internal/lifecycle/state"
+	"opendilab.org/di-orchestrator/job/gang"
+	"opendilab.org/di-orchestrator/job/lifecycle/state"
 )
 
 // forbid creates a policy that refuses updates and deletions in the space, and returns once probe fails

@@ -22,7 +22,7 @@ import (
 	"opendilab.org/di-orchestrator/controllers/dijob/discover"
 	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/names"
-	"opendilab.org/di-orchestrator/internal/workload"
+	"opendilab.org/di-orchestrator/job/workload"
 )
 
 // requesting returns a template with resources.

@@ -17,8 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/internal/lifecycle/placements"
-	"opendilab.org/di-orchestrator/internal/lifecycle/state"
+	"opendilab.org/di-orchestrator/job/lifecycle/placements"
+	"opendilab.org/di-orchestrator/job/lifecycle/state"
 )
 
 // change updates the spec of the space's job.

@@ -31,12 +31,12 @@ import (
 	"opendilab.org/di-orchestrator/controllers/dijob/discover"
 	"opendilab.org/di-orchestrator/controllers/dijob/jobmetrics"
 	"opendilab.org/di-orchestrator/controllers/sharding"
-	"opendilab.org/di-orchestrator/internal/gang"
-	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/scope"
 	"opendilab.org/di-orchestrator/internal/tracing"
-	"opendilab.org/di-orchestrator/internal/workload"
+	"opendilab.org/di-orchestrator/job/gang"
+	"opendilab.org/di-orchestrator/job/lifecycle/state"
+	"opendilab.org/di-orchestrator/job/workload"
 )
 
 const (

@@ -24,9 +24,9 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/controllers/sharding"
-	"opendilab.org/di-orchestrator/internal/lifecycle"
+	"opendilab.org/di-orchestrator/controllers/shards"
 	"opendilab.org/di-orchestrator/internal/names"
-	"opendilab.org/di-orchestrator/internal/shards"
+	"opendilab.org/di-orchestrator/job/lifecycle"
 )
 
 // identity is the metadata of a pod, without what the API server writes.

@@ -30,9 +30,9 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/controllers"
 	"opendilab.org/di-orchestrator/controllers/dijob/jobmetrics"
-	"opendilab.org/di-orchestrator/internal/lifecycle"
-	"opendilab.org/di-orchestrator/internal/testkit"
-	"opendilab.org/di-orchestrator/internal/workload"
+	"opendilab.org/di-orchestrator/job/lifecycle"
+	"opendilab.org/di-orchestrator/job/workload"
+	"opendilab.org/di-orchestrator/test/testkit"
 	"opendilab.org/di-orchestrator/test/webhooks"
 )
 

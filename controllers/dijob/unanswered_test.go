@@ -24,7 +24,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/controllers"
 	"opendilab.org/di-orchestrator/conversion"
-	"opendilab.org/di-orchestrator/internal/lifecycle/state"
+	"opendilab.org/di-orchestrator/job/lifecycle/state"
 )
 
 // denied returns the answer of an admission plugin, or of the authorizer.

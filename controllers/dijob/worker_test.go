@@ -19,8 +19,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/internal/lifecycle"
-	"opendilab.org/di-orchestrator/internal/workload"
+	"opendilab.org/di-orchestrator/job/lifecycle"
+	"opendilab.org/di-orchestrator/job/workload"
 )
 
 var _ = Describe("A worker-led job", func() {

@@ -30,13 +30,13 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/controllers"
 	"opendilab.org/di-orchestrator/controllers/sharding"
-	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 	"opendilab.org/di-orchestrator/internal/limits"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/recorder"
-	"opendilab.org/di-orchestrator/internal/scaling"
 	"opendilab.org/di-orchestrator/internal/tracing"
-	"opendilab.org/di-orchestrator/internal/workload"
+	"opendilab.org/di-orchestrator/job/lifecycle/state"
+	"opendilab.org/di-orchestrator/job/scaling"
+	"opendilab.org/di-orchestrator/job/workload"
 )
 
 const (

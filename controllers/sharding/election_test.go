@@ -20,7 +20,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 
-	"opendilab.org/di-orchestrator/internal/shards"
+	"opendilab.org/di-orchestrator/controllers/shards"
 )
 
 const leaderLease = "operator"

@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"opendilab.org/di-orchestrator/internal/shards"
+	"opendilab.org/di-orchestrator/controllers/shards"
 )
 
 func TestAHolderEndsBeforeAnotherOperatorMayTakeItsLease(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/internal/shards"
+	"opendilab.org/di-orchestrator/controllers/shards"
 )
 
 func TestOnlyDeletionsOfJobsOfOtherShardsPass(t *testing.T) {

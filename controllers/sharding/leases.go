@@ -25,7 +25,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/controllers"
-	"opendilab.org/di-orchestrator/internal/shards"
+	"opendilab.org/di-orchestrator/controllers/shards"
 )
 
 const (

@@ -10,7 +10,7 @@ import (
 
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
-	"opendilab.org/di-orchestrator/internal/shards"
+	"opendilab.org/di-orchestrator/controllers/shards"
 )
 
 // turns count how often this process has taken each Lease.

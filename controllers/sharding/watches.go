@@ -15,8 +15,8 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 
+	"opendilab.org/di-orchestrator/controllers/shards"
 	"opendilab.org/di-orchestrator/internal/names"
-	"opendilab.org/di-orchestrator/internal/shards"
 )
 
 const (

@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/internal/testkit/expect"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 func TestEveryRoleHasItsPortAndVariable(t *testing.T) {

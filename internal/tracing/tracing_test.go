@@ -20,8 +20,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"opendilab.org/di-orchestrator/internal/testkit"
 	"opendilab.org/di-orchestrator/internal/tracing"
+	"opendilab.org/di-orchestrator/test/testkit"
 )
 
 func hex(id []byte) string { return stdhex.EncodeToString(id) }

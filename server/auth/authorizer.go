@@ -16,8 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/cache"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/internal/membership"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/job/membership"
 	"opendilab.org/di-orchestrator/server/failure"
 	"opendilab.org/di-orchestrator/server/limit"
 	"opendilab.org/di-orchestrator/server/store"

@@ -7,8 +7,8 @@ import (
 	"slices"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/internal/lifecycle/ranks"
 	"opendilab.org/di-orchestrator/internal/limits"
+	"opendilab.org/di-orchestrator/job/lifecycle/ranks"
 )
 
 // Ack is the acknowledgement of a member, or its refusal.

@@ -18,9 +18,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/internal/membership"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/quantity"
+	"opendilab.org/di-orchestrator/job/membership"
 )
 
 // Endpoints are the URLs of one job's replicas, for one request. The port comes from the pod if it exists,

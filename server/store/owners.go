@@ -18,7 +18,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
-	"opendilab.org/di-orchestrator/internal/podstate"
+	"opendilab.org/di-orchestrator/job/podstate"
 )
 
 const (

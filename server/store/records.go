@@ -14,8 +14,8 @@ import (
 	"k8s.io/utils/lru"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/internal/membership"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/job/membership"
 )
 
 // maxKnownRecords bounds the records that a server remembers. One that it has forgotten counts as new.

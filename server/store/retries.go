@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/internal/membership"
+	"opendilab.org/di-orchestrator/job/membership"
 	"opendilab.org/di-orchestrator/server/failure"
 )
 

@@ -12,7 +12,7 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
 
-	"opendilab.org/di-orchestrator/internal/membership"
+	"opendilab.org/di-orchestrator/job/membership"
 	"opendilab.org/di-orchestrator/server/failure"
 )
 

@@ -8,8 +8,8 @@ import (
 	"fmt"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/internal/membership"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/job/membership"
 )
 
 // Reply is the envelope of every answer.

@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"opendilab.org/di-orchestrator/internal/testkit"
+	"opendilab.org/di-orchestrator/test/testkit"
 )
 
 var update = flag.Bool("update", false, "write docs/conformance.md")

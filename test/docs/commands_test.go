@@ -18,8 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"mvdan.cc/sh/v3/syntax"
 
-	"opendilab.org/di-orchestrator/internal/testkit"
-	"opendilab.org/di-orchestrator/internal/testkit/program"
+	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/program"
 )
 
 // check returns the error of a command of a page.

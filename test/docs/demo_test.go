@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"opendilab.org/di-orchestrator/internal/testkit"
+	"opendilab.org/di-orchestrator/test/testkit"
 )
 
 // The demo leaves its reader in a shell with these lines.

@@ -20,7 +20,7 @@ import (
 	markdown "github.com/yuin/goldmark/ast"
 	"github.com/yuin/goldmark/text"
 
-	"opendilab.org/di-orchestrator/internal/testkit"
+	"opendilab.org/di-orchestrator/test/testkit"
 )
 
 // minFragment is the minimum length of a fragment that identifies a message.
@@ -100,7 +100,7 @@ func fragments(span string) []string {
 func literals(t *testing.T) []string {
 	t.Helper()
 	var found []string
-	for _, folder := range []string{"allocation", "cmd", "controllers", "conversion", "internal", "server", "webhook"} {
+	for _, folder := range []string{"allocation", "cmd", "controllers", "conversion", "internal", "job", "server", "upgrade", "webhook"} {
 		err := filepath.WalkDir(filepath.Join(testkit.Root(), folder), func(path string, _ fs.DirEntry, err error) error {
 			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 				return err

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"opendilab.org/di-orchestrator/internal/testkit"
+	"opendilab.org/di-orchestrator/test/testkit"
 )
 
 // Helm prints the notes after an installation.

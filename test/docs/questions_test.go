@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"opendilab.org/di-orchestrator/internal/testkit"
+	"opendilab.org/di-orchestrator/test/testkit"
 )
 
 // maxFound is how many files a search may find: a stranger reads their names.

@@ -23,13 +23,13 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
-	"opendilab.org/di-orchestrator/internal/testkit"
+	"opendilab.org/di-orchestrator/test/testkit"
 )
 
 func TestTheMapOfTheCodeHasEveryFolder(t *testing.T) {
 	_, after, _ := strings.Cut(read(t, "docs/development.md"), "## The map")
 	documented, _, _ := strings.Cut(after, "\n## ")
-	for _, parent := range []string{"cmd", "internal", "apis", "hack", "test"} {
+	for _, parent := range []string{"cmd", "internal", "job", "upgrade", "sim", "apis", "hack", "test"} {
 		folders, err := os.ReadDir(filepath.Join(testkit.Root(), parent))
 		if err != nil {
 			t.Fatal(err)

@@ -29,9 +29,9 @@ import (
 	"opendilab.org/di-orchestrator/apis/v1alpha1"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
-	"opendilab.org/di-orchestrator/internal/testkit"
-	"opendilab.org/di-orchestrator/internal/testkit/pace"
 	"opendilab.org/di-orchestrator/test/demo"
+	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/pace"
 )
 
 const (

@@ -18,9 +18,9 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
-	"opendilab.org/di-orchestrator/internal/testkit"
 	"opendilab.org/di-orchestrator/test/demo"
 	"opendilab.org/di-orchestrator/test/docs"
+	"opendilab.org/di-orchestrator/test/testkit"
 )
 
 var _ = Describe("The docs, followed step by step", func() {

@@ -18,8 +18,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"opendilab.org/di-orchestrator/internal/testkit"
-	"opendilab.org/di-orchestrator/internal/testkit/program"
+	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/program"
 )
 
 var _ = Describe("kubectl di, as a new user calls it", func() {

@@ -24,8 +24,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/config"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/internal/testkit"
 	"opendilab.org/di-orchestrator/test/demo"
+	"opendilab.org/di-orchestrator/test/testkit"
 )
 
 func TestEndToEnd(t *testing.T) {

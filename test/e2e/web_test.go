@@ -25,8 +25,8 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
-	"opendilab.org/di-orchestrator/internal/testkit"
 	"opendilab.org/di-orchestrator/test/demo"
+	"opendilab.org/di-orchestrator/test/testkit"
 )
 
 // These specs use the page in Chromium. web/e2e has what they do there.

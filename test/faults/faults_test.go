@@ -22,8 +22,8 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
-	"opendilab.org/di-orchestrator/internal/testkit/proxy"
 	"opendilab.org/di-orchestrator/server"
+	"opendilab.org/di-orchestrator/test/testkit/proxy"
 	"opendilab.org/di-orchestrator/test/workload/cartpole/diserver"
 )
 

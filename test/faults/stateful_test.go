@@ -27,8 +27,8 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
-	"opendilab.org/di-orchestrator/internal/testkit"
 	"opendilab.org/di-orchestrator/server"
+	"opendilab.org/di-orchestrator/test/testkit"
 )
 
 // kubelet runs the pods of a namespace as processes, each at its own address.

@@ -22,10 +22,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"opendilab.org/di-orchestrator/internal/testkit/coordinator"
-	"opendilab.org/di-orchestrator/internal/testkit/figures"
-	"opendilab.org/di-orchestrator/internal/testkit/pace"
-	"opendilab.org/di-orchestrator/internal/testkit/program"
+	"opendilab.org/di-orchestrator/test/testkit/coordinator"
+	"opendilab.org/di-orchestrator/test/testkit/figures"
+	"opendilab.org/di-orchestrator/test/testkit/pace"
+	"opendilab.org/di-orchestrator/test/testkit/program"
 )
 
 var (

@@ -26,7 +26,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
-	"opendilab.org/di-orchestrator/internal/testkit/controlplane"
+	"opendilab.org/di-orchestrator/test/testkit/controlplane"
 )
 
 // byOthers are attacks by callers who pretend to be another caller.

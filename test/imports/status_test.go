@@ -14,11 +14,11 @@ import (
 )
 
 // recorders is the only file whose functions write the status that a reconcile plans.
-const recorders = "internal/lifecycle/state/record.go"
+const recorders = "job/lifecycle/state/record.go"
 
 func TestOnlyRecordersWriteThePlannedStatus(t *testing.T) {
 	root := filepath.Join("..", "..")
-	for _, folder := range []string{"internal/lifecycle", "internal/scaling"} {
+	for _, folder := range []string{"job/lifecycle", "job/scaling"} {
 		err := filepath.WalkDir(filepath.Join(root, folder), func(path string, entry fs.DirEntry, err error) error {
 			if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 				return err

@@ -27,9 +27,9 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/controllers"
-	"opendilab.org/di-orchestrator/controllers/storagemigration"
-	"opendilab.org/di-orchestrator/internal/admissionprobe"
-	"opendilab.org/di-orchestrator/internal/upgrade/crds"
+	"opendilab.org/di-orchestrator/upgrade/crds"
+	"opendilab.org/di-orchestrator/upgrade/storagemigration"
+	"opendilab.org/di-orchestrator/webhook/admissionprobe"
 )
 
 // jobsThereAndBack is the number of jobs that are migrated forward, back and forward again.

@@ -28,13 +28,13 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/controllers/storagemigration"
-	"opendilab.org/di-orchestrator/internal/admissionprobe"
-	"opendilab.org/di-orchestrator/internal/testkit"
-	"opendilab.org/di-orchestrator/internal/testkit/etcd"
-	"opendilab.org/di-orchestrator/internal/upgrade/crds"
-	"opendilab.org/di-orchestrator/internal/upgrade/migration"
+	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/etcd"
 	"opendilab.org/di-orchestrator/test/webhooks"
+	"opendilab.org/di-orchestrator/upgrade/crds"
+	"opendilab.org/di-orchestrator/upgrade/migration"
+	"opendilab.org/di-orchestrator/upgrade/storagemigration"
+	"opendilab.org/di-orchestrator/webhook/admissionprobe"
 )
 
 // These are the names of the definitions.

@@ -16,7 +16,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/wait"
 
-	"opendilab.org/di-orchestrator/internal/testkit/proxy"
+	"opendilab.org/di-orchestrator/test/testkit/proxy"
 )
 
 const (

@@ -26,9 +26,9 @@ import (
 
 	"opendilab.org/di-orchestrator/controllers"
 	"opendilab.org/di-orchestrator/controllers/dijob"
-	"opendilab.org/di-orchestrator/internal/testkit/proxy"
 	"opendilab.org/di-orchestrator/server"
 	"opendilab.org/di-orchestrator/server/store"
+	"opendilab.org/di-orchestrator/test/testkit/proxy"
 )
 
 const (

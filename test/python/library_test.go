@@ -34,9 +34,9 @@ import (
 	"opendilab.org/di-orchestrator/controllers/dijob"
 	"opendilab.org/di-orchestrator/internal/certs"
 	"opendilab.org/di-orchestrator/internal/names"
-	"opendilab.org/di-orchestrator/internal/testkit"
 	"opendilab.org/di-orchestrator/server"
 	"opendilab.org/di-orchestrator/server/store"
+	"opendilab.org/di-orchestrator/test/testkit"
 )
 
 // namespace is the namespace of all jobs of the tests.

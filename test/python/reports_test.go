@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"opendilab.org/di-orchestrator/allocation/profilings"
-	"opendilab.org/di-orchestrator/internal/testkit"
+	"opendilab.org/di-orchestrator/test/testkit"
 )
 
 func TestTheLibraryChecksReportsAsTheOperatorDoes(t *testing.T) {

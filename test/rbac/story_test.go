@@ -33,8 +33,8 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
-	"opendilab.org/di-orchestrator/internal/testkit"
-	"opendilab.org/di-orchestrator/internal/upgrade/migration"
+	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/upgrade/migration"
 )
 
 // jobs is the namespace of the jobs.

@@ -15,8 +15,8 @@ import (
 	"strings"
 	"testing"
 
-	"opendilab.org/di-orchestrator/internal/testkit"
 	"opendilab.org/di-orchestrator/test/docs"
+	"opendilab.org/di-orchestrator/test/testkit"
 )
 
 func TestWhatTheReadmeSaysWorksInAFreshClone(t *testing.T) {

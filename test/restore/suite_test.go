@@ -24,7 +24,7 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/yaml"
 
-	"opendilab.org/di-orchestrator/internal/testkit"
+	"opendilab.org/di-orchestrator/test/testkit"
 	"opendilab.org/di-orchestrator/test/webhooks"
 	"opendilab.org/di-orchestrator/webhook"
 )

@@ -24,12 +24,12 @@ import (
 	"opendilab.org/di-orchestrator/controllers/dijob/discover"
 	"opendilab.org/di-orchestrator/controllers/scaleplan"
 	"opendilab.org/di-orchestrator/controllers/sharding"
-	"opendilab.org/di-orchestrator/controllers/storagemigration"
-	"opendilab.org/di-orchestrator/internal/admissionprobe"
 	"opendilab.org/di-orchestrator/internal/certs"
-	"opendilab.org/di-orchestrator/internal/gang"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/scope"
+	"opendilab.org/di-orchestrator/job/gang"
+	"opendilab.org/di-orchestrator/upgrade/storagemigration"
+	"opendilab.org/di-orchestrator/webhook/admissionprobe"
 )
 
 // operator adds the controllers and runnables to a manager. Only the leader runs them, except for

@@ -19,11 +19,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v1alpha1"
-	"opendilab.org/di-orchestrator/internal/admissionprobe"
 	"opendilab.org/di-orchestrator/internal/names"
-	"opendilab.org/di-orchestrator/internal/upgrade/crds"
-	"opendilab.org/di-orchestrator/internal/upgrade/takeover"
+	"opendilab.org/di-orchestrator/upgrade/crds"
+	"opendilab.org/di-orchestrator/upgrade/takeover"
 	"opendilab.org/di-orchestrator/webhook"
+	"opendilab.org/di-orchestrator/webhook/admissionprobe"
 )
 
 // probeInterval is the interval between admission probes.

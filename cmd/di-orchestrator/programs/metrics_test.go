@@ -22,7 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"opendilab.org/di-orchestrator/internal/telemetry"
-	"opendilab.org/di-orchestrator/internal/testkit"
+	"opendilab.org/di-orchestrator/test/testkit"
 )
 
 var update = flag.Bool("update", false, "rewrite docs/metrics.md")

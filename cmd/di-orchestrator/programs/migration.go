@@ -15,8 +15,8 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"opendilab.org/di-orchestrator/controllers/storagemigration"
-	"opendilab.org/di-orchestrator/internal/admissionprobe"
+	"opendilab.org/di-orchestrator/upgrade/storagemigration"
+	"opendilab.org/di-orchestrator/webhook/admissionprobe"
 )
 
 // migrationOptions configure the storage migration.

@@ -34,13 +34,13 @@ import (
 	"opendilab.org/di-orchestrator/controllers/dijob"
 	"opendilab.org/di-orchestrator/controllers/dijob/jobmetrics"
 	"opendilab.org/di-orchestrator/controllers/sharding"
-	"opendilab.org/di-orchestrator/internal/admissionprobe"
-	"opendilab.org/di-orchestrator/internal/gang"
-	"opendilab.org/di-orchestrator/internal/lifecycle/state"
-	"opendilab.org/di-orchestrator/internal/lifecycle/upkeep"
-	"opendilab.org/di-orchestrator/internal/shards"
-	"opendilab.org/di-orchestrator/internal/upgrade/takeover"
-	"opendilab.org/di-orchestrator/internal/workload"
+	"opendilab.org/di-orchestrator/controllers/shards"
+	"opendilab.org/di-orchestrator/job/gang"
+	"opendilab.org/di-orchestrator/job/lifecycle/state"
+	"opendilab.org/di-orchestrator/job/lifecycle/upkeep"
+	"opendilab.org/di-orchestrator/job/workload"
+	"opendilab.org/di-orchestrator/upgrade/takeover"
+	"opendilab.org/di-orchestrator/webhook/admissionprobe"
 )
 
 // leaderElectionID is the name of the leader's Lease.

@@ -14,9 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	ctrl "sigs.k8s.io/controller-runtime"
 
-	"opendilab.org/di-orchestrator/internal/crdschema"
-	"opendilab.org/di-orchestrator/internal/upgrade/preflight"
-	"opendilab.org/di-orchestrator/internal/validation"
+	"opendilab.org/di-orchestrator/upgrade/preflight"
+	"opendilab.org/di-orchestrator/webhook/crdschema"
+	"opendilab.org/di-orchestrator/webhook/validation"
 )
 
 // lookInterval is the delay between retries while the API server does not answer.

@@ -28,7 +28,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/limits"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/scope"
-	"opendilab.org/di-orchestrator/internal/workload"
+	"opendilab.org/di-orchestrator/job/workload"
 )
 
 // The times of a graceful shutdown. The pods' terminationGracePeriodSeconds is longer.

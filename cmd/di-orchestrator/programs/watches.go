@@ -11,7 +11,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"opendilab.org/di-orchestrator/internal/podwire"
+	"opendilab.org/di-orchestrator/controllers/podwire"
 )
 
 // watchBuffer is how many bytes of a watch are read at once: some events of pods. Each watch has a buffer.

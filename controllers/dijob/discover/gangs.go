@@ -29,11 +29,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"opendilab.org/di-orchestrator/controllers"
-	"opendilab.org/di-orchestrator/internal/gang"
-	"opendilab.org/di-orchestrator/internal/lifecycle"
-	"opendilab.org/di-orchestrator/internal/lifecycle/state"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/scope"
+	"opendilab.org/di-orchestrator/job/gang"
+	"opendilab.org/di-orchestrator/job/lifecycle"
+	"opendilab.org/di-orchestrator/job/lifecycle/state"
 )
 
 // listTimeout bounds the first list of an API's PodGroups, so that an API that cannot be listed does not

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/clock"
 
-	"opendilab.org/di-orchestrator/internal/queueing"
+	"opendilab.org/di-orchestrator/job/queueing"
 )
 
 // kueueInterval is the interval of requests for Kueue's API until the API server serves it. Once found,

@@ -8,7 +8,7 @@ import (
 	"regexp"
 	"strings"
 
-	"opendilab.org/di-orchestrator/internal/lifecycle/state"
+	"opendilab.org/di-orchestrator/job/lifecycle/state"
 )
 
 // These are the texts of the API server's LimitRanger and ResourceQuota about a pod's resources. A LimitRange joins

@@ -15,7 +15,7 @@ import (
 	"sync"
 	"time"
 
-	"opendilab.org/di-orchestrator/internal/testkit/pace"
+	"opendilab.org/di-orchestrator/test/testkit/pace"
 )
 
 // callTimeout is the timeout of deployed clients.

@@ -22,12 +22,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
-	"opendilab.org/di-orchestrator/internal/crdschema"
-	"opendilab.org/di-orchestrator/internal/testkit"
-	"opendilab.org/di-orchestrator/internal/upgrade/crds"
-	"opendilab.org/di-orchestrator/internal/upgrade/preflight"
-	"opendilab.org/di-orchestrator/internal/validation"
+	"opendilab.org/di-orchestrator/test/testkit"
 	"opendilab.org/di-orchestrator/test/upgrade/legacy"
+	"opendilab.org/di-orchestrator/upgrade/crds"
+	"opendilab.org/di-orchestrator/upgrade/preflight"
+	"opendilab.org/di-orchestrator/webhook/crdschema"
+	"opendilab.org/di-orchestrator/webhook/validation"
 )
 
 var environment *envtest.Environment

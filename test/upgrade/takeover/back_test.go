@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"opendilab.org/di-orchestrator/internal/testkit/program"
+	"opendilab.org/di-orchestrator/test/testkit/program"
 	"opendilab.org/di-orchestrator/test/upgrade/legacy"
 )
 

@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"opendilab.org/di-orchestrator/internal/testkit/proxy"
+	"opendilab.org/di-orchestrator/test/testkit/proxy"
 	"opendilab.org/di-orchestrator/test/upgrade/legacy"
 )
 

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/internal/podcheck"
+	"opendilab.org/di-orchestrator/webhook/podcheck"
 )
 
 // CheckPods creates a pod of each task of a job in dry run. The job is of either version, with its

@@ -25,8 +25,8 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/replicas"
 	"opendilab.org/di-orchestrator/internal/names"
-	"opendilab.org/di-orchestrator/internal/podstate"
-	"opendilab.org/di-orchestrator/internal/queueing"
+	"opendilab.org/di-orchestrator/job/podstate"
+	"opendilab.org/di-orchestrator/job/queueing"
 )
 
 // tokenSeconds is the lifetime of a token: the minimum of the API server.

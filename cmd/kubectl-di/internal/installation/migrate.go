@@ -22,8 +22,8 @@ import (
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cli"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
 	"opendilab.org/di-orchestrator/internal/names"
-	"opendilab.org/di-orchestrator/internal/upgrade/crds"
-	"opendilab.org/di-orchestrator/internal/upgrade/migration"
+	"opendilab.org/di-orchestrator/upgrade/crds"
+	"opendilab.org/di-orchestrator/upgrade/migration"
 )
 
 const migrateLong = `Set in which version objects are stored, and which versions are served.

@@ -13,10 +13,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cli"
-	"opendilab.org/di-orchestrator/internal/crdschema"
 	"opendilab.org/di-orchestrator/internal/names"
-	"opendilab.org/di-orchestrator/internal/upgrade/preflight"
-	"opendilab.org/di-orchestrator/internal/validation"
+	"opendilab.org/di-orchestrator/upgrade/preflight"
+	"opendilab.org/di-orchestrator/webhook/crdschema"
+	"opendilab.org/di-orchestrator/webhook/validation"
 )
 
 const preflightLong = `Report what would block an installation or an upgrade of DI Orchestrator in this

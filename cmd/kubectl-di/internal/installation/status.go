@@ -20,8 +20,8 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
 	"opendilab.org/di-orchestrator/internal/names"
-	"opendilab.org/di-orchestrator/internal/upgrade/crds"
-	"opendilab.org/di-orchestrator/internal/upgrade/migration"
+	"opendilab.org/di-orchestrator/upgrade/crds"
+	"opendilab.org/di-orchestrator/upgrade/migration"
 )
 
 // watchInterval is the interval between checks of the progress.

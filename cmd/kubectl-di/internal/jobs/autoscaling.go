@@ -16,7 +16,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/jobview"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/plans"
-	"opendilab.org/di-orchestrator/internal/workload"
+	"opendilab.org/di-orchestrator/job/workload"
 )
 
 // mostShown is how many plans or resource overrides the page shows.

@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
-	"opendilab.org/di-orchestrator/internal/podcheck"
+	"opendilab.org/di-orchestrator/webhook/podcheck"
 )
 
 // podsError is the refusal of the pods of a job.

@@ -21,9 +21,9 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/jobview"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/replicas"
-	"opendilab.org/di-orchestrator/internal/membership"
 	"opendilab.org/di-orchestrator/internal/names"
-	"opendilab.org/di-orchestrator/internal/podstate"
+	"opendilab.org/di-orchestrator/job/membership"
+	"opendilab.org/di-orchestrator/job/podstate"
 )
 
 // none is the text for an empty value.

@@ -12,7 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/internal/testkit/picture"
+	"opendilab.org/di-orchestrator/test/testkit/picture"
 )
 
 // TestThePictureOfAPageIsCurrent draws the page of a job whose image cannot be pulled.

@@ -7,7 +7,7 @@ import (
 	"bytes"
 	"testing"
 
-	"opendilab.org/di-orchestrator/internal/testkit/expect"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 func TestTheLinesOfATextStayBelowEachOther(t *testing.T) {

@@ -6,8 +6,8 @@ package jobview
 import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/replicas"
-	"opendilab.org/di-orchestrator/internal/lifecycle/sizing"
-	"opendilab.org/di-orchestrator/internal/membership"
+	"opendilab.org/di-orchestrator/job/lifecycle/sizing"
+	"opendilab.org/di-orchestrator/job/membership"
 )
 
 // unknown is the number of desired pods of a task that only the Membership of a job, which was not read, would tell.

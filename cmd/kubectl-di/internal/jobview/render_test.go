@@ -20,7 +20,7 @@ import (
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/top"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/api"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/pages"
-	"opendilab.org/di-orchestrator/internal/testkit/expect"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")

@@ -16,7 +16,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cli"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
-	"opendilab.org/di-orchestrator/internal/scaling"
+	"opendilab.org/di-orchestrator/job/scaling"
 )
 
 // planning are the flags of plan.

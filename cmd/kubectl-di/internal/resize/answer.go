@@ -14,8 +14,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/diserver"
-	"opendilab.org/di-orchestrator/internal/lifecycle/sizing"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/job/lifecycle/sizing"
 )
 
 // outcome describes an answer with replicas.

@@ -12,10 +12,10 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
-	"opendilab.org/di-orchestrator/internal/lifecycle/sizing"
-	"opendilab.org/di-orchestrator/internal/membership"
 	"opendilab.org/di-orchestrator/internal/names"
-	"opendilab.org/di-orchestrator/internal/scaling"
+	"opendilab.org/di-orchestrator/job/lifecycle/sizing"
+	"opendilab.org/di-orchestrator/job/membership"
+	"opendilab.org/di-orchestrator/job/scaling"
 )
 
 // planner returns the plan that changes a job as a request to di-server would.

@@ -13,7 +13,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
-	"opendilab.org/di-orchestrator/internal/testkit/picture"
+	"opendilab.org/di-orchestrator/test/testkit/picture"
 )
 
 // TestThePictureOfTheViewIsCurrent draws the view of a job that learns.

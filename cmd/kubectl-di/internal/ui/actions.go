@@ -23,7 +23,7 @@ import (
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/gate"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/pages"
 	"opendilab.org/di-orchestrator/internal/limits"
-	"opendilab.org/di-orchestrator/internal/scaling"
+	"opendilab.org/di-orchestrator/job/scaling"
 )
 
 // mostResized bounds the replicas of a request.

@@ -10,7 +10,7 @@ import (
 	"net"
 	"strings"
 
-	"opendilab.org/di-orchestrator/internal/testkit/program"
+	"opendilab.org/di-orchestrator/test/testkit/program"
 )
 
 const (

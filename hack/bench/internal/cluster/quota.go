@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"opendilab.org/di-orchestrator/internal/testkit/program"
+	"opendilab.org/di-orchestrator/test/testkit/program"
 )
 
 // period is the interval for which a quota is given: that of containers.

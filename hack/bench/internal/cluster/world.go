@@ -20,7 +20,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/hack/bench/internal/observe"
 	"opendilab.org/di-orchestrator/hack/bench/internal/run"
-	"opendilab.org/di-orchestrator/internal/testkit/controlplane"
+	"opendilab.org/di-orchestrator/test/testkit/controlplane"
 )
 
 // Namespace has the jobs, and NewNamespace those that are timed one after the other.

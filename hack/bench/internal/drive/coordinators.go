@@ -12,7 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/util/workqueue"
 
-	"opendilab.org/di-orchestrator/internal/testkit/coordinator"
+	"opendilab.org/di-orchestrator/test/testkit/coordinator"
 )
 
 const (

@@ -17,7 +17,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/hack/bench/internal/cluster"
-	"opendilab.org/di-orchestrator/internal/testkit/jobs"
+	"opendilab.org/di-orchestrator/test/testkit/jobs"
 )
 
 // template is the pod template of every task, like those of DI-engine's examples.

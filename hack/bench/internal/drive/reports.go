@@ -17,7 +17,7 @@ import (
 
 	"opendilab.org/di-orchestrator/hack/bench/internal/cluster"
 	"opendilab.org/di-orchestrator/internal/names"
-	"opendilab.org/di-orchestrator/internal/testkit/pace"
+	"opendilab.org/di-orchestrator/test/testkit/pace"
 )
 
 // reportTime is the timeout of a report.

@@ -20,7 +20,7 @@ import (
 	"opendilab.org/di-orchestrator/hack/bench/internal/drive"
 	"opendilab.org/di-orchestrator/hack/bench/internal/results"
 	"opendilab.org/di-orchestrator/hack/bench/internal/run"
-	"opendilab.org/di-orchestrator/internal/testkit/figures"
+	"opendilab.org/di-orchestrator/test/testkit/figures"
 )
 
 const (

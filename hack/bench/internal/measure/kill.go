@@ -16,10 +16,10 @@ import (
 	"opendilab.org/di-orchestrator/hack/bench/internal/cluster"
 	"opendilab.org/di-orchestrator/hack/bench/internal/drive"
 	"opendilab.org/di-orchestrator/hack/bench/internal/run"
-	"opendilab.org/di-orchestrator/internal/testkit/controlplane"
-	"opendilab.org/di-orchestrator/internal/testkit/figures"
-	"opendilab.org/di-orchestrator/internal/testkit/pace"
-	"opendilab.org/di-orchestrator/internal/testkit/program"
+	"opendilab.org/di-orchestrator/test/testkit/controlplane"
+	"opendilab.org/di-orchestrator/test/testkit/figures"
+	"opendilab.org/di-orchestrator/test/testkit/pace"
+	"opendilab.org/di-orchestrator/test/testkit/program"
 )
 
 const (

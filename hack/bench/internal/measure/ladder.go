@@ -21,10 +21,10 @@ import (
 	"opendilab.org/di-orchestrator/hack/bench/internal/drive"
 	"opendilab.org/di-orchestrator/hack/bench/internal/observe"
 	"opendilab.org/di-orchestrator/hack/bench/internal/results"
-	"opendilab.org/di-orchestrator/internal/testkit/controlplane"
-	"opendilab.org/di-orchestrator/internal/testkit/coordinator"
-	"opendilab.org/di-orchestrator/internal/testkit/figures"
-	"opendilab.org/di-orchestrator/internal/testkit/pace"
+	"opendilab.org/di-orchestrator/test/testkit/controlplane"
+	"opendilab.org/di-orchestrator/test/testkit/coordinator"
+	"opendilab.org/di-orchestrator/test/testkit/figures"
+	"opendilab.org/di-orchestrator/test/testkit/pace"
 )
 
 // quiet is the time without requests after which the programs are idle.

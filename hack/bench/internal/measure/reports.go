@@ -23,9 +23,9 @@ import (
 	"opendilab.org/di-orchestrator/hack/bench/internal/results"
 	"opendilab.org/di-orchestrator/hack/bench/internal/run"
 	"opendilab.org/di-orchestrator/internal/names"
-	"opendilab.org/di-orchestrator/internal/testkit/controlplane"
-	"opendilab.org/di-orchestrator/internal/testkit/figures"
-	"opendilab.org/di-orchestrator/internal/testkit/pace"
+	"opendilab.org/di-orchestrator/test/testkit/controlplane"
+	"opendilab.org/di-orchestrator/test/testkit/figures"
+	"opendilab.org/di-orchestrator/test/testkit/pace"
 )
 
 const (

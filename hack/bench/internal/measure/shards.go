@@ -18,14 +18,14 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"opendilab.org/di-orchestrator/controllers/shards"
 	"opendilab.org/di-orchestrator/hack/bench/internal/cluster"
 	"opendilab.org/di-orchestrator/hack/bench/internal/drive"
 	"opendilab.org/di-orchestrator/hack/bench/internal/observe"
 	"opendilab.org/di-orchestrator/hack/bench/internal/run"
 	"opendilab.org/di-orchestrator/internal/names"
-	"opendilab.org/di-orchestrator/internal/shards"
-	"opendilab.org/di-orchestrator/internal/testkit/controlplane"
-	"opendilab.org/di-orchestrator/internal/testkit/figures"
+	"opendilab.org/di-orchestrator/test/testkit/controlplane"
+	"opendilab.org/di-orchestrator/test/testkit/figures"
 )
 
 const (

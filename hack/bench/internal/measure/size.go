@@ -22,11 +22,11 @@ import (
 	"opendilab.org/di-orchestrator/hack/bench/internal/drive"
 	"opendilab.org/di-orchestrator/hack/bench/internal/observe"
 	"opendilab.org/di-orchestrator/hack/bench/internal/run"
-	"opendilab.org/di-orchestrator/internal/membership"
 	"opendilab.org/di-orchestrator/internal/names"
-	"opendilab.org/di-orchestrator/internal/testkit/controlplane"
-	"opendilab.org/di-orchestrator/internal/testkit/etcd"
-	"opendilab.org/di-orchestrator/internal/testkit/figures"
+	"opendilab.org/di-orchestrator/job/membership"
+	"opendilab.org/di-orchestrator/test/testkit/controlplane"
+	"opendilab.org/di-orchestrator/test/testkit/etcd"
+	"opendilab.org/di-orchestrator/test/testkit/figures"
 )
 
 const (

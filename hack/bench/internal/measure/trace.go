@@ -26,7 +26,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"opendilab.org/di-orchestrator/hack/bench/internal/cluster"
-	"opendilab.org/di-orchestrator/internal/testkit/controlplane"
+	"opendilab.org/di-orchestrator/test/testkit/controlplane"
 )
 
 // ofProcessor is the profile of the processor, for 10 seconds.

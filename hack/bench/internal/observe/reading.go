@@ -13,8 +13,8 @@ import (
 	"strings"
 	"time"
 
-	"opendilab.org/di-orchestrator/internal/testkit/controlplane"
-	"opendilab.org/di-orchestrator/internal/testkit/program"
+	"opendilab.org/di-orchestrator/test/testkit/controlplane"
+	"opendilab.org/di-orchestrator/test/testkit/program"
 )
 
 // These are names of programs in a Reading.

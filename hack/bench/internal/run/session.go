@@ -19,8 +19,8 @@ import (
 	"time"
 
 	"opendilab.org/di-orchestrator/hack/bench/internal/results"
-	"opendilab.org/di-orchestrator/internal/testkit/figures"
-	"opendilab.org/di-orchestrator/internal/testkit/program"
+	"opendilab.org/di-orchestrator/test/testkit/figures"
+	"opendilab.org/di-orchestrator/test/testkit/program"
 )
 
 // Measurement is one measurement of a load.
@@ -65,7 +65,7 @@ func Do(ctx context.Context, m Measurement, arguments []string) error {
 		return err
 	}
 	s.name = cmp.Or(s.name, m.Name())
-	words := []string{"go run ./hack/bench", m.Name()}
+	words := []string{"out/bin/bench", m.Name()}
 	for _, argument := range arguments {
 		words = append(words, quoted(argument))
 	}

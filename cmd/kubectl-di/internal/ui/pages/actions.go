@@ -13,9 +13,9 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/replicas"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/api"
-	"opendilab.org/di-orchestrator/internal/lifecycle/sizing"
-	"opendilab.org/di-orchestrator/internal/membership"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/job/lifecycle/sizing"
+	"opendilab.org/di-orchestrator/job/membership"
 )
 
 // Actions returns what can be done with a job. The rights are by the names of actions. The Membership is that

@@ -14,8 +14,8 @@ import (
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/jobview"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/replicas"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/api"
-	"opendilab.org/di-orchestrator/internal/lifecycle/sizing"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/job/lifecycle/sizing"
 )
 
 // SuspendEffects says what suspending a job does. The Membership is that of a coordinator-led job, nil if it

@@ -20,7 +20,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
-	"opendilab.org/di-orchestrator/internal/testkit/expect"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 // shown returns a store with a clock.

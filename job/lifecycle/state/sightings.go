@@ -1,0 +1,84 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package state
+
+import (
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/job/podstate"
+)
+
+// Sightings remember when this operator first saw what ends by time and costs a pod: by its own clock, as
+// the clocks of those who recorded it may differ by an hour. They are not stored: a new operator sees all
+// of it again, and waits the whole time. The zero value remembers nothing.
+type Sightings struct {
+	since map[string]time.Time
+}
+
+// See adds to an observation since when this operator sees what it observes, and forgets the rest.
+func (s *Sightings) See(observed *Observed) {
+	since := map[string]time.Time{}
+	for _, key := range timed(observed) {
+		first, isKnown := s.since[key]
+		if !isKnown || first.After(observed.Now) {
+			first = observed.Now
+		}
+		since[key] = first
+	}
+	s.since, observed.since = since, since
+}
+
+// timed returns the keys of what is observed and ends by time.
+func timed(observed *Observed) []string {
+	var keys []string
+	for _, pod := range observed.Pods {
+		if podstate.Terminating(pod) {
+			keys = append(keys, deletionOf(pod))
+		}
+	}
+	if scaling := observed.Job.Status.Scaling; scaling != nil && scaling.Membership != nil && scaling.Membership.LeavingSince != nil {
+		keys = append(keys, leavingOf(scaling.Membership))
+	}
+	if observed.Membership != nil {
+		for i := range observed.Membership.Spec.Requests {
+			keys = append(keys, requestOf(&observed.Membership.Spec.Requests[i]))
+		}
+	}
+	return keys
+}
+
+func deletionOf(pod *corev1.Pod) string { return "deletion of " + string(pod.UID) }
+
+func leavingOf(list *v2alpha1.PublishedMembership) string {
+	return fmt.Sprintf("leaving since %d", list.LeavingSince.Unix())
+}
+
+func requestOf(request *v2alpha1.RecordedRequest) string {
+	return fmt.Sprintf("request %s at %d of %v and %v", request.ID, request.Time.Unix(), request.Collectors, request.Learners)
+}
+
+// seen returns since when this operator sees something; now for what it sees for the first time.
+func (o *Observed) seen(key string) time.Time {
+	if since, isKnown := o.since[key]; isKnown {
+		return since
+	}
+	return o.Now
+}
+
+// DeletionSeen returns since when this operator sees that a pod is being deleted.
+func (o *Observed) DeletionSeen(pod *corev1.Pod) time.Time { return o.seen(deletionOf(pod)) }
+
+// LeavingSeen returns since when this operator sees the members leave that leave now.
+func (o *Observed) LeavingSeen(list *v2alpha1.PublishedMembership) time.Time {
+	return o.seen(leavingOf(list))
+}
+
+// RequestSeen returns since when this operator sees a recorded request.
+func (o *Observed) RequestSeen(request *v2alpha1.RecordedRequest) time.Time {
+	return o.seen(requestOf(request))
+}

@@ -1,0 +1,93 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package staffing
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/job/lifecycle/workerled/observed"
+	"opendilab.org/di-orchestrator/job/queueing"
+	"opendilab.org/di-orchestrator/job/workload"
+)
+
+// isGrowthUnrecorded reports whether groups are not recorded yet. Their pods are created after that.
+func (s *Stage) isGrowthUnrecorded() bool {
+	var before *v2alpha1.QueuedGrowth
+	if scaling := s.in.Job.Status.Scaling; scaling != nil {
+		before = scaling.Growth
+	}
+	return !equality.Semantic.DeepEqual(before, s.ranked.Growth.Record)
+}
+
+// isOfFormerGroup reports whether the pod of an added replica is in another group than the replica. Kueue
+// would admit the replica's group only with a pod for each of its replicas, and keeps the quota of the other.
+func (s *Stage) isOfFormerGroup(replica *workload.Replica, pod *corev1.Pod) bool {
+	_, number, grouped := s.facts.GroupOf(pod)
+	return grouped && s.ranked.Growth.Has(replica.Rank) && number != s.ranked.Growth.Number(replica.Rank)
+}
+
+// addedMeta returns Kueue's metadata for the pod of an added replica. It queues where the others do.
+func (s *Stage) addedMeta(rank int32) queueing.PodMeta {
+	meta := s.in.Queued()
+	if members := s.out.Current(); len(members) > 0 {
+		meta = queueing.FromPod(members[0]).Ungrouped()
+	}
+	at := s.ranked.Growth.Group(rank)
+	if at < 0 {
+		return meta.Ungrouped()
+	}
+	return meta.Added(s.in.Job, s.ranked.Assignment.Attempt, s.ranked.Assignment.Reschedule, s.ranked.Growth.Record.Groups[at].Number, int(s.ranked.Growth.Groups[at].Count()))
+}
+
+// podMeta returns Kueue's metadata for the pod of a replica that is created now. start is that of pods of the
+// job's start.
+func (s *Stage) podMeta(replica *workload.Replica, start queueing.PodMeta) queueing.PodMeta {
+	if s.ranked.Growth.Has(replica.Rank) {
+		return s.addedMeta(replica.Rank)
+	}
+	return start
+}
+
+// findPodMeta returns the metadata of the pods of the job's start.
+func (s *Stage) findPodMeta() queueing.PodMeta {
+	members := s.out.Current()
+	isFresh := len(members) == 0 && s.ranked.Completed.IsEmpty()
+	if isFresh {
+		return s.in.Queued().Grouped(s.in.Job, s.ranked.Assignment.Attempt, s.ranked.Assignment.Reschedule, len(s.ranked.Assignment.Replicas)-int(s.ranked.Growth.Count()))
+	}
+	var former queueing.PodMeta
+	for _, pod := range members {
+		meta, isFirst := s.facts.InFirstGroup(pod)
+		if isFirst && observed.IsInLine(pod) {
+			return meta
+		}
+		if isFirst {
+			former = meta
+		}
+	}
+	isUnqueued := func(pod *corev1.Pod) bool { return queueing.FromPod(pod).Queue == "" }
+	switch {
+	case former.Queue != "":
+		return former.Ungrouped()
+	case slices.ContainsFunc(members, isUnqueued):
+		return queueing.PodMeta{}
+	}
+	return s.in.Queued()
+}
+
+// mayQueue reports whether the job's queue permits creating its pods. The allocator and Kueue
+// cannot both decide when and where the job runs.
+func (s *Stage) mayQueue() bool {
+	if s.in.Job.Spec.Preemptible && s.in.Queued().Queue != "" && len(s.out.Current()) == 0 {
+		s.out.Invalidate(fmt.Sprintf(
+			"queue %s is Kueue's, and a preemptible job is the allocator's to place: it can have one of the two", s.in.Queued().Queue))
+		return false
+	}
+	return true
+}

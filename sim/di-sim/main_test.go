@@ -1,0 +1,216 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"opendilab.org/di-orchestrator/sim/di-sim/internal/experiment"
+)
+
+const invented = "../simulator/testdata/traces"
+
+// runSim runs the command on the invented traces.
+func runSim(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	var out strings.Builder
+	err := run(append([]string{"-traces", invented}, args...), &out, io.Discard)
+	return out.String(), err
+}
+
+func TestTheTableHasARowForEachPolicyLoadAndReport(t *testing.T) {
+	t.Parallel()
+	out, err := runSim(t, "-policy", "goodput,tiresias", "-rows", "blind,both", "-loads", "1.0,2.0", "-workloads", "1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rows []string
+	for line := range strings.Lines(out) {
+		rows = append(rows, strings.Join(strings.Fields(line)[:3], " "))
+	}
+	want := "load policy row|1.0 goodput blind|1.0 goodput both|1.0 tiresias -|2.0 goodput blind|2.0 goodput both|2.0 tiresias -"
+	if got := strings.Join(rows, "|"); got != want {
+		t.Errorf("rows are %s, want %s", got, want)
+	}
+}
+
+func TestACheckComparesEachJobWithItsRecordedTime(t *testing.T) {
+	t.Parallel()
+	out, err := runSim(t, "-policy", "tiresias,optimus", "-loads", "1.0,2.0", "-workloads", "1", "-check")
+	if err != nil || !strings.Contains(out, "tiresias, load 1.0: 40 of 40 jobs exact, mean 1.0000") {
+		t.Fatalf("check: %v\n%s", err, out)
+	}
+	directory := t.TempDir()
+	if err := os.CopyFS(directory, os.DirFS(invented)); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(directory, "recorded-jct.json")
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var recorded map[string]map[string]map[string]int
+	if err := json.Unmarshal(content, &recorded); err != nil {
+		t.Fatal(err)
+	}
+	times := recorded["tiresias-1.0"]["workload-1"]
+	for name := range times {
+		times[name]++
+		break
+	}
+	for name := range recorded["optimus-1.0"]["workload-1"] {
+		recorded["optimus-1.0"]["workload-1"][name] += 20
+	}
+	if content, err = json.Marshal(recorded); err == nil {
+		err = os.WriteFile(path, content, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var changed strings.Builder
+	err = run([]string{"-traces", directory, "-policy", "tiresias,optimus", "-workloads", "1", "-check"}, &changed, io.Discard)
+	if err == nil || err.Error() != "2 differences from recorded-jct.json" {
+		t.Errorf("error is %v, want one about 2 differences\n%s", err, changed.String())
+	}
+	for _, want := range []string{"39 of 40 jobs exact", "tiresias, load 1.0, workload-1: job ", "optimus, load 1.0: the mean is 0.98"} {
+		if !strings.Contains(changed.String(), want) {
+			t.Errorf("the output lacks %q:\n%s", want, changed.String())
+		}
+	}
+}
+
+func TestResultsAreWrittenAsJSONAndPlots(t *testing.T) {
+	t.Parallel()
+	directory := t.TempDir()
+	file, plots := filepath.Join(directory, "results.json"), filepath.Join(directory, "plots")
+	if _, err := runSim(t, "-policy", "goodput,sia", "-rows", "blind", "-workloads", "1", "-json", file, "-plots", plots); err != nil {
+		t.Fatal(err)
+	}
+	content, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var outcomes []experiment.Outcome
+	if err := json.Unmarshal(content, &outcomes); err != nil {
+		t.Fatal(err)
+	}
+	if len(outcomes) != 2 || outcomes[0].Row != "blind" || len(outcomes[1].Results[0].Jobs) != 40 || outcomes[1].Summary.Mean <= 0 {
+		t.Errorf("the JSON has %d outcomes: %.300s", len(outcomes), content)
+	}
+	for _, name := range []string{"jct-1.0.svg", "gpus-1.0-goodput-blind.svg", "gpus-1.0-sia.svg"} {
+		if err := isSVG(filepath.Join(plots, name)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// isSVG reads a file as XML with a root of svg.
+func isSVG(path string) error {
+	file, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = file.Close() }()
+	decoder, root := xml.NewDecoder(file), ""
+	for {
+		token, err := decoder.Token()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		if element, is := token.(xml.StartElement); is && root == "" {
+			root = element.Name.Local
+		}
+	}
+	if root != "svg" {
+		return errors.New("the root is " + root)
+	}
+	return nil
+}
+
+func TestErrorsNameTheFlagTheValueAndWhatWouldBeRight(t *testing.T) {
+	t.Parallel()
+	for want, args := range map[string][]string{
+		`-policy is "best": there is no policy "best": must be one of goodput, fit, tiresias, optimus, pollux, sia`: {"-policy", "best"},
+		`-rows is "all": there is no row "all": must be one of blind, progress, history, both`:                      {"-rows", "all"},
+		`-loads is "3.0": there is no load "3.0"`:                                                                   {"-loads", "3.0"},
+		"-loads is empty: must have a name":                                                                         {"-loads", ","},
+		"-lie is 0: must be from 0.01 to 100":                                                                       {"-lie", "0"},
+		"-lose is 1: must be from 0 to 0.9":                                                                         {"-policy", "fit", "-lose", "1"},
+		"-lose is NaN: must be from 0 to 0.9":                                                                       {"-policy", "fit", "-lose", "NaN"},
+		"-lose is 0.3: must be 0 with -policy tiresias, which knows no lost nodes":                                  {"-policy", "fit,tiresias", "-lose", "0.3"},
+		"-restart-cost is -1: must be from 0 to 86400":                                                              {"-restart-cost", "-1"},
+		"-fairness is 2: must be from 0 to 1":                                                                       {"-fairness", "2"},
+		"-check has nothing to compare":                                                                             {"-policy", "pollux", "-workloads", "1", "-check"},
+		"-check compares with results by the rules of the artifact":                                                 {"-check", "-early-stop"},
+		`-parts is "tail": there is no part "tail": must be one of baselines, pollux, rows`:                         {"-parts", "tail"},
+		"-factor is 0: must be from 1 to 1000":                                                                      {"-factor", "0"},
+		"-operator-life is -1: must be 0 or more":                                                                   {"-operator-life", "-1"},
+		"-policy tiresias: must be a policy of the operator with -cluster, goodput or fit":                          {"-policy", "fit,tiresias", "-cluster"},
+		"-cluster: must be without -lose, -check and -goals":                                                        {"-policy", "fit", "-check", "-cluster"},
+		`argument "more": must be a flag`:                                                                           {"more"},
+		`must be a directory with applications/, grid-aws/ and workloads-LOAD/: listing applications`:               {"-traces", "nowhere"},
+		"-traces is empty: must be a directory of traces":                                                           {"-traces", ""},
+		"-json is": {"-policy", "tiresias", "-workloads", "1", "-json", "nowhere/results.json"},
+	} {
+		if _, err := runSim(t, args...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: error is %v, want one with %q", args, err, want)
+		}
+	}
+}
+
+func TestRulesChangeTheResults(t *testing.T) {
+	t.Parallel()
+	usual, err := runSim(t, "-policy", "fit", "-workloads", "1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"-early-stop"}, {"-lose", "0.3"}, {"-restart-cost", "300"}, {"-nodes", "8"}} {
+		changed, err := runSim(t, append(args, "-policy", "fit", "-workloads", "1")...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if meanOf(changed) == meanOf(usual) {
+			t.Errorf("%v changes nothing:\n%s", args, changed)
+		}
+	}
+}
+
+// meanOf returns the mean of the first row of a table.
+func meanOf(table string) string {
+	_, row, _ := strings.Cut(table, "\n")
+	return strings.Fields(row)[3]
+}
+
+func TestTheRatioTableHasEachRuleBesideTheOperators(t *testing.T) {
+	t.Parallel()
+	directory := t.TempDir()
+	var out strings.Builder
+	err := run([]string{"ratio", "-scenario", "slow learner", "-seeds", "1", "-plots", directory, "-json", filepath.Join(directory, "all.json")}, &out, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if lines := strings.Count(out.String(), "\n"); lines != 6 || !strings.Contains(out.String(), "slow learner  ratio rule") {
+		t.Errorf("the table is\n%s\nwant a heading and five rules", out.String())
+	}
+	for _, name := range []string{"all.json", "ratio-slow-learner.svg"} {
+		if _, err := os.Stat(filepath.Join(directory, name)); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, args := range [][]string{{"-scenario", "nothing"}, {"-seeds", "0"}, {"-noise", "NaN"}, {"-step-seconds", "0"}, {"-episode-seconds", "601"}, {"-sender", "pigeon"}, {"more"}} {
+		if err := run(append([]string{"ratio"}, args...), io.Discard, io.Discard); err == nil {
+			t.Errorf("%q is accepted, want an error", args)
+		}
+	}
+}

@@ -1,0 +1,133 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"opendilab.org/di-orchestrator/sim/di-sim/internal/plots"
+	ratiosim "opendilab.org/di-orchestrator/sim/simulator/ratio"
+)
+
+// ratioRow is a row of the table of ratio rules.
+type ratioRow struct {
+	Scenario string           `json:"scenario"`
+	Policy   string           `json:"policy"`
+	Figures  ratiosim.Figures `json:"figures"`
+}
+
+// runRatio compares the ratio rule with others.
+func runRatio(args []string, stdout, stderr io.Writer) error {
+	flags := flag.NewFlagSet("di-sim ratio", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	options := ratiosim.DefaultOptions()
+	jsonFile := flags.String("json", "", "file to write all results to")
+	directory := flags.String("plots", "", "directory to write plots to, as SVG")
+	only := flags.String("scenario", "", "the disturbances whose name contains this; all by default")
+	seeds := flags.Int("seeds", len(ratiosim.Seeds()), "how many of the fixed seeds")
+	flags.Float64Var(&options.Noise, "noise", options.Noise, "standard deviation of the producers' speed, as a part of it")
+	flags.Float64Var(&options.NoiseSeconds, "noise-seconds", options.NoiseSeconds, "correlation time of the noise, in seconds")
+	flags.IntVar(&options.StepSeconds, "step-seconds", options.StepSeconds, "how long a step of the learner takes")
+	flags.IntVar(&options.EpisodeSeconds, "episode-seconds", options.EpisodeSeconds, "how long an episode of a collector takes")
+	flags.StringVar((*string)(&options.Sender), "sender", string(options.Sender), "how replicas report: timer, loop or sidecar")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if err := checkRatio(flags, &options, *seeds); err != nil {
+		return err
+	}
+	rows := compareRatio(*only, options, ratiosim.Seeds()[:*seeds])
+	if len(rows) == 0 {
+		return fmt.Errorf("-scenario is %q: no disturbance has it in its name", *only)
+	}
+	if err := printRatio(stdout, rows); err != nil {
+		return err
+	}
+	if *jsonFile != "" {
+		content, err := json.MarshalIndent(rows, "", "  ")
+		if err == nil {
+			err = os.WriteFile(*jsonFile, append(content, '\n'), 0o600)
+		}
+		if err != nil {
+			return fmt.Errorf("-json is %q: %w", *jsonFile, err)
+		}
+	}
+	if *directory != "" {
+		return drawRatio(*directory, *only, options)
+	}
+	return nil
+}
+
+// checkRatio checks the flags of di-sim ratio.
+func checkRatio(flags *flag.FlagSet, options *ratiosim.Options, seeds int) error {
+	switch {
+	case options.StepSeconds < 1 || options.StepSeconds > 600 || options.EpisodeSeconds < 1 || options.EpisodeSeconds > 600:
+		return fmt.Errorf("-step-seconds is %d and -episode-seconds is %d: must be from 1 to 600", options.StepSeconds, options.EpisodeSeconds)
+	case !slices.Contains(ratiosim.Senders(), options.Sender):
+		return fmt.Errorf("-sender is %q: must be one of %v", options.Sender, ratiosim.Senders())
+	case flags.NArg() > 0:
+		return fmt.Errorf("argument %q: must be a flag", flags.Arg(0))
+	case seeds < 1 || seeds > len(ratiosim.Seeds()):
+		return fmt.Errorf("-seeds is %d: must be from 1 to %d", seeds, len(ratiosim.Seeds()))
+	case !(options.Noise >= 0 && options.Noise <= 0.5):
+		return fmt.Errorf("-noise is %g: must be from 0 to 0.5", options.Noise)
+	case !(options.NoiseSeconds >= 1 && options.NoiseSeconds <= 3600):
+		return fmt.Errorf("-noise-seconds is %g: must be from 1 to 3600", options.NoiseSeconds)
+	}
+	return nil
+}
+
+func compareRatio(only string, options ratiosim.Options, seeds []uint64) []ratioRow {
+	var rows []ratioRow
+	for _, scenario := range ratiosim.Scenarios() {
+		if !strings.Contains(scenario.Name, only) {
+			continue
+		}
+		for _, policy := range ratiosim.Policies() {
+			rows = append(rows, ratioRow{scenario.Name, policy, ratiosim.Mean(&scenario, policy, options, seeds)})
+		}
+	}
+	return rows
+}
+
+func printRatio(out io.Writer, rows []ratioRow) error {
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "disturbance\trule\tstarved %\tcost/ideal\tstaleness\tresizes/h\tovershoot %\tsettled s")
+	for _, row := range rows {
+		f := row.Figures
+		fmt.Fprintf(table, "%s\t%s\t%.2f\t%.2f\t%.1f\t%.1f\t%.0f\t%.0f\n",
+			row.Scenario, row.Policy, 100*f.Starved, f.Cost, f.Staleness, f.Resizes, 100*f.Overshoot, f.Settling)
+	}
+	return table.Flush()
+}
+
+// drawRatio draws the sizes under each rule for each disturbance, of the first seed.
+func drawRatio(directory, only string, options ratiosim.Options) error {
+	if err := os.MkdirAll(directory, 0o755); err != nil {
+		return fmt.Errorf("-plots is %q: must be a directory that can be written: %w", directory, err)
+	}
+	for _, scenario := range ratiosim.Scenarios() {
+		if !strings.Contains(scenario.Name, only) {
+			continue
+		}
+		var sizes []plots.Sizes
+		for _, policy := range ratiosim.Policies() {
+			_, points := ratiosim.Run(&scenario, policy, options, ratiosim.Seeds()[0])
+			sizes = append(sizes, plots.Sizes{Name: policy, Points: points})
+		}
+		file := "ratio-" + strings.ReplaceAll(scenario.Name, " ", "-") + ".svg"
+		if err := plots.Ratio(filepath.Join(directory, file), "Collectors: "+scenario.Description, sizes); err != nil {
+			return err
+		}
+	}
+	return nil
+}
