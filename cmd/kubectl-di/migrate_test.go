@@ -95,6 +95,7 @@ func (w *world) are(t *testing.T, as stored) {
 		delete(changed.Annotations, crds.AnnotationStorageVersion)
 		delete(changed.Annotations, crds.AnnotationStopServing)
 		delete(changed.Annotations, crds.AnnotationRetired)
+		delete(changed.Annotations, crds.AnnotationTakeover)
 		for key, value := range as.annotations {
 			metav1.SetMetaDataAnnotation(&changed.ObjectMeta, key, value)
 		}
@@ -242,6 +243,8 @@ func (w *world) statusSaysWhatComesNext(t *testing.T) {
 	pruned.versions = []string{v1alpha1.Version}
 	retired := toV1(v1alpha1.Version, rewriting())
 	retired.annotations[crds.AnnotationRetired] = "true"
+	taken := atRest()
+	taken.annotations = map[string]string{crds.AnnotationTakeover: "Probe: the webhooks do not answer yet"}
 	serving := atRest()
 	serving.unserved, serving.jobs = v1alpha1.Version, &earlier
 	const (
@@ -256,6 +259,7 @@ func (w *world) statusSaysWhatComesNext(t *testing.T) {
 		want string
 	}{
 		{"nothing is left", atRest(), after},
+		{"an earlier release is taken over", taken, "takeover of an earlier release: Running: Probe: the webhooks do not answer yet\n" + after},
 		{"no operator has recorded anything", toV1(v2alpha1.Version, nil), before + "  next: an operator in namespace di-system begins; none has recorded anything yet\n"},
 		{"only a migration before is recorded", toV1(v2alpha1.Version, &earlier), before + "  next: objects will be stored in v1alpha1\n"},
 		{"it is blocked", toV1(v2alpha1.Version, &blocked), before + "  next: waits: objects are not stored in v1alpha1, because\n"},
@@ -302,7 +306,7 @@ func (w *world) statusIsForScripts(t *testing.T) {
 			Resource: "aggregatorconfigs", Wanted: v1alpha1.Version, Storage: v1alpha1.Version, Stored: switching, Served: both,
 			Next: "an operator in namespace di-system begins; none has recorded anything yet",
 		},
-	}}
+	}, Takeover: &installation.Shown{State: "Done", Text: "There is nothing left to take over."}}
 	if diff := cmp.Diff(want, report); got.code != cli.Done || diff != "" {
 		t.Errorf("exit code %d: %s%s", got.code, got.stderr, diff)
 	}

@@ -76,8 +76,9 @@ func NewMigrateCommand(env *cli.Env) *cobra.Command {
 		return nil
 	})
 	status := cli.NewCommand(cli.Help{
-		Use: "status", Short: "Report the progress of the storage migration",
-		Long: "Report in which version objects are stored, the progress of a migration, and what comes next.",
+		Use: "status", Short: "Report the progress of the storage migration and of a takeover",
+		Long: `Report in which version objects are stored, the progress of a migration, and what comes next.
+While an earlier release is taken over, also report what the takeover waits for.`,
 		Example: `  # Its progress
   kubectl di migrate status
 

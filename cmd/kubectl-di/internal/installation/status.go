@@ -29,9 +29,11 @@ const watchInterval = 2 * time.Second
 
 // Report is the output of kubectl di migrate status -o.
 type Report struct {
-	// Done reports whether the migration has finished.
+	// Done reports whether the migration has finished, whatever a takeover does.
 	Done      bool       `json:"done"`
 	Resources []Resource `json:"resources"`
+	// Takeover is that of an earlier release.
+	Takeover *Shown `json:"takeover,omitempty"`
 }
 
 // Resource is the progress of one kind of objects.
@@ -74,7 +76,7 @@ func (o *migrating) status(ctx context.Context) error {
 			printed = text.String()
 			_, err = io.WriteString(o.Out, printed)
 		}
-		if err != nil || report.Done || !o.watch {
+		if err != nil || report.isDone() || !o.watch {
 			return err
 		}
 		select {
@@ -108,13 +110,19 @@ func (r *Resource) String() string {
 	return text
 }
 
-// look reads the state of the migration.
+// look reads the state of the migration and of the takeover.
 func (o *migrating) look(ctx context.Context, found *cluster.Cluster) (*Report, error) {
 	jobs, err := jobsDefinition(ctx, found)
 	if err != nil {
 		return nil, err
 	}
-	return lookMigration(ctx, found, jobs, cmp.Or(o.namespace, namespaceOf(jobs)))
+	report, err := lookMigration(ctx, found, jobs, cmp.Or(o.namespace, namespaceOf(jobs)))
+	if err != nil {
+		return nil, err
+	}
+	shown := lookTakeover(ctx, found, jobs).Show(nil, false)
+	report.Takeover = &shown
+	return report, nil
 }
 
 // lookMigration reads the state of the migration, which an operator in the namespace records.
@@ -192,6 +200,9 @@ func progressOf(definition, jobs *apiextensionsv1.CustomResourceDefinition, stor
 	return one, nil
 }
 
+// isDone reports whether neither the migration nor a takeover runs.
+func (r *Report) isDone() bool { return r.Done && (r.Takeover == nil || !r.Takeover.isOpen()) }
+
 // hasProgress reports whether the record is about the desired version, and not about a previous
 // migration.
 func (r *Resource) hasProgress() bool {
@@ -259,6 +270,9 @@ const failuresShown = 10
 
 // print writes the report as text.
 func (r *Report) print(text *strings.Builder) {
+	if r.Takeover != nil {
+		r.Takeover.print(text)
+	}
 	for i := range r.Resources {
 		one := &r.Resources[i]
 		fmt.Fprintf(text, "%s: stored in %s, wanted %s, served %s\n",
@@ -281,7 +295,7 @@ func (r *Report) print(text *strings.Builder) {
 			fmt.Fprintf(text, "  next: %s\n", one.Next)
 		}
 	}
-	if r.Done {
+	if r.isDone() {
 		text.WriteString("All is done.\n")
 	}
 }

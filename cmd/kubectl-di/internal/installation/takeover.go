@@ -25,6 +25,15 @@ import (
 	"opendilab.org/di-orchestrator/upgrade/crds"
 )
 
+// States of a takeover.
+const (
+	stateDone    = "Done"
+	stateNeeded  = "Needed"
+	stateRunning = "Running"
+	stateStalled = "Stalled"
+	stateUnknown = "Unknown"
+)
+
 // Takeover is the state of the takeover of an earlier release, as far as the user may read it.
 type Takeover struct {
 	// Namespace is the namespace of the operator and of the earlier release.
@@ -66,6 +75,94 @@ func (t *Takeover) IsDone() bool { return strings.HasPrefix(t.Progress, crds.Tak
 func (t *Takeover) Step() string {
 	step, _, _ := strings.Cut(t.Progress, ":")
 	return step
+}
+
+// Shown is what a person reads of a takeover.
+type Shown struct {
+	// State is Done, Running, Needed, Stalled or Unknown.
+	State string `json:"state"`
+	Text  string `json:"text"`
+	// Waits says what is left, and what is not known.
+	Waits []string `json:"waits,omitempty"`
+}
+
+// Show returns what a person reads. Adopted says how many jobs are adopted, if the caller counts them, and hasLeft whether some
+// are not.
+func (t *Takeover) Show(adopted []string, hasLeft bool) Shown {
+	var shown Shown
+	shown.State, shown.Text = t.progress(hasLeft)
+	if t.Stalled != "" {
+		shown.Waits = append(shown.Waits, t.Stalled)
+	}
+	shown.Waits = slices.Concat(shown.Waits, t.deployments(), adopted, t.unread())
+	return shown
+}
+
+// isOpen reports whether the operator has begun the takeover and not finished it.
+func (s *Shown) isOpen() bool { return s.State == stateRunning || s.State == stateStalled }
+
+// print writes what a person reads, unless nothing is left.
+func (s *Shown) print(text *strings.Builder) {
+	if s.State == stateDone {
+		return
+	}
+	fmt.Fprintf(text, "takeover of an earlier release: %s: %s\n", s.State, s.Text)
+	for _, wait := range s.Waits {
+		fmt.Fprintf(text, "  %s\n", wait)
+	}
+}
+
+// IsOpen reports whether something of an earlier release is left, as far as is known without jobs.
+func (t *Takeover) IsOpen() bool {
+	return t.HasBegun() && !t.IsDone() || len(t.Deployments) > 0
+}
+
+// progress returns the state and the text of a takeover.
+func (t *Takeover) progress(hasLeft bool) (state, text string) {
+	runs := len(t.Deployments) > 0
+	switch {
+	case !t.IsKnown:
+		return stateUnknown, "You may not read the definition of DIJobs, which records the takeover."
+	case t.Stalled != "":
+		return stateStalled, t.Progress
+	case t.HasBegun() && !t.IsDone():
+		return stateRunning, t.Progress
+	case runs && t.IsDone():
+		return stateNeeded, "The earlier release runs again after its takeover: two operators may act on the same jobs."
+	case runs:
+		return stateNeeded, "An earlier release runs, and its takeover has not begun."
+	case t.IsDone() && hasLeft:
+		return stateRunning, "The earlier release is stopped, and the operator adopts its jobs."
+	case !t.HasBegun() && len(t.Unread) > 0:
+		return stateUnknown, "No takeover is recorded."
+	}
+	return stateDone, "There is nothing left to take over."
+}
+
+// deployments describes what still runs of the earlier release.
+func (t *Takeover) deployments() []string {
+	var texts []string
+	for _, one := range t.Deployments {
+		text := fmt.Sprintf("Deployment %s of the earlier release still has replicas: %d, pods: %d.", one.Name, one.Replicas, one.Pods)
+		if t.IsDone() {
+			text = fmt.Sprintf("Scale Deployment %s of namespace %s to zero: no takeover stops it.", one.Name, t.Namespace)
+		}
+		texts = append(texts, text)
+	}
+	return texts
+}
+
+// unread says what of the takeover the user may not read.
+func (t *Takeover) unread() []string {
+	var texts []string
+	for _, one := range t.Unread {
+		text := fmt.Sprintf("The %s of namespace %s cannot be read: %v", one.What, one.Namespace, one.Err)
+		if cluster.IsDenied(one.Err) {
+			text = fmt.Sprintf("You may not read %s of namespace %s, so they are left out.", one.What, one.Namespace)
+		}
+		texts = append(texts, text)
+	}
+	return texts
 }
 
 // lookTakeover reads the state of the takeover. Without the definition of DIJobs, what the user may

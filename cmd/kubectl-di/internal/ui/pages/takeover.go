@@ -36,72 +36,13 @@ func jobVersionOf(pod *corev1.Pod) string {
 // takeover returns the state of the takeover of an earlier release, and what is left of it.
 func takeover(state *ClusterState) api.Takeover {
 	known := cmp.Or(state.Takeover, &installation.Takeover{JobVersion: v2alpha1.Version})
-	shown := api.Takeover{What: "takeover of an earlier release"}
 	adopted := adoptionOf(state.Jobs, state.Pods, known.JobVersion)
-	shown.State, shown.Text = progressOf(known, len(adopted.left) > 0)
-	if known.Stalled != "" {
-		shown.Waits = append(shown.Waits, known.Stalled)
+	told := adopted.describe(known)
+	if known.IsOpen() && state.HasNoPods {
+		told = append(told, "You may not list the pods, so jobs that are not adopted yet are not counted.")
 	}
-	shown.Waits = append(shown.Waits, deploymentsOf(known)...)
-	shown.Waits = append(shown.Waits, adopted.describe(known)...)
-	if isOpen(known) && state.HasNoPods {
-		shown.Waits = append(shown.Waits, "You may not list the pods, so jobs that are not adopted yet are not counted.")
-	}
-	shown.Waits = append(shown.Waits, unreadOf(known)...)
-	return shown
-}
-
-// isOpen reports whether something of an earlier release is left, as far as is known without jobs.
-func isOpen(known *installation.Takeover) bool {
-	return known.HasBegun() && !known.IsDone() || len(known.Deployments) > 0
-}
-
-// progressOf returns the state and the text of a takeover.
-func progressOf(known *installation.Takeover, hasLeft bool) (state, text string) {
-	runs := len(known.Deployments) > 0
-	switch {
-	case !known.IsKnown:
-		return "Unknown", "You may not read the definition of DIJobs, which records the takeover."
-	case known.Stalled != "":
-		return "Stalled", known.Progress
-	case known.HasBegun() && !known.IsDone():
-		return "Running", known.Progress
-	case runs && known.IsDone():
-		return "Needed", "The earlier release runs again after its takeover: two operators may act on the same jobs."
-	case runs:
-		return "Needed", "An earlier release runs, and its takeover has not begun."
-	case known.IsDone() && hasLeft:
-		return "Running", "The earlier release is stopped, and the operator adopts its jobs."
-	case !known.HasBegun() && len(known.Unread) > 0:
-		return "Unknown", "No takeover is recorded."
-	}
-	return "Done", "There is nothing left to take over."
-}
-
-// deploymentsOf describes what still runs of the earlier release.
-func deploymentsOf(known *installation.Takeover) []string {
-	var texts []string
-	for _, one := range known.Deployments {
-		text := fmt.Sprintf("Deployment %s of the earlier release still has replicas: %d, pods: %d.", one.Name, one.Replicas, one.Pods)
-		if known.IsDone() {
-			text = fmt.Sprintf("Scale Deployment %s of namespace %s to zero: no takeover stops it.", one.Name, known.Namespace)
-		}
-		texts = append(texts, text)
-	}
-	return texts
-}
-
-// unreadOf says what of the takeover the user may not read.
-func unreadOf(known *installation.Takeover) []string {
-	var texts []string
-	for _, one := range known.Unread {
-		text := fmt.Sprintf("The %s of namespace %s cannot be read: %v", one.What, one.Namespace, one.Err)
-		if cluster.IsDenied(one.Err) {
-			text = fmt.Sprintf("You may not read %s of namespace %s, so they are left out.", one.What, one.Namespace)
-		}
-		texts = append(texts, text)
-	}
-	return texts
+	shown := known.Show(told, len(adopted.left) > 0)
+	return api.Takeover{What: "takeover of an earlier release", State: shown.State, Text: shown.Text, Waits: shown.Waits}
 }
 
 // adoption counts the jobs that the operator has adopted from an earlier release.
@@ -143,12 +84,12 @@ func adoptionOf(jobs []Job, pods []*PodUse, version string) adoption {
 func (a *adoption) describe(known *installation.Takeover) []string {
 	var texts []string
 	switch {
-	case len(a.left) > 0 && (isOpen(known) || known.HasBegun() || !known.IsKnown):
+	case len(a.left) > 0 && (known.IsOpen() || known.HasBegun() || !known.IsKnown):
 		texts = append(texts, fmt.Sprintf("Jobs with pods that are not adopted yet: %d of %d: %s", len(a.left), a.jobs, cluster.Some(a.left)))
-	case a.jobs > 0 && len(a.left) == 0 && isOpen(known):
+	case a.jobs > 0 && len(a.left) == 0 && known.IsOpen():
 		texts = append(texts, fmt.Sprintf("All jobs with pods are adopted: %d.", a.jobs))
 	}
-	if isOpen(known) && known.JobVersion == v1alpha1.Version {
+	if known.IsOpen() && known.JobVersion == v1alpha1.Version {
 		texts = append(texts, "The storage migration is postponed, so coordinator-led jobs are not counted.")
 	}
 	return texts
