@@ -2,6 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package intern makes the objects of a cache share equal parts.
+//
+// It halves what the cache holds of a pod, from 3.5 to 1.8 kB, and takes 13 µs for each event of a pod: BenchmarkCachedPods of
+// package controllers.
 package intern
 
 import (
