@@ -30,7 +30,7 @@ func encodedPod(b *testing.B, number int) []byte {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: fmt.Sprintf("team-%d", number%10), Name: name, UID: types.UID(fmt.Sprintf("00000000-0000-4000-8000-%012d", number)),
-			ResourceVersion: strconv.Itoa(1_000_000+number),
+			ResourceVersion: strconv.Itoa(1_000_000 + number),
 			Labels: map[string]string{
 				names.LabelOperator: names.ControllerName, names.LabelJob: job, names.LabelPod: name, names.LabelTaskName: "worker",
 			},
