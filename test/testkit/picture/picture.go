@@ -34,11 +34,11 @@ text{font:14px ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",mon
 .s1{font-weight:700}.s2,.title{fill:var(--faint)}.s7{text-decoration:underline;font-weight:700}.s31,.s91{fill:var(--red)}.s32,.s92{fill:var(--green)}.s33,.s93{fill:var(--yellow)}.s34,.s94{fill:var(--blue)}.s35,.s95{fill:var(--magenta)}.s36,.s96{fill:var(--cyan)}`
 
 // Check compares the picture of a command's output with docs/images/NAME.svg. With update it writes
-// the picture.
-func Check(t *testing.T, update bool, name, command, output string) {
+// the picture. Several outputs follow each other, as of a command that redraws its screen.
+func Check(t *testing.T, update bool, name, command string, outputs ...string) {
 	t.Helper()
 	path := filepath.Join(testkit.Root(), "docs", "images", name+".svg")
-	got := Draw(command, output)
+	got := Draw(command, outputs...)
 	if update {
 		if err := os.WriteFile(path, got, 0o644); err != nil {
 			t.Fatal(err)
@@ -53,33 +53,63 @@ func Check(t *testing.T, update bool, name, command, output string) {
 	}
 }
 
-// Draw returns the SVG of a command and its output. Its text can be selected.
-func Draw(command, output string) []byte {
-	lines := strings.Split(strings.TrimRight(output, "\n"), "\n")
-	columns := ansi.StringWidth(command) + 4
-	for _, line := range lines {
-		columns = max(columns, ansi.StringWidth(line))
+// frameSeconds is how long a picture shows each of several outputs.
+const frameSeconds = 2
+
+// Draw returns the SVG of a command and its outputs. Its text can be selected.
+func Draw(command string, outputs ...string) []byte {
+	columns, rows := ansi.StringWidth(command)+4, 0
+	for _, output := range outputs {
+		lines := linesOf(output)
+		rows = max(rows, len(lines))
+		for _, line := range lines {
+			columns = max(columns, ansi.StringWidth(line))
+		}
 	}
 	width := int(float64(columns)*charWidth) + 2*margin
-	height := titleBar + (len(lines)+1)*lineHeight
+	height := titleBar + (rows+1)*lineHeight
 
 	var svg strings.Builder
 	fmt.Fprintf(&svg, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img" aria-label="%s">`+"\n",
 		width, height, width, height, escaped("$ "+command))
-	fmt.Fprintf(&svg, "<style>%s</style>\n", style)
+	fmt.Fprintf(&svg, "<style>%s%s</style>\n", style, moving(len(outputs)))
 	fmt.Fprintf(&svg, `<rect x=".5" y=".5" width="%d" height="%d" rx="8" fill="var(--ground)" stroke="var(--edge)"/>`+"\n", width-1, height-1)
 	fmt.Fprintf(&svg, `<path d="M1 %d V8 a7 7 0 0 1 7 -7 H%d a7 7 0 0 1 7 7 V%d Z" fill="var(--bar)"/>`+"\n", titleBar-8, width-8, titleBar-8)
 	fmt.Fprintf(&svg, `<text class="title" x="%d" y="%d">%s</text>`+"\n", margin, titleBar-15, escaped("$ "+command))
+	for i, output := range outputs {
+		if len(outputs) > 1 {
+			fmt.Fprintf(&svg, `<g class="frame" style="animation-delay:%ds">`+"\n", i*frameSeconds)
+		}
+		drawLines(&svg, linesOf(output))
+		if len(outputs) > 1 {
+			svg.WriteString("</g>\n")
+		}
+	}
+	svg.WriteString("</svg>\n")
+	return []byte(svg.String())
+}
+
+func linesOf(output string) []string { return strings.Split(strings.TrimRight(output, "\n"), "\n") }
+
+// moving returns the style of several frames, one of which is seen at a time. Who prefers less motion sees the last one.
+func moving(frames int) string {
+	if frames < 2 {
+		return ""
+	}
+	return fmt.Sprintf(`
+.frame{visibility:hidden;animation:frame %ds step-end infinite}@keyframes frame{0%%{visibility:visible}%.3f%%{visibility:hidden}}
+@media(prefers-reduced-motion:reduce){.frame{animation:none}.frame:last-of-type{visibility:visible}}`, frames*frameSeconds, 100/float64(frames))
+}
+
+func drawLines(svg *strings.Builder, lines []string) {
 	for i, line := range lines {
 		if line = strings.TrimRight(line, " "); line == "" {
 			continue
 		}
 		// The length keeps columns aligned in every font.
-		fmt.Fprintf(&svg, `<text x="%d" y="%d" textLength="%.1f" xml:space="preserve">%s</text>`+"\n",
+		fmt.Fprintf(svg, `<text x="%d" y="%d" textLength="%.1f" xml:space="preserve">%s</text>`+"\n",
 			margin, titleBar+fontSize+i*lineHeight, float64(ansi.StringWidth(line))*charWidth, spans(line))
 	}
-	svg.WriteString("</svg>\n")
-	return []byte(svg.String())
 }
 
 // spans returns the parts of a line with the classes of their escape sequences.

@@ -25,3 +25,19 @@ func TestAPictureHasTheTextAndItsColours(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestAPictureOfSeveralOutputsShowsThemOneAfterAnother(t *testing.T) {
+	t.Parallel()
+	got := string(Draw("kubectl di top pong", "first\n", "a longer second\nof two lines\n"))
+	for _, want := range []string{
+		`<g class="frame" style="animation-delay:0s">`, `<g class="frame" style="animation-delay:2s">`, "animation:frame 4s", "50.000%",
+		"prefers-reduced-motion",
+	} {
+		if strings.Count(got, want) != 1 {
+			t.Errorf("%s\nhas %s %d times, want once", got, want, strings.Count(got, want))
+		}
+	}
+	if single := string(Draw("ls", "first")); strings.Contains(single, "frame") {
+		t.Errorf("the picture of one output moves: %s", single)
+	}
+}
