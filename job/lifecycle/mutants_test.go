@@ -27,7 +27,7 @@ func mutants() map[string]mutant {
 			"h.isRunningMember(pod) && h.listed.active.Has(podstate.Rank(pod)) && !pod.CreationTimestamp.After(h.published.PublishedAt.Time)",
 		},
 		"a replica that was asked away stays": {
-			filepath.Join("coordinatorled", "excess.go"), "		going[pod.Name] = true\n		p.out.DeletePod(pod)\n", "		going[pod.Name] = true\n",
+			filepath.Join("coordinatorled", "excess", "excess.go"), "		going[pod.Name] = true\n		s.out.DeletePod(pod)\n", "		going[pod.Name] = true\n",
 		},
 		"the first cause is lost": {
 			filepath.Join("problems", "problems.go"), "	if stall == nil {\n		return message", "	if stall == nil || r.in.Job != nil {\n		return message",

@@ -85,19 +85,17 @@ func (e Execution) IsExecuting() bool {
 	return recorded != nil && planned != nil && recorded.UID == planned.UID && planned.Phase == v2alpha1.PlanExecuting
 }
 
-// Migrating returns the pods that a plan replaces.
-func (e Execution) Migrating() []*corev1.Pod {
+// Migrate deletes the pods that a plan replaces, as soon as they may be released.
+func (e Execution) Migrate(mayRelease func(*corev1.Pod) bool) {
 	if !e.IsExecuting() {
-		return nil
+		return
 	}
-	var migrating []*corev1.Pod
 	for _, migrated := range e.Record().Migrations {
 		pod := e.in.PodNamed[migrated.Pod]
-		if pod != nil && string(pod.UID) == migrated.UID && !podstate.Finished(pod) {
-			migrating = append(migrating, pod)
+		if pod != nil && string(pod.UID) == migrated.UID && !podstate.Finished(pod) && mayRelease(pod) {
+			e.out.DeletePod(pod)
 		}
 	}
-	return migrating
 }
 
 // EditMembers writes the members of a plan into the Membership of its job, once, as a request that is
@@ -125,8 +123,15 @@ func (e Execution) EditMembers() state.Result {
 	return state.Continue
 }
 
-// Due returns the plan whose progress is due; nil if there is none. It records the end of a plan that can make none.
-func (e Execution) Due() *v2alpha1.ScalePlan {
+// Report records the end of the executing plan, if its progress ends it.
+func (e Execution) Report(progress func(*v2alpha1.ScalePlan) Progress) {
+	if plan := e.due(); plan != nil {
+		e.conclude(plan, progress(plan))
+	}
+}
+
+// due returns the plan whose progress is due; nil if there is none. It records the end of a plan that can make none.
+func (e Execution) due() *v2alpha1.ScalePlan {
 	record, plan := Executing(e.in.Job, e.in.Plans)
 	switch {
 	case record == nil || !e.IsExecuting():
@@ -140,8 +145,8 @@ func (e Execution) Due() *v2alpha1.ScalePlan {
 	return nil
 }
 
-// Finish records the end of the plan that is due, if its progress ends it.
-func (e Execution) Finish(plan *v2alpha1.ScalePlan, now Progress) {
+// conclude records the end of the plan that is due, if its progress ends it.
+func (e Execution) conclude(plan *v2alpha1.ScalePlan, now Progress) {
 	record := RecordOf(e.in.Job)
 	switch left := record.StartTime.Add(Deadline(plan)).Sub(e.in.Now); {
 	case now.Missing == "":

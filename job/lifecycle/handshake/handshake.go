@@ -7,6 +7,7 @@
 package handshake
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -22,7 +23,7 @@ import (
 // defaultTimeout is how long members may take to acknowledge.
 const defaultTimeout = 10 * time.Minute
 
-// Handshake is the recorded membership of a job with its acknowledgements, and what rules ask of it.
+// Handshake is the recorded membership of a job with its acknowledgements.
 type Handshake struct {
 	out *state.Plan
 	in  *state.Input
@@ -42,19 +43,17 @@ type Handshake struct {
 	unacknowledged []string
 	// refused is the first refusal; nil for none.
 	refused *v2alpha1.MembershipRefusal
-	// asked are the pods that hold state and that a rule wants to release, by rank.
-	asked map[int32]*corev1.Pod
 }
 
-// New reads the recorded membership of a job. The change identifies what the job desires now.
-func New(base *state.Plan, in *state.Input, change string) *Handshake {
-	h := &Handshake{out: base, in: in, change: change, hasStateful: HasStateful(in.Job), asked: map[int32]*corev1.Pod{}}
+// New reads the recorded membership of a job that desires a number of replicas.
+func New(base *state.Plan, in *state.Input, desired int) *Handshake {
+	h := &Handshake{out: base, in: in, change: changeOf(in.Job, desired), hasStateful: HasStateful(in.Job)}
 	if scaling := in.Job.Status.Scaling; !h.hasStateful || scaling == nil || scaling.Membership == nil {
 		return h
 	}
 	h.published = in.Job.Status.Scaling.Membership
 	h.listed, h.leaving, h.kept = ReadList(h.published), ranks.Read(h.published.Leaving), ranks.Read(h.published.Kept)
-	h.isSameChange = h.published.KeptFor == change
+	h.isSameChange = h.published.KeptFor == h.change
 	if acks := in.Job.Status.MembershipAcks; acks != nil && acks.Version == h.published.Acknowledge {
 		h.acknowledged = ranks.Read(acks.Ranks)
 		h.refused = h.refusal(acks)
@@ -65,6 +64,15 @@ func New(base *state.Plan, in *state.Input, change string) *Handshake {
 		}
 	}
 	return h
+}
+
+// changeOf identifies what a job desires.
+func changeOf(job *v2alpha1.DIJob, desired int) string {
+	plan := ""
+	if scaling := job.Status.Scaling; scaling != nil && scaling.Plan != nil {
+		plan = scaling.Plan.UID
+	}
+	return fmt.Sprintf("%d/%d/%s", job.Generation, desired, plan)
 }
 
 // HasStateful reports whether some task of a job has drain.
@@ -115,23 +123,6 @@ func TaskOf(job *v2alpha1.DIJob, pod *corev1.Pod) int {
 		}
 		return string(task.Type) == string(role)
 	})
-}
-
-// MayRelease reports whether a pod may be deleted or replaced by intent now: by a shrink, a
-// migration or a change of resources. A pod of a task with drain must hand over its state first,
-// which begins when a rule asks for it here. Other pods always may.
-func (h *Handshake) MayRelease(pod *corev1.Pod) bool {
-	drain := h.DrainOf(pod)
-	if drain == nil || !h.isRunningMember(pod) {
-		return true
-	}
-	rank := podstate.Rank(pod)
-	if h.published != nil && !h.IsListed(pod) {
-		// It never joined, so no peer gave it state.
-		return true
-	}
-	h.asked[rank] = pod
-	return h.leaving.Has(rank) && h.result(drain) == released
 }
 
 // IsFailed reports whether the removal of a pod failed, so that it stays until another change.

@@ -20,9 +20,9 @@ import (
 // joinInterval is the minimum interval between versions in which members only join.
 const joinInterval = time.Second
 
-// Publish records the next version of the membership. It comes after all rules that release pods. Ready
+// Publish records the next version of the membership, after the rules that release pods. Ready
 // pods of these names become members.
-func (h *Handshake) Publish(joining map[string]bool) {
+func (h *Handshake) Publish(removals Removals, joining map[string]bool) {
 	if h.out.Status().Scaling == nil || state.IsFinished(&h.in.Job.Status) {
 		return
 	}
@@ -31,7 +31,7 @@ func (h *Handshake) Publish(joining map[string]bool) {
 		h.reportDrain(nil)
 		return
 	}
-	next := h.nextMembership(joining)
+	next := h.nextMembership(removals, joining)
 	if before := h.published; before != nil {
 		isSame := next.Active == before.Active && next.Leaving == before.Leaving && next.Kept == before.Kept
 		switch {
@@ -99,9 +99,9 @@ func (h *Handshake) hasJoined(next *v2alpha1.PublishedMembership) bool {
 }
 
 // nextMembership returns the current members, without a version.
-func (h *Handshake) nextMembership(joining map[string]bool) *v2alpha1.PublishedMembership {
+func (h *Handshake) nextMembership(removals Removals, joining map[string]bool) *v2alpha1.PublishedMembership {
 	members, leaving, kept := h.members(joining), map[int32]bool{}, map[int32]bool{}
-	for rank, pod := range h.asked {
+	for rank, pod := range removals.asked {
 		switch {
 		case members[rank] == nil || members[rank].UID != pod.UID:
 		case h.IsFailed(pod):

@@ -6,6 +6,7 @@
 package placements
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"strings"
@@ -136,4 +137,11 @@ func DigestOf(allocation []string) string {
 	}
 	sum := sha256.Sum256([]byte(strings.Join(allocation, ",")))
 	return hex.EncodeToString(sum[:8])
+}
+
+// IsElsewhere reports whether a pod is on another node than the allocation gives its
+// rank, or was created for another node.
+func IsElsewhere(job *v2alpha1.DIJob, pod *corev1.Pod) bool {
+	rank, allocation := podstate.Rank(pod), job.Status.Allocation
+	return rank < 0 || int(rank) >= len(allocation) || allocation[rank] != cmp.Or(pod.Spec.NodeName, PlacedOn(pod))
 }

@@ -232,6 +232,15 @@ func unique(texts []string) []string {
 	return kept
 }
 
-// AdoptionDelay is the delay of the reconcile after an adoption. No watch event follows a change of
+// adoptionDelay is the delay of the reconcile after an adoption. No watch event follows a change of
 // metadata.
-const AdoptionDelay = time.Second
+const adoptionDelay = time.Second
+
+// SettleAdoption settles the decision if it adopts anything, and reconciles the job again.
+func (p *Plan) SettleAdoption() Result {
+	if !p.Decision.IsAdoption() {
+		return Continue
+	}
+	p.RequeueAfter(adoptionDelay)
+	return Settled
+}

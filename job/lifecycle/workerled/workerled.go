@@ -8,7 +8,8 @@
 //	counts    how many replicas are desired, and which pods are stale
 //	ranked    which replica has which rank, and which ranks have succeeded
 //	failures  how the attempt ends, and which pods were disrupted
-//	staffing  which pods are deleted, resized and created
+//	excess    which pods are deleted and resized
+//	staffing  which pods are created
 //	summary   the phase, the numbers of pods and the conditions
 package workerled
 
@@ -16,6 +17,7 @@ import (
 	"opendilab.org/di-orchestrator/job/lifecycle/handshake"
 	"opendilab.org/di-orchestrator/job/lifecycle/state"
 	"opendilab.org/di-orchestrator/job/lifecycle/workerled/counts"
+	"opendilab.org/di-orchestrator/job/lifecycle/workerled/excess"
 	"opendilab.org/di-orchestrator/job/lifecycle/workerled/failures"
 	"opendilab.org/di-orchestrator/job/lifecycle/workerled/observed"
 	"opendilab.org/di-orchestrator/job/lifecycle/workerled/ranked"
@@ -43,7 +45,7 @@ func (j *Job) Decide(apply state.Apply) state.Outcome {
 }
 
 func (j *Job) decide(apply state.Apply) summary.Found {
-	found := summary.Found{Handshake: handshake.New(j.out, j.facts.In, j.facts.Change())}
+	found := summary.Found{Handshake: handshake.New(j.out, j.facts.In, int(j.facts.Counts.Total))}
 	if apply(counts.New(j.out, j.facts).Rules()) == state.Settled || j.facts.IsExcessive() {
 		return found
 	}
@@ -53,7 +55,9 @@ func (j *Job) decide(apply state.Apply) summary.Found {
 		return found
 	}
 	found.Disruptions = failing.BackOffDisrupted()
-	staffing := staffing.New(j.out, j.facts, found.Ranked, found.Handshake, found.Disruptions)
+	removing := excess.New(j.out, j.facts, found.Ranked, found.Handshake, found.Disruptions)
+	apply(removing.Rules())
+	staffing := staffing.New(j.out, j.facts, found.Ranked, found.Handshake, removing.Removals())
 	if apply(staffing.Rules()) == state.Continue {
 		found.Gang = staffing.Staff()
 	}

@@ -29,7 +29,7 @@ const watchInterval = 2 * time.Second
 
 // Report is the output of kubectl di migrate status -o.
 type Report struct {
-	// Done reports whether the migration has finished, whatever a takeover does.
+	// Done reports whether the migration has finished; a takeover may still run.
 	Done      bool       `json:"done"`
 	Resources []Resource `json:"resources"`
 	// Takeover is that of an earlier release.

@@ -19,6 +19,9 @@ import (
 	"opendilab.org/di-orchestrator/job/lifecycle/rightsize"
 	"opendilab.org/di-orchestrator/job/lifecycle/sizing"
 	"opendilab.org/di-orchestrator/job/lifecycle/state"
+	"opendilab.org/di-orchestrator/job/lifecycle/workerled/groups"
+	"opendilab.org/di-orchestrator/job/lifecycle/workerled/identity"
+	"opendilab.org/di-orchestrator/job/lifecycle/workerled/indexes"
 	"opendilab.org/di-orchestrator/job/lifecycle/workerled/observed"
 	"opendilab.org/di-orchestrator/job/lifecycle/workerled/policy"
 	"opendilab.org/di-orchestrator/job/podstate"
@@ -83,14 +86,10 @@ func (c *Stage) rulesOfExcess() []state.Rule {
 func (c *Stage) adoptWorkers() state.Result {
 	for _, pod := range c.in.Pods {
 		if _, isRecorded := pod.Annotations[names.AnnotationAttempt]; !isRecorded {
-			c.out.Decision.AdoptPods = append(c.out.Decision.AdoptPods, c.facts.AdoptedWorker(pod))
+			c.out.Decision.AdoptPods = append(c.out.Decision.AdoptPods, identity.Adopted(c.in, pod))
 		}
 	}
-	if !c.out.Decision.IsAdoption() {
-		return state.Continue
-	}
-	c.out.RequeueAfter(state.AdoptionDelay)
-	return state.Settled
+	return c.out.SettleAdoption()
 }
 
 // nameElastic writes the elastic task and its count into the spec of a job that was stored before
@@ -115,7 +114,7 @@ func (c *Stage) recordCounts() state.Result {
 		counts.Replicas = c.facts.Counts.Total
 		c.out.RecordPodCounts(counts)
 		scaling.SpecReplicas, scaling.LastReplicas, scaling.LastAllocation = c.facts.Counts.Spec, c.facts.Counts.Total, c.facts.LastAllocation()
-		scaling.Ranks = ranks.Before(c.in.Job, &scaling, c.facts.IsReindexed())
+		scaling.Ranks = ranks.Before(c.in.Job, &scaling, indexes.AreOther(c.in.Job, c.facts.Indexes))
 		c.out.RecordScaling(&scaling)
 	}
 	c.out.RecordAttempts(c.learned(c.out.Attempts()))
@@ -173,7 +172,7 @@ func (c *Stage) releaseHeld() state.Result {
 
 // isOfRecordedGrowth reports whether the group of a pod is among those that were added.
 func (c *Stage) isOfRecordedGrowth(pod *corev1.Pod) bool {
-	_, number, grouped := c.facts.GroupOf(pod)
+	_, number, grouped := groups.Of(c.in.Job, pod)
 	return grouped && c.facts.Grown.Record != nil && slices.ContainsFunc(c.facts.Grown.Record.Groups, func(group v2alpha1.GrowthGroup) bool {
 		return group.Number == number
 	})

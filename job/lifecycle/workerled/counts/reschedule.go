@@ -17,7 +17,8 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/job/lifecycle/placements"
 	"opendilab.org/di-orchestrator/job/lifecycle/state"
-	"opendilab.org/di-orchestrator/job/lifecycle/workerled/observed"
+	"opendilab.org/di-orchestrator/job/lifecycle/workerled/groups"
+	"opendilab.org/di-orchestrator/job/lifecycle/workerled/identity"
 	"opendilab.org/di-orchestrator/job/lifecycle/workerled/policy"
 	"opendilab.org/di-orchestrator/job/podstate"
 	"opendilab.org/di-orchestrator/job/queueing"
@@ -81,7 +82,7 @@ func (c *Stage) whyRequeued() string {
 	}
 	started := c.facts.StartSize()
 	for _, pod := range c.out.Current() {
-		meta, isFirst := c.facts.InFirstGroup(pod)
+		meta, isFirst := groups.InFirst(c.in.Job, pod)
 		message, evicted := queueing.Eviction(pod)
 		switch {
 		case isFirst && evicted:
@@ -110,7 +111,7 @@ func (c *Stage) isDeserted() bool {
 	}
 	return !slices.ContainsFunc(c.out.Current(), func(pod *corev1.Pod) bool {
 		isAdded := c.facts.Grown.Has(podstate.Rank(pod))
-		return !isAdded && observed.IsInLine(pod) || pod.Status.Phase == corev1.PodSucceeded || state.HasFailed(c.in.Job, pod)
+		return !isAdded && groups.IsInLine(pod) || pod.Status.Phase == corev1.PodSucceeded || state.HasFailed(c.in.Job, pod)
 	})
 }
 
@@ -179,7 +180,7 @@ func (c *Stage) isKeptInPlace(change int32) bool {
 		for index := range kept {
 			rank := first + index
 			pod := c.in.PodNamed[names.WorkerPod(c.in.Job.Name, names.TaskName(&c.in.Job.Spec.Tasks[task]), index)]
-			isThere := pod != nil && !c.out.IsStale(pod) && !podstate.Terminating(pod) && podstate.Rank(pod) == rank && !observed.IsElsewhere(c.in.Job, pod)
+			isThere := pod != nil && !c.out.IsStale(pod) && !podstate.Terminating(pod) && podstate.Rank(pod) == rank && !placements.IsElsewhere(c.in.Job, pod)
 			if !isThere && !c.facts.Recorded.Has(rank) {
 				return false
 			}
@@ -199,7 +200,7 @@ func (c *Stage) runsElsewhere() bool {
 	return slices.ContainsFunc(c.out.Current(), func(pod *corev1.Pod) bool {
 		runs := podstate.Active(pod) && pod.Spec.NodeName != ""
 		isOurs := wasPlaced || !workload.IsOfEarlierRelease(pod)
-		return (wasPlaced || runs) && observed.IsElsewhere(c.in.Job, pod) || isOurs && !c.facts.IsRankedInOrder(pod)
+		return (wasPlaced || runs) && placements.IsElsewhere(c.in.Job, pod) || isOurs && !c.facts.IsRankedInOrder(pod)
 	})
 }
 
@@ -237,14 +238,14 @@ func (c *Stage) reportLiveResize() {
 // A replica that gets more memory restarts the others if its failure does. Replicas that Kueue
 // admitted together also queue together for other resources.
 func (c *Stage) whyResourcesRestart() string {
-	isGrouped := c.facts.IsGrouped(c.out.Status())
+	isGrouped := groups.IsGrouped(c.in, c.out.Status())
 	for _, pod := range c.out.Current() {
-		replica, isKnown := c.facts.ReplicaOf(pod.Name)
+		replica, isKnown := identity.ReplicaOf(c.in.Job, pod.Name)
 		if !isKnown || podstate.Terminating(pod) || replica.Index >= c.facts.Counts.ByTask[replica.Task] {
 			continue
 		}
 		action, _ := policy.ActionFor(c.in.Job, &replica, pod)
-		sized := c.facts.Sized(&replica)
+		sized := identity.Sized(c.in, &replica)
 		switch {
 		case c.facts.HasGrown(c.sizes, &replica, pod):
 			if isGrouped || action == v2alpha1.FailurePolicyRestartJob {

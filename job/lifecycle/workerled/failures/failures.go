@@ -21,6 +21,7 @@ import (
 	"opendilab.org/di-orchestrator/job/lifecycle/problems"
 	"opendilab.org/di-orchestrator/job/lifecycle/rightsize"
 	"opendilab.org/di-orchestrator/job/lifecycle/state"
+	"opendilab.org/di-orchestrator/job/lifecycle/workerled/identity"
 	"opendilab.org/di-orchestrator/job/lifecycle/workerled/observed"
 	"opendilab.org/di-orchestrator/job/lifecycle/workerled/policy"
 	"opendilab.org/di-orchestrator/job/lifecycle/workerled/ranked"
@@ -107,7 +108,7 @@ func (f *Stage) growMemory() state.Result {
 		if pod == nil || !state.HasFailed(f.in.Job, pod) || !podstate.OutOfMemory(pod) || f.facts.IsCounted(pod) || f.facts.HasGrown(f.sizes, replica, pod) {
 			continue
 		}
-		sized := f.facts.Sized(replica)
+		sized := identity.Sized(f.in, replica)
 		text, refusal := f.sizes.Grow(&sized)
 		if refusal != "" {
 			refusals = append(refusals, refusal)

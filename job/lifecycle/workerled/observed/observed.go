@@ -17,6 +17,9 @@ import (
 	"opendilab.org/di-orchestrator/job/lifecycle/ranks"
 	"opendilab.org/di-orchestrator/job/lifecycle/sizing"
 	"opendilab.org/di-orchestrator/job/lifecycle/state"
+	"opendilab.org/di-orchestrator/job/lifecycle/workerled/groups"
+	"opendilab.org/di-orchestrator/job/lifecycle/workerled/identity"
+	"opendilab.org/di-orchestrator/job/lifecycle/workerled/indexes"
 	"opendilab.org/di-orchestrator/job/lifecycle/workerled/policy"
 	"opendilab.org/di-orchestrator/job/podstate"
 	"opendilab.org/di-orchestrator/job/workload"
@@ -36,16 +39,14 @@ type Facts struct {
 	// TooMany describes which counts exceed the maximum number of pods, or why no pods can be built
 	// for them.
 	TooMany []string
-	// peers are what lists of peers name, by ConfigMap or text.
-	peers map[string]*workload.Peers
 	// Grown are the recorded replicas that were added to a queued job.
-	Grown Growth
+	Grown groups.Growth
 }
 
 // Observe returns what follows from an observation.
 func Observe(in *state.Input) *Facts {
-	f := &Facts{In: in, peers: map[string]*workload.Peers{}}
-	in.Restore(f.identify)
+	in.Restore(identity.Of(in))
+	f := &Facts{In: in}
 	f.readWorkers()
 	return f
 }
@@ -55,7 +56,7 @@ func Observe(in *state.Input) *Facts {
 // status bypass both.
 func (f *Facts) readWorkers() {
 	f.Recorded = ranks.Read(f.In.Job.Status.CompletedRanks)
-	f.Grown = f.ReadGrowth(&f.In.Job.Status)
+	f.Grown = groups.Read(f.In.Job, &f.In.Job.Status)
 	f.Counts = sizing.Wanted(f.counted())
 	if state.IsFinished(&f.In.Job.Status) {
 		return
@@ -63,7 +64,7 @@ func (f *Facts) readWorkers() {
 	if f.TooMany = sizing.Excess(&f.In.Observed, &f.Counts); len(f.TooMany) > 0 {
 		return
 	}
-	f.Indexes = f.desiredIndexes()
+	f.Indexes = indexes.Desired(f.In.Job, f.Counts.ByTask)
 	f.Resizes = sizing.FindResizes(f.In.Observed, &f.Counts)
 	if f.In.Job.Status.Scaling == nil && sizing.IsStatusOfOperator(f.In.Job) {
 		// No other count was requested: the pods are not created yet.
@@ -114,15 +115,6 @@ func (f *Facts) BackoffLimit() int32 {
 	return policy.DefaultBackoffLimit
 }
 
-// Change identifies what a job desires, for removals that failed.
-func (f *Facts) Change() string {
-	plan := ""
-	if scaling := f.In.Job.Status.Scaling; scaling != nil && scaling.Plan != nil {
-		plan = scaling.Plan.UID
-	}
-	return fmt.Sprintf("%d/%d/%s", f.In.Job.Generation, f.Counts.Total, plan)
-}
-
 // IsExcessive reports whether the job desires more pods than its maximum, or pods of a resized job
 // cannot be built. Nothing is created for such a job and its pods keep running, because a wrong
 // number must not end a training run.
@@ -165,4 +157,25 @@ func (f *Facts) LastAllocation() string {
 		return ""
 	}
 	return digest
+}
+
+// PeersOf returns the list of peers that a pod was created with, "" if it is unknown.
+func (f *Facts) PeersOf(pod *corev1.Pod) string {
+	return workload.ToldNodes(pod, f.In.ConfigMapNamed)
+}
+
+// CountsOf returns the counts of a plan that the spec does not have.
+func (f *Facts) CountsOf(plan *v2alpha1.PlanRecord) []state.Count {
+	elastic := -1
+	if f.In.Job.Spec.Elastic != nil && f.In.Job.Spec.Elastic.Replicas != nil {
+		elastic = names.ElasticTask(&f.In.Job.Spec)
+	}
+	var counts []state.Count
+	for i := range f.In.Job.Spec.Tasks {
+		task := names.TaskName(&f.In.Job.Spec.Tasks[i])
+		if wanted, isSet := plan.Replicas[task]; isSet && f.Counts.Spec[task] != wanted {
+			counts = append(counts, state.Count{Task: i, IsElastic: i == elastic, Replicas: wanted})
+		}
+	}
+	return counts
 }

@@ -4,16 +4,17 @@
 package observed
 
 import (
-	"cmp"
-
 	corev1 "k8s.io/api/core/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
-	"opendilab.org/di-orchestrator/job/lifecycle/placements"
 	"opendilab.org/di-orchestrator/job/lifecycle/ranks"
+	"opendilab.org/di-orchestrator/job/lifecycle/rightsize"
 	"opendilab.org/di-orchestrator/job/lifecycle/sizing"
+	"opendilab.org/di-orchestrator/job/lifecycle/state"
+	"opendilab.org/di-orchestrator/job/lifecycle/workerled/identity"
 	"opendilab.org/di-orchestrator/job/podstate"
+	"opendilab.org/di-orchestrator/job/workload"
 )
 
 // IsCompletedByOther reports whether a completed rank belongs to another replica in the order of
@@ -49,9 +50,11 @@ func (f *Facts) IsRankedInOrder(pod *corev1.Pod) bool {
 	return false
 }
 
-// IsElsewhere reports whether a pod is on another node than the allocation gives its
-// rank, or was created for another node.
-func IsElsewhere(job *v2alpha1.DIJob, pod *corev1.Pod) bool {
-	rank, allocation := podstate.Rank(pod), job.Status.Allocation
-	return rank < 0 || int(rank) >= len(allocation) || allocation[rank] != cmp.Or(pod.Spec.NodeName, placements.PlacedOn(pod))
+// HasGrown reports whether a pod was out of memory, and its replica's next pod has more memory.
+func (f *Facts) HasGrown(sizes *rightsize.Rules, replica *workload.Replica, pod *corev1.Pod) bool {
+	if !state.HasFailed(f.In.Job, pod) || !podstate.OutOfMemory(pod) {
+		return false
+	}
+	sized := identity.Sized(f.In, replica)
+	return sizes.HasGrown(&sized)
 }

@@ -61,7 +61,7 @@ func isStarting(pod *corev1.Pod) bool {
 // the same one.
 func (l *Lists) KeepNodes() state.Result {
 	for _, pod := range l.in.Pods {
-		if !podstate.Finished(pod) && !l.out.Deleting[pod] && l.facts.LacksNodes(pod) && l.currentNodes() == workload.NodesOf(pod) {
+		if !podstate.Finished(pod) && !l.out.Deleting[pod] && l.lacksNodes(pod) && l.currentNodes() == workload.NodesOf(pod) {
 			l.ensureNodes()
 			break
 		}
@@ -75,7 +75,13 @@ func (l *Lists) KeepNodes() state.Result {
 // HasLostNodes reports whether a pod waits for a ConfigMap that cannot be recreated because the
 // rank assignment has changed. Such a pod is replaced.
 func (l *Lists) HasLostNodes(pod *corev1.Pod) bool {
-	return isStarting(pod) && l.facts.LacksNodes(pod) && l.currentNodes() != workload.NodesOf(pod)
+	return isStarting(pod) && l.lacksNodes(pod) && l.currentNodes() != workload.NodesOf(pod)
+}
+
+// lacksNodes reports whether a pod refers to a ConfigMap that does not exist.
+func (l *Lists) lacksNodes(pod *corev1.Pod) bool {
+	name := workload.NodesOf(pod)
+	return name != "" && l.in.ConfigMapNamed[name] == nil
 }
 
 // currentNodes returns the name of the ConfigMap for pods that are created now, "" if it

@@ -11,27 +11,27 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/job/lifecycle/ranks"
 	"opendilab.org/di-orchestrator/job/lifecycle/state"
-	"opendilab.org/di-orchestrator/job/lifecycle/workerled/observed"
+	"opendilab.org/di-orchestrator/job/lifecycle/workerled/groups"
 	"opendilab.org/di-orchestrator/job/queueing"
 )
 
 // recordGrowth records in which groups the added replicas queue, and returns them.
-func (r *Replicas) recordGrowth() observed.Growth {
+func (r *Replicas) recordGrowth() groups.Growth {
 	if r.out.Status().Scaling == nil || state.IsSuspended(r.in.Job) || state.IsFinished(&r.in.Job.Status) {
-		return observed.Growth{}
+		return groups.Growth{}
 	}
-	scaling, before := r.out.Scaling(), r.facts.ReadGrowth(r.out.Status())
+	scaling, before := r.out.Scaling(), groups.Read(r.in.Job, r.out.Status())
 	scaling.Growth = nil
-	if r.in.Job.Status.Scaling != nil && (before.Record != nil || r.facts.IsGrouped(r.out.Status())) {
+	if r.in.Job.Status.Scaling != nil && (before.Record != nil || groups.IsGrouped(r.in, r.out.Status())) {
 		scaling.Growth = r.nextGrowth(&before)
 	}
 	r.out.RecordScaling(&scaling)
-	return observed.ParseGrowth(scaling.Growth)
+	return groups.Parse(scaling.Growth)
 }
 
 // nextGrowth returns the groups of the desired replicas, nil if none was ever added.
-func (r *Replicas) nextGrowth(before *observed.Growth) *v2alpha1.QueuedGrowth {
-	next := &nextGrowth{QueuedGrowth: v2alpha1.QueuedGrowth{Start: r.facts.StartOf(r.out.Status())}, alone: map[int32]bool{}}
+func (r *Replicas) nextGrowth(before *groups.Growth) *v2alpha1.QueuedGrowth {
+	next := &nextGrowth{QueuedGrowth: v2alpha1.QueuedGrowth{Start: groups.StartOf(r.in.Job, r.out.Status())}, alone: map[int32]bool{}}
 	members, added := make([][]int32, len(before.Groups)), []int32(nil)
 	former := r.facts.FormerTasks()
 	for i := range r.Assignment.Replicas {
@@ -103,14 +103,14 @@ func (r *Replicas) withoutCompleted(members []int32, alone map[int32]bool) []int
 func (r *Replicas) stateOfGroup(group *v2alpha1.GrowthGroup) (isCreated, isOver bool) {
 	isCreated, isOver = group.Created, true
 	for _, pod := range r.out.Current() {
-		if _, number, grouped := r.facts.GroupOf(pod); !grouped || number != group.Number {
+		if _, number, grouped := groups.Of(r.in.Job, pod); !grouped || number != group.Number {
 			continue
 		}
 		if _, evicted := queueing.Eviction(pod); evicted {
 			return true, true
 		}
 		isCreated = true
-		isOver = isOver && !observed.IsInLine(pod)
+		isOver = isOver && !groups.IsInLine(pod)
 	}
 	return isCreated, isCreated && isOver
 }

@@ -13,6 +13,8 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/job/lifecycle/ranks"
 	"opendilab.org/di-orchestrator/job/lifecycle/state"
+	"opendilab.org/di-orchestrator/job/lifecycle/workerled/groups"
+	"opendilab.org/di-orchestrator/job/lifecycle/workerled/indexes"
 	"opendilab.org/di-orchestrator/job/lifecycle/workerled/observed"
 	"opendilab.org/di-orchestrator/job/podstate"
 	"opendilab.org/di-orchestrator/job/scaling"
@@ -28,7 +30,7 @@ type Replicas struct {
 	// Assignment is the rank of each desired replica. It is empty if no ranks are assigned.
 	Assignment workload.Assignment
 	// Growth are the replicas that were added to a queued job.
-	Growth observed.Growth
+	Growth groups.Growth
 	// Completed are the ranks that have succeeded.
 	Completed ranks.Set
 }
@@ -55,7 +57,7 @@ func (r *Replicas) recordRanks(execution scaling.Execution) {
 		return
 	}
 	scaling := r.out.Scaling()
-	scaling.Indexes, scaling.Ranks = r.facts.Gapped(), nil
+	scaling.Indexes, scaling.Ranks = indexes.Gapped(r.in.Job, r.facts.Indexes), nil
 	replicas := r.Assignment.Replicas
 	if !ranks.IsInOrder(replicas) || len(replicas) > 0 && replicas[0].Task != replicas[len(replicas)-1].Task {
 		scaling.Ranks = ranks.Record(r.in.Job, replicas)

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/job/lifecycle/workerled/observed"
+	"opendilab.org/di-orchestrator/job/lifecycle/workerled/groups"
 	"opendilab.org/di-orchestrator/job/queueing"
 	"opendilab.org/di-orchestrator/job/workload"
 )
@@ -23,13 +23,6 @@ func (s *Stage) isGrowthUnrecorded() bool {
 		before = scaling.Growth
 	}
 	return !equality.Semantic.DeepEqual(before, s.ranked.Growth.Record)
-}
-
-// isOfFormerGroup reports whether the pod of an added replica is in another group than the replica. Kueue
-// would admit the replica's group only with a pod for each of its replicas, and keeps the quota of the other.
-func (s *Stage) isOfFormerGroup(replica *workload.Replica, pod *corev1.Pod) bool {
-	_, number, grouped := s.facts.GroupOf(pod)
-	return grouped && s.ranked.Growth.Has(replica.Rank) && number != s.ranked.Growth.Number(replica.Rank)
 }
 
 // addedMeta returns Kueue's metadata for the pod of an added replica. It queues where the others do.
@@ -63,8 +56,8 @@ func (s *Stage) findPodMeta() queueing.PodMeta {
 	}
 	var former queueing.PodMeta
 	for _, pod := range members {
-		meta, isFirst := s.facts.InFirstGroup(pod)
-		if isFirst && observed.IsInLine(pod) {
+		meta, isFirst := groups.InFirst(s.in.Job, pod)
+		if isFirst && groups.IsInLine(pod) {
 			return meta
 		}
 		if isFirst {

@@ -13,6 +13,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/job/lifecycle/ranks"
 	"opendilab.org/di-orchestrator/job/lifecycle/state"
+	"opendilab.org/di-orchestrator/job/lifecycle/workerled/identity"
 	"opendilab.org/di-orchestrator/job/podstate"
 	"opendilab.org/di-orchestrator/job/scaling"
 	"opendilab.org/di-orchestrator/job/workload"
@@ -108,7 +109,7 @@ func (o *Outcome) missingOfReplica(replica *workload.Replica) string {
 	if o.ranked.Completed.Has(replica.Rank) {
 		return ""
 	}
-	sized := o.facts.Sized(replica)
+	sized := identity.Sized(o.in, replica)
 	return o.sizes.Missing(&sized, replica.Pod)
 }
 

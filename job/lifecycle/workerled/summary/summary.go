@@ -136,9 +136,7 @@ func (o *Outcome) hasNoExcess() bool {
 // Report implements state.Outcome. It records the end of a ScalePlan, and sets the conditions for the placement,
 // the queue and the gang.
 func (o *Outcome) Report() {
-	if plan := o.execution.Due(); plan != nil {
-		o.execution.Finish(plan, o.progressOfPlan(plan))
-	}
+	o.execution.Report(o.progressOfPlan)
 	o.reportPlace()
 	upkeep.New(o.out, o.in).ReportQueue()
 	if !o.facts.IsExcessive() {

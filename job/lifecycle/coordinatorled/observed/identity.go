@@ -1,7 +1,7 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package coordinatorled
+package observed
 
 import (
 	"strconv"
@@ -12,6 +12,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/job/lifecycle/coordinatorled/slots"
 	"opendilab.org/di-orchestrator/job/lifecycle/handshake"
 	"opendilab.org/di-orchestrator/job/lifecycle/state"
 	"opendilab.org/di-orchestrator/job/membership"
@@ -32,13 +33,10 @@ type place struct {
 // places returns the places of the pods in the Membership, by name; none if it is not of this job, or too long.
 func places(in *state.Input) map[string]place {
 	list := in.Membership
-	if list == nil || list.Spec.JobUID != in.Job.UID || excessOfMembers(list.Spec.Members) != "" {
+	if list == nil || list.Spec.JobUID != in.Job.UID || slots.Excess(list.Spec.Members) != "" {
 		return nil
 	}
-	recorded := make(map[string]v2alpha1.SlotStatus, len(list.Status.Slots))
-	for _, slot := range list.Status.Slots {
-		recorded[slot.Slot] = slot
-	}
+	recorded := slots.Recorded(&list.Status)
 	found := make(map[string]place, len(list.Spec.Members))
 	for i := range list.Spec.Members {
 		member := &list.Spec.Members[i]
