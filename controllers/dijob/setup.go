@@ -154,7 +154,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, options Options) error {
 		return fmt.Errorf("registering the metric of jobs by phase: %w", err)
 	}
 	metrics.ByNamespace, err = jobmetrics.NewByNamespace(options.Registerer, jobmetrics.NamespaceOptions{
-		Limit: options.MetricsNamespaces, GPU: options.Settings.GPUResource, Now: clock.RealClock{}.Now,
+		Limit: options.MetricsNamespaces, GPU: options.Settings.GPUResource, Clock: clock.RealClock{},
 		Jobs: jobmetrics.Cached(ctx, mgr, options.Shards), Pods: jobmetrics.CachedPods(ctx, mgr, options.Shards),
 	})
 	if err != nil {

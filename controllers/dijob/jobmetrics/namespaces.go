@@ -7,11 +7,11 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
+	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
@@ -91,8 +91,8 @@ type NamespaceOptions struct {
 	Jobs Lister
 	Pods func() (*corev1.PodList, error)
 	// GPU is the name of the resource of GPUs.
-	GPU corev1.ResourceName
-	Now func() time.Time
+	GPU   corev1.ResourceName
+	Clock clock.PassiveClock
 }
 
 // ByNamespace are the metrics of the jobs of a namespace.
@@ -254,7 +254,7 @@ func (m *ByNamespace) readStalled(report telemetry.Tell) error {
 			reason = telemetry.Other
 		}
 		key := [2]string{m.namespaces.bound(job.Namespace), reason}
-		longest[key] = max(longest[key], m.options.Now().Sub(stalled.LastTransitionTime.Time).Seconds())
+		longest[key] = max(longest[key], m.options.Clock.Since(stalled.LastTransitionTime.Time).Seconds())
 	}
 	for labels, seconds := range longest {
 		report(seconds, labels[:]...)

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
@@ -47,7 +48,7 @@ func (w *world) measure(t *testing.T, limit int) (*ByNamespace, *prometheus.Regi
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
 	metrics, err := NewByNamespace(registry, NamespaceOptions{
-		Limit: limit, GPU: "nvidia.com/gpu", Now: func() time.Time { return start().Add(time.Hour) },
+		Limit: limit, GPU: "nvidia.com/gpu", Clock: clocktesting.NewFakePassiveClock(start().Add(time.Hour)),
 		Jobs: func() (*v2alpha1.DIJobList, error) { return &w.jobs, nil },
 		Pods: func() (*corev1.PodList, error) { return &w.pods, nil },
 	})
