@@ -75,11 +75,11 @@ type Reconciler struct {
 	metrics    *planMetrics
 	maxPods    int32
 	jobVersion func(context.Context) (string, error)
-	now        func() time.Time
+	clock      clock.PassiveClock
 }
 
 // New returns the reconciler. Setup runs it in a manager. The options must have a recorder and a registerer.
-func New(cached client.Client, now func() time.Time, options Options) (*Reconciler, error) {
+func New(cached client.Client, clock clock.PassiveClock, options Options) (*Reconciler, error) {
 	metrics, err := newMetrics(options.Registerer)
 	if err != nil {
 		return nil, err
@@ -89,7 +89,7 @@ func New(cached client.Client, now func() time.Time, options Options) (*Reconcil
 	}
 	return &Reconciler{
 		client: cached, recorder: options.Recorder, metrics: metrics, maxPods: cmp.Or(options.MaxPods, limits.PodsPerJob),
-		jobVersion: options.JobVersion, now: now,
+		jobVersion: options.JobVersion, clock: clock,
 	}, nil
 }
 
@@ -104,7 +104,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, options Options) error {
 	if err := mgr.GetFieldIndexer().IndexField(ctx, &v2alpha1.ScalePlan{}, controllers.PlanIndex, controllers.JobOfPlan); err != nil {
 		return fmt.Errorf("indexing ScalePlans by job: %w", err)
 	}
-	reconciler, err := New(mgr.GetClient(), clock.RealClock{}.Now, options)
+	reconciler, err := New(mgr.GetClient(), clock.RealClock{}, options)
 	if err != nil {
 		return err
 	}
@@ -180,7 +180,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	for i := range list.Items {
 		plans[i] = &list.Items[i]
 	}
-	verdicts, after := scaling.Review(job, members, plans, r.maxPods, r.now())
+	verdicts, after := scaling.Review(job, members, plans, r.maxPods, r.clock.Now())
 	written := 0
 	for i := range verdicts {
 		verdict := &verdicts[i]
