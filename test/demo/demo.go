@@ -11,10 +11,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"time"
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v1alpha1"
@@ -42,7 +42,7 @@ type Demo struct {
 	Options
 	client client.Client
 	core   kubernetes.Interface
-	now    func() time.Time
+	clock  clock.PassiveClock
 }
 
 // New returns a demo that is ready to run.
@@ -59,7 +59,7 @@ func New(options Options) (*Demo, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making a client for logs: %w", err)
 	}
-	return &Demo{Options: options, client: api, core: core, now: time.Now}, nil
+	return &Demo{Options: options, client: api, core: core, clock: clock.RealClock{}}, nil
 }
 
 // Run installs the operator, submits the jobs, follows them until they have finished and prints a

@@ -56,7 +56,7 @@ func (d *Demo) Follow(ctx context.Context, jobs []*unstructured.Unstructured) ([
 			Replicas:  map[string]int32{},
 		}
 	}
-	started := d.now()
+	started := d.clock.Now()
 	var drawn []string
 	err := wait.PollUntilContextTimeout(ctx, pollInterval, trainTimeout, true, func(ctx context.Context) (bool, error) {
 		for i := range results {
@@ -66,7 +66,7 @@ func (d *Demo) Follow(ctx context.Context, jobs []*unstructured.Unstructured) ([
 			if err := d.observe(ctx, &results[i]); err != nil {
 				return false, err
 			}
-			results[i].Time = d.now().Sub(started)
+			results[i].Time = d.clock.Since(started)
 		}
 		drawn = d.draw(results, drawn)
 		return !slices.ContainsFunc(results, func(r Result) bool { return !r.Finished() }), nil

@@ -63,7 +63,7 @@ func (d *Demo) Install(ctx context.Context) error {
 		return fmt.Errorf("creating namespace %s: %w", namespace.Name, err)
 	}
 	// A rebuilt image has the same tag, so only new pods use it.
-	built := fmt.Sprintf("built=%d", d.now().Unix())
+	built := fmt.Sprintf("built=%d", d.clock.Now().Unix())
 	return d.call(ctx, d.Helm, "upgrade", "--install", Release, filepath.Join(d.Root, "charts", "di-orchestrator"),
 		"--namespace", names.SystemNamespace, "--wait", "--timeout", installTimeout.String(),
 		"--set-string", "operator.podAnnotations."+built, "--set-string", "webhook.podAnnotations."+built, "--set-string", "server.podAnnotations."+built)
