@@ -102,7 +102,7 @@ func (m *measurement) hinder(reason string, cause error) {
 // observe measures a job, as far as its decision needs it. It changes nothing. The time of the measurement is also set
 // if there is an error.
 func (r *Reconciler) observe(ctx context.Context, job *v2alpha1.DIJob, rule *v2alpha1.RatioRule, known memory) (measurement, error) {
-	measured := measurement{job: job, rule: rule, now: r.now(), estimator: known.estimator, asked: known.asked}
+	measured := measurement{job: job, rule: rule, now: r.clock.Now(), estimator: known.estimator, asked: known.asked}
 	members, err := r.membershipOf(ctx, job)
 	if err != nil {
 		return measured, err

@@ -41,7 +41,7 @@ func (r *Reconciler) resizeMembers(ctx context.Context, job *v2alpha1.DIJob, poo
 		Namespace: job.Namespace, Job: job.Name, Replicas: map[v2alpha1.TaskType]int32{pool.kind: count},
 		ID: names.AutoscalerName + "/" + list.ResourceVersion, MaxMembers: r.maxPods, Random: rand.String,
 	}
-	if err := resize.Apply(&wanted.Spec, &wanted.Status, r.now()); err != nil {
+	if err := resize.Apply(&wanted.Spec, &wanted.Status, r.clock.Now()); err != nil {
 		return apierrors.NewBadRequest(err.Error())
 	}
 	patch := client.MergeFromWithOptions(list, client.MergeFromWithOptimisticLock{})

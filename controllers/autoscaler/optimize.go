@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -44,7 +45,7 @@ type Optimizing struct {
 	// local decides, and remote where the job says so and the installation has one.
 	local, remote optimizer.Optimizer
 	recorder      events.EventRecorder
-	now           func() time.Time
+	clock         clock.PassiveClock
 	samples       samples
 	// written are the jobs as this reconciler wrote them, until the cache has those versions.
 	written assume.Cache
@@ -69,7 +70,7 @@ func (o *Optimizing) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, nil
 	}
 	job = assume.Latest(&o.written, job)
-	if left := o.samples.left(request.NamespacedName, o.now()); left > 0 {
+	if left := o.samples.left(request.NamespacedName, o.clock.Now()); left > 0 {
 		return ctrl.Result{RequeueAfter: left}, nil
 	}
 	err = o.optimize(ctx, job)
@@ -107,7 +108,7 @@ func (o *Optimizing) optimize(ctx context.Context, job *v2alpha1.DIJob) error {
 	if err != nil {
 		return o.record(ctx, job, nil, "", "", fmt.Sprintf("the usage is not known: %v", err))
 	}
-	now := o.now()
+	now := o.clock.Now()
 	known := describe(job, pods.Items, plans, now)
 	if master != "" {
 		keepCounts(known)
@@ -170,7 +171,7 @@ func (o *Optimizing) record(
 	if wanted.Status.Autoscaling.Optimizer == nil {
 		wanted.Status.Autoscaling.Optimizer = &v2alpha1.OptimizerStatus{}
 	}
-	now, last := o.now(), *wanted.Status.Autoscaling.Optimizer
+	now, last := o.clock.Now(), *wanted.Status.Autoscaling.Optimizer
 	next := wanted.Status.Autoscaling.Optimizer
 	if stage != "" {
 		next.Stage = string(stage)

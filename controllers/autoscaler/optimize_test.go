@@ -77,12 +77,12 @@ var _ = Describe("The optimizer of a job", func() {
 		}}
 		api := interceptor.NewClient(own, funcs)
 		w.events = events.NewFakeRecorder(100)
-		optimizing = newOptimizing(api, api, Options{Recorder: w.events, Local: by, Now: w.autoscaler.now})
+		optimizing = newOptimizing(api, api, Options{Recorder: w.events, Local: by, Clock: w.autoscaler.clock})
 	}
 	decide := func(ctx SpecContext, times int) {
 		GinkgoHelper()
 		for range times {
-			w.now = w.now.Add(interval)
+			w.clock.SetTime(w.clock.Now().Add(interval))
 			_, err := optimizing.Reconcile(ctx, ctrl.Request{NamespacedName: client.ObjectKey{Namespace: w.namespace, Name: "job"}})
 			Expect(err).NotTo(HaveOccurred())
 		}

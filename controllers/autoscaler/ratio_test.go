@@ -51,7 +51,7 @@ var _ = Describe("The ratio rule", func() {
 	It("keeps the size until both sides report, and says so once", func(ctx SpecContext) {
 		w := newWorld(ctx, newJob(3))
 		for range 3 {
-			w.now = w.now.Add(interval)
+			w.clock.SetTime(w.clock.Now().Add(interval))
 			Expect(w.reconcile(ctx)).To(Succeed())
 		}
 		Expect(w.condition(ctx)).To(Equal("False WaitingForReports"))
@@ -64,7 +64,7 @@ var _ = Describe("The ratio rule", func() {
 		size := w.collectors(ctx)
 		w.learner = 800
 		for range 10 {
-			w.now = w.now.Add(interval)
+			w.clock.SetTime(w.clock.Now().Add(interval))
 			Expect(w.reconcile(ctx)).To(Succeed())
 		}
 		Expect(w.condition(ctx)).To(Equal("False WaitingForReports"))
@@ -92,7 +92,8 @@ var _ = Describe("The ratio rule", func() {
 			"finished":   func(status *v2alpha1.DIJobStatus) { status.Phase = v2alpha1.JobSucceeded },
 		} {
 			w.status(ctx, change)
-			w.learner, w.now = 800, w.now.Add(interval)
+			w.learner = 800
+			w.clock.SetTime(w.clock.Now().Add(interval))
 			w.report(ctx, 30, 2)
 			version = w.job(ctx).ResourceVersion
 			Expect(w.reconcile(ctx)).To(Succeed())
@@ -122,7 +123,7 @@ var _ = Describe("The ratio rule", func() {
 		w := newWorld(ctx, newJob(2))
 		w.queue = 0 // decisions every 5 seconds
 		for range 24 {
-			w.now = w.now.Add(5 * time.Second)
+			w.clock.SetTime(w.clock.Now().Add(5 * time.Second))
 			w.report(ctx, 5, w.collectors(ctx))
 			Expect(w.reconcile(ctx)).To(Succeed())
 		}
@@ -137,7 +138,7 @@ var _ = Describe("The ratio rule", func() {
 			return next.Patch(ctx, object, patch, options...)
 		}})
 		for range 3 {
-			w.now = w.now.Add(interval)
+			w.clock.SetTime(w.clock.Now().Add(interval))
 			w.report(ctx, 30, 2)
 			if w.collectors(ctx) == 2 {
 				Expect(w.reconcile(ctx)).To(Succeed())
@@ -173,7 +174,7 @@ var _ = Describe("The ratio rule", func() {
 		}
 		w := newWorld(ctx, job)
 		for range 6 {
-			w.now = w.now.Add(interval)
+			w.clock.SetTime(w.clock.Now().Add(interval))
 			w.run(ctx, "collector")
 			Expect(w.reconcile(ctx)).To(Succeed())
 		}
@@ -192,7 +193,7 @@ var _ = Describe("The ratio rule", func() {
 		w := newWorld(ctx, job)
 		w.learner = 200
 		for range 20 {
-			w.now = w.now.Add(interval)
+			w.clock.SetTime(w.clock.Now().Add(interval))
 			w.run(ctx, "collector")
 			w.run(ctx, "spot")
 			w.report(ctx, 30, w.collectors(ctx)+*w.job(ctx).Spec.Tasks[2].Replicas)
@@ -268,7 +269,7 @@ var _ = Describe("The ratio rule of a coordinator-led job", func() {
 			return next.Patch(ctx, object, patch, options...)
 		}})
 		for range 3 {
-			w.now = w.now.Add(interval)
+			w.clock.SetTime(w.clock.Now().Add(interval))
 			w.report(ctx, 30, 2)
 			if w.collectors(ctx) == 2 {
 				Expect(w.reconcile(ctx)).To(Succeed())

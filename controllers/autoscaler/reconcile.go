@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -45,7 +46,7 @@ type Reconciler struct {
 	recorder   events.EventRecorder
 	prometheus Querier
 	maxPods    int32
-	now        func() time.Time
+	clock      clock.PassiveClock
 	metrics    *autoscalerMetrics
 	memories   memories
 	querying   querying
@@ -100,7 +101,7 @@ func (r *Reconciler) forget(job types.NamespacedName) {
 }
 
 func (r *Reconciler) untilNext(known *memory) time.Duration {
-	return max(known.nextAt.Sub(r.now()), time.Second)
+	return max(known.nextAt.Sub(r.clock.Now()), time.Second)
 }
 
 // rest clears the condition of a job without a rule. That of a job that does not run stays.
@@ -109,7 +110,7 @@ func (r *Reconciler) rest(ctx context.Context, job *v2alpha1.DIJob, rule *v2alph
 		return nil
 	}
 	wanted := job.DeepCopy()
-	conditions.Clear(&wanted.Status, v2alpha1.ConditionAutoscaling, r.now())
+	conditions.Clear(&wanted.Status, v2alpha1.ConditionAutoscaling, r.clock.Now())
 	return client.IgnoreNotFound(r.writeStatus(ctx, job, wanted))
 }
 
@@ -164,7 +165,7 @@ func (r *Reconciler) resize(ctx context.Context, job *v2alpha1.DIJob, decided *d
 		if err := r.client.Patch(ctx, wanted, patch, FieldOwner); err != nil {
 			return nil, fmt.Errorf("resizing job %s/%s: %w", job.Namespace, job.Name, err)
 		}
-		r.written.Assume(client.ObjectKeyFromObject(job), wanted, r.now())
+		r.written.Assume(client.ObjectKeyFromObject(job), wanted, r.clock.Now())
 	}
 	what := strings.Join(changes, ", ")
 	r.recorder.Eventf(job, nil, corev1.EventTypeNormal, v2alpha1.ReasonAutoscaled, "Resize", "%s", recorder.Note(what+": "+decided.status.Message))
@@ -175,7 +176,7 @@ func (r *Reconciler) resize(ctx context.Context, job *v2alpha1.DIJob, decided *d
 
 // record writes the decision to the status, unless only its figures differ from those of a recent write.
 func (r *Reconciler) record(ctx context.Context, job *v2alpha1.DIJob, known *memory, decided *decision) error {
-	now := r.now()
+	now := r.clock.Now()
 	r.metrics.decisions.WithLabelValues(decided.reason).Inc()
 	recorded := conditions.Find(&job.Status, v2alpha1.ConditionAutoscaling)
 	isTransition := recorded == nil || recorded.Status != decided.value || recorded.Reason != decided.reason
@@ -211,6 +212,6 @@ func (r *Reconciler) writeStatus(ctx context.Context, job, wanted *v2alpha1.DIJo
 	if err := r.client.Status().Patch(ctx, wanted, patch); err != nil {
 		return fmt.Errorf("recording the autoscaling of job %s/%s: %w", job.Namespace, job.Name, err)
 	}
-	r.written.Assume(client.ObjectKeyFromObject(job), wanted, r.now())
+	r.written.Assume(client.ObjectKeyFromObject(job), wanted, r.clock.Now())
 	return nil
 }

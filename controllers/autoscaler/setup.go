@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
@@ -48,8 +47,8 @@ type Options struct {
 	Registerer prometheus.Registerer
 	// Traces records a span of each decision; nil for none.
 	Traces trace.TracerProvider
-	// Now returns the time: the real one by default.
-	Now func() time.Time
+	// Clock is the clock: the real one by default.
+	Clock clock.PassiveClock
 	// MayAct is closed when no other operator acts. Nil if there is no other operator.
 	MayAct <-chan struct{}
 	// Shards are those whose jobs are scaled; nil for all jobs, by the leader.
@@ -67,8 +66,8 @@ func New(cached client.Client, live client.Reader, options Options) (*Reconciler
 	if options.Registerer == nil {
 		options.Registerer = metrics.Registry
 	}
-	if options.Now == nil {
-		options.Now = clock.RealClock{}.Now
+	if options.Clock == nil {
+		options.Clock = clock.RealClock{}
 	}
 	counted, err := newAutoscalerMetrics(options.Registerer)
 	if err != nil {
@@ -76,7 +75,7 @@ func New(cached client.Client, live client.Reader, options Options) (*Reconciler
 	}
 	return &Reconciler{
 		client: cached, live: live, recorder: options.Recorder, prometheus: options.Prometheus,
-		maxPods: cmp.Or(options.MaxPods, limits.PodsPerJob), now: options.Now, metrics: counted,
+		maxPods: cmp.Or(options.MaxPods, limits.PodsPerJob), clock: options.Clock, metrics: counted,
 		memories: memories{jobs: map[types.NamespacedName]*memory{}}, querying: querying{namespaces: map[string]bool{}},
 	}, nil
 }
@@ -86,10 +85,10 @@ func newOptimizing(cached client.Client, live client.Reader, options Options) *O
 	if options.Local == nil {
 		options.Local = local.New(local.Defaults())
 	}
-	if options.Now == nil {
-		options.Now = clock.RealClock{}.Now
+	if options.Clock == nil {
+		options.Clock = clock.RealClock{}
 	}
-	return &Optimizing{client: cached, live: live, local: options.Local, remote: options.Remote, recorder: options.Recorder, now: options.Now}
+	return &Optimizing{client: cached, live: live, local: options.Local, remote: options.Remote, recorder: options.Recorder, clock: options.Clock}
 }
 
 // Setup adds the autoscaler to a manager. The manager's cache must use controllers.CacheOptions.

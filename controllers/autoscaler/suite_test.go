@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/rand"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/events"
+	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -62,7 +63,7 @@ type world struct {
 	namespace  string
 	autoscaler *Reconciler
 	events     *events.FakeRecorder
-	now        time.Time
+	clock      *clocktesting.FakePassiveClock
 	// collector and learner are the capacities, in samples per second. queue is how many samples wait.
 	collector, learner, queue float64
 	rates                     map[string]*v2alpha1.RoleRates
@@ -75,7 +76,7 @@ func newWorld(ctx context.Context, job *v2alpha1.DIJob) *world {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "spec-"}}
 	Expect(api.Create(ctx, namespace)).To(Succeed())
 	w := &world{
-		namespace: namespace.Name, now: time.Now().Truncate(time.Second).Add(time.Minute), collector: 20, learner: 80, queue: 1600,
+		namespace: namespace.Name, clock: clocktesting.NewFakePassiveClock(time.Now().Truncate(time.Second).Add(time.Minute)), collector: 20, learner: 80, queue: 1600,
 		rates: map[string]*v2alpha1.RoleRates{},
 	}
 	w.restart(interceptor.Funcs{})
@@ -91,7 +92,7 @@ func (w *world) restart(faults interceptor.Funcs) {
 	faults.List = listByOwner
 	w.events = events.NewFakeRecorder(100)
 	made, err := New(interceptor.NewClient(own, faults), interceptor.NewClient(own, interceptor.Funcs{List: w.count}), Options{
-		Recorder: w.events, Registerer: prometheus.NewRegistry(), Now: func() time.Time { return w.now }, Prometheus: w,
+		Recorder: w.events, Registerer: prometheus.NewRegistry(), Clock: w.clock, Prometheus: w,
 	})
 	Expect(err).NotTo(HaveOccurred())
 	w.autoscaler = made
@@ -177,7 +178,7 @@ func (w *world) report(ctx context.Context, seconds float64, collectors int32) {
 			w.rates[role] = rates
 		}
 		worked := seconds * float64(workers)
-		rates.UpdatedAt, rates.Reporters = metav1.NewMicroTime(w.now), workers
+		rates.UpdatedAt, rates.Reporters = metav1.NewMicroTime(w.clock.Now()), workers
 		rates.ReportedMilliseconds += int64(1000 * worked)
 		rates.BusyMilliseconds += int64(1000 * worked * share)
 		rates.Samples += int64(worked * share * capacity)
@@ -229,7 +230,7 @@ func (w *world) run(ctx context.Context, task string) {
 func (w *world) pass(ctx context.Context, intervals int) {
 	GinkgoHelper()
 	for range intervals {
-		w.now = w.now.Add(30 * time.Second)
+		w.clock.SetTime(w.clock.Now().Add(30 * time.Second))
 		w.report(ctx, 30, w.collectors(ctx))
 		w.run(ctx, "collector")
 		Expect(w.reconcile(ctx)).To(Succeed())
@@ -304,6 +305,6 @@ func (w *world) request(ctx context.Context, collectors int32) {
 	list := w.members(ctx)
 	list.Spec.CoordinatorInstance = "uid/0"
 	resize := membership.Resize{Namespace: w.namespace, Job: "job", Replicas: map[v2alpha1.TaskType]int32{v2alpha1.TaskTypeCollector: collectors}, MaxMembers: 100, Random: rand.String}
-	Expect(resize.Apply(&list.Spec, &list.Status, w.now)).To(Succeed())
+	Expect(resize.Apply(&list.Spec, &list.Status, w.clock.Now())).To(Succeed())
 	Expect(api.Update(ctx, list)).To(Succeed())
 }

@@ -208,7 +208,7 @@ func TestARunningOperatorFollowsTheDesiredVersion(t *testing.T) {
 	definitions, err := storagemigration.WatchDefinitions(mgr)
 	w.Expect(err).NotTo(HaveOccurred())
 	options := w.options(cluster.client)
-	options.Cached, options.Settle, options.Now = mgr.GetClient(), 0, nil
+	options.Cached, options.Settle, options.Clock = mgr.GetClient(), 0, nil
 	options.Metrics, err = storagemigration.NewMetrics(prometheus.NewRegistry())
 	w.Expect(err).NotTo(HaveOccurred())
 	w.Expect(storagemigration.Setup(mgr, definitions, options)).To(Succeed())

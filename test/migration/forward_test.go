@@ -129,7 +129,7 @@ func TestAMigrationGoesOnWhereItIsUnlessObjectsMayHaveBeenStoredInAnotherVersion
 			if record := w.record("dijobs"); record.Done >= done {
 				return
 			}
-			w.now = w.now.Add(w.step(m).RequeueAfter)
+			w.clock.SetTime(w.clock.Now().Add(w.step(m).RequeueAfter))
 		}
 		t.Fatalf("it does not get on: %+v", w.record("dijobs"))
 	}
@@ -222,7 +222,7 @@ func TestWhatCannotBeWrittenIsNamedAndTriedAgainAndTheRestGoesOn(t *testing.T) {
 		if w.record("dijobs").Listed {
 			break
 		}
-		w.now = w.now.Add(result.RequeueAfter)
+		w.clock.SetTime(w.clock.Now().Add(result.RequeueAfter))
 	}
 	record := w.record("dijobs")
 	w.Expect(record.Failed).To(HaveLen(1))

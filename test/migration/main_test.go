@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
+	clocktesting "k8s.io/utils/clock/testing"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -76,7 +77,7 @@ type world struct {
 	*WithT
 	t         *testing.T
 	namespace string
-	now       time.Time
+	clock     *clocktesting.FakePassiveClock
 	events    *events.FakeRecorder
 }
 
@@ -84,7 +85,7 @@ type world struct {
 // versions are served.
 func newWorld(t *testing.T, storage string) *world {
 	t.Helper()
-	w := &world{WithT: NewWithT(t), t: t, now: time.Now(), events: events.NewFakeRecorder(1000)}
+	w := &world{WithT: NewWithT(t), t: t, clock: clocktesting.NewFakePassiveClock(time.Now()), events: events.NewFakeRecorder(1000)}
 	w.SetDefaultEventuallyTimeout(testkit.Patience)
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "migration-"}}
 	w.Expect(cluster.client.Create(t.Context(), namespace)).To(Succeed())
@@ -188,7 +189,7 @@ func (w *world) options(api client.Client) storagemigration.Options {
 	close(takenOver)
 	return storagemigration.Options{
 		API: api, Cached: api, Recorder: w.events, Namespace: w.namespace, TakenOver: takenOver, Metrics: metrics,
-		Now: func() time.Time { return w.now }, Settle: time.Hour, Page: 4,
+		Clock: w.clock, Settle: time.Hour, Page: 4,
 		Probe: func(ctx context.Context) error { return admissionprobe.Probe(ctx, cluster.client, w.namespace) },
 	}
 }
@@ -205,7 +206,7 @@ func (w *world) migrate(api client.Client) error {
 				return err
 			}
 			rests = rests && result.RequeueAfter == 0
-			w.now = w.now.Add(result.RequeueAfter)
+			w.clock.SetTime(w.clock.Now().Add(result.RequeueAfter))
 		}
 		if rests {
 			return nil

@@ -79,7 +79,7 @@ func (m *Reconciler) retry(ctx context.Context, s *state) error {
 	if err != nil {
 		return err
 	}
-	return m.saveAttempt(ctx, s, s.Record.Retried(failed, m.Now()), "Retried objects that could not be written", failed)
+	return m.saveAttempt(ctx, s, s.Record.Retried(failed, m.Clock.Now()), "Retried objects that could not be written", failed)
 }
 
 // clean removes the version that is no longer served from the managedFields of the next page of objects.
@@ -88,7 +88,7 @@ func (m *Reconciler) retry(ctx context.Context, s *state) error {
 func (m *Reconciler) clean(ctx context.Context, s *state) error {
 	if s.Record.Phase != migration.PhaseCleaning || s.Record.Listed {
 		s.Record = s.Record.Restarted()
-		s.Record.Phase, s.Record.Started = migration.PhaseCleaning, m.Now()
+		s.Record.Phase, s.Record.Started = migration.PhaseCleaning, m.Clock.Now()
 	}
 	page, err := m.list(ctx, s, s.Wanted)
 	if page == nil || err != nil {
@@ -180,7 +180,7 @@ func (m *Reconciler) withPage(s *state, page *metav1.PartialObjectMetadataList, 
 	if page.RemainingItemCount != nil {
 		left = *page.RemainingItemCount
 	}
-	record = record.AddPage(len(page.Items), failed, page.Continue, m.Now())
+	record = record.AddPage(len(page.Items), failed, page.Continue, m.Clock.Now())
 	record.Total = record.Done + int64(len(record.Failed)) + left
 	return record
 }

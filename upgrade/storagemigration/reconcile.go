@@ -73,8 +73,8 @@ type Options struct {
 	Probe func(context.Context) error
 	// Metrics are the metrics, from NewMetrics. Required.
 	Metrics *Metrics
-	// Now returns the time: the real time by default.
-	Now func() time.Time
+	// Clock is the clock: the real one by default.
+	Clock clock.PassiveClock
 	// Settle is how long API servers may take to learn the storage version.
 	Settle time.Duration
 	// Retry is the delay before a failed object is retried: by default a minute.
@@ -93,8 +93,8 @@ type Reconciler struct {
 
 // New returns the reconciler of definitions. Setup runs it in a manager.
 func New(options Options) *Reconciler {
-	if options.Now == nil {
-		options.Now = clock.RealClock{}.Now
+	if options.Clock == nil {
+		options.Clock = clock.RealClock{}
 	}
 	options.Retry = cmp.Or(options.Retry, defaultMigrationRetry)
 	options.Page = cmp.Or(options.Page, defaultPage)
@@ -291,7 +291,7 @@ func (m *Reconciler) observe(ctx context.Context, name string) (*state, error) {
 		Wanted:     cmp.Or(annotated.GetAnnotations()[crds.AnnotationStorageVersion], v2alpha1.Version),
 		Stopped:    annotated.GetAnnotations()[crds.AnnotationStopServing],
 		TakenOver:  m.isTakenOver(),
-		Now:        m.Now(), Settle: m.Settle, Retry: m.Retry,
+		Now:        m.Clock.Now(), Settle: m.Settle, Retry: m.Retry,
 	}
 	for i := range s.definition.Spec.Versions {
 		version := &s.definition.Spec.Versions[i]

@@ -46,7 +46,7 @@ func (m *Reconciler) save(ctx context.Context, s *state, record migration.Record
 }
 
 func (m *Reconciler) write(ctx context.Context, s *state, record migration.Record) error {
-	record.Updated = m.Now()
+	record.Updated = m.Clock.Now()
 	content, err := json.Marshal(record)
 	if err != nil {
 		return fmt.Errorf("encoding the record of the migration: %w", err)
