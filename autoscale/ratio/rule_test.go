@@ -116,7 +116,7 @@ func TestADecisionSaysWhatItDoesAndWhy(t *testing.T) {
 			message: "50 producers suffice, and a shrink was less than 5m0s ago" + measured, desired: 50, replicas: 70, requested: 70, running: 70,
 		},
 		{
-			name: "too few, and no more may be", most: 40, reason: ReasonAtBounds,
+			name: "too few, at the maximum", most: 40, reason: ReasonAtBounds,
 			message: "50 producers are due, and the pools have no others" + measured, desired: 50, replicas: 40, requested: 40, running: 40,
 		},
 		{
@@ -237,7 +237,7 @@ func TestAMeasurementHasWhatTheRolesReport(t *testing.T) {
 	}
 	r.rates[0].Reporters = 0
 	if m := r.measure(); m.Batch != 0 || m.InFlight != 70 {
-		t.Errorf("when nobody reports for the consumer, the measurement is %+v", m)
+		t.Errorf("without reporters of the consumer, the measurement is %+v", m)
 	}
 	r.rates = r.rates[1:]
 	r.round("a", "collector", 20)
