@@ -127,20 +127,6 @@ func TestAShrinkWaitsForStartsAndForTheLastShrink(t *testing.T) {
 	}
 }
 
-func TestLimitsSayWhatWouldHelp(t *testing.T) {
-	t.Parallel()
-	atMost := balanced(50)
-	atMost.ConsumerCapacity, atMost.Starved, atMost.Queue = 2000, 0.5, 0
-	if d := Decide(settingsFor(1, 50), State{}, atMost, start); d.Limit != LimitRange || d.Reason != ReasonAtBounds {
-		t.Errorf("limit is %q for %s, want %q at the bounds", d.Limit, d.Reason, LimitRange)
-	}
-	inFlight := balanced(50)
-	inFlight.InFlight = 36000
-	if d := Decide(settingsFor(1, 50), State{}, inFlight, start); d.Limit != LimitStaleness {
-		t.Errorf("limit is %q, want %q", d.Limit, LimitStaleness)
-	}
-}
-
 func TestTheStateSurvivesTheStatus(t *testing.T) {
 	t.Parallel()
 	s := settingsFor(1, 200)

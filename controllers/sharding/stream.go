@@ -35,18 +35,8 @@ type stream struct {
 	open watch.Interface
 }
 
-// List implements cache.Lister.
-func (s *stream) List(options metav1.ListOptions) (runtime.Object, error) {
-	return s.ListWithContext(context.Background(), options)
-}
-
-// Watch implements cache.Watcher.
-func (s *stream) Watch(options metav1.ListOptions) (watch.Interface, error) {
-	return s.WatchWithContext(context.Background(), options)
-}
-
-// ListWithContext implements cache.ListerWithContext.
-func (s *stream) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+// list lists the selected pods.
+func (s *stream) list(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 	if err := s.begin(&options, options.Continue == ""); err != nil {
 		return nil, err
 	}
@@ -64,8 +54,8 @@ func (s *stream) ListWithContext(ctx context.Context, options metav1.ListOptions
 	return list, nil
 }
 
-// WatchWithContext implements cache.WatcherWithContext. A watch may send a list first.
-func (s *stream) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+// watch watches the selected pods. A watch may send a list first.
+func (s *stream) watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 	isList := options.SendInitialEvents != nil && *options.SendInitialEvents
 	if err := s.begin(&options, isList); err != nil {
 		return nil, err
@@ -79,7 +69,8 @@ func (s *stream) WatchWithContext(ctx context.Context, options metav1.ListOption
 	}
 	s.watches.mutex.Lock()
 	defer s.watches.mutex.Unlock()
-	if s.open = opened; s.generation != s.watches.generation {
+	s.open = opened
+	if s.generation != s.watches.generation {
 		opened.Stop()
 	}
 	return opened, nil

@@ -65,7 +65,8 @@ func (w *Watches) NewInformer(
 		return toolscache.NewSharedIndexInformer(from, object, resync, indexers)
 	}
 	of := &stream{watches: w, from: toolscache.ToListerWatcherWithContext(from)}
-	informer := toolscache.NewSharedIndexInformer(of, object, resync, indexers)
+	source := &toolscache.ListWatch{ListWithContextFunc: of.list, WatchFuncWithContext: of.watch}
+	informer := toolscache.NewSharedIndexInformer(source, object, resync, indexers)
 	of.store = informer.GetStore()
 	w.mutex.Lock()
 	defer w.mutex.Unlock()

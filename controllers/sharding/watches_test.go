@@ -223,9 +223,9 @@ func (i *informed) ask(t *testing.T, isWatch bool, options metav1.ListOptions) s
 	i.api.selectors = nil
 	var err error
 	if isWatch {
-		_, err = i.WatchWithContext(t.Context(), options)
+		_, err = i.watch(t.Context(), options)
 	} else {
-		_, err = i.ListWithContext(t.Context(), options)
+		_, err = i.list(t.Context(), options)
 	}
 	if err != nil {
 		return string(apierrors.ReasonForError(err))
@@ -307,7 +307,7 @@ func TestAListByAWatchEndsWithItsBookmark(t *testing.T) {
 	watches := NewWatches(2, clock.RealClock{})
 	i := inform(t, watches)
 	i.stored = "5"
-	opened, err := i.WatchWithContext(t.Context(), metav1.ListOptions{SendInitialEvents: ptr.To(true)})
+	opened, err := i.watch(t.Context(), metav1.ListOptions{SendInitialEvents: ptr.To(true)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -201,7 +201,7 @@ func progressOf(definition, jobs *apiextensionsv1.CustomResourceDefinition, stor
 }
 
 // isDone reports whether neither the migration nor a takeover runs.
-func (r *Report) isDone() bool { return r.Done && (r.Takeover == nil || !r.Takeover.isOpen()) }
+func (r *Report) isDone() bool { return r.Done && (r.Takeover == nil || !r.Takeover.isRunning()) }
 
 // hasProgress reports whether the record is about the desired version, and not about a previous
 // migration.

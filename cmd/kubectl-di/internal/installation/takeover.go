@@ -98,8 +98,8 @@ func (t *Takeover) Show(adopted []string, hasLeft bool) Shown {
 	return shown
 }
 
-// isOpen reports whether the operator has begun the takeover and not finished it.
-func (s *Shown) isOpen() bool { return s.State == stateRunning || s.State == stateStalled }
+// isRunning reports whether the operator has begun the takeover and not finished it.
+func (s *Shown) isRunning() bool { return s.State == stateRunning || s.State == stateStalled }
 
 // print writes what a person reads, unless nothing is left.
 func (s *Shown) print(text *strings.Builder) {

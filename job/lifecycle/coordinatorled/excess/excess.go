@@ -30,11 +30,28 @@ type Stage struct {
 	facts    *observed.Facts
 	removals handshake.Removals
 	sizes    *rightsize.Rules
+	// slots are those of the job by name, and members the pods with ranks by slot, also of slots that were removed.
+	slots   map[string]*slots.Slot
+	members map[string][]*corev1.Pod
 }
 
 // New returns the rules of pods that are deleted by intent.
 func New(out *state.Plan, job *observed.Facts, shake *handshake.Handshake) *Stage {
-	return &Stage{out: out, in: job.In, facts: job, removals: handshake.NewRemovals(shake), sizes: rightsize.New(out, job.In)}
+	s := &Stage{
+		out: out, in: job.In, facts: job, removals: handshake.NewRemovals(shake), sizes: rightsize.New(out, job.In),
+		slots: make(map[string]*slots.Slot, len(job.Slots)), members: map[string][]*corev1.Pod{},
+	}
+	for i := range job.Slots {
+		if slot := &job.Slots[i]; s.slots[slot.Member.Slot] == nil {
+			s.slots[slot.Member.Slot] = slot
+		}
+	}
+	for _, pod := range job.In.Pods {
+		if podstate.Rank(pod) > 0 {
+			s.members[slots.Of(pod)] = append(s.members[slots.Of(pod)], pod)
+		}
+	}
+	return s
 }
 
 // Removals returns the pods that these rules want to release.
@@ -86,8 +103,8 @@ func (s *Stage) drainLeft(name string) time.Duration {
 		pod := s.in.PodNamed[names.PodOfURL(url)]
 		return pod != nil && slots.Of(pod) == name
 	}
-	if at := s.find(name); at >= 0 {
-		fills = func(url string) bool { return slices.Contains(s.facts.Slots[at].Pods, names.PodOfURL(url)) }
+	if slot := s.slots[name]; slot != nil {
+		fills = func(url string) bool { return slices.Contains(slot.Pods, names.PodOfURL(url)) }
 	}
 	var removed time.Time
 	for i := range s.in.Membership.Spec.Requests {
@@ -101,22 +118,17 @@ func (s *Stage) drainLeft(name string) time.Duration {
 	return removed.Add(s.in.Drain).Sub(s.in.Now)
 }
 
-// find returns the place of a slot among those of the job, -1 if it was removed.
-func (s *Stage) find(name string) int {
-	return slices.IndexFunc(s.facts.Slots, func(slot slots.Slot) bool { return slot.Member.Slot == name })
-}
-
 // mayRemove reports whether an excess pod may be deleted. The pods of a removed slot are deleted once its
 // member may be. A pod that is replaced was lost or reported failed, and has no state to hand over.
 func (s *Stage) mayRemove(pod *corev1.Pod) bool {
-	return s.find(slots.Of(pod)) >= 0 || s.mayRelease(pod)
+	return s.slots[slots.Of(pod)] != nil || s.mayRelease(pod)
 }
 
 // mayRelease reports whether a pod may be deleted or replaced by intent now. The pods of a unit are, once its
 // aggregator is.
 func (s *Stage) mayRelease(pod *corev1.Pod) bool {
-	for _, other := range s.in.Pods {
-		if slots.Of(other) == slots.Of(pod) && podstate.Rank(other) > 0 && !s.removals.MayRelease(other) {
+	for _, other := range s.members[slots.Of(pod)] {
+		if !s.removals.MayRelease(other) {
 			return false
 		}
 	}

@@ -64,9 +64,9 @@ func (o *Outcome) Desired() (pods map[string]bool, isKnown bool) {
 // Summarize writes the counts of a coordinator-led job and, unless a rule has
 // set it, the phase.
 func (o *Outcome) Summarize() {
-	counts := o.out.PodCounts().Emptied()
+	counts, rules := o.out.PodCounts().Emptied(), problems.New(o.out, o.in)
 	for _, pod := range o.in.Pods {
-		counts.Add(taskOfRole(o.in.Job, names.RoleOf(pod)), pod, problems.New(o.out, o.in).IsReady(pod))
+		counts.Add(taskOfRole(o.in.Job, names.RoleOf(pod)), pod, rules.IsReady(pod))
 	}
 	o.out.RecordPodCounts(counts)
 	coordinator := o.facts.Coordinator
