@@ -8,49 +8,56 @@ import (
 	"maps"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/allocation"
-	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/controllers/allocator/survey"
+	"opendilab.org/di-orchestrator/controllers/allocator/usage"
 )
 
 // decide lets the policy place the jobs of a round.
-func (a *Reconciler) decide(ctx context.Context, jobs []*v2alpha1.DIJob, r *round) {
-	a.describe(ctx, jobs, r)
-	wanted := allocation.InOrder(slices.Collect(maps.Values(r.wanted)))
+func (a *Reconciler) decide(ctx context.Context, found *survey.Cluster) *round {
+	r := &round{found: found, refreshes: maxRefreshes}
+	r.input, a.memory = survey.Take(found, a.memory)
+	r.restarts = a.describe(ctx, r)
+	wanted := allocation.InOrder(slices.Collect(maps.Values(r.input.Wanted)))
 	decided := allocation.Within(a.policy, &allocation.Round{
-		Now: r.now, Jobs: wanted, Nodes: r.snapshot.Nodes, Previous: r.previous, Quotas: r.quotas, Groups: a.groups.groups,
+		Now: found.Now, Jobs: wanted, Nodes: r.input.Snapshot.Nodes, Previous: r.input.Previous, Quotas: r.input.Quotas, Groups: a.groups.known.Groups,
 	})
-	a.groups.use(wanted, r.now)
+	a.groups.known.Use(wanted, found.Now)
+	r.placements = r.input.Settled
 	for name, placement := range decided {
-		if wanted := r.wanted[name]; wanted != nil {
-			placement.Usage = mergeUsage(&wanted.Usage, &placement.Usage, wanted.Restarts(r.placed[name], placement.Nodes))
+		if wanted := r.input.Wanted[name]; wanted != nil {
+			placement.Usage = usage.Merge(&wanted.Usage, &placement.Usage, wanted.Restarts(r.input.Placed[name], placement.Nodes))
 		}
 		r.placements[name] = placement
 	}
+	return r
 }
 
-// describe completes the jobs of a round by their groups, reports and usages.
-func (a *Reconciler) describe(ctx context.Context, jobs []*v2alpha1.DIJob, r *round) {
-	known := make(reports, len(jobs))
-	for _, job := range jobs {
-		entry := a.reports.of(job, r.now)
+// describe completes the jobs of a round by their groups, reports and usages. It returns the restarts that have ended.
+func (a *Reconciler) describe(ctx context.Context, r *round) map[types.UID]usage.Restart {
+	now, known, restarts := r.found.Now, make(reports, len(r.found.Jobs)), map[types.UID]usage.Restart{}
+	for _, job := range r.found.Jobs {
+		entry := a.reports.of(job, now)
 		known[job.UID] = entry
 		if entry.isNewlyUnreadable {
 			a.reportUnreadable(ctx, job, entry.err)
 		}
-		wanted := r.wanted[client.ObjectKeyFromObject(job)]
+		wanted := r.input.Wanted[client.ObjectKeyFromObject(job)]
 		if wanted == nil {
 			continue
 		}
-		wanted.Group, wanted.Report, wanted.Usage = entry.group, entry.parsed, usageOf(&job.Status)
-		wanted.Totals = a.groups.totals(entry.group, job.Namespace)
-		if ended, isOver := endOfRestart(job, r.pods[job.UID], entry.changedAt, r.now); isOver {
-			r.restarts[job.UID] = ended
-			adjust(&wanted.Usage, job.Status.AllocationUsage, &ended, r.now)
+		wanted.Group, wanted.Report, wanted.Usage = entry.group, entry.parsed, usage.Of(&job.Status)
+		wanted.Totals = a.groups.known.Totals(entry.group, job.Namespace)
+		if ended, isOver := usage.EndOfRestart(job, r.found.Pods[job.UID], entry.changedAt, now); isOver {
+			restarts[job.UID] = ended
+			usage.Adjust(&wanted.Usage, job.Status.AllocationUsage, &ended, now)
 		} else {
-			adjust(&wanted.Usage, job.Status.AllocationUsage, nil, r.now)
+			usage.Adjust(&wanted.Usage, job.Status.AllocationUsage, nil, now)
 		}
 	}
 	a.reports = known
+	return restarts
 }

@@ -17,6 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/controllers/allocator/histories"
+	"opendilab.org/di-orchestrator/controllers/allocator/usage"
 	"opendilab.org/di-orchestrator/job/workload"
 )
 
@@ -25,8 +27,8 @@ type groupStore struct {
 	client client.Client
 	live   client.Reader
 	// key names the ConfigMap; empty if nothing is stored.
-	key types.NamespacedName
-	*histories
+	key   types.NamespacedName
+	known *histories.Histories
 	// stored is the ConfigMap as it was last read or written; nil before it was read.
 	stored    *corev1.ConfigMap
 	writtenAt time.Time
@@ -34,8 +36,8 @@ type groupStore struct {
 
 // load reads the ConfigMap, unless this process knows its content.
 func (s *groupStore) load(ctx context.Context) error {
-	if s.histories == nil {
-		s.histories = newHistories()
+	if s.known == nil {
+		s.known = histories.New()
 	}
 	if s.stored != nil || s.key.Name == "" {
 		return nil
@@ -45,11 +47,11 @@ func (s *groupStore) load(ctx context.Context) error {
 		return fmt.Errorf("reading the groups of jobs: %w", err)
 	}
 	stored.Namespace, stored.Name = s.key.Namespace, s.key.Name
-	read, unreadable := decode(stored.Data)
+	read, unreadable := histories.Decode(stored.Data)
 	if len(unreadable) > 0 {
 		log.FromContext(ctx).Info("Replaces unreadable groups of jobs", "configMap", s.key, "reason", errors.Join(unreadable...).Error())
 	}
-	s.histories, s.stored = read, stored
+	s.known, s.stored = read, stored
 	return nil
 }
 
@@ -61,11 +63,11 @@ func (s *groupStore) save(ctx context.Context, now time.Time, isUrgent bool) (bo
 		return true, nil
 	}
 	next := s.stored.DeepCopy()
-	next.Data = s.encode()
+	next.Data = s.known.Encode()
 	if maps.Equal(next.Data, s.stored.Data) {
 		return true, nil
 	}
-	if !isUrgent && now.Sub(s.writtenAt) < refreshInterval {
+	if !isUrgent && now.Sub(s.writtenAt) < usage.RefreshInterval {
 		return false, nil
 	}
 	var err error
@@ -92,9 +94,9 @@ func (a *Reconciler) learn(ctx context.Context, succeeded []*v2alpha1.DIJob) err
 	succeeded = succeeded[:min(len(succeeded), maxRefreshes)]
 	isUrgent := false
 	for _, job := range succeeded {
-		isUrgent = a.groups.count(job, workload.Group(job)) || isUrgent
+		isUrgent = a.groups.known.Count(job, workload.Group(job)) || isUrgent
 	}
-	isStored, err := a.groups.save(ctx, a.now(), isUrgent)
+	isStored, err := a.groups.save(ctx, a.clock.Now(), isUrgent)
 	if err != nil || !isStored {
 		return err
 	}
@@ -120,6 +122,6 @@ func (a *Reconciler) markCounted(ctx context.Context, job *v2alpha1.DIJob) error
 	if err == nil {
 		a.written[job.UID] = marked
 	}
-	delete(a.groups.counted, job.UID)
+	a.groups.known.Mark(job.UID)
 	return nil
 }

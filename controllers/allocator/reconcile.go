@@ -12,8 +12,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -21,14 +23,13 @@ import (
 	"opendilab.org/di-orchestrator/allocation"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/controllers"
+	"opendilab.org/di-orchestrator/controllers/allocator/devices"
+	"opendilab.org/di-orchestrator/controllers/allocator/histories"
+	"opendilab.org/di-orchestrator/controllers/allocator/survey"
+	"opendilab.org/di-orchestrator/controllers/allocator/usage"
 	"opendilab.org/di-orchestrator/controllers/assume"
-	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/limits"
-	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/job/lifecycle/placements"
-	"opendilab.org/di-orchestrator/job/lifecycle/sizing"
-	"opendilab.org/di-orchestrator/job/podstate"
-	"opendilab.org/di-orchestrator/job/workload"
 )
 
 const (
@@ -43,9 +44,12 @@ const (
 	defaultWriting = time.Second
 	// reportDelay is the time between a report and the round that uses it, if nothing else changes.
 	reportDelay = 10 * time.Second
-	// unreadyGrace is how long a node may be not ready before its jobs are placed elsewhere. Kubernetes
-	// keeps pods on such a node for the same time.
-	unreadyGrace = 5 * time.Minute
+	// devicesTimeout bounds the first read of the devices, so that an API that cannot be listed does not block
+	// jobs without devices.
+	devicesTimeout = 5 * time.Second
+	// maxRefreshes is the maximum number of writes in one round of jobs whose placement stays, so that a
+	// decision never waits long for them.
+	maxRefreshes = 100
 )
 
 // Reconciler places all preemptible jobs in allocation rounds. It writes only their
@@ -64,17 +68,15 @@ type Reconciler struct {
 	writing time.Duration
 	// maxPods is the maximum number of pods of a job; 0 for the default.
 	maxPods int32
-	now     func() time.Time
+	clock   clock.PassiveClock
 	metrics *roundMetrics
 	// everything returns when the cache has the pods of all jobs; nil if it always has them.
 	everything func(context.Context) error
 	// reports are the reports of the jobs, parsed once. groups are the histories of their groups.
 	reports reports
 	groups  groupStore
-	// exclusions are the nodes where pods of jobs were unschedulable.
-	exclusions exclusions
-	// refusals are the jobs whose pods were refused for a quota.
-	refusals refusals
+	// memory is what the last round left for the next one.
+	memory survey.Memory
 
 	// last is the time of the last round. written are the jobs as this process or an earlier one wrote
 	// them, until the cache has those versions; nil before the first round. There is one worker, so no
@@ -85,12 +87,12 @@ type Reconciler struct {
 
 // Reconcile runs an allocation round, unless the last one is too recent.
 func (a *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
-	if left := a.last.Add(a.interval).Sub(a.now()); left > 0 {
+	if left := a.last.Add(a.interval).Sub(a.clock.Now()); left > 0 {
 		return ctrl.Result{RequeueAfter: left}, nil
 	}
-	a.last = a.now()
+	a.last = a.clock.Now()
 	result, err := a.goRound(ctx)
-	a.metrics.observeRound(a.now().Sub(a.last), err)
+	a.metrics.observeRound(a.clock.Now().Sub(a.last), err)
 	return result, err
 }
 
@@ -111,11 +113,11 @@ func (a *Reconciler) goRound(ctx context.Context) (ctrl.Result, error) {
 			return ctrl.Result{}, fmt.Errorf("watching the pods of all jobs: %w", err)
 		}
 	}
-	round, err := a.survey(ctx, jobs)
+	found, err := a.observe(ctx, jobs)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	a.decide(ctx, jobs, round)
+	round := a.decide(ctx, found)
 	err = errors.Join(a.carryOut(ctx, jobs, round), a.learn(ctx, succeeded))
 	a.conclude(ctx, jobs, round)
 	if err != nil {
@@ -139,9 +141,10 @@ func (a *Reconciler) conclude(ctx context.Context, jobs []*v2alpha1.DIJob, r *ro
 			states[stateOf(job)]++
 		}
 	}
-	a.metrics.observeState(states, r.snapshot.Nodes)
-	traceRound(ctx, len(r.snapshot.Nodes), states)
-	log.FromContext(ctx).V(1).Info("Allocation round finished", "nodes", len(r.snapshot.Nodes),
+	nodes := r.input.Snapshot.Nodes
+	a.metrics.observeState(states, nodes)
+	traceRound(ctx, len(nodes), states)
+	log.FromContext(ctx).V(1).Info("Allocation round finished", "nodes", len(nodes),
 		statePlaced, states[statePlaced], statePartial, states[statePartial], stateWaiting, states[stateWaiting])
 }
 
@@ -165,7 +168,7 @@ func (a *Reconciler) jobs(ctx context.Context) (jobs, succeeded []*v2alpha1.DIJo
 		if placements.WantsPlace(job) || placements.LeavesPlace(job) {
 			jobs = append(jobs, job)
 		}
-		if isUncounted(job) {
+		if histories.IsUncounted(job) {
 			succeeded = append(succeeded, job)
 		}
 	}
@@ -194,21 +197,10 @@ func (a *Reconciler) learnWritten(ctx context.Context) error {
 
 // round is the input and the result of an allocation round.
 type round struct {
-	snapshot *allocation.Snapshot
-	devices  *devices
-	// admission is what bounds the pods of namespaces, and quotas what that leaves to the jobs.
-	admission *admission
-	quotas    map[string][]*allocation.Quota
-	// maxPods is the maximum number of pods of a job.
-	maxPods int32
-	wanted  map[types.NamespacedName]*allocation.Job
-	// previous are the nodes of jobs. placed are those nodes that are recorded in their status.
-	previous, placed map[types.NamespacedName][]string
-	// pods are the pods of the jobs.
-	pods map[types.UID][]*corev1.Pod
-	now  time.Time
+	found *survey.Cluster
+	input *survey.Round
 	// restarts are those that have ended since the last round.
-	restarts map[types.UID]restart
+	restarts map[types.UID]usage.Restart
 	// refreshes is how many jobs whose placement stays may still be written. isPostponed reports whether
 	// the next round writes some placements.
 	refreshes   int
@@ -217,8 +209,8 @@ type round struct {
 	placements map[types.NamespacedName]allocation.Placement
 }
 
-// survey reads nodes, pods and jobs.
-func (a *Reconciler) survey(ctx context.Context, jobs []*v2alpha1.DIJob) (*round, error) {
+// observe reads nodes, pods, quotas and devices.
+func (a *Reconciler) observe(ctx context.Context, jobs []*v2alpha1.DIJob) (*survey.Cluster, error) {
 	nodes, err := a.nodes(ctx)
 	if err != nil {
 		return nil, err
@@ -231,94 +223,56 @@ func (a *Reconciler) survey(ctx context.Context, jobs []*v2alpha1.DIJob) (*round
 	if err != nil {
 		return nil, err
 	}
-	devices := a.devices(ctx, jobs, pods)
-	for i := range nodes {
-		nodes[i] = devices.node(nodes[i])
-	}
-	r := &round{
-		now: a.now(), restarts: map[types.UID]restart{}, refreshes: maxRefreshes,
-		snapshot: allocation.NewSnapshot(nodes), devices: devices, admission: admission, pods: pods,
-		maxPods:    cmp.Or(a.maxPods, limits.PodsPerJob),
-		wanted:     make(map[types.NamespacedName]*allocation.Job, len(jobs)),
-		previous:   make(map[types.NamespacedName][]string, len(jobs)),
-		placed:     make(map[types.NamespacedName][]string, len(jobs)),
-		placements: make(map[types.NamespacedName]allocation.Placement, len(jobs)),
-	}
-	for _, pod := range others {
-		occupy(r.snapshot, pod)
-	}
-	terminating := nodesOfTerminating(pods)
-	for _, job := range jobs {
-		r.take(job, pods[job.UID], r.now)
-		r.exclude(a.exclusions, job, pods[job.UID], terminating, r.now)
-		r.admit(a.refusals, job)
-	}
-	r.quotas = r.bounds(jobs)
-	a.exclusions.forget(jobs)
-	a.refusals.forget(jobs)
-	return r, nil
+	return &survey.Cluster{
+		Now: a.clock.Now(), Jobs: jobs, Nodes: nodes, Pods: pods, Others: others, Admission: admission,
+		Devices: a.devices(ctx, jobs, pods), MaxPods: cmp.Or(a.maxPods, limits.PodsPerJob),
+	}, nil
 }
 
-// take adds a job to the round. The job becomes input of the policy, or it gets a placement that needs no
-// decision, together with the capacity that its pods occupy.
-func (r *round) take(job *v2alpha1.DIJob, pods []*corev1.Pod, now time.Time) {
-	name := client.ObjectKeyFromObject(job)
-	wanted, err := r.jobToPlace(job, pods)
-	switch {
-	case placements.LeavesPlace(job):
-		r.placements[name] = allocation.Placement{Reason: v2alpha1.ConditionSuspended, Message: "a suspended job has no placement"}
-		if err == nil {
-			// Other jobs get its capacity once its release is written.
-			r.snapshot.Reserve(wanted, job.Status.Allocation)
-			return
-		}
-	case err != nil:
-		// Running pods continue. Only new pods could not be created.
-		r.placements[name] = allocation.Placement{
-			Nodes: job.Status.Allocation, Reason: v2alpha1.ConditionInvalidSpec, Message: err.Error(),
-		}
-	case len(r.snapshot.Nodes) == 0 && isPlacedByOther(job):
-		// Without a node the allocator has no better placement.
-	default:
-		if previous, known := placeOf(job, pods); known {
-			wanted.Ended, wanted.Held = placements.EndedRanks(job, pods), placedFor(job, now)
-			wanted.Running, wanted.Waiting = runningRanks(pods), waitingFor(job, now)
-			wanted.Excluded = closedNodes(job, pods, r.snapshot)
-			r.wanted[name], r.previous[name], r.placed[name] = wanted, previous, job.Status.Allocation
-			r.snapshot.Leave(wanted, previous, slices.DeleteFunc(slices.Clone(pods), podstate.Finished))
-			return
-		}
-	}
-	for _, pod := range pods {
-		occupy(r.snapshot, r.devices.pod(pod))
-	}
-}
-
-// isPlacedByOther reports whether another program placed a job. The allocator always sets condition
-// Allocated on the jobs that it places.
-func isPlacedByOther(job *v2alpha1.DIJob) bool {
-	return len(job.Status.Allocation) > 0 && !conditions.IsTrue(&job.Status, v2alpha1.ConditionAllocated)
-}
-
-// nodes returns the nodes that exist and are not lost.
+// nodes returns all nodes.
 func (a *Reconciler) nodes(ctx context.Context) ([]*corev1.Node, error) {
 	var list corev1.NodeList
 	if err := a.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing nodes: %w", err)
 	}
-	var nodes []*corev1.Node
+	nodes := make([]*corev1.Node, len(list.Items))
 	for i := range list.Items {
-		if node := &list.Items[i]; !isLost(node, a.now()) {
-			nodes = append(nodes, node)
-		}
+		nodes[i] = &list.Items[i]
 	}
 	return nodes, nil
 }
 
-// isLost reports whether a node has been not ready for longer than unreadyGrace.
-func isLost(node *corev1.Node, now time.Time) bool {
-	ready := conditions.OfNode(node, corev1.NodeReady)
-	return ready != nil && ready.Status != corev1.ConditionTrue && now.Sub(ready.LastTransitionTime.Time) > unreadyGrace
+// admission reads the quotas and limit ranges.
+func (a *Reconciler) admission(ctx context.Context) (*survey.Admission, error) {
+	var quotas corev1.ResourceQuotaList
+	if err := a.client.List(ctx, &quotas, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing resource quotas: %w", err)
+	}
+	var ranges corev1.LimitRangeList
+	if err := a.client.List(ctx, &ranges, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing limit ranges: %w", err)
+	}
+	return survey.NewAdmission(quotas.Items, ranges.Items), nil
+}
+
+// devices reads the devices of the cluster if a job needs any. Nothing is watched before the first such job,
+// or if the API is not served. If the devices cannot be read, jobs are placed without them.
+func (a *Reconciler) devices(ctx context.Context, jobs []*v2alpha1.DIJob, pods map[types.UID][]*corev1.Pod) *devices.Counted {
+	if !slices.ContainsFunc(jobs, devices.AreRequestedBy) {
+		return &devices.Counted{}
+	}
+	ctx, cancel := context.WithTimeout(ctx, devicesTimeout)
+	defer cancel()
+	var found devices.Objects
+	for _, list := range []client.ObjectList{&found.Classes, &found.Slices, &found.Claims, &found.Templates} {
+		if err := a.client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+			if !meta.IsNoMatchError(err) {
+				log.FromContext(ctx).Error(err, "Devices are not counted")
+			}
+			return &devices.Counted{}
+		}
+	}
+	return devices.Count(&found, pods)
 }
 
 // pods returns the pods of the jobs of the round by job, and all others.
@@ -341,58 +295,4 @@ func (a *Reconciler) pods(ctx context.Context, jobs []*v2alpha1.DIJob) (pods map
 		others = append(others, pod)
 	}
 	return pods, others, nil
-}
-
-// occupy subtracts a pod from its node in a snapshot.
-func occupy(snapshot *allocation.Snapshot, pod *corev1.Pod) {
-	if pod.Spec.NodeName != "" && !podstate.Finished(pod) {
-		snapshot.Occupy(pod)
-	}
-}
-
-// placeOf returns the nodes of a job: its allocation or, if it never had one, the nodes of its pods. The
-// latter may not be known yet.
-func placeOf(job *v2alpha1.DIJob, pods []*corev1.Pod) (nodes []string, known bool) {
-	if len(job.Status.Allocation) == 0 {
-		return placements.NodesByRank(job, pods)
-	}
-	return job.Status.Allocation, true
-}
-
-// resizesLive reports whether the other replicas of a job continue when its elastic task is resized.
-func resizesLive(job *v2alpha1.DIJob, elastic int) bool {
-	return job.Spec.Elastic != nil && job.Spec.Elastic.OnResize == v2alpha1.OnResizeContinue &&
-		elastic == len(job.Spec.Tasks)-1 && sizing.WhyRestarted(job, nil) == ""
-}
-
-// jobToPlace returns a job as input for a policy. Counts above the limits are an error, because a policy
-// would not terminate.
-func (r *round) jobToPlace(job *v2alpha1.DIJob, pods []*corev1.Pod) (*allocation.Job, error) {
-	if excess := limits.CheckCounts(&job.Spec, r.maxPods); len(excess) > 0 {
-		return nil, errors.New(excess[0].String())
-	}
-	wanted := &allocation.Job{Name: client.ObjectKeyFromObject(job), Created: job.CreationTimestamp.Time}
-	if job.Spec.Priority == v2alpha1.PriorityHigh {
-		wanted.Priority = 1
-	}
-	wanted.Elastic, wanted.Min, wanted.Wanted = sizing.Range(job)
-	wanted.ResizesLive = resizesLive(job, wanted.Elastic)
-	var overrides []v2alpha1.ResourceOverride
-	if job.Status.Scaling != nil {
-		overrides = job.Status.Scaling.Resources
-	}
-	for i := range job.Spec.Tasks {
-		task := &job.Spec.Tasks[i]
-		template, err := workload.Template(fmt.Sprintf("spec.tasks[%d].template", i), task.Template)
-		if err != nil {
-			return nil, err
-		}
-		admitted := r.admitted(wanted, task, workload.DefaultRequests(workload.WithLargestOverride(&template.Spec, overrides, names.TaskName(task))))
-		existing := podsOf(task, pods)
-		wanted.Tasks = append(wanted.Tasks, allocation.Task{
-			Name: task.Name, Replicas: sizing.Count(job, i), Uses: r.admission.usesOf(job.Namespace, admitted, existing),
-			Pod: r.snapshot.RequirementsOf(r.devices.spec(job.Namespace, admitted), existing...),
-		})
-	}
-	return wanted, nil
 }

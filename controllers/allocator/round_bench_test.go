@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
+	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -136,17 +137,17 @@ func BenchmarkRound(b *testing.B) {
 
 func benchmarkRound(b *testing.B, policy allocation.Policy) {
 	b.Helper()
-	now := time.Now()
+	clock := clocktesting.NewFakeClock(time.Now())
 	store := newIndexed()
 	allocator, err := New(store, store, Options{
-		Policy: policy, Registerer: prometheus.NewRegistry(), Recorder: &events.FakeRecorder{}, Now: func() time.Time { return now },
+		Policy: policy, Registerer: prometheus.NewRegistry(), Recorder: &events.FakeRecorder{}, Clock: clock,
 	})
 	if err != nil {
 		b.Fatal(err)
 	}
-	populate(b, store, now)
+	populate(b, store, clock.Now())
 	round := func() {
-		now = now.Add(defaultInterval)
+		clock.Step(defaultInterval)
 		if _, err := allocator.Reconcile(b.Context(), ctrl.Request{}); err != nil {
 			b.Fatal(err)
 		}

@@ -28,6 +28,7 @@ import (
 	"opendilab.org/di-orchestrator/allocation"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/controllers"
+	"opendilab.org/di-orchestrator/controllers/allocator/survey"
 	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/tracing"
@@ -60,8 +61,8 @@ type Options struct {
 	Registerer prometheus.Registerer
 	// Traces records a span of each round; nil for none.
 	Traces trace.TracerProvider
-	// Now returns the time: the real one by default.
-	Now func() time.Time
+	// Clock tells the time: the real one by default.
+	Clock clock.PassiveClock
 	// Everything returns when the cache has the pods of all jobs; nil if it always has them.
 	Everything func(context.Context) error
 	// MayAct is closed when no other operator acts. Until then the allocator writes nothing. Nil if there
@@ -79,8 +80,8 @@ func New(cached client.Client, live client.Reader, options Options) (*Reconciler
 		options.Policy = Fit()
 	}
 	options.PolicyName = cmp.Or(options.PolicyName, PolicyFit)
-	if options.Now == nil {
-		options.Now = clock.RealClock{}.Now
+	if options.Clock == nil {
+		options.Clock = clock.RealClock{}
 	}
 	roundMetrics, err := newRoundMetrics(options.Registerer, options.PolicyName)
 	if err != nil {
@@ -96,9 +97,8 @@ func New(cached client.Client, live client.Reader, options Options) (*Reconciler
 		interval:   cmp.Or(options.Interval, defaultInterval),
 		writing:    cmp.Or(options.Writing, defaultWriting),
 		maxPods:    options.MaxPods,
-		now:        options.Now,
+		clock:      options.Clock,
 		metrics:    roundMetrics,
-		exclusions: exclusions{}, refusals: refusals{},
 		everything: options.Everything,
 		groups:     groupStore{client: cached, live: live, key: options.Groups},
 	}, nil
@@ -152,7 +152,7 @@ func jobMatters(object client.Object) any {
 	if !ok || !job.Spec.Preemptible {
 		return nil
 	}
-	_, refusal := refusedSince(job)
+	_, refusal := survey.RefusedSince(job)
 	return []any{placements.WantsPlace(job), job.Generation, job.Status.Allocation, refusal}
 }
 
@@ -185,4 +185,23 @@ func podMatters(object client.Object) any {
 		return nil
 	}
 	return pod.Spec.NodeName
+}
+
+// hardMatters returns the part of a ResourceQuota or LimitRange that a round depends on at once.
+func hardMatters(object client.Object) any {
+	switch object := object.(type) {
+	case *corev1.ResourceQuota:
+		return object.Spec
+	case *corev1.LimitRange:
+		return object.Spec
+	}
+	return nil
+}
+
+// usedMatters returns the part that changes with each pod.
+func usedMatters(object client.Object) any {
+	if quota, isQuota := object.(*corev1.ResourceQuota); isQuota {
+		return quota.Status.Used
+	}
+	return nil
 }

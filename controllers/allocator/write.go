@@ -20,6 +20,7 @@ import (
 
 	"opendilab.org/di-orchestrator/allocation"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/controllers/allocator/usage"
 	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/recorder"
@@ -46,9 +47,9 @@ type write struct {
 // after a failed write: a job gets a placement once others have released it. If jobs wait for each other,
 // a placed one releases its placement and is placed in the next round.
 func (a *Reconciler) carryOut(ctx context.Context, jobs []*v2alpha1.DIJob, r *round) error {
-	jobs = byWriting(jobs)
-	ledger := allocation.NewLedger(slices.Collect(maps.Values(r.wanted)), r.snapshot.Nodes, r.placed)
-	until := a.now().Add(a.writing)
+	jobs = usage.ByWriting(jobs)
+	ledger := allocation.NewLedger(slices.Collect(maps.Values(r.input.Wanted)), r.input.Snapshot.Nodes, r.input.Placed)
+	until := a.clock.Now().Add(a.writing)
 	for {
 		writes, waiting := a.fitting(jobs, r, ledger)
 		err := a.writeAll(ctx, r, writes, until)
@@ -89,9 +90,9 @@ func (a *Reconciler) fitting(jobs []*v2alpha1.DIJob, r *round, ledger *allocatio
 			continue
 		}
 		var move func(bool)
-		if r.wanted[name] != nil && !slices.Equal(job.Status.Allocation, placement.Nodes) {
+		if r.input.Wanted[name] != nil && !slices.Equal(job.Status.Allocation, placement.Nodes) {
 			var moves bool
-			if move, moves = ledger.Move(r.wanted[name], placement.Nodes); !moves {
+			if move, moves = ledger.Move(r.input.Wanted[name], placement.Nodes); !moves {
 				waiting = append(waiting, job)
 				continue
 			}
@@ -113,13 +114,13 @@ func (a *Reconciler) writeOf(r *round, job *v2alpha1.DIJob, placement *allocatio
 	_, measured := r.restarts[job.UID]
 	moves := !slices.Equal(job.Status.Allocation, placement.Nodes)
 	isRefresh := !moves && !isTransition(job, placement)
-	if isRefresh && (r.refreshes == 0 || r.now.Sub(writtenAt(job)) < refreshAfter(job, placement, measured)) {
+	if isRefresh && (r.refreshes == 0 || r.found.Now.Sub(usage.WrittenAt(job)) < usage.RefreshAfter(job, placement, measured)) {
 		return nil
 	}
 	wanted := job.DeepCopy()
 	wanted.Status.Allocation = placement.Nodes
-	wanted.Status.AllocationUsage = usageAfter(job, placement, change{policy: a.policyName, restarts: r.restartsBy(job, placement), measured: measured}, r.now)
-	changed := conditions.Set(&wanted.Status, v2alpha1.ConditionAllocated, conditionStatus(placement), placement.Reason, placement.Message, r.now)
+	wanted.Status.AllocationUsage = usage.After(job, placement, usage.Change{Policy: a.policyName, Restarts: r.restartsBy(job, placement), IsMeasured: measured}, r.found.Now)
+	changed := conditions.Set(&wanted.Status, v2alpha1.ConditionAllocated, conditionStatus(placement), placement.Reason, placement.Message, r.found.Now)
 	if !changed && !moves && equality.Semantic.DeepEqual(job.Status.AllocationUsage, wanted.Status.AllocationUsage) {
 		return nil
 	}
@@ -131,7 +132,7 @@ func (a *Reconciler) writeOf(r *round, job *v2alpha1.DIJob, placement *allocatio
 
 // restartsBy reports whether a placement restarts a job.
 func (r *round) restartsBy(job *v2alpha1.DIJob, placement *allocation.Placement) bool {
-	wanted := r.wanted[client.ObjectKeyFromObject(job)]
+	wanted := r.input.Wanted[client.ObjectKeyFromObject(job)]
 	return wanted != nil && wanted.Restarts(job.Status.Allocation, placement.Nodes)
 }
 
@@ -141,7 +142,7 @@ func (a *Reconciler) writeAll(ctx context.Context, r *round, writes []*write, un
 	group.SetLimit(writers)
 	for _, next := range writes {
 		group.Go(func() error {
-			if !a.now().After(until) {
+			if !a.clock.Now().After(until) {
 				next.isDone, next.err = a.patch(ctx, next)
 			}
 			return nil
@@ -183,8 +184,8 @@ func (a *Reconciler) patch(ctx context.Context, next *write) (bool, error) {
 func (a *Reconciler) concludeWrite(ctx context.Context, r *round, done *write) {
 	job := done.job
 	a.written[job.UID] = done.wanted
-	if ended := r.restarts[job.UID]; ended.isMeasured {
-		a.metrics.restarts.WithLabelValues().Observe(max(ended.end.Sub(job.Status.AllocationUsage.PlacedAt.Time), 0).Seconds())
+	if ended := r.restarts[job.UID]; ended.IsMeasured {
+		a.metrics.restarts.WithLabelValues().Observe(max(ended.End.Sub(job.Status.AllocationUsage.PlacedAt.Time), 0).Seconds())
 	}
 	a.report(ctx, job, done.placement)
 	if !done.isRefresh || done.isChanged && len(done.placement.Nodes) == 0 {

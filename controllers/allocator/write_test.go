@@ -4,9 +4,7 @@
 package allocator
 
 import (
-	"fmt"
 	"slices"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -24,16 +24,18 @@ import (
 	"opendilab.org/di-orchestrator/test/testkit/pace"
 )
 
+var start = time.Date(2026, 3, 1, 10, 0, 0, 0, time.UTC)
+
 // waitingJobs is an allocator of jobs that wait, with enough nodes for all.
 type waitingJobs struct {
 	*Reconciler
 	store *indexed
 }
 
-func newWaitingJobs(t *testing.T, jobs int, now func() time.Time) *waitingJobs {
+func newWaitingJobs(t *testing.T, jobs int, clock clock.PassiveClock) *waitingJobs {
 	t.Helper()
 	store := newIndexed()
-	allocator, err := New(store, store, Options{Registerer: prometheus.NewRegistry(), Recorder: &events.FakeRecorder{}, Now: now})
+	allocator, err := New(store, store, Options{Registerer: prometheus.NewRegistry(), Recorder: &events.FakeRecorder{}, Clock: clock})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +48,7 @@ func newWaitingJobs(t *testing.T, jobs int, now func() time.Time) *waitingJobs {
 	}
 	for i := range jobs {
 		add(store.nodes, benchNode(i))
-		job := benchJob(i, now())
+		job := benchJob(i, clock.Now())
 		job.Status = v2alpha1.DIJobStatus{}
 		add(store.jobs, job)
 	}
@@ -74,7 +76,7 @@ func (w *waitingJobs) placed() (count int) {
 func TestPlacementsAreWrittenSeveralAtATime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWaitingJobs(t, 4*writers, time.Now)
+		w := newWaitingJobs(t, 4*writers, clock.RealClock{})
 		w.store.onPatch = func(client.Object) error { return pace.Pause(t.Context(), 100*time.Millisecond) }
 		begun := time.Now()
 		w.round(t)
@@ -87,17 +89,17 @@ func TestPlacementsAreWrittenSeveralAtATime(t *testing.T) {
 func TestARoundThatWritesForLongLeavesTheRestToTheNext(t *testing.T) {
 	t.Parallel()
 	const jobs = 100
-	var clock atomic.Int64
-	w := newWaitingJobs(t, jobs, func() time.Time { return start.Add(time.Duration(clock.Load())) })
+	clock := clocktesting.NewFakeClock(start)
+	w := newWaitingJobs(t, jobs, clock)
 	w.store.onPatch = func(client.Object) error {
-		clock.Add(int64(defaultWriting / 10))
+		clock.Step(defaultWriting / 10)
 		return nil
 	}
 	if after := w.round(t); after != defaultInterval || w.placed() < 10 || w.placed() > 11+writers {
 		t.Errorf("%d jobs are placed in the first round, and the next one is after %s", w.placed(), after)
 	}
 	for range jobs / 10 {
-		clock.Add(int64(defaultInterval))
+		clock.Step(defaultInterval)
 		w.round(t)
 	}
 	if w.placed() != jobs || w.store.writes.Load() != jobs {
@@ -107,8 +109,8 @@ func TestARoundThatWritesForLongLeavesTheRestToTheNext(t *testing.T) {
 
 func TestAJobThatHasChangedMeanwhileIsPlacedInTheNextRound(t *testing.T) {
 	t.Parallel()
-	now := start
-	w := newWaitingJobs(t, 3, func() time.Time { return now })
+	clock := clocktesting.NewFakeClock(start)
+	w := newWaitingJobs(t, 3, clock)
 	w.store.onPatch = func(job client.Object) error {
 		if job.GetName() == "job-0001" {
 			return apierrors.NewConflict(schema.GroupResource{Resource: "dijobs"}, job.GetName(), nil)
@@ -119,7 +121,7 @@ func TestAJobThatHasChangedMeanwhileIsPlacedInTheNextRound(t *testing.T) {
 		t.Errorf("%d jobs are placed, and the next round is after %s", w.placed(), after)
 	}
 	w.store.onPatch = nil
-	now = now.Add(defaultInterval)
+	clock.Step(defaultInterval)
 	if after := w.round(t); after != DefaultCycle || w.placed() != 3 {
 		t.Errorf("%d jobs are placed after another round, and the next one is after %s", w.placed(), after)
 	}
@@ -138,40 +140,15 @@ func (crowd) Optimize(round *allocation.Round) map[types.NamespacedName]allocati
 
 func TestAJobThatIsPlacedWhereThereIsNoCapacityWaits(t *testing.T) {
 	t.Parallel()
-	now := start
-	w := newWaitingJobs(t, 3, func() time.Time { return now })
+	clock := clocktesting.NewFakeClock(start)
+	w := newWaitingJobs(t, 3, clock)
 	w.policy = crowd{}
 	for range 3 {
 		w.round(t)
-		now = now.Add(defaultInterval)
+		clock.Step(defaultInterval)
 	}
 	// The node has 8 GPUs, and each job needs 4.
 	if w.placed() != 2 || w.store.writes.Load() != 3 {
 		t.Errorf("%d jobs are placed by %d writes, want 2 by 3", w.placed(), w.store.writes.Load())
-	}
-}
-
-func TestUsageAloneIsStoredOftenEnoughThatAnEndIsKnownWithinAFactorOfTwo(t *testing.T) {
-	t.Parallel()
-	placement := &allocation.Placement{Nodes: []string{"a"}, Reason: "Placed", Message: "1 replica on 1 node"}
-	job := func(trained time.Duration) *v2alpha1.DIJob {
-		return &v2alpha1.DIJob{Status: v2alpha1.DIJobStatus{
-			AllocationUsage: &v2alpha1.AllocationUsage{TrainedMilliseconds: trained.Milliseconds()},
-			Conditions: []v2alpha1.DIJobCondition{{
-				Type: v2alpha1.ConditionAllocated, Reason: placement.Reason, Message: placement.Message,
-			}},
-		}}
-	}
-	for trained, want := range map[time.Duration]time.Duration{
-		0: time.Minute, time.Second: time.Minute, 3 * time.Minute: 3 * time.Minute, time.Hour: 10 * time.Minute, 1 << 62: 10 * time.Minute,
-	} {
-		if got := refreshAfter(job(trained), placement, false); got != want {
-			t.Errorf("the usage of a job that has trained for %s is stored after %s, want %s", trained, got, want)
-		}
-	}
-	other := *placement
-	other.Message = "1 replica on 1 node; more would gain"
-	if got := []time.Duration{refreshAfter(job(time.Hour), &other, false), refreshAfter(job(time.Hour), placement, true)}; fmt.Sprint(got) != "[1m0s 1m0s]" {
-		t.Errorf("a new message is stored after %s, a measured restart after %s; want a minute", got[0], got[1])
 	}
 }

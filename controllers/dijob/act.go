@@ -225,7 +225,7 @@ func (r *Reconciler) writeMembers(ctx context.Context, observed *lifecycle.Obser
 			if err := client.IgnoreNotFound(r.client.Patch(ctx, wanted, patch, controllers.FieldOwner)); err != nil {
 				return effect{err: fmt.Errorf("patching the members of membership %s/%s: %w", wanted.Namespace, wanted.Name, err)}
 			}
-			r.assumed.add(observed.Job, wanted, r.now())
+			r.assumed.add(observed.Job, wanted, r.clock.Now())
 			return effect{}
 		},
 	}, wanted)
@@ -241,8 +241,8 @@ func (r *Reconciler) writeMembershipStatus(ctx context.Context, observed *lifecy
 			if err := r.client.Status().Update(ctx, stored); err != nil {
 				return effect{err: fmt.Errorf("updating the status of membership %s/%s: %w", stored.Namespace, stored.Name, err)}
 			}
-			r.assumed.add(observed.Job, stored, r.now())
-			r.states.recordStatusWrite(client.ObjectKeyFromObject(observed.Job), r.now())
+			r.assumed.add(observed.Job, stored, r.clock.Now())
+			r.states.recordStatusWrite(client.ObjectKeyFromObject(observed.Job), r.clock.Now())
 			return effect{}
 		},
 	}, stored)
@@ -341,7 +341,7 @@ func (r *Reconciler) accept(ctx context.Context, job *v2alpha1.DIJob, created, s
 		}
 	}
 	stored, err := r.restoreCreated(ctx, job, created, sent)
-	r.assumed.add(job, cmp.Or(stored, created), r.now())
+	r.assumed.add(job, cmp.Or(stored, created), r.clock.Now())
 	if err != nil {
 		return effect{object: created, reason: v2alpha1.ReasonFailedUpdate, err: err}
 	}

@@ -52,7 +52,7 @@ func (r *Reconciler) patchBudget(ctx context.Context, observed *lifecycle.Observ
 			if err := client.IgnoreNotFound(r.client.Patch(ctx, wanted, client.MergeFrom(observed.Budget), controllers.FieldOwner)); err != nil {
 				return effect{err: fmt.Errorf("patching PodDisruptionBudget %s/%s: %w", wanted.Namespace, wanted.Name, err)}
 			}
-			r.assumed.add(observed.Job, wanted, r.now())
+			r.assumed.add(observed.Job, wanted, r.clock.Now())
 			return effect{}
 		},
 	}, wanted)

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -127,13 +128,13 @@ func (q *debouncingQueue) AddWithOpts(options priorityqueue.AddOpts, jobs ...rec
 type timelyRetries struct {
 	workqueue.TypedRateLimiter[reconcile.Request]
 	states *jobStates
-	now    func() time.Time
+	clock  clock.PassiveClock
 }
 
 // When implements workqueue.TypedRateLimiter.
 func (t *timelyRetries) When(job reconcile.Request) time.Duration {
 	delay := t.TypedRateLimiter.When(job)
-	if left := t.states.get(job.NamespacedName).due.Sub(t.now()); left > 0 {
+	if left := t.states.get(job.NamespacedName).due.Sub(t.clock.Now()); left > 0 {
 		return min(delay, left)
 	}
 	return delay

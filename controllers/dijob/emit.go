@@ -36,7 +36,7 @@ const (
 // recordWrites records an Event for the pods with the same result, and for each other object whose write
 // failed. Pods share an Event, because the API server would spend as much on their Events as on the pods.
 func (r *Reconciler) recordWrites(job *v2alpha1.DIJob, done effects) {
-	done = r.states.newDeletions(job, done, r.now())
+	done = r.states.newDeletions(job, done, r.clock.Now())
 	pods := map[string][]string{}
 	for i := range done {
 		if one := &done[i]; one.isPod() && !one.isLeaving() {

@@ -9,12 +9,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
@@ -43,7 +43,7 @@ func TestThePodsOfOneReconcileShareAnEventForTheSameResult(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			recorder := events.NewFakeRecorder(100)
-			r := &Reconciler{recorder: recorder, now: time.Now}
+			r := &Reconciler{recorder: recorder, clock: clock.RealClock{}}
 			var done effects
 			for _, pod := range pods {
 				one := tc.effect
@@ -64,7 +64,7 @@ func TestThePodsOfOneReconcileShareAnEventForTheSameResult(t *testing.T) {
 func TestAPodThatACacheStillShowsIsNotReportedAsDeletedTwice(t *testing.T) {
 	t.Parallel()
 	recorder := events.NewFakeRecorder(100)
-	r := &Reconciler{recorder: recorder, now: time.Now}
+	r := &Reconciler{recorder: recorder, clock: clock.RealClock{}}
 	var done effects
 	for _, name := range []string{"job-collector-0", "job-collector-1", "job-learner-0"} {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}}
@@ -88,7 +88,7 @@ func TestAPodThatACacheStillShowsIsNotReportedAsDeletedTwice(t *testing.T) {
 func TestPodsResizedToDifferentSizesHaveDifferentEvents(t *testing.T) {
 	t.Parallel()
 	recorder := events.NewFakeRecorder(100)
-	r := &Reconciler{recorder: recorder, now: time.Now}
+	r := &Reconciler{recorder: recorder, clock: clock.RealClock{}}
 	var done effects
 	for i, size := range []string{"memory 2Gi", "memory 4Gi", "memory 2Gi"} {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("job-collector-%d", i)}}

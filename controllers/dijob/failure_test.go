@@ -46,7 +46,6 @@ func (s *space) start(ctx context.Context) {
 func (s *space) clock() *time.Time {
 	at := time.Now()
 	s.at = &at
-	s.operator.now = func() time.Time { return at }
 	return s.at
 }
 

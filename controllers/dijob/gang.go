@@ -64,7 +64,7 @@ func (r *Reconciler) patchPodGroup(ctx context.Context, observed *lifecycle.Obse
 			if err := r.client.Patch(ctx, wanted, client.MergeFrom(original), controllers.FieldOwner); err != nil {
 				return effect{err: fmt.Errorf("patching %s %s/%s: %w", typeOf(wanted), wanted.GetNamespace(), wanted.GetName(), err)}
 			}
-			r.assumed.add(observed.Job, wanted, r.now())
+			r.assumed.add(observed.Job, wanted, r.clock.Now())
 			return effect{}
 		},
 	}, wanted)

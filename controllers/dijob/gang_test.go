@@ -202,7 +202,7 @@ func (s *space) leaveGangs() {
 	api, err := discovery.NewDiscoveryClientForConfig(shared.config)
 	Expect(err).NotTo(HaveOccurred())
 	s.operator.gangs = &discover.Gangs{
-		Setting: gang.Auto, Serves: discover.ServesKind(api), Follow: func(schema.GroupVersionKind) error { return nil }, Groups: shared.api, Now: s.operator.now,
+		Setting: gang.Auto, Serves: discover.ServesKind(api), Follow: func(schema.GroupVersionKind) error { return nil }, Groups: shared.api, Clock: s.operator.clock,
 	}
 }
 

@@ -8,12 +8,12 @@ import (
 	"maps"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -69,7 +69,7 @@ func TestLabelsThatOthersChangedArePutBack(t *testing.T) {
 				built = built.WithObjects(existing)
 			}
 			api := built.Build()
-			r := &Reconciler{client: api, live: api, now: time.Now}
+			r := &Reconciler{client: api, live: api, clock: clock.RealClock{}}
 			done := r.create(t.Context(), job, wanted(), nil)
 			if tc.refused != "" {
 				if !done.isRefused() || !strings.Contains(done.err.Error(), tc.refused) {

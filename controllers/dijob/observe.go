@@ -30,7 +30,7 @@ import (
 // observe reads a job's objects from the caches. It reads unconfirmed objects live.
 func (r *Reconciler) observe(ctx context.Context, job *v2alpha1.DIJob) (lifecycle.Observed, error) {
 	observed := lifecycle.Observed{
-		Job: job, Now: r.now(), Settings: r.options.Settings, Drain: r.options.Drain, NoAllocator: r.options.NoAllocator,
+		Job: job, Now: r.clock.Now(), Settings: r.options.Settings, Drain: r.options.Drain, NoAllocator: r.options.NoAllocator,
 		ForceDeleteAfter: r.options.ForceDeleteAfter, ShardLabel: r.options.Shards.Label(client.ObjectKeyFromObject(job)),
 	}
 	var err error

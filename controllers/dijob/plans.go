@@ -68,7 +68,7 @@ func (r *Reconciler) writeCounts(ctx context.Context, job *v2alpha1.DIJob, count
 		return fmt.Errorf("writing the counts of %s into job %s/%s: %w", counts.Manager, job.Namespace, job.Name, err)
 	}
 	status := job.Status.DeepCopy()
-	now := metav1.NewTime(r.now().Truncate(time.Second))
+	now := metav1.NewTime(r.clock.Now().Truncate(time.Second))
 	status.Scaling.Plan.Phase, status.Scaling.Plan.CompletionTime = v2alpha1.PlanFailed, &now
 	status.Scaling.Plan.Message = state.Few([]string{"the API server rejects the replicas: " + err.Error()}, "")
 	_, err = r.commit(ctx, job, status)

@@ -84,7 +84,7 @@ func (r *rounds) unreadable() float64 {
 
 // finish sets what the operator writes when a job has succeeded.
 func (r *rounds) finish(ctx context.Context, name string) {
-	job, now := r.get(ctx, name), metav1.NewTime(r.clock)
+	job, now := r.get(ctx, name), metav1.NewTime(r.clock.Now())
 	job.Status.Phase, job.Status.CompletionTimestamp = v2alpha1.JobSucceeded, &now
 	job.Status.Conditions = append(job.Status.Conditions, v2alpha1.DIJobCondition{Type: "Succeeded", Status: corev1.ConditionTrue})
 	Expect(shared.api.Status().Update(ctx, job)).To(Succeed())
@@ -193,7 +193,7 @@ var _ = Describe("A round of the allocator with policy goodput", func() {
 		r.submitElastic(ctx, "one", 1, 1)
 		r.next(ctx, 0)
 		for range 3 {
-			r.report(ctx, "one", fmt.Sprintf(`{"version":1,"steps":"none at %s"}`, r.clock))
+			r.report(ctx, "one", fmt.Sprintf(`{"version":1,"steps":"none at %s"}`, r.clock.Now()))
 			r.next(ctx, time.Minute)
 		}
 		Expect(r.where(ctx, "one")).To(HavePrefix("True"))

@@ -65,7 +65,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 
 	r.emit(ctx, &observed, &decision, &outcome, done, committed)
 	if err := errors.Join(done.errors(), err); err != nil {
-		r.states.setDue(request.NamespacedName, outcome.RequeueAfter, r.now())
+		r.states.setDue(request.NamespacedName, outcome.RequeueAfter, r.clock.Now())
 		return ctrl.Result{}, err
 	}
 	return ctrl.Result{RequeueAfter: outcome.RequeueAfter}, nil
@@ -148,7 +148,7 @@ func (r *Reconciler) commit(ctx context.Context, job *v2alpha1.DIJob, status *v2
 		}
 		return false, fmt.Errorf("patching the status of job %s/%s: %w", job.Namespace, job.Name, err)
 	}
-	r.assumed.add(job, wanted, r.now())
-	r.states.recordStatusWrite(client.ObjectKeyFromObject(job), r.now())
+	r.assumed.add(job, wanted, r.clock.Now())
+	r.states.recordStatusWrite(client.ObjectKeyFromObject(job), r.clock.Now())
 	return true, nil
 }

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -34,7 +35,7 @@ type rounds struct {
 	*space
 	allocator *allocatorcontroller.Reconciler
 	registry  *prometheus.Registry
-	clock     time.Time
+	clock     *clocktesting.FakePassiveClock
 	// policy is the allocator's policy if the spec sets one.
 	policy allocation.Policy
 	// groups names the ConfigMap of groups if the spec sets one.
@@ -42,7 +43,7 @@ type rounds struct {
 }
 
 func (s *space) newRounds(faults interceptor.Funcs) *rounds {
-	r := &rounds{space: s, clock: time.Now()}
+	r := &rounds{space: s, clock: clocktesting.NewFakePassiveClock(time.Now())}
 	r.start(faults)
 	return r
 }
@@ -54,7 +55,7 @@ func (r *rounds) start(faults interceptor.Funcs) {
 	r.registry = prometheus.NewRegistry()
 	var err error
 	r.allocator, err = allocatorcontroller.New(seen, counting, allocatorcontroller.Options{
-		Policy: r.policy, Groups: r.groups, Recorder: newCritic(), Registerer: r.registry, Now: func() time.Time { return r.clock },
+		Policy: r.policy, Groups: r.groups, Recorder: newCritic(), Registerer: r.registry, Clock: r.clock,
 	})
 	Expect(err).NotTo(HaveOccurred())
 }
@@ -73,7 +74,7 @@ func (r *rounds) next(ctx context.Context, after time.Duration) {
 }
 
 func (r *rounds) try(ctx context.Context, after time.Duration) error {
-	r.clock = r.clock.Add(after)
+	r.clock.SetTime(r.clock.Now().Add(after))
 	_, err := r.allocator.Reconcile(ctx, ctrl.Request{})
 	return err
 }
@@ -164,7 +165,7 @@ var _ = Describe("A round of the allocator", func() {
 		result, err := r.allocator.Reconcile(ctx, ctrl.Request{})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(result.RequeueAfter).To(Equal(time.Second))
-		r.clock = r.clock.Add(time.Minute)
+		r.clock.SetTime(r.clock.Now().Add(time.Minute))
 		Expect(r.allocator.Reconcile(ctx, ctrl.Request{})).To(HaveField("RequeueAfter", time.Minute))
 	})
 

@@ -99,7 +99,6 @@ var _ = Describe("The time of a worker-led job", func() {
 		Expect(s.reconcile(ctx)).To(Succeed())
 		Expect(state.IsFinished(&s.job(ctx).Status)).To(BeTrue())
 		s.operator = s.newOperator(interceptor.Funcs{})
-		s.operator.now = func() time.Time { return *at }
 		end := s.job(ctx).Status.CompletionTimestamp.Add(time.Hour)
 		Expect(s.nextAt(ctx)).To(BeTemporally("==", end))
 		Expect(s.job(ctx).DeletionTimestamp).To(BeNil())
@@ -123,7 +122,7 @@ var _ = Describe("A job that says who runs it", func() {
 		job.Status.Phase = v2alpha1.JobRunning
 		job.Status.Conditions = []v2alpha1.DIJobCondition{{Type: "Succeeded", Status: corev1.ConditionTrue}}
 		Expect(shared.api.Status().Update(ctx, job)).To(Succeed())
-		s.operator.now = func() time.Time { return time.Now().Add(time.Hour) }
+		s.advance(time.Hour)
 		Expect(s.reconcile(ctx)).To(Succeed())
 		Expect(s.job(ctx).ResourceVersion).To(Equal(job.ResourceVersion))
 		Expect(s.podNames(ctx)).To(BeEmpty())

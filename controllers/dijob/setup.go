@@ -49,7 +49,7 @@ const (
 // retries returns the rate limiter of the queue of jobs.
 func (r *Reconciler) retries() workqueue.TypedRateLimiter[reconcile.Request] {
 	backoff := workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry)
-	return &timelyRetries{TypedRateLimiter: backoff, states: &r.states, now: r.now}
+	return &timelyRetries{TypedRateLimiter: backoff, states: &r.states, clock: r.clock}
 }
 
 // DefaultWorkers is how many jobs are reconciled concurrently by default.
@@ -126,7 +126,7 @@ type Reconciler struct {
 	// live reads from the API server.
 	live     client.Reader
 	recorder events.EventRecorder
-	now      func() time.Time
+	clock    clock.PassiveClock
 	options  Options
 	metrics  *jobmetrics.Metrics
 	assumed  assumedObjects
@@ -183,7 +183,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, options Options) error {
 		client:   mgr.GetClient(),
 		live:     mgr.GetAPIReader(),
 		recorder: options.Recorder,
-		now:      clock.RealClock{}.Now,
+		clock:    clock.RealClock{},
 		options:  options,
 		metrics:  metrics,
 		gangs:    gangs,
@@ -191,7 +191,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, options Options) error {
 	}
 	watching, err := ctrl.NewControllerManagedBy(mgr).
 		For(&v2alpha1.DIJob{}, builder.WithPredicates(options.Shards.Changes(), jobChanges())).
-		Watches(&corev1.Pod{}, reconciler.ownedBy(), builder.WithPredicates(podChanges(reconciler.now))).
+		Watches(&corev1.Pod{}, reconciler.ownedBy(), builder.WithPredicates(podChanges(reconciler.clock))).
 		Watches(&corev1.Service{}, reconciler.ownedBy(), builder.WithPredicates(serviceChanges())).
 		Watches(&corev1.ConfigMap{}, reconciler.ownedBy(), builder.WithPredicates(existence())).
 		Watches(&policyv1.PodDisruptionBudget{}, reconciler.ownedBy(), builder.WithPredicates(budgetChanges())).

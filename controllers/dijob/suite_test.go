@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -129,6 +130,19 @@ func newSpaceWith(ctx context.Context, settings workload.Settings) *space {
 	return s
 }
 
+// spaceClock is the operator's clock of a space.
+type spaceClock struct {
+	clock.PassiveClock
+	of *space
+}
+
+func (c spaceClock) Now() time.Time {
+	if c.of.at != nil {
+		return *c.of.at
+	}
+	return c.PassiveClock.Now().Add(c.of.ahead)
+}
+
 // newOperator returns an operator with an empty memory.
 func (s *space) newOperator(faults interceptor.Funcs) *Reconciler {
 	counting := interceptor.NewClient(shared.operator, s.counting())
@@ -136,7 +150,7 @@ func (s *space) newOperator(faults interceptor.Funcs) *Reconciler {
 	metrics, err := jobmetrics.New(prometheus.NewRegistry())
 	Expect(err).NotTo(HaveOccurred())
 	return &Reconciler{
-		client: faulty, live: faulty, recorder: newCritic(), now: func() time.Time { return time.Now().Add(s.ahead) },
+		client: faulty, live: faulty, recorder: newCritic(), clock: spaceClock{PassiveClock: clock.RealClock{}, of: s},
 		options: Options{
 			Settings: s.settings,
 			// No client waits for a drain in these specs.

@@ -7,11 +7,11 @@ import (
 	"context"
 	"reflect"
 	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -47,12 +47,12 @@ func jobChanges() predicate.Predicate {
 }
 
 // podChanges passes the changes of a pod that a decision may depend on.
-func podChanges(now func() time.Time) predicate.Predicate {
+func podChanges(clock clock.PassiveClock) predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(update event.UpdateEvent) bool {
 		before, okBefore := update.ObjectOld.(*corev1.Pod)
 		after, okAfter := update.ObjectNew.(*corev1.Pod)
 		return okBefore && okAfter &&
-			(!reflect.DeepEqual(outlineOf(before), outlineOf(after)) || identityDiffers(before, after) || podstate.ProblemsDiffer(before, after, now()))
+			(!reflect.DeepEqual(outlineOf(before), outlineOf(after)) || identityDiffers(before, after) || podstate.ProblemsDiffer(before, after, clock.Now()))
 	}}
 }
 

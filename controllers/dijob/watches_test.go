@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
@@ -75,7 +76,7 @@ func TestOnlyChangesThatMatterWakeTheOperator(t *testing.T) {
 			before.Spec.SchedulingGroup = &corev1.PodSchedulingGroup{PodGroupName: ptr.To("di-job")}
 			after := before.DeepCopy()
 			tc.change(after)
-			if got := podChanges(noon).Update(event.UpdateEvent{ObjectOld: before, ObjectNew: after}); got != tc.want {
+			if got := podChanges(clocktesting.NewFakePassiveClock(noon())).Update(event.UpdateEvent{ObjectOld: before, ObjectNew: after}); got != tc.want {
 				t.Errorf("passes: %v, want %v", got, tc.want)
 			}
 		})
@@ -88,7 +89,7 @@ func TestOnlyChangesThatMatterWakeTheOperator(t *testing.T) {
 			tc.before(before)
 			after := before.DeepCopy()
 			tc.change(after)
-			if got := podChanges(noon).Update(event.UpdateEvent{ObjectOld: before, ObjectNew: after}); got != tc.want {
+			if got := podChanges(clocktesting.NewFakePassiveClock(noon())).Update(event.UpdateEvent{ObjectOld: before, ObjectNew: after}); got != tc.want {
 				t.Errorf("passes: %v, want %v", got, tc.want)
 			}
 		})

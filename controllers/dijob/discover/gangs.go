@@ -51,7 +51,7 @@ type Gangs struct {
 	Follow func(gvk schema.GroupVersionKind) error
 	// Groups reads PodGroups of the followed APIs.
 	Groups client.Reader
-	Now    func() time.Time
+	Clock  clock.PassiveClock
 
 	// mutex guards the fields below.
 	mutex    sync.Mutex
@@ -96,7 +96,7 @@ func NewGroup(gvk schema.GroupVersionKind) *unstructured.Unstructured {
 func (g *Gangs) discover(ctx context.Context, age time.Duration) ([]gang.Provider, error) {
 	g.mutex.Lock()
 	defer g.mutex.Unlock()
-	if now := g.Now(); !g.looked.IsZero() && (age == 0 || now.Sub(g.looked) < age) {
+	if now := g.Clock.Now(); !g.looked.IsZero() && (age == 0 || now.Sub(g.looked) < age) {
 		return g.served, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
@@ -108,7 +108,7 @@ func (g *Gangs) discover(ctx context.Context, age time.Duration) ([]gang.Provide
 	case g.looked.IsZero():
 		return nil, err
 	}
-	g.looked = g.Now()
+	g.looked = g.Clock.Now()
 	return g.served, nil
 }
 
@@ -192,7 +192,7 @@ func NewGangs(mgr ctrl.Manager, setting gang.Setting, schedulerName string, name
 	if err := controllers.AddCache(mgr, groups); err != nil {
 		return nil, nil, fmt.Errorf("adding the cache of PodGroups: %w", err)
 	}
-	gangs := &Gangs{Setting: setting, SchedulerName: schedulerName, Serves: ServesKind(api), Groups: groups, Now: clock.RealClock{}.Now}
+	gangs := &Gangs{Setting: setting, SchedulerName: schedulerName, Serves: ServesKind(api), Groups: groups, Clock: clock.RealClock{}}
 	follow := func(watching controller.Controller, owner handler.EventHandler) {
 		gangs.Follow = func(gvk schema.GroupVersionKind) error {
 			return watching.Watch(source.Kind[client.Object](groups, NewGroup(gvk), owner, GroupChanges()))

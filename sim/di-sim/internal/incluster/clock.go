@@ -40,6 +40,9 @@ func (c *Clock) Now() time.Time {
 	return c.base
 }
 
+// Since returns the simulated duration since a simulated time.
+func (c *Clock) Since(since time.Time) time.Duration { return c.Now().Sub(since) }
+
 // Seconds returns the whole simulated seconds since the begin.
 func (c *Clock) Seconds() int {
 	c.mutex.Lock()

@@ -164,7 +164,7 @@ func (w *world) startOperator(ctx context.Context, policy allocation.Policy, nam
 		return fmt.Errorf("setting up the controllers: %w", err)
 	}
 	err = allocator.Setup(mgr, allocator.Options{
-		Policy: policy, PolicyName: name, Cycle: w.clock.Real(cycle), Interval: interval, Writing: writing, Registerer: registry, Now: w.clock.Now,
+		Policy: policy, PolicyName: name, Cycle: w.clock.Real(cycle), Interval: interval, Writing: writing, Registerer: registry, Clock: w.clock,
 		Groups: types.NamespacedName{Namespace: names.SystemNamespace, Name: names.AllocationGroups},
 	})
 	if err != nil {

@@ -1,7 +1,8 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package allocator
+// Package histories keeps what the allocator learns of groups of jobs, as it is stored in a ConfigMap.
+package histories
 
 import (
 	"cmp"
@@ -20,6 +21,7 @@ import (
 	"opendilab.org/di-orchestrator/allocation"
 	"opendilab.org/di-orchestrator/allocation/model"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/controllers/allocator/usage"
 )
 
 const (
@@ -35,17 +37,18 @@ const (
 	countedKey = "counted"
 )
 
-// histories are the groups of jobs, as they are stored in a ConfigMap.
-type histories struct {
-	groups map[string]*allocation.Group
+// Histories are the groups of jobs, as they are stored in a ConfigMap.
+type Histories struct {
+	Groups map[string]*allocation.Group
 	// usedAt is when a job of the group was last in a round.
 	usedAt map[string]time.Time
 	// counted are the finished jobs that the histories include and that are not marked as counted yet.
 	counted map[types.UID]bool
 }
 
-func newHistories() *histories {
-	return &histories{groups: map[string]*allocation.Group{}, usedAt: map[string]time.Time{}, counted: map[types.UID]bool{}}
+// New returns histories without groups.
+func New() *Histories {
+	return &Histories{Groups: map[string]*allocation.Group{}, usedAt: map[string]time.Time{}, counted: map[types.UID]bool{}}
 }
 
 // storedGroup is a group in the ConfigMap.
@@ -70,10 +73,10 @@ func groupKey(name string) string {
 	return "group-" + hex.EncodeToString(sum[:16])
 }
 
-// encode returns the data of the ConfigMap. It drops the groups that were used longest ago beyond the
+// Encode returns the data of the ConfigMap. It drops the groups that were used longest ago beyond the
 // bounds.
-func (h *histories) encode() map[string]string {
-	names := slices.SortedFunc(maps.Keys(h.groups), func(a, b string) int {
+func (h *Histories) Encode() map[string]string {
+	names := slices.SortedFunc(maps.Keys(h.Groups), func(a, b string) int {
 		return cmp.Or(h.usedAt[b].Compare(h.usedAt[a]), strings.Compare(a, b))
 	})
 	data, size := map[string]string{}, 0
@@ -83,10 +86,10 @@ func (h *histories) encode() map[string]string {
 	}
 	count := 0
 	for _, name := range names {
-		text, err := json.Marshal(storedOf(name, h.groups[name], h.usedAt[name]))
+		text, err := json.Marshal(storedOf(name, h.Groups[name], h.usedAt[name]))
 		if err != nil || len(name) > maxGroupName || count == maxGroups || size+len(text) > maxGroupBytes {
 			// Numbers that JSON lacks are no history.
-			delete(h.groups, name)
+			delete(h.Groups, name)
 			delete(h.usedAt, name)
 			continue
 		}
@@ -118,9 +121,9 @@ func storedOf(name string, group *allocation.Group, usedAt time.Time) *storedGro
 	return stored
 }
 
-// decode reads the data of the ConfigMap. It ignores what it cannot read, and returns the reasons.
-func decode(data map[string]string) (h *histories, unreadable []error) {
-	h = newHistories()
+// Decode reads the data of the ConfigMap. It ignores what it cannot read, and returns the reasons.
+func Decode(data map[string]string) (h *Histories, unreadable []error) {
+	h = New()
 	for _, key := range slices.Sorted(maps.Keys(data)) {
 		if key == countedKey {
 			for uid := range strings.SplitSeq(data[key], ",") {
@@ -133,7 +136,7 @@ func decode(data map[string]string) (h *histories, unreadable []error) {
 			unreadable = append(unreadable, fmt.Errorf("key %s: %w", key, err))
 			continue
 		}
-		h.groups[stored.Name], h.usedAt[stored.Name] = stored.group(), stored.UsedAt
+		h.Groups[stored.Name], h.usedAt[stored.Name] = stored.group(), stored.UsedAt
 	}
 	return h, unreadable
 }
@@ -172,23 +175,23 @@ func (s *storedGroup) group() *allocation.Group {
 	return group
 }
 
-// use records that jobs of these groups are in a round.
-func (h *histories) use(jobs []*allocation.Job, now time.Time) {
+// Use records that jobs of these groups are in a round.
+func (h *Histories) Use(jobs []*allocation.Job, now time.Time) {
 	for _, job := range jobs {
 		for _, name := range []string{job.Group, totalsOf(job.Name.Namespace)} {
-			if h.groups[name] != nil {
+			if h.Groups[name] != nil {
 				h.usedAt[name] = now
 			}
 		}
 	}
 }
 
-// count adds a job that has succeeded to the history of its group, once. It reports whether it did.
-func (h *histories) count(job *v2alpha1.DIJob, group string) bool {
+// Count adds a job that has succeeded to the history of its group, once. It reports whether it did.
+func (h *Histories) Count(job *v2alpha1.DIJob, group string) bool {
 	if h.counted[job.UID] || group == "" {
 		return false
 	}
-	usage := usageAtEnd(job)
+	usage := atEnd(job)
 	h.group(group).Finish(&usage)
 	h.usedAt[group], h.counted[job.UID] = usage.At, true
 	if usage.Expected > 0 {
@@ -199,45 +202,48 @@ func (h *histories) count(job *v2alpha1.DIJob, group string) bool {
 	return true
 }
 
+// Mark forgets that a job is counted, once the job says so.
+func (h *Histories) Mark(job types.UID) { delete(h.counted, job) }
+
 // group returns the group of a name, a new one if there is none.
-func (h *histories) group(name string) *allocation.Group {
-	if h.groups[name] == nil {
-		h.groups[name] = &allocation.Group{}
+func (h *Histories) group(name string) *allocation.Group {
+	if h.Groups[name] == nil {
+		h.Groups[name] = &allocation.Group{}
 	}
-	return h.groups[name]
+	return h.Groups[name]
 }
 
 // totalsOf returns the name of the group that has only the totals of all jobs of a namespace. No job is in it.
 func totalsOf(namespace string) string { return namespace + "/" }
 
-// totals returns how right the totals of jobs like this one have been.
-func (h *histories) totals(group, namespace string) allocation.Totals {
+// Totals returns how right the totals of jobs like this one have been.
+func (h *Histories) Totals(group, namespace string) allocation.Totals {
 	var own, all allocation.Totals
-	if known := h.groups[group]; known != nil {
+	if known := h.Groups[group]; known != nil {
 		own = known.Totals
 	}
-	if known := h.groups[totalsOf(namespace)]; known != nil {
+	if known := h.Groups[totalsOf(namespace)]; known != nil {
 		all = known.Totals
 	}
 	return own.Among(&all)
 }
 
-// isUncounted reports whether a job has succeeded and the history of its group lacks its size.
-func isUncounted(job *v2alpha1.DIJob) bool {
+// IsUncounted reports whether a job has succeeded and the history of its group lacks its size.
+func IsUncounted(job *v2alpha1.DIJob) bool {
 	usage := job.Status.AllocationUsage
 	return job.Spec.Preemptible && job.Status.Phase == v2alpha1.JobSucceeded && usage != nil && !usage.Counted && usage.UsefulThousandths > 0
 }
 
-// usageAtEnd returns the usage of a job that has finished. Since it was accounted last, it has worked at its
+// atEnd returns the usage of a job that has finished. Since it was accounted last, it has worked at its
 // average rate; at most twice its work is accounted.
-func usageAtEnd(job *v2alpha1.DIJob) allocation.Usage {
-	usage := usageOf(&job.Status)
+func atEnd(job *v2alpha1.DIJob) allocation.Usage {
+	used := usage.Of(&job.Status)
 	end := job.Status.CompletionTimestamp
-	if end == nil || usage.RunFor <= 0 || len(job.Status.Allocation) == 0 {
-		return usage
+	if end == nil || used.RunFor <= 0 || len(job.Status.Allocation) == 0 {
+		return used
 	}
-	left := min(max(end.Sub(usage.At).Seconds()-usage.Restarting, 0), usage.RunFor)
-	usage.Useful += usage.Useful * left / usage.RunFor
-	usage.At = end.Time
-	return usage
+	left := min(max(end.Sub(used.At).Seconds()-used.Restarting, 0), used.RunFor)
+	used.Useful += used.Useful * left / used.RunFor
+	used.At = end.Time
+	return used
 }

@@ -1,7 +1,9 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package allocator
+// Package usage accounts what a job used of the cluster: how it is stored in the status of the job, how restarts
+// count, and when it is stored again.
+package usage
 
 import (
 	"cmp"
@@ -19,14 +21,11 @@ import (
 )
 
 const (
-	// refreshInterval is the minimum time between two writes of a job while its placement stays.
-	refreshInterval = time.Minute
+	// RefreshInterval is the minimum time between two writes of a job while its placement stays.
+	RefreshInterval = time.Minute
 	// maxUnstored is how long the usage alone is at most not stored. Until then the next round derives it
 	// from the stored one.
 	maxUnstored = 10 * time.Minute
-	// maxRefreshes is the maximum number of such writes in one round, so that a decision never waits long
-	// for them.
-	maxRefreshes = 100
 	// maxRestart is the maximum duration of a measured restart. A longer one is not measured: its pods wait
 	// for something else.
 	maxRestart = time.Hour
@@ -36,8 +35,8 @@ const (
 	maxStored = 1 << 53
 )
 
-// usageOf returns the stored usage of a job.
-func usageOf(status *v2alpha1.DIJobStatus) allocation.Usage {
+// Of returns the stored usage of a job.
+func Of(status *v2alpha1.DIJobStatus) allocation.Usage {
 	stored := status.AllocationUsage
 	if stored == nil {
 		return allocation.Usage{}
@@ -84,9 +83,9 @@ func microTime(at time.Time) *metav1.MicroTime {
 	return &stored
 }
 
-// mergeUsage returns the usage to store: the decided one with the measured cost of restarts. A policy that
+// Merge returns the usage to store: the decided one with the measured cost of restarts. A policy that
 // accounts no usage keeps the previous one, and its restarts are counted.
-func mergeUsage(measured, decided *allocation.Usage, restarts bool) allocation.Usage {
+func Merge(measured, decided *allocation.Usage, restarts bool) allocation.Usage {
 	if decided.At.IsZero() {
 		next := *measured
 		if restarts {
@@ -99,15 +98,16 @@ func mergeUsage(measured, decided *allocation.Usage, restarts bool) allocation.U
 	return next
 }
 
-// change is what a new placement does to a job.
-type change struct {
-	policy string
-	// restarts reports whether all replicas restart. measured reports whether the restart before has ended.
-	restarts, measured bool
+// Change is what a new placement does to a job.
+type Change struct {
+	// Policy is the name of the policy that places it.
+	Policy string
+	// Restarts reports whether all replicas restart. IsMeasured reports whether the restart before has ended.
+	Restarts, IsMeasured bool
 }
 
-// usageAfter returns the usage to store with a placement of a policy; nil if there is none.
-func usageAfter(job *v2alpha1.DIJob, placement *allocation.Placement, by change, now time.Time) *v2alpha1.AllocationUsage {
+// After returns the usage to store with a placement of a policy; nil if there is none.
+func After(job *v2alpha1.DIJob, placement *allocation.Placement, by Change, now time.Time) *v2alpha1.AllocationUsage {
 	next := v2alpha1.AllocationUsage{}
 	if stored := job.Status.AllocationUsage; stored != nil {
 		next = *stored.DeepCopy()
@@ -115,16 +115,16 @@ func usageAfter(job *v2alpha1.DIJob, placement *allocation.Placement, by change,
 	if placement.Usage != (allocation.Usage{}) {
 		store(&next, &placement.Usage)
 	}
-	next.Restarting = next.Restarting && !by.measured
+	next.Restarting = next.Restarting && !by.IsMeasured
 	switch {
 	case slices.Equal(job.Status.Allocation, placement.Nodes):
-	case next.Restarting && isPlaced(job) && len(placement.Nodes) > 0 && !by.restarts:
+	case next.Restarting && len(job.Status.Allocation) > 0 && len(placement.Nodes) > 0 && !by.Restarts:
 		// A live resize does not end the restart before it.
-		next.Policy = by.policy
+		next.Policy = by.Policy
 	default:
-		next.PlacedAt, next.Restarting = nil, by.restarts
+		next.PlacedAt, next.Restarting = nil, by.Restarts
 		if len(placement.Nodes) > 0 {
-			next.PlacedAt, next.Policy = microTime(now), by.policy
+			next.PlacedAt, next.Policy = microTime(now), by.Policy
 		}
 	}
 	if next == (v2alpha1.AllocationUsage{}) {
@@ -133,29 +133,29 @@ func usageAfter(job *v2alpha1.DIJob, placement *allocation.Placement, by change,
 	return &next
 }
 
-// restart is the end of a restart.
-type restart struct {
-	end time.Time
-	// isMeasured reports whether the end is known, so that the duration counts.
-	isMeasured bool
+// Restart is the end of a restart.
+type Restart struct {
+	End time.Time
+	// IsMeasured reports whether the end is known, so that the duration counts.
+	IsMeasured bool
 }
 
-// endOfRestart returns how the last restart of a job ended: its replicas became ready, or it reported again.
+// EndOfRestart returns how the last restart of a job ended: its replicas became ready, or it reported again.
 // It returns false while the restart lasts, and for a job that is not restarting.
-func endOfRestart(job *v2alpha1.DIJob, pods []*corev1.Pod, reportedAt, now time.Time) (restart, bool) {
+func EndOfRestart(job *v2alpha1.DIJob, pods []*corev1.Pod, reportedAt, now time.Time) (Restart, bool) {
 	stored := job.Status.AllocationUsage
 	if stored == nil || !stored.Restarting || stored.PlacedAt == nil {
-		return restart{}, false
+		return Restart{}, false
 	}
 	if since, ready := placements.ReadySince(job, pods); ready {
-		return restart{end: since, isMeasured: true}, true
+		return Restart{End: since, IsMeasured: true}, true
 	}
 	// Until the pods of the former placement are gone, a report may be theirs.
 	current := placements.CurrentPods(job, pods)
 	if reportedAt.After(stored.PlacedAt.Time) && len(current) > 0 && len(current) == len(pods) {
-		return restart{end: reportedAt, isMeasured: true}, true
+		return Restart{End: reportedAt, IsMeasured: true}, true
 	}
-	return restart{end: now}, now.Sub(stored.PlacedAt.Time) > maxRestart
+	return Restart{End: now}, now.Sub(stored.PlacedAt.Time) > maxRestart
 }
 
 // averageRestart returns the average duration of restarts after another one. Zero is no average yet.
@@ -167,22 +167,22 @@ func averageRestart(average, latest time.Duration) time.Duration {
 	return average + time.Duration(latestShare*float64(latest-average))
 }
 
-// adjust corrects the accounted usage by what is known of a restart: it lasts until it has ended, however
+// Adjust corrects the accounted usage by what is known of a restart: it lasts until it has ended, however
 // long the restarts before took.
-func adjust(usage *allocation.Usage, stored *v2alpha1.AllocationUsage, ended *restart, now time.Time) {
+func Adjust(usage *allocation.Usage, stored *v2alpha1.AllocationUsage, ended *Restart, now time.Time) {
 	switch {
 	case ended != nil:
-		usage.Restarting = min(usage.Restarting, max(ended.end.Sub(usage.At).Seconds(), 0))
-		if ended.isMeasured {
-			usage.RestartCost = averageRestart(usage.RestartCost, ended.end.Sub(stored.PlacedAt.Time))
+		usage.Restarting = min(usage.Restarting, max(ended.End.Sub(usage.At).Seconds(), 0))
+		if ended.IsMeasured {
+			usage.RestartCost = averageRestart(usage.RestartCost, ended.End.Sub(stored.PlacedAt.Time))
 		}
 	case stored != nil && stored.Restarting && !usage.At.IsZero():
 		usage.Restarting = max(usage.Restarting, now.Sub(usage.At).Seconds())
 	}
 }
 
-// placedFor returns how long a job has had its current placement.
-func placedFor(job *v2alpha1.DIJob, now time.Time) time.Duration {
+// PlacedFor returns how long a job has had its current placement.
+func PlacedFor(job *v2alpha1.DIJob, now time.Time) time.Duration {
 	if usage := job.Status.AllocationUsage; usage != nil && usage.PlacedAt != nil {
 		return now.Sub(usage.PlacedAt.Time)
 	}
@@ -192,8 +192,8 @@ func placedFor(job *v2alpha1.DIJob, now time.Time) time.Duration {
 	return 0
 }
 
-// writtenAt returns when the allocator last wrote a job's status.
-func writtenAt(job *v2alpha1.DIJob) time.Time {
+// WrittenAt returns when the allocator last wrote a job's status.
+func WrittenAt(job *v2alpha1.DIJob) time.Time {
 	var last time.Time
 	if allocated := conditions.Find(&job.Status, v2alpha1.ConditionAllocated); allocated != nil && allocated.LastUpdateTime != nil {
 		last = allocated.LastUpdateTime.Time
@@ -204,24 +204,24 @@ func writtenAt(job *v2alpha1.DIJob) time.Time {
 	return last
 }
 
-// refreshAfter returns the minimum time since the last write of a job whose placement stays. If only its usage
+// RefreshAfter returns the minimum time since the last write of a job whose placement stays. If only its usage
 // changes, that is the time for which its stored usage has trained: the work of a job that ends meanwhile is
 // at most twice the stored one.
-func refreshAfter(job *v2alpha1.DIJob, placement *allocation.Placement, measured bool) time.Duration {
+func RefreshAfter(job *v2alpha1.DIJob, placement *allocation.Placement, measured bool) time.Duration {
 	stored := job.Status.AllocationUsage
 	allocated := conditions.Find(&job.Status, v2alpha1.ConditionAllocated)
 	if stored == nil || measured || allocated == nil || allocated.Message != placement.Message || allocated.Reason != placement.Reason {
-		return refreshInterval
+		return RefreshInterval
 	}
 	trained := time.Duration(min(stored.TrainedMilliseconds, maxUnstored.Milliseconds())) * time.Millisecond
-	return max(trained, refreshInterval)
+	return max(trained, RefreshInterval)
 }
 
-// byWriting returns jobs in the order of their last writes, so that each is refreshed in turn.
-func byWriting(jobs []*v2alpha1.DIJob) []*v2alpha1.DIJob {
+// ByWriting returns jobs in the order of their last writes, so that each is refreshed in turn.
+func ByWriting(jobs []*v2alpha1.DIJob) []*v2alpha1.DIJob {
 	sorted := slices.Clone(jobs)
 	slices.SortFunc(sorted, func(a, b *v2alpha1.DIJob) int {
-		return cmp.Or(writtenAt(a).Compare(writtenAt(b)), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(WrittenAt(a).Compare(WrittenAt(b)), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
 	return sorted
 }

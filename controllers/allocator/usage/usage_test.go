@@ -1,10 +1,11 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package allocator
+package usage
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
 	"reflect"
 	"testing"
@@ -15,7 +16,6 @@ import (
 
 	"opendilab.org/di-orchestrator/allocation"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/internal/names"
 )
 
 var start = time.Date(2026, 3, 1, 10, 0, 0, 123456000, time.UTC)
@@ -32,7 +32,7 @@ func TestTheStoredUsageIsTheUsage(t *testing.T) {
 		}
 	}
 	placement := &allocation.Placement{Nodes: []string{"a"}, Usage: usage}
-	stored, err := json.Marshal(v2alpha1.DIJobStatus{AllocationUsage: usageAfter(&v2alpha1.DIJob{}, placement, change{policy: "mine"}, start)})
+	stored, err := json.Marshal(v2alpha1.DIJobStatus{AllocationUsage: After(&v2alpha1.DIJob{}, placement, Change{Policy: "mine"}, start)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +40,7 @@ func TestTheStoredUsageIsTheUsage(t *testing.T) {
 	if err := json.Unmarshal(stored, &status); err != nil {
 		t.Fatal(err)
 	}
-	got := usageOf(&status)
+	got := Of(&status)
 	got.At = got.At.UTC()
 	if got != usage {
 		t.Errorf("the usage is %+v, want %+v; stored as %s", got, usage, stored)
@@ -63,7 +63,7 @@ func TestNoNumberOfAPolicyBreaksTheStoredUsage(t *testing.T) {
 
 func TestAJobWithoutUsageStoresNone(t *testing.T) {
 	t.Parallel()
-	if got := usageAfter(&v2alpha1.DIJob{}, &allocation.Placement{Reason: "InsufficientCapacity"}, change{policy: "mine"}, start); got != nil {
+	if got := After(&v2alpha1.DIJob{}, &allocation.Placement{Reason: "InsufficientCapacity"}, Change{Policy: "mine"}, start); got != nil {
 		t.Errorf("a waiting job stores %+v", got)
 	}
 }
@@ -71,13 +71,13 @@ func TestAJobWithoutUsageStoresNone(t *testing.T) {
 func TestAPolicyWithoutAccountingKeepsTheUsageAndItsRestartsCount(t *testing.T) {
 	t.Parallel()
 	measured := allocation.Usage{At: start, Work: 5, Restarts: 1, RestartCost: time.Second}
-	kept := mergeUsage(&measured, &allocation.Usage{}, true)
+	kept := Merge(&measured, &allocation.Usage{}, true)
 	want := measured
 	want.Restarts = 2
 	if kept != want {
 		t.Errorf("the usage is %+v, want %+v", kept, want)
 	}
-	decided := mergeUsage(&measured, &allocation.Usage{At: start.Add(time.Minute), Work: 6, Restarts: 7, RestartCost: time.Hour}, true)
+	decided := Merge(&measured, &allocation.Usage{At: start.Add(time.Minute), Work: 6, Restarts: 7, RestartCost: time.Hour}, true)
 	want = allocation.Usage{At: start.Add(time.Minute), Work: 6, Restarts: 7, RestartCost: time.Second}
 	if decided != want {
 		t.Errorf("the usage is %+v, want %+v", decided, want)
@@ -109,20 +109,20 @@ func TestARestartEndsWhenTheReplicasAreReadyOrTheJobReports(t *testing.T) {
 		change     func(*v2alpha1.DIJob, []*corev1.Pod) []*corev1.Pod
 		reportedAt time.Time
 		now        time.Duration
-		want       restart
+		want       Restart
 		isOver     bool
 	}
 	same := func(_ *v2alpha1.DIJob, pods []*corev1.Pod) []*corev1.Pod { return pods }
 	tests := map[string]testCase{
-		"ready replicas": {ready: true, change: same, now: time.Minute, want: restart{start.Add(20 * time.Second), true}, isOver: true},
-		"a report":       {change: same, reportedAt: start.Add(30 * time.Second), now: time.Minute, want: restart{start.Add(30 * time.Second), true}, isOver: true},
-		"neither":        {change: same, now: time.Minute, want: restart{end: start.Add(time.Minute)}},
+		"ready replicas": {ready: true, change: same, now: time.Minute, want: Restart{start.Add(20 * time.Second), true}, isOver: true},
+		"a report":       {change: same, reportedAt: start.Add(30 * time.Second), now: time.Minute, want: Restart{start.Add(30 * time.Second), true}, isOver: true},
+		"neither":        {change: same, now: time.Minute, want: Restart{End: start.Add(time.Minute)}},
 		"neither for long": {
-			change: same, now: 2 * time.Hour, want: restart{end: start.Add(2 * time.Hour)}, isOver: true,
+			change: same, now: 2 * time.Hour, want: Restart{End: start.Add(2 * time.Hour)}, isOver: true,
 		},
 		"a report while a pod of the former placement exists": {
 			change:     func(_ *v2alpha1.DIJob, pods []*corev1.Pod) []*corev1.Pod { return append(pods, &corev1.Pod{}) },
-			reportedAt: start.Add(time.Second), now: time.Minute, want: restart{end: start.Add(time.Minute)},
+			reportedAt: start.Add(time.Second), now: time.Minute, want: Restart{End: start.Add(time.Minute)},
 		},
 		"ready replicas of the former placement": {
 			ready: true,
@@ -130,7 +130,7 @@ func TestARestartEndsWhenTheReplicasAreReadyOrTheJobReports(t *testing.T) {
 				job.Status.Scaling.LastAllocation = "another"
 				return pods
 			},
-			now: time.Minute, want: restart{end: start.Add(time.Minute)},
+			now: time.Minute, want: Restart{End: start.Add(time.Minute)},
 		},
 		"a job that is not restarting": {
 			ready: true,
@@ -146,7 +146,7 @@ func TestARestartEndsWhenTheReplicasAreReadyOrTheJobReports(t *testing.T) {
 			t.Parallel()
 			job, pods := restarting(tc.ready)
 			pods = tc.change(job, pods)
-			got, isOver := endOfRestart(job, pods, tc.reportedAt, start.Add(tc.now))
+			got, isOver := EndOfRestart(job, pods, tc.reportedAt, start.Add(tc.now))
 			if got != tc.want || isOver != tc.isOver {
 				t.Errorf("the end is %+v, over %v; want %+v, %v", got, isOver, tc.want, tc.isOver)
 			}
@@ -159,38 +159,14 @@ func TestALiveResizeIsNoRestart(t *testing.T) {
 	grown, later := &allocation.Placement{Nodes: []string{"a", "b"}}, start.Add(time.Minute)
 	job, _ := restarting(true)
 	placedAt := job.Status.AllocationUsage.PlacedAt
-	if got := usageAfter(job, grown, change{policy: "mine"}, later); !got.Restarting || !got.PlacedAt.Equal(placedAt) {
+	if got := After(job, grown, Change{Policy: "mine"}, later); !got.Restarting || !got.PlacedAt.Equal(placedAt) {
 		t.Errorf("a restart that lasts: %+v, want the same restart", got)
 	}
-	if got := usageAfter(job, grown, change{policy: "mine", measured: true}, later); got.Restarting || !got.PlacedAt.Time.Equal(later) {
+	if got := After(job, grown, Change{Policy: "mine", IsMeasured: true}, later); got.Restarting || !got.PlacedAt.Time.Equal(later) {
 		t.Errorf("after a restart: %+v, want no restart", got)
 	}
-	if got := usageAfter(job, grown, change{policy: "mine", restarts: true}, later); !got.Restarting || !got.PlacedAt.Time.Equal(later) {
+	if got := After(job, grown, Change{Policy: "mine", Restarts: true}, later); !got.Restarting || !got.PlacedAt.Time.Equal(later) {
 		t.Errorf("another placement: %+v, want a new restart", got)
-	}
-}
-
-func TestOnlyAJobThatAsksForItIsResizedLive(t *testing.T) {
-	t.Parallel()
-	tasks := []v2alpha1.Task{{Name: "learner"}, {Name: "collector"}}
-	for name, tc := range map[string]struct {
-		elastic *v2alpha1.Elastic
-		cluster []v2alpha1.ClusterSpec
-		want    bool
-	}{
-		"Continue, and the last task":  {elastic: &v2alpha1.Elastic{Task: "collector", OnResize: v2alpha1.OnResizeContinue}, want: true},
-		"Continue, and the first task": {elastic: &v2alpha1.Elastic{Task: "learner", OnResize: v2alpha1.OnResizeContinue}},
-		"Restart":                      {elastic: &v2alpha1.Elastic{Task: "collector", OnResize: v2alpha1.OnResizeRestart}},
-		"no choice":                    {elastic: &v2alpha1.Elastic{Task: "collector"}},
-		"a fixed cluster": {
-			elastic: &v2alpha1.Elastic{Task: "collector", OnResize: v2alpha1.OnResizeContinue},
-			cluster: []v2alpha1.ClusterSpec{v2alpha1.ClusterSpecTorch},
-		},
-	} {
-		job := &v2alpha1.DIJob{Spec: v2alpha1.DIJobSpec{Tasks: tasks, Elastic: tc.elastic, ClusterSpec: tc.cluster}}
-		if got := resizesLive(job, names.ElasticTask(&job.Spec)); got != tc.want {
-			t.Errorf("%s: %v, want %v", name, got, tc.want)
-		}
 	}
 }
 
@@ -215,12 +191,12 @@ func TestAJobDoesNotTrainUntilItsRestartHasEnded(t *testing.T) {
 	t.Parallel()
 	job, _ := restarting(false)
 	usage := allocation.Usage{At: start, Restarting: 5}
-	adjust(&usage, job.Status.AllocationUsage, nil, start.Add(time.Minute))
+	Adjust(&usage, job.Status.AllocationUsage, nil, start.Add(time.Minute))
 	if usage.Restarting != 60 {
 		t.Errorf("a restart that lasts takes %g s of the minute, want 60", usage.Restarting)
 	}
 	usage = allocation.Usage{At: start, Restarting: 50}
-	adjust(&usage, job.Status.AllocationUsage, &restart{end: start.Add(20 * time.Second), isMeasured: true}, start.Add(time.Minute))
+	Adjust(&usage, job.Status.AllocationUsage, &Restart{End: start.Add(20 * time.Second), IsMeasured: true}, start.Add(time.Minute))
 	if usage.Restarting != 20 || usage.RestartCost != 20*time.Second {
 		t.Errorf("a restart of 20 s takes %g s and costs %s", usage.Restarting, usage.RestartCost)
 	}
@@ -236,10 +212,35 @@ func TestJobsAreRefreshedInTheOrderOfTheirLastWrites(t *testing.T) {
 		}
 	}
 	var order []string
-	for _, each := range byWriting([]*v2alpha1.DIJob{job("c", start), job("a", start.Add(time.Second)), job("b", start)}) {
+	for _, each := range ByWriting([]*v2alpha1.DIJob{job("c", start), job("a", start.Add(time.Second)), job("b", start)}) {
 		order = append(order, each.Name)
 	}
 	if want := []string{"b", "c", "a"}; !reflect.DeepEqual(order, want) {
 		t.Errorf("the order is %v, want %v", order, want)
+	}
+}
+
+func TestUsageAloneIsStoredOftenEnoughThatAnEndIsKnownWithinAFactorOfTwo(t *testing.T) {
+	t.Parallel()
+	placement := &allocation.Placement{Nodes: []string{"a"}, Reason: "Placed", Message: "1 replica on 1 node"}
+	job := func(trained time.Duration) *v2alpha1.DIJob {
+		return &v2alpha1.DIJob{Status: v2alpha1.DIJobStatus{
+			AllocationUsage: &v2alpha1.AllocationUsage{TrainedMilliseconds: trained.Milliseconds()},
+			Conditions: []v2alpha1.DIJobCondition{{
+				Type: v2alpha1.ConditionAllocated, Reason: placement.Reason, Message: placement.Message,
+			}},
+		}}
+	}
+	for trained, want := range map[time.Duration]time.Duration{
+		0: time.Minute, time.Second: time.Minute, 3 * time.Minute: 3 * time.Minute, time.Hour: 10 * time.Minute, 1 << 62: 10 * time.Minute,
+	} {
+		if got := RefreshAfter(job(trained), placement, false); got != want {
+			t.Errorf("the usage of a job that has trained for %s is stored after %s, want %s", trained, got, want)
+		}
+	}
+	other := *placement
+	other.Message = "1 replica on 1 node; more would gain"
+	if got := []time.Duration{RefreshAfter(job(time.Hour), &other, false), RefreshAfter(job(time.Hour), placement, true)}; fmt.Sprint(got) != "[1m0s 1m0s]" {
+		t.Errorf("a new message is stored after %s, a measured restart after %s; want a minute", got[0], got[1])
 	}
 }

@@ -1,7 +1,7 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package allocator
+package devices
 
 import (
 	"fmt"
@@ -14,9 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
-
-	"opendilab.org/di-orchestrator/allocation"
-	"opendilab.org/di-orchestrator/allocation/fit"
 )
 
 const (
@@ -123,11 +120,11 @@ func TestDevicesOfAClassAreCountedByNode(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			found := &deviceObjects{
-				classes: resourcev1.DeviceClassList{Items: []resourcev1.DeviceClass{tc.class}}, slices: resourcev1.ResourceSliceList{Items: tc.slices},
-				claims: resourcev1.ResourceClaimList{Items: tc.claims},
+			found := &Objects{
+				Classes: resourcev1.DeviceClassList{Items: []resourcev1.DeviceClass{tc.class}}, Slices: resourcev1.ResourceSliceList{Items: tc.slices},
+				Claims: resourcev1.ResourceClaimList{Items: tc.claims},
 			}
-			if diff := cmp.Diff(tc.want, countDevices(found, own).free[gpuClass]); diff != "" {
+			if diff := cmp.Diff(tc.want, Count(found, own).free[gpuClass]); diff != "" {
 				t.Errorf("free devices (-want +got):\n%s", diff)
 			}
 		})
@@ -136,79 +133,30 @@ func TestDevicesOfAClassAreCountedByNode(t *testing.T) {
 
 func TestAClaimRequestsDevicesOfCountableClasses(t *testing.T) {
 	t.Parallel()
-	found := &deviceObjects{
-		classes: resourcev1.DeviceClassList{Items: []resourcev1.DeviceClass{classOf(`device.driver == "gpu.example.com"`)}},
-		templates: resourcev1.ResourceClaimTemplateList{Items: []resourcev1.ResourceClaimTemplate{
+	found := &Objects{
+		Classes: resourcev1.DeviceClassList{Items: []resourcev1.DeviceClass{classOf(`device.driver == "gpu.example.com"`)}},
+		Templates: resourcev1.ResourceClaimTemplateList{Items: []resourcev1.ResourceClaimTemplate{
 			templateOf("two", exactly("gpu", 2)), templateOf("default", exactly("gpu", 0)), templateOf("huge", exactly("gpu", 1<<62), exactly("gpu", 1<<62)),
 			templateOf("others", exactly("unknown", 2), exactly("gpu", 1, func(r *resourcev1.ExactDeviceRequest) { r.AdminAccess = ptr.To(true) }),
 				exactly("gpu", 0, func(r *resourcev1.ExactDeviceRequest) { r.AllocationMode = resourcev1.DeviceAllocationModeAll }),
 				resourcev1.DeviceRequest{FirstAvailable: []resourcev1.DeviceSubRequest{{DeviceClassName: "gpu", Count: 1}}}),
 		}},
 	}
-	counted := countDevices(found, nil)
+	counted := Count(found, nil)
 	for claims, want := range map[string]int64{"": 0, "two": 2, "default": 1, "two default": 3, "huge huge": maxDevices, "others": 0, "missing": 0} {
 		spec := &corev1.PodSpec{Containers: make([]corev1.Container, 1)}
 		for _, name := range strings.Fields(claims) {
 			spec.ResourceClaims = append(spec.ResourceClaims, corev1.PodResourceClaim{ResourceClaimTemplateName: &name})
 		}
-		extended := counted.spec("space", spec)
+		extended := counted.Spec("space", spec)
 		if got := extended.Containers[0].Resources.Requests[gpuClass]; got.Value() != want {
 			t.Errorf("claims %q request %s, want %d", claims, got.String(), want)
 		}
 		if spec.Containers[0].Resources.Requests != nil {
 			t.Errorf("claims %q change the spec that was read", claims)
 		}
-		if elsewhere := counted.spec("elsewhere", spec); elsewhere != spec {
+		if elsewhere := counted.Spec("elsewhere", spec); elsewhere != spec {
 			t.Errorf("claims %q of another namespace request %v", claims, elsewhere.Containers[0].Resources.Requests)
 		}
-	}
-}
-
-// TestAJobWithClaimsIsPlacedWhereDevicesAreFree: both nodes have CPU for it.
-func TestAJobWithClaimsIsPlacedWhereDevicesAreFree(t *testing.T) {
-	t.Parallel()
-	job := placedJob()
-	job.Spec.Tasks[0].Replicas = ptr.To(int32(2))
-	job.Spec.Tasks[0].Template.Raw = []byte(`{"spec":{"containers":[{"name":"di-container","resources":{"requests":{"cpu":"1"}}}],
-		"resourceClaims":[{"name":"gpu","resourceClaimTemplateName":"one"}]}}`)
-	if !hasClaims(job) || hasClaims(placedJob()) {
-		t.Error("which job has claims is wrong")
-	}
-	found := &deviceObjects{
-		classes:   resourcev1.DeviceClassList{Items: []resourcev1.DeviceClass{classOf(`device.driver == "gpu.example.com"`)}},
-		slices:    resourcev1.ResourceSliceList{Items: []resourcev1.ResourceSlice{sliceOf("a", 2), sliceOf("b", 2)}},
-		claims:    resourcev1.ResourceClaimList{Items: []resourcev1.ResourceClaim{claimOf("a", 0, "other")}},
-		templates: resourcev1.ResourceClaimTemplateList{Items: []resourcev1.ResourceClaimTemplate{templateOf("one", exactly("gpu", 1))}},
-	}
-	place := func() allocation.Placement {
-		counted := countDevices(found, nil)
-		r := &round{
-			snapshot: allocation.NewSnapshot([]*corev1.Node{counted.node(readyNode("a", "0")), counted.node(readyNode("b", "0"))}), devices: counted, admission: &admission{}, maxPods: 100,
-			wanted: map[types.NamespacedName]*allocation.Job{}, previous: map[types.NamespacedName][]string{},
-			placed: map[types.NamespacedName][]string{}, placements: map[types.NamespacedName]allocation.Placement{},
-		}
-		r.take(job, nil, start)
-		jobs := make([]*allocation.Job, 0, 1)
-		for _, wanted := range r.wanted {
-			jobs = append(jobs, wanted)
-		}
-		return fit.Fit{}.Optimize(&allocation.Round{Now: start, Jobs: jobs, Nodes: r.snapshot.Nodes, Previous: r.previous})[jobs[0].Name]
-	}
-	if diff := cmp.Diff([]string{"b", "b"}, place().Nodes); diff != "" {
-		t.Errorf("nodes (-want +got):\n%s", diff)
-	}
-	found.claims.Items = append(found.claims.Items, claimOf("a", 1, "other"), claimOf("b", 1, "other"))
-	if got := place(); len(got.Nodes) != 0 {
-		t.Errorf("the job is placed on %v, where too few devices are free", got.Nodes)
-	}
-}
-
-func TestTheDevicesOfAJobThatIsNotPlacedNowStayItsOwn(t *testing.T) {
-	t.Parallel()
-	counted := &devices{requests: map[types.NamespacedName]map[corev1.ResourceName]int64{{Namespace: "space", Name: "one"}: {gpuClass: 1}}}
-	pod := podOf(0, "a", runs)
-	pod.Spec.ResourceClaims = []corev1.PodResourceClaim{{ResourceClaimTemplateName: ptr.To("one")}}
-	if got := counted.pod(pod).Spec.Containers[0].Resources.Requests[gpuClass]; got.Value() != 1 {
-		t.Errorf("the pod takes %s devices", got.String())
 	}
 }

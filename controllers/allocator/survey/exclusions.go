@@ -1,21 +1,18 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package allocator
+package survey
 
 import (
-	"maps"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/allocation"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/conditions"
-	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/job/lifecycle/placements"
 	"opendilab.org/di-orchestrator/job/podstate"
 )
@@ -31,18 +28,24 @@ const (
 	maxExcluded = 8
 )
 
-// exclusions are the nodes that jobs are not placed on, with the time at which that ends. The placement
-// considers resources, taints and node affinity. The scheduler may have other reasons not to run a pod
-// on its node, such as pod affinity, host ports or volumes.
+// exclusions are the nodes that jobs are not placed on. The placement considers resources, taints and node affinity.
+// The scheduler may have other reasons not to run a pod on its node, such as pod affinity, host ports or volumes.
 //
 // They are in memory: a new leader excludes a node again after its pod was unschedulable for
 // unschedulableGrace.
-type exclusions map[types.UID]map[string]time.Time
+type exclusions map[types.UID]excludedNodes
 
-// update adds the nodes where pods of a job are unschedulable. It returns all excluded nodes of the job.
-func (e exclusions) update(job *v2alpha1.DIJob, pods []*corev1.Pod, terminating map[string]bool, now time.Time) map[string]bool {
-	excluded := e[job.UID]
-	maps.DeleteFunc(excluded, func(_ string, until time.Time) bool { return !now.Before(until) })
+// excludedNodes are the excluded nodes of a job, with the time at which that ends.
+type excludedNodes map[string]time.Time
+
+// next returns the excluded nodes of a job, with those where its pods are unschedulable now.
+func (e excludedNodes) next(job *v2alpha1.DIJob, pods []*corev1.Pod, terminating map[string]bool, now time.Time) excludedNodes {
+	excluded := make(excludedNodes, len(e))
+	for node, until := range e {
+		if now.Before(until) {
+			excluded[node] = until
+		}
+	}
 	for _, pod := range pods {
 		node := waitsFor(job, pod)
 		_, known := excluded[node]
@@ -50,33 +53,9 @@ func (e exclusions) update(job *v2alpha1.DIJob, pods []*corev1.Pod, terminating 
 		if node == "" || terminating[node] || !isUnschedulable(pod, now) || !known && len(excluded) >= maxExcluded {
 			continue
 		}
-		if excluded == nil {
-			excluded = map[string]time.Time{}
-			e[job.UID] = excluded
-		}
 		excluded[node] = now.Add(excludedFor)
 	}
-	all := make(map[string]bool, len(excluded))
-	for node := range excluded {
-		all[node] = true
-	}
-	return all
-}
-
-// exclude updates the exclusions of a job, and excludes their nodes in the round.
-func (r *round) exclude(e exclusions, job *v2alpha1.DIJob, pods []*corev1.Pod, terminating map[string]bool, now time.Time) {
-	if wanted := r.wanted[client.ObjectKeyFromObject(job)]; wanted != nil {
-		maps.Copy(wanted.Excluded, e.update(job, pods, terminating, now))
-	}
-}
-
-// forget drops the exclusions of jobs that are not in the round.
-func (e exclusions) forget(jobs []*v2alpha1.DIJob) {
-	current := make(map[types.UID]bool, len(jobs))
-	for _, job := range jobs {
-		current[job.UID] = true
-	}
-	maps.DeleteFunc(e, func(uid types.UID, _ map[string]time.Time) bool { return !current[uid] })
+	return excluded
 }
 
 // isUnschedulable reports whether the scheduler has not found a node for a pod for unschedulableGrace.
@@ -117,39 +96,4 @@ func nodesOfTerminating(pods map[types.UID][]*corev1.Pod) map[string]bool {
 		}
 	}
 	return nodes
-}
-
-// runningRanks returns the nodes on which pods run, by rank.
-func runningRanks(pods []*corev1.Pod) map[int]string {
-	running := map[int]string{}
-	for _, pod := range pods {
-		if rank := podstate.Rank(pod); rank >= 0 && podstate.Active(pod) && pod.Spec.NodeName != "" {
-			running[int(rank)] = pod.Spec.NodeName
-		}
-	}
-	return running
-}
-
-// podsOf returns the pods of a task.
-func podsOf(task *v2alpha1.Task, pods []*corev1.Pod) []*corev1.Pod {
-	name := names.TaskName(task)
-	var found []*corev1.Pod
-	for _, pod := range pods {
-		if pod.Labels[names.LabelTaskName] == name {
-			found = append(found, pod)
-		}
-	}
-	return found
-}
-
-// waitingFor returns how long a job has been without a placement.
-func waitingFor(job *v2alpha1.DIJob, now time.Time) time.Duration {
-	allocated := conditions.Find(&job.Status, v2alpha1.ConditionAllocated)
-	switch {
-	case len(job.Status.Allocation) > 0:
-		return 0
-	case allocated == nil || allocated.LastTransitionTime == nil:
-		return now.Sub(job.CreationTimestamp.Time)
-	}
-	return now.Sub(allocated.LastTransitionTime.Time)
 }

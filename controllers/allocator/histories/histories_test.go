@@ -1,7 +1,7 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package allocator
+package histories
 
 import (
 	"fmt"
@@ -18,6 +18,8 @@ import (
 	"opendilab.org/di-orchestrator/allocation/model"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
+
+var start = time.Date(2026, 3, 1, 10, 0, 0, 0, time.UTC)
 
 // fullGroup returns a group with as many observations as it may have.
 func fullGroup() *allocation.Group {
@@ -36,12 +38,12 @@ func fullGroup() *allocation.Group {
 
 func TestTheStoredGroupsAreTheGroups(t *testing.T) {
 	t.Parallel()
-	h := newHistories()
-	h.groups["x/ppo"], h.usedAt["x/ppo"] = fullGroup(), start
-	h.groups["x#0123"], h.usedAt["x#0123"] = &allocation.Group{}, start
+	h := New()
+	h.Groups["x/ppo"], h.usedAt["x/ppo"] = fullGroup(), start
+	h.Groups["x#0123"], h.usedAt["x#0123"] = &allocation.Group{}, start
 	h.counted["uid-1"], h.counted["uid-2"] = true, true
-	got, unreadable := decode(h.encode())
-	if len(unreadable) > 0 || !reflect.DeepEqual(got.groups, h.groups) || !reflect.DeepEqual(got.counted, h.counted) {
+	got, unreadable := Decode(h.Encode())
+	if len(unreadable) > 0 || !reflect.DeepEqual(got.Groups, h.Groups) || !reflect.DeepEqual(got.counted, h.counted) {
 		t.Errorf("stored and read are %+v, want %+v; unreadable %v", got, h, unreadable)
 	}
 	if want := start.Truncate(time.Hour); !got.usedAt["x/ppo"].Equal(want) {
@@ -51,28 +53,28 @@ func TestTheStoredGroupsAreTheGroups(t *testing.T) {
 
 func TestTheStoredGroupsAreBoundedAndThoseUsedLastAreKept(t *testing.T) {
 	t.Parallel()
-	h := newHistories()
+	h := New()
 	for i := range 3 * maxGroups {
 		name := fmt.Sprintf("namespace/group-%04d", i)
-		h.groups[name], h.usedAt[name] = fullGroup(), start.Add(time.Duration(i)*time.Minute)
+		h.Groups[name], h.usedAt[name] = fullGroup(), start.Add(time.Duration(i)*time.Minute)
 	}
-	data, size := h.encode(), 0
+	data, size := h.Encode(), 0
 	for key, text := range data {
 		size += len(key) + len(text)
 	}
 	if len(data) > maxGroups || size > 600<<10 || len(data) < maxGroups/2 {
 		t.Errorf("%d groups of %d bytes are stored", len(data), size)
 	}
-	if len(h.groups) != len(data) || h.groups[fmt.Sprintf("namespace/group-%04d", 3*maxGroups-1)] == nil || h.groups["namespace/group-0000"] != nil {
-		t.Errorf("the %d groups that are kept are not the %d that are stored", len(h.groups), len(data))
+	if len(h.Groups) != len(data) || h.Groups[fmt.Sprintf("namespace/group-%04d", 3*maxGroups-1)] == nil || h.Groups["namespace/group-0000"] != nil {
+		t.Errorf("the %d groups that are kept are not the %d that are stored", len(h.Groups), len(data))
 	}
 }
 
 func TestUnreadableGroupsAreIgnored(t *testing.T) {
 	t.Parallel()
-	h := newHistories()
-	h.groups["x/good"], h.groups["x/bad"] = fullGroup(), &allocation.Group{Useful: math.NaN()}
-	data := h.encode()
+	h := New()
+	h.Groups["x/good"], h.Groups["x/bad"] = fullGroup(), &allocation.Group{Useful: math.NaN()}
+	data := h.Encode()
 	if len(data) != 1 {
 		t.Errorf("a group without numbers is stored: %v", data)
 	}
@@ -87,9 +89,9 @@ func TestUnreadableGroupsAreIgnored(t *testing.T) {
 	} {
 		data[key] = text
 	}
-	got, unreadable := decode(data)
-	if len(unreadable) != 7 || len(got.groups) != 1 || got.groups["x/good"] == nil {
-		t.Errorf("%d keys are unreadable (%v), and %d groups are read", len(unreadable), unreadable, len(got.groups))
+	got, unreadable := Decode(data)
+	if len(unreadable) != 7 || len(got.Groups) != 1 || got.Groups["x/good"] == nil {
+		t.Errorf("%d keys are unreadable (%v), and %d groups are read", len(unreadable), unreadable, len(got.Groups))
 	}
 }
 
@@ -107,50 +109,50 @@ func succeededJob() *v2alpha1.DIJob {
 
 func TestAGroupLearnsTheSizeOfAJobOnce(t *testing.T) {
 	t.Parallel()
-	h, job := newHistories(), succeededJob()
-	if !isUncounted(job) || !h.count(job, "g") {
+	h, job := New(), succeededJob()
+	if !IsUncounted(job) || !h.Count(job, "g") {
 		t.Fatal("a job that has succeeded does not count")
 	}
-	read, _ := decode(h.encode())
-	if read.count(job, "g") {
+	read, _ := Decode(h.Encode())
+	if read.Count(job, "g") {
 		t.Error("a new leader counts it again")
 	}
-	if got := read.groups["g"]; got.Finished != 1 || math.Abs(got.Useful-130) > 1 {
+	if got := read.Groups["g"]; got.Finished != 1 || math.Abs(got.Useful-130) > 1 {
 		t.Errorf("the group has %d jobs of %g samples, want 1 of 130", got.Finished, got.Useful)
 	}
 	job.Status.AllocationUsage.Counted = true
-	if isUncounted(job) {
+	if IsUncounted(job) {
 		t.Error("a job that is marked counts again")
 	}
 }
 
 func TestTotalsOfAGroupCountMoreTheMoreOfItsJobsHaveFinished(t *testing.T) {
 	t.Parallel()
-	h := newHistories()
+	h := New()
 	finish := func(namespace, group string, expected int64) {
 		job := succeededJob()
 		job.UID, job.Namespace = types.UID(strconv.Itoa(len(h.counted))), namespace
 		job.Status.AllocationUsage.ExpectedThousandths = expected
-		h.count(job, group)
+		h.Count(job, group)
 	}
 	for range 10 {
 		finish("x", "x/liars", 390_000)
 	}
-	other := h.totals("x/new", "x").Wrong
-	if liars := h.totals("x/liars", "x").Wrong; other < 0.7 || math.Abs(liars-other) > 1e-9 {
+	other := h.Totals("x/new", "x").Wrong
+	if liars := h.Totals("x/liars", "x").Wrong; other < 0.7 || math.Abs(liars-other) > 1e-9 {
 		t.Errorf("totals are wrong by %g among jobs that were wrong by a factor of 3, by %g in a new group; want the same", liars, other)
 	}
 	for range 20 {
 		finish("x", "x/honest", 130_000)
 	}
-	if honest, new := h.totals("x/honest", "x").Wrong, h.totals("x/new", "x").Wrong; honest >= new || new >= other {
+	if honest, new := h.Totals("x/honest", "x").Wrong, h.Totals("x/new", "x").Wrong; honest >= new || new >= other {
 		t.Errorf("totals are wrong by %g in the honest group, %g in a new one, and %g before", honest, new, other)
 	}
-	if got := h.totals("y/new", "y"); got != (allocation.Totals{}) {
+	if got := h.Totals("y/new", "y"); got != (allocation.Totals{}) {
 		t.Errorf("another namespace has %+v, want nothing", got)
 	}
 	finish("x", "x/silent", 0)
-	if got := h.groups["x/silent"].Totals; got.Finished != 0 {
+	if got := h.Groups["x/silent"].Totals; got.Finished != 0 {
 		t.Errorf("a job without a total counts: %+v", got)
 	}
 }
@@ -165,7 +167,7 @@ func TestOnlyPreemptibleJobsOfKnownSizeThatHaveSucceededCount(t *testing.T) {
 	} {
 		job := succeededJob()
 		change(job)
-		if isUncounted(job) {
+		if IsUncounted(job) {
 			t.Errorf("a job that %s counts", what)
 		}
 	}

@@ -1,80 +1,50 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package allocator
+// Package devices counts the devices of dynamic resource allocation (DRA). DRA publishes the devices of nodes in
+// ResourceSlices, and pods request devices of a DeviceClass by claims. The allocator does not select devices: it
+// counts them. Each class becomes a resource of nodes and of pods, with the name that Kubernetes reserves for it. A
+// class whose devices cannot be counted is ignored, and the scheduler decides.
+package devices
 
 import (
 	"bytes"
-	"context"
 	"maps"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
 
-// Dynamic resource allocation (DRA) publishes the devices of nodes in ResourceSlices. Pods request devices
-// of a DeviceClass by claims. The allocator does not select devices: it counts them. Each class becomes a
-// resource of nodes and of pods, with the name that Kubernetes reserves for it. A class whose devices cannot
-// be counted is ignored, and the scheduler decides.
-
 // maxDevices is the maximum number of devices that a pod counts as. No node has as many.
 const maxDevices = 1 << 16
 
-// devicesTimeout bounds the first read of the devices, so that an API that cannot be listed does not block
-// jobs without devices.
-const devicesTimeout = 5 * time.Second
-
-// devices are the countable devices of a round. The zero value has none.
-type devices struct {
+// Counted are the countable devices of a round. The zero value has none.
+type Counted struct {
 	// free has the number of devices by class and node, without those of pods of other programs.
 	free map[corev1.ResourceName]map[string]int64
 	// requests has what a claim of a template requests, by the template.
 	requests map[types.NamespacedName]map[corev1.ResourceName]int64
 }
 
-// deviceObjects are the objects of the API resource.k8s.io.
-type deviceObjects struct {
-	classes   resourcev1.DeviceClassList
-	slices    resourcev1.ResourceSliceList
-	claims    resourcev1.ResourceClaimList
-	templates resourcev1.ResourceClaimTemplateList
+// Objects are the objects of the API resource.k8s.io.
+type Objects struct {
+	Classes   resourcev1.DeviceClassList
+	Slices    resourcev1.ResourceSliceList
+	Claims    resourcev1.ResourceClaimList
+	Templates resourcev1.ResourceClaimTemplateList
 }
 
-// devices reads the devices of the cluster if a job needs any. Nothing is watched before the first such job,
-// or if the API is not served. If the devices cannot be read, jobs are placed without them.
-func (a *Reconciler) devices(ctx context.Context, jobs []*v2alpha1.DIJob, pods map[types.UID][]*corev1.Pod) *devices {
-	if !slices.ContainsFunc(jobs, hasClaims) {
-		return &devices{}
-	}
-	ctx, cancel := context.WithTimeout(ctx, devicesTimeout)
-	defer cancel()
-	var found deviceObjects
-	for _, list := range []client.ObjectList{&found.classes, &found.slices, &found.claims, &found.templates} {
-		if err := a.client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
-			if !meta.IsNoMatchError(err) {
-				log.FromContext(ctx).Error(err, "Devices are not counted")
-			}
-			return &devices{}
-		}
-	}
-	return countDevices(&found, pods)
-}
-
-// hasClaims reports whether pods of a job may request devices by templates of claims.
-func hasClaims(job *v2alpha1.DIJob) bool {
+// AreRequestedBy reports whether pods of a job may request devices by templates of claims.
+func AreRequestedBy(job *v2alpha1.DIJob) bool {
 	return slices.ContainsFunc(job.Spec.Tasks, func(task v2alpha1.Task) bool {
 		return bytes.Contains(task.Template.Raw, []byte(`"resourceClaimTemplateName"`))
 	})
@@ -84,26 +54,26 @@ func isFromTemplate(claim corev1.PodResourceClaim) bool {
 	return claim.ResourceClaimTemplateName != nil
 }
 
-// countDevices counts the devices that are free for the jobs of a round. The devices of the jobs' own pods
+// Count counts the devices that are free for the jobs of a round. The devices of the jobs' own pods
 // are free: the placement of these jobs takes them.
-func countDevices(found *deviceObjects, pods map[types.UID][]*corev1.Pod) *devices {
-	counted := &devices{
+func Count(found *Objects, pods map[types.UID][]*corev1.Pod) *Counted {
+	counted := &Counted{
 		free:     map[corev1.ResourceName]map[string]int64{},
-		requests: make(map[types.NamespacedName]map[corev1.ResourceName]int64, len(found.templates.Items)),
+		requests: make(map[types.NamespacedName]map[corev1.ResourceName]int64, len(found.Templates.Items)),
 	}
-	taken := takenDevices(found.claims.Items, pods)
-	current := currentSlices(found.slices.Items)
-	for i := range found.classes.Items {
-		class := &found.classes.Items[i]
+	taken := takenDevices(found.Claims.Items, pods)
+	current := currentSlices(found.Slices.Items)
+	for i := range found.Classes.Items {
+		class := &found.Classes.Items[i]
 		if selector, isReadable := readSelectors(class.Spec.Selectors); isReadable {
 			if free, isCountable := selector.count(current, taken); isCountable {
 				counted.free[nameOfClass(class.Name)] = free
 			}
 		}
 	}
-	for i := range found.templates.Items {
-		template := &found.templates.Items[i]
-		counted.requests[client.ObjectKeyFromObject(template)] = counted.requestsOf(&template.Spec.Spec)
+	for i := range found.Templates.Items {
+		template := &found.Templates.Items[i]
+		counted.requests[types.NamespacedName{Namespace: template.Namespace, Name: template.Name}] = counted.requestsOf(&template.Spec.Spec)
 	}
 	return counted
 }
@@ -246,7 +216,7 @@ func textOf(attribute *resourcev1.DeviceAttribute) string {
 
 // requestsOf counts what a claim requests of each countable class. A request for one of several classes, for all
 // devices or for administration counts as none.
-func (d *devices) requestsOf(claim *resourcev1.ResourceClaimSpec) map[corev1.ResourceName]int64 {
+func (d *Counted) requestsOf(claim *resourcev1.ResourceClaimSpec) map[corev1.ResourceName]int64 {
 	requests := map[corev1.ResourceName]int64{}
 	for i := range claim.Devices.Requests {
 		exactly := claim.Devices.Requests[i].Exactly
@@ -260,8 +230,8 @@ func (d *devices) requestsOf(claim *resourcev1.ResourceClaimSpec) map[corev1.Res
 	return requests
 }
 
-// node returns a node with the devices as resources.
-func (d *devices) node(node *corev1.Node) *corev1.Node {
+// Node returns a node with the devices as resources.
+func (d *Counted) Node(node *corev1.Node) *corev1.Node {
 	if len(d.free) == 0 {
 		return node
 	}
@@ -275,8 +245,8 @@ func (d *devices) node(node *corev1.Node) *corev1.Node {
 	return &extended
 }
 
-// spec returns the spec of a pod with the devices of its claims as requests.
-func (d *devices) spec(namespace string, spec *corev1.PodSpec) *corev1.PodSpec {
+// Spec returns the spec of a pod with the devices of its claims as requests.
+func (d *Counted) Spec(namespace string, spec *corev1.PodSpec) *corev1.PodSpec {
 	total := map[corev1.ResourceName]int64{}
 	for _, claim := range spec.ResourceClaims {
 		if isFromTemplate(claim) {
@@ -301,9 +271,9 @@ func (d *devices) spec(namespace string, spec *corev1.PodSpec) *corev1.PodSpec {
 	return &extended
 }
 
-// pod returns a pod with the devices of its claims as requests.
-func (d *devices) pod(pod *corev1.Pod) *corev1.Pod {
+// Pod returns a pod with the devices of its claims as requests.
+func (d *Counted) Pod(pod *corev1.Pod) *corev1.Pod {
 	extended := *pod
-	extended.Spec = *d.spec(pod.Namespace, &pod.Spec)
+	extended.Spec = *d.Spec(pod.Namespace, &pod.Spec)
 	return &extended
 }

@@ -1,10 +1,12 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package allocator
+package survey
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -19,8 +21,11 @@ import (
 	"opendilab.org/di-orchestrator/allocation"
 	"opendilab.org/di-orchestrator/allocation/fit"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/controllers/allocator/devices"
 	"opendilab.org/di-orchestrator/internal/names"
 )
+
+var start = time.Date(2026, 3, 1, 10, 0, 0, 0, time.UTC)
 
 func readyNode(name string, gpus string) *corev1.Node {
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.NodeStatus{
@@ -64,29 +69,40 @@ func unschedulableSince(since time.Time) func(*corev1.Pod) {
 	}
 }
 
-// placementOf decides about one job with the policy fit.
-func placementOf(t *testing.T, e exclusions, job *v2alpha1.DIJob, pods []*corev1.Pod, nodes []*corev1.Node, now time.Time) []string {
+// clusterOf returns a cluster of a job, its pods and nodes.
+func clusterOf(job *v2alpha1.DIJob, pods []*corev1.Pod, nodes ...*corev1.Node) *Cluster {
+	return &Cluster{
+		Now: start, Jobs: []*v2alpha1.DIJob{job}, Pods: map[types.UID][]*corev1.Pod{job.UID: pods}, Nodes: nodes,
+		Devices: &devices.Counted{}, Admission: &Admission{}, MaxPods: 100,
+	}
+}
+
+// place decides about the only job of a cluster with the policy fit.
+func place(t *testing.T, found *Cluster, memory *Memory) allocation.Placement {
 	t.Helper()
-	r := &round{
-		snapshot: allocation.NewSnapshot(nodes), maxPods: 100, wanted: map[types.NamespacedName]*allocation.Job{}, previous: map[types.NamespacedName][]string{},
-		placed: map[types.NamespacedName][]string{}, placements: map[types.NamespacedName]allocation.Placement{}, devices: &devices{}, admission: &admission{},
+	r, after := Take(found, *memory)
+	*memory = after
+	if len(r.Wanted) != 1 {
+		t.Fatalf("the round has %d jobs: %+v", len(r.Wanted), r.Settled)
 	}
-	r.take(job, pods, now)
-	r.exclude(e, job, pods, nodesOfTerminating(map[types.UID][]*corev1.Pod{job.UID: pods}), now)
-	var jobs []*allocation.Job
-	for _, wanted := range r.wanted {
-		jobs = append(jobs, wanted)
-	}
-	if len(jobs) != 1 {
-		t.Fatalf("the round has %d jobs: %+v", len(jobs), r.placements)
-	}
-	return fit.Fit{}.Optimize(&allocation.Round{Now: now, Jobs: jobs, Nodes: r.snapshot.Nodes, Previous: r.previous})[jobs[0].Name].Nodes
+	jobs := slices.Collect(maps.Values(r.Wanted))
+	return allocation.Within(fit.Fit{}, &allocation.Round{
+		Now: found.Now, Jobs: jobs, Nodes: r.Snapshot.Nodes, Previous: r.Previous, Quotas: r.Quotas,
+	})[jobs[0].Name]
+}
+
+// placementOf returns the nodes of a job.
+func placementOf(t *testing.T, memory *Memory, job *v2alpha1.DIJob, pods []*corev1.Pod, nodes []*corev1.Node, now time.Time) []string {
+	t.Helper()
+	found := clusterOf(job, pods, nodes...)
+	found.Now = now
+	return place(t, found, memory).Nodes
 }
 
 func TestRunningPodsKeepTheirNodesWhileADevicePluginRestarts(t *testing.T) {
 	t.Parallel()
 	pods := []*corev1.Pod{podOf(0, "a", runs), podOf(1, "a", runs)}
-	got := placementOf(t, exclusions{}, placedJob("a", "a"), pods, []*corev1.Node{readyNode("a", "0"), readyNode("b", "4")}, start)
+	got := placementOf(t, &Memory{}, placedJob("a", "a"), pods, []*corev1.Node{readyNode("a", "0"), readyNode("b", "4")}, start)
 	if diff := cmp.Diff([]string{"a", "a"}, got); diff != "" {
 		t.Errorf("nodes (-want +got):\n%s", diff)
 	}
@@ -100,7 +116,7 @@ func TestWhatAdmissionAddsToPodsCounts(t *testing.T) {
 		}})
 	}
 	// Two such pods exceed the CPUs of node a, so the second cannot be recreated there.
-	got := placementOf(t, exclusions{}, placedJob("a", "a"), []*corev1.Pod{podOf(0, "a", runs, injected)}, []*corev1.Node{readyNode("a", "4"), readyNode("b", "4")}, start)
+	got := placementOf(t, &Memory{}, placedJob("a", "a"), []*corev1.Pod{podOf(0, "a", runs, injected)}, []*corev1.Node{readyNode("a", "4"), readyNode("b", "4")}, start)
 	if diff := cmp.Diff([]string{"a", "b"}, got); diff != "" {
 		t.Errorf("nodes (-want +got):\n%s", diff)
 	}
@@ -109,9 +125,9 @@ func TestWhatAdmissionAddsToPodsCounts(t *testing.T) {
 func TestANodeWhereAPodIsUnschedulableIsExcludedForAWhile(t *testing.T) {
 	t.Parallel()
 	nodes := []*corev1.Node{readyNode("a", "4"), readyNode("b", "4")}
-	e := exclusions{}
+	memory := &Memory{}
 	at := func(job *v2alpha1.DIJob, after time.Duration, pods ...*corev1.Pod) string {
-		return fmt.Sprint(placementOf(t, e, job, pods, nodes, start.Add(after)))
+		return fmt.Sprint(placementOf(t, memory, job, pods, nodes, start.Add(after)))
 	}
 	pending := podOf(0, "a", unschedulableSince(start))
 	if got := at(placedJob("a"), 2*time.Minute, pending); got != "[a]" {
@@ -130,9 +146,8 @@ func TestANodeWhereAPodIsUnschedulableIsExcludedForAWhile(t *testing.T) {
 	if got := at(placedJob(""), 33*time.Minute); got != "[a]" {
 		t.Errorf("after the exclusion has expired it gets %s", got)
 	}
-	e.forget(nil)
-	if len(e) > 0 {
-		t.Errorf("exclusions of deleted jobs stay: %v", e)
+	if _, after := Take(&Cluster{Devices: &devices.Counted{}, Admission: &Admission{}}, *memory); len(after.exclusions) > 0 {
+		t.Errorf("exclusions of deleted jobs stay: %v", after.exclusions)
 	}
 }
 
@@ -142,11 +157,11 @@ func TestAPodThatIsUnschedulableEverywhereRestartsItsJobALimitedNumberOfTimes(t 
 	for i := range 3 * maxExcluded {
 		nodes = append(nodes, readyNode(fmt.Sprintf("node-%02d", i), "4"))
 	}
-	e, job, moves := exclusions{}, placedJob("node-00"), 0
+	memory, job, moves := &Memory{}, placedJob("node-00"), 0
 	for minute := range 29 {
 		now := start.Add(time.Duration(minute) * time.Minute)
 		pod := podOf(0, job.Status.Allocation[0], unschedulableSince(now.Add(-3*time.Minute)))
-		got := placementOf(t, e, job, []*corev1.Pod{pod}, nodes, now)
+		got := placementOf(t, memory, job, []*corev1.Pod{pod}, nodes, now)
 		if len(got) != 1 {
 			t.Fatalf("minute %d: it gets %v", minute, got)
 		}
@@ -164,7 +179,7 @@ func TestARankThatWaitsForAClosedNodeMovesAndTheOthersStay(t *testing.T) {
 	closed := readyNode("b", "4")
 	closed.Spec.Unschedulable = true
 	pods := []*corev1.Pod{podOf(0, "a", runs), podOf(1, "b")}
-	got := placementOf(t, exclusions{}, placedJob("a", "b"), pods, []*corev1.Node{readyNode("a", "1"), closed, readyNode("c", "4")}, start)
+	got := placementOf(t, &Memory{}, placedJob("a", "b"), pods, []*corev1.Node{readyNode("a", "1"), closed, readyNode("c", "4")}, start)
 	if diff := cmp.Diff([]string{"a", "c"}, got); diff != "" {
 		t.Errorf("nodes (-want +got):\n%s", diff)
 	}
@@ -182,6 +197,30 @@ func TestAJobWaitsSinceItLostItsPlacement(t *testing.T) {
 	}{"new": {placedJob(), 2 * time.Hour}, "lost": {lost, time.Hour}, "placed": {placedJob("a"), 0}} {
 		if got := waitingFor(tc.job, start.Add(2*time.Hour)); got != tc.want {
 			t.Errorf("%s: got %s, want %s", name, got, tc.want)
+		}
+	}
+}
+
+func TestOnlyAJobThatAsksForItIsResizedLive(t *testing.T) {
+	t.Parallel()
+	tasks := []v2alpha1.Task{{Name: "learner"}, {Name: "collector"}}
+	for name, tc := range map[string]struct {
+		elastic *v2alpha1.Elastic
+		cluster []v2alpha1.ClusterSpec
+		want    bool
+	}{
+		"Continue, and the last task":  {elastic: &v2alpha1.Elastic{Task: "collector", OnResize: v2alpha1.OnResizeContinue}, want: true},
+		"Continue, and the first task": {elastic: &v2alpha1.Elastic{Task: "learner", OnResize: v2alpha1.OnResizeContinue}},
+		"Restart":                      {elastic: &v2alpha1.Elastic{Task: "collector", OnResize: v2alpha1.OnResizeRestart}},
+		"no choice":                    {elastic: &v2alpha1.Elastic{Task: "collector"}},
+		"a fixed cluster": {
+			elastic: &v2alpha1.Elastic{Task: "collector", OnResize: v2alpha1.OnResizeContinue},
+			cluster: []v2alpha1.ClusterSpec{v2alpha1.ClusterSpecTorch},
+		},
+	} {
+		job := &v2alpha1.DIJob{Spec: v2alpha1.DIJobSpec{Tasks: tasks, Elastic: tc.elastic, ClusterSpec: tc.cluster}}
+		if got := resizesLive(job, names.ElasticTask(&job.Spec)); got != tc.want {
+			t.Errorf("%s: %v, want %v", name, got, tc.want)
 		}
 	}
 }
