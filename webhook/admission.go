@@ -178,6 +178,7 @@ func mutating(defaults defaulter) admission.HandlerFunc {
 		if err != nil {
 			return unreadable(request, err)
 		}
+		operations = append(operations, validation.Creator(read, request.UserInfo.Username)...)
 		return admission.Patched("", operations...).WithWarnings(validation.ApplyWarnings(read)...)
 	})
 }

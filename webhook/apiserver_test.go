@@ -98,6 +98,13 @@ spec:
 		By("changing a template of the job that has finished")
 		stored.Object["status"] = content(`{phase: Succeeded}`)
 		Expect(c.Status().Update(ctx, stored)).To(Succeed())
+		// The API server first tries a patch on what its cache has, and warns of that.
+		Eventually(ctx, func() (string, error) {
+			cached := stored.DeepCopy()
+			err := c.Get(ctx, client.ObjectKeyFromObject(stored), cached, &client.GetOptions{Raw: &metav1.GetOptions{ResourceVersion: "0"}})
+			phase, _, _ := unstructured.NestedString(cached.Object, "status", "phase")
+			return phase, err
+		}).Should(Equal("Succeeded"))
 		Expect(listener.Patch(ctx, stored, jsonPatch(`[{"op":"add","path":"/spec/tasks/0/template/spec/containers/0/image","value":"c"}]`))).To(Succeed())
 		Expect(warnings.take()).To(BeEmpty())
 	})

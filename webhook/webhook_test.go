@@ -66,7 +66,7 @@ var _ = Describe("A job in both versions", func() {
 		Expect(unstructured.SetNestedField(want.Object, "All", "spec", "cleanPodPolicy")).To(Succeed())
 		seen := get(ctx, "v1alpha1", namespace, "j")
 		Expect(seen.Object["spec"]).To(Equal(want.Object["spec"]))
-		Expect(seen.GetAnnotations()).To(BeEmpty())
+		Expect(seen.GetAnnotations()).To(Equal(map[string]string{"diengine/creator": "admin"}), "only what admission records")
 	})
 
 	It("is selected by its phase, in the words of each version", func(ctx SpecContext) {

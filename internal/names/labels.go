@@ -84,6 +84,10 @@ const (
 // separated by commas; "*" for all. Jobs of its own namespace need no grant.
 const AnnotationSharedWith = "diengine/shared-with"
 
+// AnnotationCreator is, on a DIJob, the user who created it, as the API server authenticated the request. Admission
+// sets it, and keeps it.
+const AnnotationCreator = "diengine/creator"
+
 // AnnotationRequests records, on a preemptible job, the last requests to resize it and their
 // answers. Other jobs have them in status.requests. These requests write the spec, and only an
 // annotation is written together with the spec.

@@ -165,6 +165,7 @@ func (p *page) summary() table {
 		rows.add("Replicas:", fmt.Sprintf("%d of %d ready", v.Ready, v.Desired))
 	}
 	rows.add("Created:", p.moment(&v.CreatedAt))
+	rows.add("Creator:", v.Creator)
 	if v.CompletedAt != nil {
 		rows.add("Finished:", p.moment(v.CompletedAt))
 	}

@@ -40,6 +40,8 @@ type Summary struct {
 	CompletedAt            *time.Time
 	Preemptible            bool
 	Group, Queue, Priority string
+	// Creator is the user who created the job; "" for a job of an earlier release.
+	Creator string
 }
 
 // Task counts the pods of a task. The last one of a job with learners of several GPUs is that of the aggregators.
@@ -80,7 +82,8 @@ func Summarize(job *v2alpha1.DIJob, members Members) Summary {
 		IsFinished: replicas.IsFinished(job), IsSuspended: ptr.Deref(spec.Suspend, false), IsTerminating: job.DeletionTimestamp != nil,
 		Tasks: tasksOf(job, sizes), GPUs: GPUs(job, members.List), Restarts: status.Restarts, Reschedules: status.Reschedules,
 		CreatedAt: job.CreationTimestamp.UTC(), CompletedAt: timeOf(status.CompletionTimestamp), Preemptible: spec.Preemptible,
-		Group: spec.Group, Queue: queue(job), Priority: cmp.Or(spec.PriorityClassName, string(spec.Priority)),
+		Creator: job.Annotations[names.AnnotationCreator],
+		Group:   spec.Group, Queue: queue(job), Priority: cmp.Or(spec.PriorityClassName, string(spec.Priority)),
 	}
 	s.Message = messageOf(job, s.Reason)
 	if s.IsFinished {
