@@ -43,7 +43,7 @@ func newServer(through client.Client, changes ...func(*server.Options)) string {
 		APIReader:        apiReader(through),
 		Cache:            api.cache,
 		Log:              GinkgoLogr,
-		Identity:         auth.ModeOff,
+		Identity:         auth.ModeDisabled,
 		AggregatorConfig: types.NamespacedName{Namespace: "default", Name: "aggregator-config"},
 		// The times are long, so that no request fails on a slow machine. A request that cannot succeed
 		// ends by endTime.
@@ -72,7 +72,7 @@ func start(ctx context.Context, options server.Options) *started {
 		options.Addresses = []string{"127.0.0.1:0"}
 	}
 	addresses := make(chan string, len(options.Addresses)+1)
-	options.Client, options.APIReader, options.Cache, options.Identity = api.cached, api.own, api.cache, auth.ModeOff
+	options.Client, options.APIReader, options.Cache, options.Identity = api.cached, api.own, api.cache, auth.ModeDisabled
 	options.Log = funcr.New(func(_, line string) {
 		if found := regexp.MustCompile(`"address"="([^"]+)"`).FindStringSubmatch(line); found != nil {
 			addresses <- found[1]

@@ -40,7 +40,7 @@ var _ = Describe("what one job may ask for", func() {
 	serve := func(limits server.Limits, log *gbytes.Buffer) string {
 		GinkgoHelper()
 		served, err := server.New(server.Options{
-			Client: api.cached, APIReader: api.own, Cache: api.cache, Identity: auth.ModeOff, Limits: limits,
+			Client: api.cached, APIReader: api.own, Cache: api.cache, Identity: auth.ModeDisabled, Limits: limits,
 			Times: server.Times{Request: testkit.Patience, Call: testkit.Patience},
 			Log:   funcr.New(func(_, args string) { _, _ = fmt.Fprintln(log, args) }, funcr.Options{}),
 		})

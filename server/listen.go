@@ -88,7 +88,7 @@ func (s *Server) serve(ctx context.Context, server *http.Server, listeners []lis
 // logMode logs at every start whether unauthenticated callers are admitted.
 func (s *Server) logMode() {
 	switch s.options.Identity {
-	case auth.ModeOff:
+	case auth.ModeDisabled:
 		s.options.Log.Info("WARNING: authentication is off: any client that reaches this server can read and resize every job.  " +
 			"Set identity to enforce or legacy")
 	case auth.ModeLegacy:

@@ -192,7 +192,7 @@ func newMemoryServer(t *testing.T, objects *memory, changes ...func(*Options)) *
 func newServerOver(t *testing.T, objects *memory, cluster store.Cluster, changes ...func(*Options)) *Server {
 	t.Helper()
 	options := Options{
-		Client: objects.objects, APIReader: objects.objects, Cache: &informertest.FakeInformers{}, Identity: auth.ModeOff,
+		Client: objects.objects, APIReader: objects.objects, Cache: &informertest.FakeInformers{}, Identity: auth.ModeDisabled,
 	}
 	for _, change := range changes {
 		change(&options)

@@ -272,7 +272,7 @@ var _ = Describe("a request to resize a worker-led job", func() {
 		pod.Status.Phase, pod.Status.PodIP, pod.Status.PodIPs = corev1.PodRunning, "127.10.0.5", []corev1.PodIP{{IP: "127.10.0.5"}}
 		Expect(api.live.Status().Update(ctx, pod)).To(Succeed())
 		cacheKnows(ctx, pod)
-		for mode, left := range map[auth.Mode]int32{auth.ModeEnforce: 1, auth.ModeOff: 2} {
+		for mode, left := range map[auth.Mode]int32{auth.ModeEnforce: 1, auth.ModeDisabled: 2} {
 			was := read(ctx, "w").Status.Replicas
 			lossy := &flakyClient{Client: api.cached, err: errLost, done: true, cut: true}
 			lossy.failures.Store(1)

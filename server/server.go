@@ -203,9 +203,9 @@ func (options *Options) complete() error {
 	switch options.Identity {
 	case "":
 		options.Identity = auth.ModeEnforce
-	case auth.ModeEnforce, auth.ModeLegacy, auth.ModeOff:
+	case auth.ModeEnforce, auth.ModeLegacy, auth.ModeDisabled:
 	default:
-		return fmt.Errorf("server options: Identity: %q must be %s, %s or %s", options.Identity, auth.ModeEnforce, auth.ModeLegacy, auth.ModeOff)
+		return fmt.Errorf("server options: Identity: %q must be %s, %s or %s", options.Identity, auth.ModeEnforce, auth.ModeLegacy, auth.ModeDisabled)
 	}
 	if options.TLSAddress != "" && options.GetCertificate == nil {
 		return errors.New("server options: GetCertificate is required beside TLSAddress")

@@ -89,7 +89,7 @@ var _ = Describe("a server that is started and stopped", func() {
 
 	It("makes the sender of a request that it cannot do in time retry, and is not ready while its watches are broken", func(ctx SpecContext) {
 		served, err := server.New(server.Options{
-			Client: api.cached, APIReader: api.own, Cache: api.cache, Log: GinkgoLogr, Identity: auth.ModeOff,
+			Client: api.cached, APIReader: api.own, Cache: api.cache, Log: GinkgoLogr, Identity: auth.ModeDisabled,
 			Addresses: []string{"127.0.0.1:0"}, Watches: store.NewWatches(GinkgoLogr, clock.RealClock{}),
 			Times: server.Times{Request: 200 * time.Millisecond, BrokenWatch: time.Nanosecond},
 		})
@@ -150,7 +150,7 @@ var _ = Describe("a server that is started and stopped", func() {
 	It("makes a client that does not send its body retry, and closes its connection", func(ctx SpecContext) {
 		registry := prometheus.NewRegistry()
 		served, err := server.New(server.Options{
-			Client: api.cached, APIReader: api.own, Cache: api.cache, Log: GinkgoLogr, Identity: auth.ModeOff, Metrics: registry,
+			Client: api.cached, APIReader: api.own, Cache: api.cache, Log: GinkgoLogr, Identity: auth.ModeDisabled, Metrics: registry,
 			Times: server.Times{Body: 200 * time.Millisecond, Request: testkit.Patience},
 		})
 		Expect(err).NotTo(HaveOccurred())

@@ -42,7 +42,7 @@ func (h hooks) warnNamespace(request *admission.Request) []string {
 	if request.Operation != admissionv1.Create || h.namespaces.Has(request.Namespace) {
 		return nil
 	}
-	return []string{fmt.Sprintf("metadata.namespace: %s is none of the namespaces whose jobs this installation runs (--watch-namespaces): nothing runs this one",
+	return []string{fmt.Sprintf("metadata.namespace: %s is none of the namespaces whose jobs this installation runs (common.watchNamespaces): nothing runs this one",
 		request.Namespace)}
 }
 

@@ -91,7 +91,7 @@ func TestReplacingTheAuthorityIsFollowedToItsEnd(t *testing.T) {
 
 	got = kubectlDI(t, "", "rotate-ca", "--kubeconfig", kubeconfig, "--server-namespace", "elsewhere")
 	if got.code != cli.Failed || !strings.Contains(got.stderr, "no operator of namespace elsewhere serves by an authority of its own") ||
-		!strings.Contains(got.stderr, "--webhook-certificates=secret") {
+		!strings.Contains(got.stderr, "common.certificateSecret") {
 		t.Errorf("got %+v", got)
 	}
 }

@@ -42,12 +42,12 @@ func Policies(fairness float64, linked map[string]allocation.Policy) (map[string
 	return all, nil
 }
 
-// FindPolicy returns the policy of a name. The error names the flag.
-func FindPolicy(flag, name string, policies map[string]allocation.Policy) (allocation.Policy, error) {
+// FindPolicy returns the policy of a name. The error names the field of the configuration.
+func FindPolicy(field, name string, policies map[string]allocation.Policy) (allocation.Policy, error) {
 	if policy := policies[name]; policy != nil {
 		return policy, nil
 	}
-	return nil, fmt.Errorf("%s %s: must be one of %s", flag, name, nameList(policies))
+	return nil, fmt.Errorf("%s: %q: must be one of %s", field, name, nameList(policies))
 }
 
 func nameList(policies map[string]allocation.Policy) string {

@@ -3,7 +3,7 @@
 
 // Command policy is DI Orchestrator with one more policy of the allocator: goodput, with at
 // most eight elastic replicas for each job. Build it instead of cmd/di-orchestrator, and
-// run the operator with --allocator-policy=capped.
+// set operator.allocator.policy to capped.
 package main
 
 import (

@@ -2,11 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command chart copies generated and other content into the Helm chart: the rules of the generated
-// roles, the roles of users, the webhooks and the policies. `make manifests` runs it.
+// roles, the roles of users, the webhooks, the policies, the former flags of the programs, and the schema of their configuration. `make manifests` runs it.
 package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -16,6 +17,8 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
+
+	"opendilab.org/di-orchestrator/internal/configfile"
 )
 
 func main() {
@@ -51,6 +54,56 @@ func run(args []string) error {
 		if err := write(filepath.Join(files, into), content); err != nil {
 			return err
 		}
+	}
+	if err := listFormerFlags(filepath.Join(files, "former-flags.yaml")); err != nil {
+		return err
+	}
+	return describeConfiguration(filepath.Join(args[1], "values.schema.json"))
+}
+
+// listFormerFlags writes the flags of earlier builds, which the chart refuses.
+func listFormerFlags(file string) error {
+	former, err := yaml.Marshal(configfile.FormerFlags())
+	if err != nil {
+		return fmt.Errorf("listing former flags: %w", err)
+	}
+	header := []byte("# Written by make manifests, from internal/configfile.\n")
+	if err := os.WriteFile(file, append(header, former...), 0o644); err != nil {
+		return fmt.Errorf("listing former flags: %w", err)
+	}
+	return nil
+}
+
+// describeConfiguration writes the schema of the value "configuration" into the schema of all values.
+func describeConfiguration(file string) error {
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return fmt.Errorf("describing the configuration: %w", err)
+	}
+	// Only this value is replaced: to encode all would sort the others, which are in the order of values.yaml.
+	var schema struct {
+		Properties struct {
+			Configuration json.RawMessage `json:"configuration"`
+		} `json:"properties"`
+	}
+	if err := json.Unmarshal(content, &schema); err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	own, err := json.Marshal(configfile.ChartSchema())
+	if err != nil {
+		return fmt.Errorf("describing the configuration: %w", err)
+	}
+	const key = `"configuration": `
+	former := append([]byte(key), schema.Properties.Configuration...)
+	if !bytes.Contains(content, former) {
+		return fmt.Errorf("%s: want a property %s", file, key)
+	}
+	var indented bytes.Buffer
+	if err := json.Indent(&indented, bytes.Replace(content, former, append([]byte(key), own...), 1), "", "  "); err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	if err := os.WriteFile(file, indented.Bytes(), 0o644); err != nil {
+		return fmt.Errorf("describing the configuration: %w", err)
 	}
 	return nil
 }

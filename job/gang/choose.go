@@ -89,7 +89,7 @@ func UsualNames() string {
 // and a remedy.
 func Choose(setting Setting, schedulerName string, served []Provider) (provider *Provider, why string) {
 	if setting == None {
-		return nil, "the operator runs with --gang-scheduler=none: set it to auto or to a scheduler that is installed, or take spec.scheduling.gang out of the job"
+		return nil, "operator.gangs.scheduler is none: set it to auto or to a scheduler that is installed, or take spec.scheduling.gang out of the job"
 	}
 	if setting == Auto || setting == "" {
 		return chooseByJob(schedulerName, served)
@@ -97,7 +97,7 @@ func Choose(setting Setting, schedulerName string, served []Provider) (provider 
 	if provider := first(served, setting); provider != nil {
 		return provider, ""
 	}
-	return nil, fmt.Sprintf("the operator runs with --gang-scheduler=%s, and the API server serves no %s: %s", setting, groupsOf(setting), remedy(setting))
+	return nil, fmt.Sprintf("operator.gangs.scheduler is %s, and the API server serves no %s: %s", setting, groupsOf(setting), remedy(setting))
 }
 
 // chooseByJob returns the scheduler that the job names if that is known, else the first served one.

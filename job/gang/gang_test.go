@@ -237,9 +237,9 @@ func TestAGangIsLeftToTheSchedulerThatIsAskedFor(t *testing.T) {
 		"none is served": {Auto, "", nil, "", "the API server serves no PodGroup of any gang scheduler: install Volcano or scheduler-plugins, or turn on " +
 			"the feature gates GenericWorkload and GangScheduling of Kubernetes, or take spec.scheduling.gang out of the job"},
 		"the setting wins over the job": {Kubernetes, "volcano", Providers(), Kubernetes, ""},
-		"the setting is not served": {Coscheduling, "", only(Kubernetes), "", "the operator runs with --gang-scheduler=coscheduling, and the API server serves no " +
+		"the setting is not served": {Coscheduling, "", only(Kubernetes), "", "operator.gangs.scheduler is coscheduling, and the API server serves no " +
 			"podgroups.scheduling.x-k8s.io: install scheduler-plugins with its CRDs"},
-		"none is wanted": {None, "volcano", Providers(), "", "the operator runs with --gang-scheduler=none: set it to auto or to a scheduler that is installed, " +
+		"none is wanted": {None, "volcano", Providers(), "", "operator.gangs.scheduler is none: set it to auto or to a scheduler that is installed, " +
 			"or take spec.scheduling.gang out of the job"},
 	}
 	for name, tc := range tests {

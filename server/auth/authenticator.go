@@ -66,11 +66,11 @@ func newAuthenticator(options Options, lookups *Lookups) *Authenticator {
 }
 
 // Authenticate authenticates the sender of a request and records it in the context. It refuses unknown senders
-// in ModeEnforce, and pods of no job in every mode except ModeOff. It runs before any step that costs API
+// in ModeEnforce, and pods of no job in every mode except ModeDisabled. It runs before any step that costs API
 // calls.
 func (a *Authenticator) Authenticate(ctx context.Context, by *http.Request) error {
 	sender := &Sender{by: byNothing, address: by.RemoteAddr}
-	if a.options.Mode != ModeOff {
+	if a.options.Mode != ModeDisabled {
 		if err := a.identify(ctx, sender, by.Header.Get("Authorization")); err != nil {
 			return err
 		}
@@ -80,7 +80,7 @@ func (a *Authenticator) Authenticate(ctx context.Context, by *http.Request) erro
 	}
 	var refused error
 	switch {
-	case a.options.Mode == ModeOff:
+	case a.options.Mode == ModeDisabled:
 	case sender.by == byNothing && a.options.Mode != ModeLegacy:
 		refused = errUnknown(sender)
 	case sender.user == nil && sender.pod != nil && store.JobOwner(sender.pod) == nil:

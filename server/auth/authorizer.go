@@ -115,7 +115,7 @@ func (a *Authorizer) Preauthorize(ctx context.Context, to Target, wanted Permiss
 
 func (a *Authorizer) mayAsk(ctx context.Context, sender *Sender, to Target, wanted Permission) error {
 	switch {
-	case a.options.Mode == ModeOff:
+	case a.options.Mode == ModeDisabled:
 		return nil
 	case len(sender.pods()) > 0:
 		own, err := a.isOwn(ctx, sender, to)
@@ -168,7 +168,7 @@ func (a *Authorizer) Authorize(ctx context.Context, job *v2alpha1.DIJob, wanted 
 	if known, found := ctx.Value(requestKey{}).(*request); found {
 		known.job = job
 	}
-	if a.options.Mode == ModeOff {
+	if a.options.Mode == ModeDisabled {
 		return nil
 	}
 	sender := SenderOf(ctx)
@@ -200,7 +200,7 @@ func (a *Authorizer) Visible(ctx context.Context, namespace string) (func(*v2alp
 	everything := func(*v2alpha1.DIJob) bool { return true }
 	sender := SenderOf(ctx)
 	switch {
-	case a.options.Mode == ModeOff:
+	case a.options.Mode == ModeDisabled:
 		return everything, nil
 	case len(sender.pods()) > 0:
 		return sender.isOf, nil

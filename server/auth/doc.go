@@ -23,8 +23,8 @@ const (
 	// ModeLegacy admits unauthenticated callers, counts them and logs a warning. Callers of earlier releases
 	// may come through a node port or a gateway, which hides their address.
 	ModeLegacy Mode = "legacy"
-	// ModeOff disables authentication and admits every caller.
-	ModeOff Mode = "off"
+	// ModeDisabled disables authentication and admits every caller.
+	ModeDisabled Mode = "disabled"
 )
 
 // Options configure an Auth. All fields but Watches are required.

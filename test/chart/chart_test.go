@@ -13,12 +13,16 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/yaml"
 
+	"opendilab.org/di-orchestrator/apis/config/v1alpha1"
+	"opendilab.org/di-orchestrator/internal/configfile"
 	"opendilab.org/di-orchestrator/test/testkit"
 )
 
@@ -28,7 +32,7 @@ func everything() []string {
 		"priorityClasses.create=true", "monitoring.serviceMonitor.enabled=true", "monitoring.prometheusRule.enabled=true",
 		"monitoring.dashboard.enabled=true", "aggregatorConfig.template.spec.containers[0].name=di-container",
 		"webhook.url=https://10.0.0.1:9443", "webhook.hostNetwork=true", "image.tag=v1", "certManager.enabled=true",
-		"tracing.endpoint=http://10.0.0.1:4317", "tracing.samplingRatio=0.5",
+		"configuration.common.tracing.endpoint=http://10.0.0.1:4317", "configuration.operator.shards=2",
 		"web.enabled=true", "web.hosts={jobs.example.com}", "web.tls.secretName=page",
 	}
 }
@@ -94,6 +98,7 @@ func TestTheChartAndTheManifestsInstallTheSame(t *testing.T) {
 // methods sets.
 func plain(object *unstructured.Unstructured) map[string]any {
 	copied := object.DeepCopy()
+	unstructured.RemoveNestedField(copied.Object, "spec", "template", "metadata", "annotations")
 	labels := copied.GetLabels()
 	for _, label := range []string{
 		"app.kubernetes.io/instance", "app.kubernetes.io/version", "app.kubernetes.io/managed-by", "helm.sh/chart",
@@ -121,24 +126,23 @@ func plain(object *unstructured.Unstructured) map[string]any {
 func TestAWrongValueIsRefusedByItsName(t *testing.T) {
 	t.Parallel()
 	for value, want := range map[string]string{
-		"operator.replica=3":                                     "replica",
-		"operator.shards=0":                                      "shards",
-		"operator.shards=17":                                     "shards",
-		"server.identity=none":                                   "identity",
-		"allocator.cycle=soon":                                   "cycle",
-		"forceDeleteAfter=soon":                                  "forceDeleteAfter",
-		"queueing=volcano":                                       "queueing",
-		"webhook.url=http://x":                                   "url",
-		"operator.probeInterval=-1s":                             "probeInterval",
+		"operator.replica=3":                          "replica",
+		"configuration.operator.shards=0":             "/configuration/operator/shards",
+		"configuration.operator.shards=17":            "/configuration/operator/shards",
+		"configuration.operator.shard=2":              "'shard'",
+		"configuration.server.identity=off":           "/configuration/server/identity",
+		"configuration.operator.allocator.cycle=soon": "/configuration/operator/allocator/cycle",
+		"configuration.operator.queueing=volcano":     "/configuration/operator/queueing",
+		"webhook.url=http://x":                        "url",
+		"configuration.operator.probeInterval=-1s":    "/configuration/operator/probeInterval",
 		"tag=v1.1.3":                                             "tag",
 		"image.digest=latest":                                    "digest",
 		"certManager.issuerRef.kind=A":                           "name",
-		"tracing.endpoint=collector":                             "endpoint",
-		"tracing.samplingRatio=2":                                "samplingRatio",
-		"tracing.samplingRatio=1.5":                              "samplingRatio",
-		"server.limits.writeBytesPerMinute=0":                    "writeBytesPerMinute",
-		"server.limits.profilingBytes=2000000":                   "profilingBytes",
-		"server.limits.profilingBytes=64Ki":                      "profilingBytes",
+		"configuration.common.tracing.endpoint=collector":        "/configuration/common/tracing/endpoint",
+		"configuration.common.tracing.samplingRatio=2":           "samplingRatio",
+		"configuration.server.limits.profilingBytes=2000000":     "profilingBytes",
+		"configuration.server.limits.profilingBytes=64Ki":        "profilingBytes",
+		"configuration.common.takeover=false":                    "configuration.common.takeover is takeover.enabled",
 		"web.enabled=true":                                       "hosts",
 		"web.hosts={https://jobs}":                               "hosts",
 		"operator.replicas=0":                                    "/operator/replicas",
@@ -146,7 +150,6 @@ func TestAWrongValueIsRefusedByItsName(t *testing.T) {
 		"server.replicas=0":                                      "/server/replicas",
 		"certManager.duration=xyz":                               "/certManager/duration",
 		"certManager.renewBefore=30d":                            "/certManager/renewBefore",
-		"allocator.policy=foo":                                   "allocator.policy",
 		"server.resources.limits.memory=much":                    "/server/resources/limits/memory",
 		"podDisruptionBudget.maxUnavailable=x":                   "/podDisruptionBudget/maxUnavailable",
 		"priorityClasses.normal.name=My Class":                   "/priorityClasses/normal/name",
@@ -162,12 +165,28 @@ func TestAWrongValueIsRefusedByItsName(t *testing.T) {
 	}
 }
 
-func TestWhatOneJobMayAskForIsAValue(t *testing.T) {
+// configured returns the configuration of rendered programs, as they read it.
+func configured(t *testing.T, objects []*unstructured.Unstructured) *v1alpha1.Configuration {
+	t.Helper()
+	content, _, err := unstructured.NestedString(find(t, objects, "ConfigMap", "di-orchestrator-configuration").Object, "data", "configuration.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := configfile.Parse([]byte(content))
+	if err != nil {
+		t.Fatalf("the programs refuse the configuration: %v\n%s", err, content)
+	}
+	return found
+}
+
+func TestTheProgramsReadTheConfigurationOfTheValues(t *testing.T) {
 	t.Parallel()
 	values := filepath.Join(t.TempDir(), "values.yaml")
 	// Helm decodes large numbers in a file as floats.
-	content := `server: {limits: {replicasPerRequest: 2000000, replicasPerJob: 3000000, writesPerSecond: 0.5, writeBurst: 4000000,
-  writeBytesPerMinute: 5242880, profilingBytes: 1048576}}`
+	content := `configuration: {server: {identity: legacy, limits: {writesPerSecond: 0.5, writeBurst: 4000000, writeBytesPerMinute: 5242880, profilingBytes: 1048576}},
+  common: {watchNamespaces: [team-a], tracing: {samplingRatio: 0.05}}, operator: {forceDeleteAfter: 10m}}
+priorityClasses: {create: true, high: {name: mine}}
+takeover: {enabled: false}`
 	if err := os.WriteFile(values, []byte(content), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -175,18 +194,86 @@ func TestWhatOneJobMayAskForIsAValue(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	given, byDefault := argsOf(t, decode(t, output), "di-orchestrator-server"), argsOf(t, render(t, "di-system"), "di-orchestrator-server")
-	for _, flag := range []string{
-		"--max-replicas-per-request=2000000", "--max-replicas-per-job=3000000", "--writes-per-second=0.5", "--write-burst=4000000",
-		"--write-bytes-per-minute=5242880", "--max-profiling-bytes=1048576",
+	want := v1alpha1.Defaults()
+	want.Server.Identity = v1alpha1.IdentityLegacy
+	limits := &want.Server.Limits
+	limits.WritesPerSecond, limits.WriteBurst, limits.WriteBytesPerMinute, limits.ProfilingBytes = 0.5, 4000000, 5242880, 1<<20
+	want.Common.WatchNamespaces, want.Common.Tracing.SamplingRatio, want.Common.Takeover = []string{"team-a"}, 0.05, false
+	want.Operator.ForceDeleteAfter.Duration = 10 * time.Minute
+	want.Operator.PriorityClasses = v1alpha1.PriorityClasses{Normal: "dijob-normal", High: "mine"}
+	if diff := cmp.Diff(want, configured(t, decode(t, output))); diff != "" {
+		t.Errorf("the configuration (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(v1alpha1.Defaults(), configured(t, render(t, "di-system"))); diff != "" {
+		t.Errorf("by default (-defaults +got):\n%s", diff)
+	}
+}
+
+func TestPodsFollowAChangeOfTheConfiguration(t *testing.T) {
+	t.Parallel()
+	sums := map[string]bool{}
+	for _, value := range []string{"image.tag=v1", "configuration.operator.workers=9", "takeover.enabled=false"} {
+		objects := render(t, "di-system", value)
+		for _, name := range []string{"di-orchestrator-operator", "di-orchestrator-webhook", "di-orchestrator-server"} {
+			sums[deployment(t, objects, name).Spec.Template.Annotations["checksum/configuration"]] = true
+			if !slices.Contains(argsOf(t, objects, name), "--config=/etc/di-orchestrator/configuration.yaml") {
+				t.Errorf("%s is run with %q", name, argsOf(t, objects, name))
+			}
+		}
+	}
+	if len(sums) != 3 || sums[""] {
+		t.Errorf("three configurations have the sums %v", sums)
+	}
+}
+
+func TestAValueThatMovedIsRefusedByItsNewName(t *testing.T) {
+	t.Parallel()
+	content, err := os.ReadFile(filepath.Join(chart(), "files", "moved.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var moved []struct {
+		From, To string
+		Default  any
+	}
+	if err := yaml.Unmarshal(content, &moved); err != nil || len(moved) < 40 {
+		t.Fatalf("got %d values that moved: %v", len(moved), err)
+	}
+	former := map[string]any{}
+	for _, value := range moved {
+		t.Run(value.From, func(t *testing.T) {
+			t.Parallel()
+			// No default is this number.
+			_, err := run(t, program(t, "HELM"), renderArgs("di-system", []string{value.From + "=7"})...)
+			if err == nil || !strings.Contains(err.Error(), value.From+" is "+value.To) {
+				t.Errorf("got %v, want an error that names %s", err, value.To)
+			}
+		})
+		if err := unstructured.SetNestedField(former, value.Default, strings.Split(value.From, ".")...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for arg, want := range map[string]string{
+		"--kube-api-qps=1000":    "--kube-api-qps in operator.extraArgs is configuration.common.kubeAPIQPS",
+		"-metrics-secure":        "--metrics-secure in operator.extraArgs is configuration.common.secureMetrics",
+		"--webhook-service=mine": "--webhook-service in operator.extraArgs is gone",
 	} {
-		if !slices.Contains(given, flag) {
-			t.Errorf("di-server is run with %q, want %s", given, flag)
+		_, err := run(t, program(t, "HELM"), renderArgs("di-system", []string{"operator.extraArgs={--log-level=debug," + arg + "}"})...)
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "log-level") {
+			t.Errorf("%s: got %v, want an error with %s", arg, err, want)
 		}
-		name, _, _ := strings.Cut(flag, "=")
-		if slices.ContainsFunc(byDefault, func(arg string) bool { return strings.HasPrefix(arg, name+"=") }) {
-			t.Errorf("by default di-server is run with %q, want its own default of %s", byDefault, name)
-		}
+	}
+	// As after an upgrade with --reuse-values.
+	defaults := filepath.Join(t.TempDir(), "defaults.yaml")
+	encoded, err := yaml.Marshal(former)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(defaults, encoded, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if output, err := run(t, program(t, "HELM"), append(renderArgs("di-system", nil), "--values", defaults)...); err != nil {
+		t.Errorf("former defaults are refused: %v\n%s", err, output)
 	}
 }
 
@@ -195,42 +282,18 @@ func TestOneValueDividesJobsAmongAsManyOperators(t *testing.T) {
 	for _, tc := range []struct {
 		name     string
 		values   []string
-		replicas int64
-		flag     string
+		replicas int32
 	}{
 		{name: "one shard is the default", replicas: 2},
-		{name: "four shards", values: []string{"operator.shards=4"}, replicas: 4, flag: "--shards=4"},
-		{name: "two shards and a spare operator", values: []string{"operator.shards=2", "operator.replicas=3"}, replicas: 3, flag: "--shards=2"},
+		{name: "four shards", values: []string{"configuration.operator.shards=4"}, replicas: 4},
+		{name: "two shards and a spare operator", values: []string{"configuration.operator.shards=2", "operator.replicas=3"}, replicas: 3},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			objects := render(t, "di-system", tc.values...)
-			flag := slices.DeleteFunc(argsOf(t, objects, "di-orchestrator-operator"), func(arg string) bool { return !strings.HasPrefix(arg, "--shards") })
-			if got := strings.Join(flag, " "); got != tc.flag {
-				t.Errorf("the operator has flag %q, want %q", got, tc.flag)
-			}
-			for _, object := range objects {
-				if object.GetKind() != "Deployment" || object.GetName() != "di-orchestrator-operator" {
-					continue
-				}
-				if replicas, _, err := unstructured.NestedInt64(object.Object, "spec", "replicas"); err != nil || replicas != tc.replicas {
-					t.Errorf("there are %d operators, want %d: %v", replicas, tc.replicas, err)
-				}
+			if got := *deployment(t, render(t, "di-system", tc.values...), "di-orchestrator-operator").Spec.Replicas; got != tc.replicas {
+				t.Errorf("there are %d operators, want %d", got, tc.replicas)
 			}
 		})
-	}
-}
-
-func TestInAnotherNamespaceJobsAreToldWhereDiServerIs(t *testing.T) {
-	t.Parallel()
-	args := argsOf(t, render(t, "training"), "di-orchestrator-operator")
-	for _, want := range []string{
-		"--server-url-coordinator=http://di-server.training:8080", "--server-url-replica=di-server.training:8080",
-		"--server-url-worker=http://di-server.training.svc.cluster.local:8081", "--aggregator-config=training/aggregator-config",
-	} {
-		if !slices.Contains(args, want) {
-			t.Errorf("got %q, want %s among them", args, want)
-		}
 	}
 }
 
@@ -262,23 +325,6 @@ func TestWebhooksThatShareTheirNodesNetworkMakeRoomForTheirSuccessors(t *testing
 	}
 }
 
-func TestAllProgramsSendTracesToTheCollectorThatIsGiven(t *testing.T) {
-	t.Parallel()
-	on := render(t, "di-system", "tracing.endpoint=http://collector.monitoring:4317", "tracing.samplingRatio=0.05")
-	off := render(t, "di-system")
-	for _, name := range []string{"di-orchestrator-operator", "di-orchestrator-webhook", "di-orchestrator-server"} {
-		args := argsOf(t, on, name)
-		for _, want := range []string{"--tracing-endpoint=http://collector.monitoring:4317", "--tracing-sampling-ratio=0.05"} {
-			if !slices.Contains(args, want) {
-				t.Errorf("%s has %q, want %s among them", name, args, want)
-			}
-		}
-		if args := strings.Join(argsOf(t, off, name), " "); strings.Contains(args, "tracing") {
-			t.Errorf("%s has %s, want no word of traces by default", name, args)
-		}
-	}
-}
-
 func TestCertManagerIssuesUnderTheNamesThatAreCalled(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -289,7 +335,7 @@ func TestCertManagerIssuesUnderTheNamesThatAreCalled(t *testing.T) {
 		own bool
 	}{
 		"by an authority of the chart's": {
-			values:  []string{"serviceDomain=svc.example.org"},
+			values:  []string{"configuration.common.serviceDomain=svc.example.org"},
 			webhook: map[string]any{"dnsNames": []any{"di-orchestrator-webhook.ml.svc", "di-orchestrator-webhook.ml", "di-orchestrator-webhook.ml.svc.cluster.local"}},
 			server:  map[string]any{"dnsNames": []any{"di-server.ml", "di-server.ml.svc", "di-server.ml.svc.example.org"}},
 			issuer:  map[string]any{"name": "di-orchestrator-ca", "kind": "Issuer", "group": "cert-manager.io"},
@@ -331,12 +377,8 @@ func TestCertManagerIssuesUnderTheNamesThatAreCalled(t *testing.T) {
 			if own != tc.own {
 				t.Errorf("an issuer is made: %v, want %v", own, tc.own)
 			}
-			args := argsOf(t, objects, "di-orchestrator-webhook")
-			if !slices.Contains(args, "--webhook-certificates=secret") || !slices.Contains(args, "--webhook-secret=di-orchestrator-webhook-tls") {
-				t.Errorf("the webhooks' arguments are %q", args)
-			}
-			if args := argsOf(t, objects, "di-orchestrator-operator"); !slices.Contains(args, "--webhook-certificates=secret") {
-				t.Errorf("the operator's arguments are %q", args)
+			if secret := configured(t, objects).Common.CertificateSecret; secret != "di-orchestrator-webhook-tls" {
+				t.Errorf("the programs read the certificate of Secret %q", secret)
 			}
 		})
 	}
@@ -506,11 +548,8 @@ func TestOnlyThoseWhoAreNamedReachTheWebhooks(t *testing.T) {
 
 func TestSecureMetricsComeWithTheRightsThatTheyTake(t *testing.T) {
 	t.Parallel()
-	objects := render(t, "di-system", "metrics.secure=true", "monitoring.serviceMonitor.enabled=true")
+	objects := render(t, "di-system", "configuration.common.secureMetrics=true", "monitoring.serviceMonitor.enabled=true")
 	for _, name := range []string{"di-orchestrator-operator", "di-orchestrator-webhook", "di-orchestrator-server"} {
-		if !slices.Contains(argsOf(t, objects, name), "--metrics-secure") {
-			t.Errorf("%s is not told to serve its metrics securely", name)
-		}
 		monitor := find(t, objects, "ServiceMonitor", name)
 		endpoints, _, err := unstructured.NestedSlice(monitor.Object, "spec", "endpoints")
 		if err != nil || !strings.Contains(fmt.Sprint(endpoints), "scheme:https") {

@@ -26,7 +26,7 @@ func TestNullDropsADefaultOrIsRefusedByItsPath(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Templates read a value only while what it belongs to is enabled.
-	base := append(everything(), "metrics.secure=true", "metrics.namespaces=5")
+	base := append(everything(), "configuration.common.secureMetrics=true", "configuration.operator.metricsNamespaces=5")
 	helm := program(t, "HELM")
 	want, err := run(t, helm, renderArgs("di-system", base)...)
 	if err != nil {

@@ -67,7 +67,7 @@ func TestEveryProgramTakesVariablesAndVolumes(t *testing.T) {
 		if _, kept := variables["POD_NAMESPACE"]; !kept {
 			t.Errorf("%s: the chart's own variables are gone: %v", component, variables)
 		}
-		if len(container.EnvFrom) != 1 || len(container.VolumeMounts) != 1 || len(pod.Volumes) != 1 {
+		if len(container.EnvFrom) != 1 || len(container.VolumeMounts) != 2 || len(pod.Volumes) != 2 {
 			t.Errorf("%s: got %v, %v and %v", component, container.EnvFrom, container.VolumeMounts, pod.Volumes)
 		}
 	}
@@ -115,7 +115,7 @@ func TestARegistryReplacesTheOneOfTheRepository(t *testing.T) {
 
 func TestAServiceAccountOfOnesOwnGetsTheRights(t *testing.T) {
 	t.Parallel()
-	objects := render(t, "di-system", "server.serviceAccount.create=false", "server.serviceAccount.name=mine", "policies.submitters=true", "metrics.secure=true")
+	objects := render(t, "di-system", "server.serviceAccount.create=false", "server.serviceAccount.name=mine", "policies.submitters=true", "configuration.common.secureMetrics=true")
 	if got := podOf(t, objects, "server").ServiceAccountName; got != "mine" {
 		t.Errorf("di-server runs as %s", got)
 	}
@@ -156,7 +156,7 @@ func TestSecurityContextsOfPodsAreValues(t *testing.T) {
 func TestMonitoringFitsIntoThePlatforms(t *testing.T) {
 	t.Parallel()
 	objects := renderFile(t, `
-metrics: {secure: true}
+configuration: {common: {secureMetrics: true}}
 monitoring:
   serviceMonitor: {enabled: true, namespace: monitoring, tlsConfig: {serverName: di}, relabelings: [{action: labeldrop}], metricRelabelings: [{action: keep}]}
   prometheusRule: {enabled: true, namespace: rules}
@@ -216,7 +216,7 @@ func TestAnAlertIsChangedByItsName(t *testing.T) {
 
 func TestOnlyNamedNamespacesAreReached(t *testing.T) {
 	t.Parallel()
-	objects := render(t, "di-system", "watchNamespaces={team-a,di-system}")
+	objects := render(t, "di-system", "configuration.common.watchNamespaces={team-a,di-system}")
 	roles := map[string]int{}
 	for _, object := range objects {
 		if isHook(object) {
@@ -233,12 +233,10 @@ func TestOnlyNamedNamespacesAreReached(t *testing.T) {
 	if roles["team-a"] != 3 || roles["di-system"] != 4 || len(roles) != 2 {
 		t.Errorf("got roles %v, want three in the other namespace", roles)
 	}
-	for _, component := range []string{"operator", "server", "webhook"} {
-		if args := argsOf(t, objects, "di-orchestrator-"+component); !slices.Contains(args, "--watch-namespaces=team-a,di-system") {
-			t.Errorf("%s is run with %q", component, args)
-		}
+	if watched := configured(t, objects).Common.WatchNamespaces; !slices.Equal(watched, []string{"team-a", "di-system"}) {
+		t.Errorf("the programs watch %q", watched)
 	}
-	if _, err := tryFile(t, "watchNamespaces: [Team]"); err == nil || !strings.Contains(err.Error(), "watchNamespaces") {
+	if _, err := tryFile(t, "configuration: {common: {watchNamespaces: [Team]}}"); err == nil || !strings.Contains(err.Error(), "watchNamespaces") {
 		t.Errorf("got %v, want an error that names watchNamespaces", err)
 	}
 }

@@ -150,9 +150,7 @@ func TestTheRightsOfATakeoverEndByAValue(t *testing.T) {
 			t.Errorf("%s %s still has the rights of a takeover: %s", object.GetKind(), object.GetName(), rules)
 		}
 	}
-	for _, name := range []string{"di-orchestrator-operator", "di-orchestrator-webhook"} {
-		if !slices.Contains(argsOf(t, objects, name), "--takeover=false") {
-			t.Errorf("%s is not told that it takes nothing over", name)
-		}
+	if configured(t, objects).Common.Takeover {
+		t.Error("the programs are not told that they take nothing over")
 	}
 }

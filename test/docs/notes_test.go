@@ -17,7 +17,7 @@ import (
 // Helm prints the notes after an installation.
 func TestTheNotesOfTheChartNameCommandsAndFilesThatThereAre(t *testing.T) {
 	c := newChecker(t)
-	for _, values := range [][]string{nil, {"monitoring.prometheusRule.enabled=true", "watchNamespaces={rl}", "webhook.hostNetwork=true"}} {
+	for _, values := range [][]string{nil, {"monitoring.prometheusRule.enabled=true", "configuration.common.watchNamespaces={rl}", "webhook.hostNetwork=true"}} {
 		for _, namespace := range []string{"di-system", "elsewhere"} {
 			notes := notesOf(t, namespace, values)
 			commands := commandsOfNotes(notes)

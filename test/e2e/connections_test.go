@@ -66,7 +66,7 @@ var _ = DescribeTable("Every call of di-server is answered while it is exchanged
 			calling, reading := startCallers(ctx, urls), readers()
 			startProbers(reading...)
 			// The callers are pods of no job, so di-server must not authenticate them.
-			helmOutput(ctx, append(path.install, chartFolder(), "--wait", helmWaiting(), "--set=server.identity=off")...)
+			helmOutput(ctx, append(path.install, chartFolder(), "--wait", helmWaiting(), "--set=configuration.server.identity=disabled")...)
 			t.expectTakenOver(ctx)
 			Expect(pace.Pause(ctx, nodesHear)).To(Succeed())
 			calling.expectAllAnswered(ctx, fmt.Sprintf("%s taken over, round %d", path, round))

@@ -56,7 +56,7 @@ var _ = Describe("A preemptible job under the policy goodput", Ordered, Serial, 
 	}
 
 	BeforeAll(func(ctx SpecContext) {
-		helmOutput(ctx, "upgrade", demo.Release, chartFolder(), "--reuse-values", "--set=allocator.policy=goodput", "--wait", helmWaiting())
+		helmOutput(ctx, "upgrade", demo.Release, chartFolder(), "--reuse-values", "--set=configuration.operator.allocator.policy=goodput", "--wait", helmWaiting())
 		DeferCleanup(func(ctx SpecContext) { Expect(run.Install(ctx)).To(Succeed()) })
 		makeNamespace(ctx, resizedNamespace)
 		folder := filepath.Join(GinkgoT().TempDir(), "checkpoints")

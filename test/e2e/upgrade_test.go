@@ -42,7 +42,7 @@ var _ = Describe("An installation of v0.2.2", Ordered, Serial, Label("upgrade", 
 		names.ReplicaTypeCoordinator: 1, names.ReplicaTypeCollector: 2, names.ReplicaTypeLearner: 1,
 	}}
 	alone := driver{upgradeNamespace, names.CoordinatorPod("alone"), names.DefaultPort(names.ReplicaTypeCoordinator)}
-	t := &takeover{release: legacy.V022(), job: led.name, values: []string{"--set=server.identity=legacy"}}
+	t := &takeover{release: legacy.V022(), job: led.name, values: []string{"--set=configuration.server.identity=legacy"}}
 
 	BeforeAll(func(ctx SpecContext) {
 		t.leaveInstallation(ctx, []string{

@@ -75,6 +75,7 @@ func mayImport() map[string][]string {
 		"cmd/kubectl-di/internal/convert/manifests": {},
 		"cmd/kubectl-di/internal/jobs/fromflags":    {"apis/v2alpha1", "internal/names"},
 		"internal/conditions":                       {"apis/v2alpha1"},
+		"internal/configfile":                       {"apis/config/v1alpha1", "internal/limits"},
 		"job/podstate":                              {"apis/v2alpha1", "internal/conditions", "internal/limits", "internal/names"},
 		"controllers/allocator/devices":             {"apis/v2alpha1"},
 		"controllers/allocator/usage":               {"allocation", "apis/v2alpha1", "internal/conditions", "job/lifecycle/placements"},

@@ -31,7 +31,7 @@ var _ = Describe("An installation that watches one namespace", func() {
 	It("runs the jobs there, leaves those of others alone, and asks for nothing that it may not", func(ctx SpecContext) {
 		p := newPlane(ctx)
 		Expect(p.api.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: others}})).To(Succeed())
-		objects := chart(ctx, "watchNamespaces={"+jobs+"}", "aggregatorConfig.template.spec.containers[0].name=di-container", "aggregatorConfig.template.spec.containers[0].image=di")
+		objects := chart(ctx, quick, "configuration.common.watchNamespaces={"+jobs+"}", "aggregatorConfig.template.spec.containers[0].name=di-container", "aggregatorConfig.template.spec.containers[0].image=di")
 		p.installRights(ctx, objects)
 		grants, err := readGrants(objects)
 		Expect(err).NotTo(HaveOccurred())

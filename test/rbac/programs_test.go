@@ -24,6 +24,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/utils/ptr"
+
+	"opendilab.org/di-orchestrator/test/testkit"
 )
 
 // asAccount returns the environment of a process that runs as a service account.
@@ -109,7 +111,7 @@ type process struct {
 func (p *plane) start(ctx context.Context, objects []*unstructured.Unstructured, name string, where ...string) *process {
 	GinkgoHelper()
 	probe := freeAddress(ctx)
-	args := append(argsOf(objects, "Deployment", name), "--metrics-address=0", "--probe-address="+probe)
+	args := append(mount(objects, argsOf(objects, "Deployment", name)), "--metrics-address=0", "--probe-address="+probe)
 	log, err := os.CreateTemp(GinkgoT().TempDir(), name)
 	Expect(err).NotTo(HaveOccurred())
 	started := &process{command: exec.CommandContext(ctx, p.binary, append(args, where...)...), ended: make(chan error, 1), log: log.Name()}
@@ -124,6 +126,23 @@ func (p *plane) start(ctx context.Context, objects []*unstructured.Unstructured,
 		g.Expect(get(ctx, "http://"+probe+"/readyz")).To(Equal(http.StatusOK), started.said)
 	}).Should(Succeed())
 	return started
+}
+
+// mount returns the arguments of a program with its configuration in a file.
+func mount(objects []*unstructured.Unstructured, args []string) []string {
+	GinkgoHelper()
+	for _, object := range objects {
+		if object.GetKind() != "ConfigMap" || object.GetName() != "di-orchestrator-configuration" {
+			continue
+		}
+		data, _, err := unstructured.NestedStringMap(object.Object, "data")
+		Expect(err).NotTo(HaveOccurred())
+		mounted, err := testkit.MountConfiguration(GinkgoT().TempDir(), args, data)
+		Expect(err).NotTo(HaveOccurred())
+		return mounted
+	}
+	Fail("the chart has no configuration")
+	return nil
 }
 
 func (s *process) said() string {

@@ -47,7 +47,7 @@ func exceptions() map[exception]string {
 	const sharded = "with more than one shard it is used for the Leases of shards"
 	const repeated = "an Event that repeats is patched, and none of the story does"
 	return map[exception]string{
-		{"di-orchestrator-operator", "get", "aggregatorconfigs", ""}:                "which one is the cluster's is a setting, aggregatorConfig.name",
+		{"di-orchestrator-operator", "get", "aggregatorconfigs", ""}:                "which one is the cluster's is a setting, common.aggregatorConfig",
 		{"di-orchestrator-operator", "patch", "podgroups", ""}:                      "those of Kubernetes can be changed from v1alpha3 on, which this API server does not serve",
 		{"di-orchestrator-operator", "get", "leases", ""}:                           sharded,
 		{"di-orchestrator-operator", "patch", "events", ""}:                         repeated,
@@ -70,7 +70,7 @@ func exceptions() map[exception]string {
 var _ = Describe("The audit log", func() {
 	It("shows that what the roles grant is what the programs use", func(ctx SpecContext) {
 		p := newPlane(ctx)
-		objects := chart(ctx, "aggregatorConfig.template.spec.containers[0].name=di-container", "aggregatorConfig.template.spec.containers[0].image=di")
+		objects := chart(ctx, quick, "aggregatorConfig.template.spec.containers[0].name=di-container", "aggregatorConfig.template.spec.containers[0].image=di")
 		p.installRights(ctx, objects)
 		grants, err := readGrants(objects)
 		Expect(err).NotTo(HaveOccurred())
@@ -300,13 +300,16 @@ func runPods(ctx context.Context, api client.WithWatch) (stop func()) {
 	}
 }
 
+// quick are values with which the operator waits for less.
+const quick = "configuration.operator.allocator.cycle=1s,configuration.operator.storageMigration.settle=1s,configuration.operator.takeoverSettle=100ms"
+
 // startOperator starts the webhooks, which the API server reaches by a URL, and an operator. It
 // returns a function that stops both.
 func (s *story) startOperator(ctx context.Context) (stop func()) {
 	GinkgoHelper()
 	address := freeAddress(ctx)
 	hooks := s.start(ctx, s.objects, "di-orchestrator-webhook", "--webhook-address="+address, "--webhook-url=https://"+address)
-	operator := s.start(ctx, s.objects, "di-orchestrator-operator", "--allocator-cycle=1s", "--migration-settle=1s", "--takeover-settle=100ms")
+	operator := s.start(ctx, s.objects, "di-orchestrator-operator")
 	return func() {
 		GinkgoHelper()
 		operator.stop()

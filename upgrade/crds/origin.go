@@ -136,6 +136,6 @@ func checkTakenOver(definition *apiextensionsv1.CustomResourceDefinition) error 
 		return nil
 	}
 	return fmt.Errorf("customresourcedefinition %s: an earlier release is not taken over yet, and this operator may not do so: "+
-		"start it with --takeover (chart: takeover.enabled=true) until the annotation %s begins with %q",
+		"set common.takeover (chart: takeover.enabled=true) until the annotation %s begins with %q",
 		definition.Name, AnnotationTakeover, TakenOver)
 }

@@ -97,7 +97,7 @@ func network(raw []byte, object string) []Finding {
 		if task := &job.Spec.Tasks[i]; task.Type == v2alpha1.TaskTypeCoordinator && task.Template.Spec.HostNetwork {
 			return []Finding{{
 				Severity: Warning, Object: object, Message: "its coordinator is on its node's network: di-server identifies it by the node's address, which all pods on that network share",
-				Do: "until it has ended, do not run di-server with --strict-addresses, and let its calls reach di-server without NAT",
+				Do: "until it has ended, do not set server.strictAddresses, and let its calls reach di-server without NAT",
 			}}
 		}
 	}

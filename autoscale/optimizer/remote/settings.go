@@ -20,16 +20,15 @@ const Path = "/v1/optimize"
 
 // Settings are those of the installation. A user cannot set them, so no job decides where the operator connects to.
 type Settings struct {
-	// URL is that of the service, such as https://optimizer.example.svc:8443. Flag --optimizer-url, value
-	// autoscaler.optimizer.url. Empty for none.
+	// URL is that of the service, such as https://optimizer.example.svc:8443. Empty for none.
 	URL string
-	// Timeout is how long a request may take: --optimizer-timeout, autoscaler.optimizer.timeout.
+	// Timeout is how long a request may take.
 	Timeout time.Duration
-	// TokenFile has the bearer token that is sent: --optimizer-token-file, autoscaler.optimizer.tokenFile. It is
+	// TokenFile has the bearer token that is sent, if any. It is
 	// read for each request. It needs an https URL.
 	TokenFile string
 	// CAFile has the certificates of the authorities that the service is verified by, instead of those of the
-	// system: --optimizer-ca-file, autoscaler.optimizer.caFile.
+	// system.
 	CAFile string
 }
 

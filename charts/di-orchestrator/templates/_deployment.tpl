@@ -39,10 +39,12 @@ spec:
         {{- with $values.podLabels }}
         {{- toYaml . | nindent 8 }}
         {{- end }}
-      {{- with $values.podAnnotations }}
       annotations:
+        # Pods read the configuration when they start.
+        checksum/configuration: {{ include "di-orchestrator.configuration" $root | sha256sum }}
+        {{- with $values.podAnnotations }}
         {{- toYaml . | nindent 8 }}
-      {{- end }}
+        {{- end }}
     spec:
       serviceAccountName: {{ include "di-orchestrator.accountName" . }}
       terminationGracePeriodSeconds: 60
@@ -79,10 +81,12 @@ spec:
           imagePullPolicy: {{ $root.Values.image.pullPolicy }}
           args:
             - {{ .component }}
-            {{- include "di-orchestrator.processArgs" $root | nindent 12 }}
-            {{- .args | nindent 12 }}
-            {{- if $root.Values.metrics.secure }}
-            - --metrics-secure
+            - --config=/etc/di-orchestrator/configuration.yaml
+            {{- if ne $root.Values.log.level "info" }}
+            - --log-level={{ $root.Values.log.level }}
+            {{- end }}
+            {{- range .args }}
+            - {{ . }}
             {{- end }}
             {{- range $values.extraArgs }}
             - {{ . | quote }}
@@ -107,14 +111,20 @@ spec:
             {{- $values.resources | default dict | toYaml | nindent 12 }}
           securityContext:
             {{- $root.Values.securityContext | default dict | toYaml | nindent 12 }}
-          {{- with $values.volumeMounts }}
           volumeMounts:
+            - name: configuration
+              mountPath: /etc/di-orchestrator
+              readOnly: true
+            {{- with $values.volumeMounts }}
             {{- toYaml . | nindent 12 }}
-          {{- end }}
-      {{- with $values.volumes }}
+            {{- end }}
       volumes:
+        - name: configuration
+          configMap:
+            name: di-orchestrator-configuration
+        {{- with $values.volumes }}
         {{- toYaml . | nindent 8 }}
-      {{- end }}
+        {{- end }}
 {{- end }}
 
 {{/* The environment of a program: the chart's, without the variables that its values set, and those. */}}

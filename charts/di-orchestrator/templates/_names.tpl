@@ -70,63 +70,6 @@ app.kubernetes.io/component: web
 {{ $account.name | default (printf "di-orchestrator-%s" .component) }}
 {{- end }}
 
-{{/* The flags of all programs. */}}
-{{- define "di-orchestrator.processArgs" -}}
-{{- if ne .Values.log.level "info" }}
-- --log-level={{ .Values.log.level }}
-{{- end }}
-{{- if ne .Values.log.format "json" }}
-- --log-format={{ .Values.log.format }}
-{{- end }}
-{{- with .Values.tracing.endpoint }}
-- --tracing-endpoint={{ . }}
-{{- end }}
-{{- if ne (.Values.tracing.samplingRatio | toString) "1" }}
-- --tracing-sampling-ratio={{ .Values.tracing.samplingRatio }}
-{{- end }}
-{{- with (.Values.kubeAPI).qps }}
-- --kube-api-qps={{ . }}
-{{- end }}
-{{- with (.Values.kubeAPI).burst }}
-- --kube-api-burst={{ . }}
-{{- end }}
-{{- end }}
-
-{{/* The flags on which the operator and di-server agree. */}}
-{{- define "di-orchestrator.jobArgs" -}}
-{{- $config := printf "%s/%s" .Release.Namespace .Values.aggregatorConfig.name }}
-{{- if ne $config "di-system/aggregator-config" }}
-- --aggregator-config={{ $config }}
-{{- end }}
-{{- if ne .Values.gpuResource "nvidia.com/gpu" }}
-- --gpu-resource={{ .Values.gpuResource }}
-{{- end }}
-{{- include "di-orchestrator.watchArgs" . }}
-{{- end }}
-
-{{/* The flags on which the operator, di-server and the webhooks agree. */}}
-{{- define "di-orchestrator.watchArgs" -}}
-{{- with .Values.watchNamespaces }}
-- --watch-namespaces={{ join "," . }}
-{{- end }}
-{{- end }}
-
-{{/* The flags on which the operator and the webhooks agree. */}}
-{{- define "di-orchestrator.installationArgs" -}}
-{{- if .Values.certManager.enabled }}
-- --webhook-certificates=secret
-{{- end }}
-{{- if ne .Values.serviceDomain "svc.cluster.local" }}
-- --service-domain={{ .Values.serviceDomain }}
-{{- end }}
-{{- if ne (int .Values.maxPodsPerJob) 5000 }}
-- --max-pods-per-job={{ int .Values.maxPodsPerJob }}
-{{- end }}
-{{- if not .Values.takeover.enabled }}
-- --takeover=false
-{{- end }}
-{{- end }}
-
 {{/* PriorityClass of jobs of a priority: the value's name, else the one that the chart makes. */}}
 {{- define "di-orchestrator.priorityClass" -}}
 {{- $class := index .root.Values.priorityClasses .priority -}}

@@ -89,7 +89,8 @@ The roles of a program that runs the jobs of all namespaces, or of watchNamespac
 those of a Role in each; "own" are rights to it in the installation's namespace, and "always" in all namespaces.
 */}}
 {{- define "di-orchestrator.jobsRBAC" -}}
-{{- if not .root.Values.watchNamespaces -}}
+{{- $watched := include "di-orchestrator.watchNamespaces" .root | fromYamlArray -}}
+{{- if not $watched -}}
 {{- include "di-orchestrator.rbac" . }}
 {{- else -}}
 {{- $cluster := include "di-orchestrator.part" (dict "rules" .rbac.clusterRole "cluster" true) | fromYamlArray -}}
@@ -97,7 +98,7 @@ those of a Role in each; "own" are rights to it in the installation's namespace,
 {{- $rbac := dict "clusterRole" (concat $cluster (.always | default list)) "role" (concat .rbac.role (.own | default $namespaced)) -}}
 {{- include "di-orchestrator.rbac" (set (deepCopy (omit . "root")) "rbac" $rbac | merge (dict "root" .root)) }}
 {{- $program := . }}
-{{- range $namespace := without .root.Values.watchNamespaces .root.Release.Namespace }}
+{{- range $namespace := without $watched .root.Release.Namespace }}
 ---
 {{ include "di-orchestrator.role" (dict "root" $program.root "component" $program.component "name" $program.name "namespace" $namespace "rules" $namespaced) }}
 {{- end }}

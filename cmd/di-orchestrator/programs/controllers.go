@@ -17,6 +17,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	configv1alpha1 "opendilab.org/di-orchestrator/apis/config/v1alpha1"
 	"opendilab.org/di-orchestrator/controllers/aggregatorconfig"
 	"opendilab.org/di-orchestrator/controllers/allocator"
 	"opendilab.org/di-orchestrator/controllers/autoscaler"
@@ -81,7 +82,7 @@ func (o *operator) addLeader(takenOver <-chan struct{}) (mayAct <-chan struct{},
 	if o.leases == nil {
 		return takenOver, nil
 	}
-	leader := sharding.NewLeader(o.leases, o.options.shards, takenOver, clock.RealClock{}, o.mgr.GetLogger().WithName("leader"))
+	leader := sharding.NewLeader(o.leases, int(o.options.config.Operator.Shards), takenOver, clock.RealClock{}, o.mgr.GetLogger().WithName("leader"))
 	if err := o.mgr.Add(leader); err != nil {
 		return nil, fmt.Errorf("adding the declaration of shards: %w", err)
 	}
@@ -94,23 +95,24 @@ func (o *operator) addControllers(ctx context.Context, definitions *storagemigra
 	if err := o.addJobControllers(ctx, definitions, mayAct); err != nil {
 		return err
 	}
-	if o.options.allocator {
+	config := &o.options.config.Operator
+	if config.Allocator.Enabled {
 		if err := allocator.Setup(o.mgr, allocator.Options{
-			Policy: o.options.policy, PolicyName: o.options.policyName, Cycle: o.options.allocatorCycle, MaxPods: o.options.maxPods, Recorder: o.recorder, Registerer: o.metrics, Traces: o.traces, MayAct: mayAct,
+			Policy: o.options.policy, PolicyName: config.Allocator.Policy, Cycle: config.Allocator.Cycle.Duration, MaxPods: o.options.config.Common.MaxPodsPerJob, Recorder: o.recorder, Registerer: o.metrics, Traces: o.traces, MayAct: mayAct,
 			Everything: o.watches.Everything,
 			Groups:     types.NamespacedName{Namespace: o.options.namespace, Name: names.AllocationGroups},
 		}); err != nil {
 			return fmt.Errorf("setting up the allocator: %w", err)
 		}
 	}
-	if o.options.defaultConfig == "" {
+	if config.DefaultAggregatorConfig == "" {
 		return nil
 	}
 	err := o.mgr.Add(&aggregatorconfig.Default{
 		Client:   o.mgr.GetClient(),
 		Reader:   o.mgr.GetAPIReader(),
-		Template: types.NamespacedName{Namespace: o.options.namespace, Name: o.options.defaultConfig},
-		Config:   o.options.aggregatorConfig.NamespacedName,
+		Template: types.NamespacedName{Namespace: o.options.namespace, Name: config.DefaultAggregatorConfig},
+		Config:   o.options.aggregatorConfig(),
 		MayAct:   mayAct,
 		Log:      o.mgr.GetLogger().WithName("aggregatorconfig"),
 	})
@@ -127,23 +129,24 @@ func (o *operator) addJobControllers(ctx context.Context, definitions *storagemi
 		// A shard is held only while the leader lets operators act.
 		held, mayAct = o.election.Held(), nil
 	}
+	config := &o.options.config.Operator
 	err := dijob.Setup(ctx, o.mgr, dijob.Options{
 		JobVersion:       definitions.JobVersion,
 		Recorder:         o.recorder,
-		Settings:         o.options.settings,
-		AggregatorConfig: o.options.aggregatorConfig.NamespacedName,
-		Workers:          o.options.workers,
-		NoAllocator:      !o.options.allocator,
-		ForceDeleteAfter: o.options.forceDeleteAfter,
-		MaxMemory:        &o.options.maxMemory.Quantity,
-		ResizeTimeout:    o.options.resizeTimeout,
+		Settings:         o.options.settings(),
+		AggregatorConfig: o.options.aggregatorConfig(),
+		Workers:          int(config.Workers),
+		NoAllocator:      !config.Allocator.Enabled,
+		ForceDeleteAfter: config.ForceDeleteAfter.Duration,
+		MaxMemory:        &config.AutoscaleMaxMemory,
+		ResizeTimeout:    config.PodResizeTimeout.Duration,
 
-		Gangs:             gang.Setting(o.options.gangScheduler),
-		GangSchedulerName: o.options.gangName,
+		Gangs:             gang.Setting(config.Gangs.Scheduler),
+		GangSchedulerName: config.Gangs.SchedulerName,
 		Namespaces:        o.namespaces,
 		Kueue:             o.findKueue(),
 
-		MetricsNamespaces: o.options.metricsNamespaces,
+		MetricsNamespaces: int(config.MetricsNamespaces),
 		Registerer:        o.metrics,
 		Traces:            o.traces,
 		MayAct:            mayAct,
@@ -153,7 +156,7 @@ func (o *operator) addJobControllers(ctx context.Context, definitions *storagemi
 		return fmt.Errorf("setting up the controllers: %w", err)
 	}
 	err = scaleplan.Setup(ctx, o.mgr, scaleplan.Options{
-		MaxPods: o.options.maxPods, JobVersion: definitions.JobVersion, Recorder: o.recorder, Registerer: o.metrics, Traces: o.traces,
+		MaxPods: o.options.config.Common.MaxPodsPerJob, JobVersion: definitions.JobVersion, Recorder: o.recorder, Registerer: o.metrics, Traces: o.traces,
 		MayAct: mayAct, Shards: held,
 	})
 	if err != nil {
@@ -164,11 +167,11 @@ func (o *operator) addJobControllers(ctx context.Context, definitions *storagemi
 
 // addAutoscaler adds the autoscaler of jobs.
 func (o *operator) addAutoscaler(held *sharding.Held, mayAct <-chan struct{}) error {
-	if !o.options.autoscaler {
+	if !o.options.config.Operator.Autoscaler.Enabled {
 		return nil
 	}
 	options := autoscaler.Options{
-		Remote: o.options.remote, MaxPods: o.options.maxPods, Recorder: o.recorder, Registerer: o.metrics, Traces: o.traces, MayAct: mayAct, Shards: held,
+		Remote: o.options.remote, MaxPods: o.options.config.Common.MaxPodsPerJob, Recorder: o.recorder, Registerer: o.metrics, Traces: o.traces, MayAct: mayAct, Shards: held,
 	}
 	if o.options.prometheus != nil {
 		options.Prometheus = o.options.prometheus
@@ -181,11 +184,12 @@ func (o *operator) addAutoscaler(held *sharding.Held, mayAct <-chan struct{}) er
 
 // findKueue returns a function that reports whether Kueue manages the queues that jobs name.
 func (o *operator) findKueue() func(context.Context) (bool, error) {
-	switch o.options.queueing {
-	case queueingKueue:
+	switch o.options.config.Operator.Queueing {
+	case configv1alpha1.QueueingKueue:
 		return func(context.Context) (bool, error) { return true, nil }
-	case queueingAuto:
+	case configv1alpha1.QueueingAuto:
 		return discover.NewKueue(o.mgr.GetRESTMapper(), clock.RealClock{}).IsServed
+	case configv1alpha1.QueueingNone:
 	}
 	return nil
 }
@@ -201,7 +205,7 @@ func (o *operator) addIssuer() error {
 		return types.NamespacedName{Namespace: o.options.namespace, Name: name}
 	}
 	var authority types.NamespacedName
-	if o.options.certificates == certificatesOwn {
+	if o.options.issuesCertificates() {
 		authority = of(names.WebhookAuthority)
 	}
 	host := names.ServerService + "." + o.options.namespace
@@ -210,7 +214,7 @@ func (o *operator) addIssuer() error {
 		Authority: authority,
 		Secret:    of(serverCertificate),
 		Bundle:    of(serverBundle),
-		Hosts:     []string{host, host + ".svc", host + "." + o.options.serviceDomain},
+		Hosts:     []string{host, host + ".svc", host + "." + o.options.config.Common.ServiceDomain},
 		Clock:     clock.RealClock{},
 		Log:       o.mgr.GetLogger().WithName("issuer"),
 	}
@@ -222,7 +226,7 @@ func (o *operator) addIssuer() error {
 
 // addProber adds the admission probe.
 func (o *operator) addProber() error {
-	if o.options.probeInterval == 0 {
+	if o.options.config.Operator.ProbeInterval.Duration == 0 {
 		return nil
 	}
 	mgr := o.mgr
@@ -237,7 +241,7 @@ func (o *operator) addProber() error {
 		API:       api,
 		Reader:    mgr.GetAPIReader(),
 		Namespace: o.options.namespace,
-		Interval:  o.options.probeInterval,
+		Interval:  o.options.config.Operator.ProbeInterval.Duration,
 		Clock:     clock.RealClock{},
 		Recorder:  o.recorder,
 		IsElected: o.isElected,

@@ -92,7 +92,7 @@ func newElections(t *testing.T) *elections {
 func (e *elections) startCandidate(t *testing.T) (candidate *process, metricsURL string) {
 	t.Helper()
 	address := freeAddress(t)
-	return start(t, e.kubeconfigs, nil, "operator", "--leader-elect", "--metrics-address="+address, "--probe-address=0", "--webhook-probe-interval=0"),
+	return start(t, e.kubeconfigs, nil, "operator", "--leader-elect", "--metrics-address="+address, "--probe-address=0", configured(t, "operator: {probeInterval: 0s}")),
 		"http://" + address + "/metrics"
 }
 

@@ -5,11 +5,33 @@ package programs
 
 import (
 	"bytes"
+	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
 	"opendilab.org/di-orchestrator/allocation/fit"
+	"opendilab.org/di-orchestrator/allocation/goodput"
+	configv1alpha1 "opendilab.org/di-orchestrator/apis/config/v1alpha1"
+	"opendilab.org/di-orchestrator/autoscale/optimizer/remote"
+	"opendilab.org/di-orchestrator/controllers/allocator"
+	"opendilab.org/di-orchestrator/controllers/dijob"
+	"opendilab.org/di-orchestrator/controllers/dijob/jobmetrics"
+	"opendilab.org/di-orchestrator/controllers/shards"
+	"opendilab.org/di-orchestrator/internal/configfile"
+	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/job/gang"
+	"opendilab.org/di-orchestrator/job/lifecycle/state"
+	"opendilab.org/di-orchestrator/job/lifecycle/upkeep"
+	"opendilab.org/di-orchestrator/job/workload"
+	"opendilab.org/di-orchestrator/server"
+	"opendilab.org/di-orchestrator/upgrade/storagemigration"
+	"opendilab.org/di-orchestrator/upgrade/takeover"
+	"opendilab.org/di-orchestrator/webhook/admissionprobe"
 )
 
 func TestWrongFlagsAreRefusedBeforeAnythingStarts(t *testing.T) {
@@ -18,89 +40,45 @@ func TestWrongFlagsAreRefusedBeforeAnythingStarts(t *testing.T) {
 		args []string
 		want []string
 	}{
-		"an AggregatorConfig without a namespace": {
-			[]string{"operator", "--aggregator-config", "config"},
-			[]string{"--aggregator-config", `"config"`, "namespace/name", "di-system/aggregator-config"},
-		},
-		"an AggregatorConfig of three parts": {
-			[]string{"server", "--aggregator-config", "a/b/c"},
-			[]string{"--aggregator-config", `"a/b/c"`, "namespace/name"},
-		},
 		"a log level that is none": {
 			[]string{"server", "--log-level", "loud"},
 			[]string{"--log-level", `"loud"`, "debug, info, warn or error"},
 		},
-		"a log format that is none": {
-			[]string{"operator", "--log-format", "xml"},
-			[]string{"--log-format", `"xml"`, "json or console"},
-		},
-		"probes that come before they go": {
-			[]string{"operator", "--webhook-probe-interval", "-1s"},
-			[]string{"--webhook-probe-interval", "-1s", "want 0"},
-		},
-		"more shards than there may be": {
-			[]string{"operator", "--leader-elect", "--shards", "17"},
-			[]string{"--shards 17", "must be from 1 to 16"},
-		},
 		"shards without an election": {
-			[]string{"operator", "--shards", "2"},
-			[]string{"--shards 2", "needs --leader-elect"},
-		},
-		"pods that are deleted by force too soon": {
-			[]string{"operator", "--force-delete-after", "10s"},
-			[]string{"--force-delete-after 10s", "want 0, for never, or at least 1m0s"},
-		},
-		"jobs without any pod": {
-			[]string{"operator", "--max-pods-per-job", "0"},
-			[]string{"--max-pods-per-job 0", "from 1 to 100000"},
-		},
-		"queues of somebody unknown": {
-			[]string{"operator", "--queueing", "yunikorn"},
-			[]string{"--queueing yunikorn", "auto, none or kueue"},
-		},
-		"certificates of a Secret that is not named": {
-			[]string{"webhook", "--webhook-certificates", "secret"},
-			[]string{"--webhook-certificates secret", "--webhook-secret"},
-		},
-		"a Secret for certificates of the operator's own": {
-			[]string{"webhook", "--webhook-secret", "tls"},
-			[]string{"--webhook-secret tls", "--webhook-certificates secret"},
-		},
-		"certificates from nowhere": {
-			[]string{"webhook", "--webhook-certificates", "files"},
-			[]string{"--webhook-certificates files", "own or secret"},
-		},
-		"certificates from nowhere for the operator": {
-			[]string{"operator", "--webhook-certificates", "files"},
-			[]string{"--webhook-certificates files", "own or secret"},
-		},
-		"a collector without a scheme": {
-			[]string{"operator", "--tracing-endpoint", "collector:4317"},
-			[]string{"--tracing-endpoint", `"collector:4317"`, "http://host:port", "gRPC"},
-		},
-		"a collector with a path, as OTLP over HTTP has": {
-			[]string{"server", "--tracing-endpoint", "http://collector:4318/v1/traces"},
-			[]string{"--tracing-endpoint", `"http://collector:4318/v1/traces"`, "gRPC"},
-		},
-		"more traces than there are": {
-			[]string{"operator", "--tracing-sampling-ratio", "1.5"},
-			[]string{"--tracing-sampling-ratio", "1.5", "from 0", "to 1"},
-		},
-		"traces that are no number": {
-			[]string{"server", "--tracing-sampling-ratio", "NaN"},
-			[]string{"--tracing-sampling-ratio", "NaN", "from 0", "to 1"},
+			[]string{"operator", configured(t, "operator: {shards: 2}")},
+			[]string{"operator.shards: 2 shards", "need --leader-elect", "configuration-"},
 		},
 		"a policy that is none": {
-			[]string{"operator", "--allocator-policy", "pollux"},
-			[]string{"--allocator-policy pollux", "fit, goodput, mine"},
+			[]string{"operator", configured(t, "operator: {allocator: {policy: pollux}}")},
+			[]string{`operator.allocator.policy: "pollux"`, "fit, goodput, mine"},
 		},
-		"more fairness than there is": {
-			[]string{"operator", "--allocator-fairness", "1.5"},
-			[]string{"--allocator-fairness 1.5", "from 0 to 1"},
+		"a token without TLS": {
+			[]string{"operator", configured(t, "operator: {autoscaler: {optimizer: {url: \"http://optimizer\", tokenFile: token}}}")},
+			[]string{"operator.autoscaler.optimizer", "https"},
 		},
-		"fairness that is no number": {
-			[]string{"operator", "--allocator-fairness", "NaN"},
-			[]string{"--allocator-fairness NaN", "from 0 to 1"},
+		"a field that is none, of the webhooks": {
+			[]string{"webhook", configured(t, "common: {identity: enforce}")},
+			[]string{"--config", "common.identity: Forbidden", "configuration-"},
+		},
+		"a file that is none": {
+			[]string{"server", "--config", "none.yaml"},
+			[]string{"--config", "none.yaml"},
+		},
+		"a flag that is a field now": {
+			[]string{"operator", "--kube-api-qps=1000"},
+			[]string{"--kube-api-qps is no flag any longer", "--config", "common.kubeAPIQPS"},
+		},
+		"a flag without a value that is a field now": {
+			[]string{"server", "--metrics-secure"},
+			[]string{"--metrics-secure", "common.secureMetrics"},
+		},
+		"a flag that is gone": {
+			[]string{"webhook", "--webhook-service=mine"},
+			[]string{"--webhook-service", "remove it"},
+		},
+		"a flag that was never one": {
+			[]string{"operator", "--shard=2"},
+			[]string{"unknown flag: --shard"},
 		},
 		"a command that is none": {
 			[]string{"serve"},
@@ -128,15 +106,102 @@ func TestWrongFlagsAreRefusedBeforeAnythingStarts(t *testing.T) {
 
 func TestALinkedPolicyHasANameOfItsOwn(t *testing.T) {
 	t.Parallel()
+	choose := func(configured string, linked Policies) (operatorOptions, error) {
+		options := operatorOptions{processOptions: processOptions{config: configv1alpha1.Defaults()}, linked: linked}
+		options.config.Operator.Allocator.Policy = configured
+		err := options.choosePolicy()
+		return options, err
+	}
 	for _, name := range []string{"fit", "goodput", ""} {
-		options := operatorOptions{policyName: "fit", linked: Policies{name: fit.Fit{}}}
-		if err := options.choosePolicy(); err == nil || !strings.Contains(err.Error(), "fit, goodput") {
+		if _, err := choose("fit", Policies{name: fit.Fit{}}); err == nil || !strings.Contains(err.Error(), "fit, goodput") {
 			t.Errorf("a linked policy may have the name %q: %v", name, err)
 		}
 	}
 	mine := fit.Fit{GrowAfter: time.Hour}
-	options := operatorOptions{policyName: "mine", linked: Policies{"mine": mine}}
-	if err := options.choosePolicy(); err != nil || options.policy != mine {
+	if options, err := choose("mine", Policies{"mine": mine}); err != nil || options.policy != mine {
 		t.Errorf("the linked policy is not found: %v, %v", options.policy, err)
+	}
+}
+
+func TestEveryFlagThatMovedNamesAField(t *testing.T) {
+	t.Parallel()
+	programs := newCommand("dev", nil)
+	for name, where := range configfile.FormerFlags() {
+		for _, program := range []string{"operator", "webhook", "server"} {
+			command, _, err := programs.Find([]string{program})
+			if err != nil || command.Flags().Lookup(name) != nil {
+				t.Errorf("%s still has flag --%s: %v", program, name, err)
+			}
+		}
+		path, _, _ := strings.Cut(where, ",")
+		if path != "" && !isField(reflect.TypeFor[configv1alpha1.Configuration](), strings.Split(path, ".")) {
+			t.Errorf("--%s has moved to %s, which is no field", name, path)
+		}
+	}
+}
+
+// isField reports whether a path leads to a field of a type.
+func isField(of reflect.Type, path []string) bool {
+	for _, name := range path {
+		if of.Kind() != reflect.Struct {
+			return false
+		}
+		found := false
+		for field := range of.Fields() {
+			if tag, _, _ := strings.Cut(field.Tag.Get("json"), ","); tag == name {
+				of, found = field.Type, true
+				break
+			}
+		}
+		if !found {
+			return false
+		}
+	}
+	return true
+}
+
+// The file has defaults and bounds of packages that it cannot import.
+func TestTheDefaultsAndBoundsOfTheFileAreThoseOfTheCode(t *testing.T) {
+	t.Parallel()
+	defaults := configv1alpha1.Defaults()
+	o := &operatorOptions{processOptions: processOptions{config: defaults, namespace: names.SystemNamespace}}
+	settings := workload.Settings{}.Defaults()
+	settings.PriorityClasses, settings.JobVersion, settings.InlineNodes = o.settings().PriorityClasses, "", 0
+	if diff := cmp.Diff(settings, o.settings()); diff != "" {
+		t.Errorf("settings of pods (-code +file):\n%s", diff)
+	}
+	if diff := cmp.Diff(server.DefaultLimits(), limitsOf(&defaults.Server.Limits), cmpopts.IgnoreFields(server.Limits{}, "ConnectionsPerAddress")); diff != "" {
+		t.Errorf("limits of di-server (-code +file):\n%s", diff)
+	}
+	operator := &defaults.Operator
+	for what, same := range map[string]bool{
+		"workers":   int(operator.Workers) == dijob.DefaultWorkers,
+		"cycle":     operator.Allocator.Cycle.Duration == allocator.DefaultCycle,
+		"fairness":  operator.Allocator.Fairness == goodput.DefaultSettings().Fairness,
+		"timeout":   operator.Autoscaler.Optimizer.Timeout.Duration == remote.DefaultTimeout,
+		"probes":    operator.ProbeInterval.Duration == admissionprobe.DefaultInterval,
+		"memory":    operator.AutoscaleMaxMemory.Equal(state.DefaultMaxMemory()),
+		"resize":    operator.PodResizeTimeout.Duration == state.DefaultResizeTimeout,
+		"settle":    operator.StorageMigration.Settle.Duration == storagemigration.DefaultSettle,
+		"takeover":  operator.TakeoverSettle.Duration == takeover.DefaultSettle,
+		"namespace": defaults.Common.AggregatorConfig == names.AggregatorConfig,
+	} {
+		if !same {
+			t.Errorf("the file has another default of %s", what)
+		}
+	}
+	for field, maximum := range map[string]int{"shards": shards.Max, "metricsNamespaces": jobmetrics.MaxNamespaces} {
+		for more, isFine := range map[int]bool{0: true, 1: false} {
+			_, err := configfile.Parse(fmt.Appendf(nil, "apiVersion: %s\nkind: %s\noperator: {%s: %d}", defaults.APIVersion, defaults.Kind, field, maximum+more))
+			if (err == nil) != isFine {
+				t.Errorf("%s: %d: got %v", field, maximum+more, err)
+			}
+		}
+	}
+	for _, setting := range gang.Settings() {
+		if _, err := configfile.Parse(fmt.Appendf(nil, "apiVersion: %s\nkind: %s\noperator: {gangs: {scheduler: %s}, forceDeleteAfter: %s}",
+			defaults.APIVersion, defaults.Kind, setting, upkeep.MinForceDeleteAfter)); err != nil {
+			t.Error(err)
+		}
 	}
 }

@@ -58,10 +58,24 @@ before it installs or upgrades anything else.`,
 			return newBridge(api, options, settle, out).Ahead(ctx)
 		})
 	bindSettle(command.Flags(), &settle)
-	bindTakeover(command.Flags(), &takesOver)
+	command.Flags().BoolVar(&takesOver, "takeover", true, "as common.takeover of the programs' configuration")
 	command.Flags().StringVar(&certificates, "webhook-certificates", certificatesOwn,
-		"as the webhooks' flag; with own, no other tool may write CA bundles into the CRDs; with secret, only an earlier release may not")
+		"source of the webhooks' certificates: own, and no other tool may write CA bundles into the CRDs, or secret (common.certificateSecret of "+
+			"the configuration), and only an earlier release may not")
 	return command
+}
+
+// The sources of the webhooks' certificates.
+const (
+	certificatesOwn    = "own"
+	certificatesSecret = "secret"
+)
+
+func checkCertificates(source string) error {
+	if source != certificatesOwn && source != certificatesSecret {
+		return fmt.Errorf("--webhook-certificates %s: must be %s or %s", source, certificatesOwn, certificatesSecret)
+	}
+	return nil
 }
 
 func newRetireCommand() *cobra.Command {
@@ -148,11 +162,6 @@ func bindInstallOptions(command *cobra.Command, options *installOptions) {
 
 func bindSettle(flags *pflag.FlagSet, settle *time.Duration) {
 	flags.DurationVar(settle, "takeover-settle", *settle, "how long endpoint changes take to reach all nodes")
-}
-
-func bindTakeover(flags *pflag.FlagSet, takesOver *bool) {
-	flags.BoolVar(takesOver, "takeover", true,
-		"take over an earlier release in the same namespace; if false, the program refuses to run beside one and needs no permissions for the takeover")
 }
 
 func installClient() (client.Client, error) {

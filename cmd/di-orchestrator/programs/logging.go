@@ -8,39 +8,24 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/go-logr/zapr"
-	"github.com/spf13/pflag"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
+
+	configv1alpha1 "opendilab.org/di-orchestrator/apis/config/v1alpha1"
 )
 
-// logOptions configure the verbosity and the format of the log.
-type logOptions struct {
-	level  string
-	format string
-}
-
-func (o *logOptions) addFlags(flags *pflag.FlagSet) {
-	flags.StringVar(&o.level, "log-level", "info", "minimum log level: debug, info, warn or error")
-	flags.StringVar(&o.format, "log-format", "json", "log format: json or console")
-}
-
 // newLogger returns the logger of the whole process, including client-go.
-func (o *logOptions) newLogger() (logr.Logger, error) {
-	level, err := zapcore.ParseLevel(o.level)
+func newLogger(minimum string, format configv1alpha1.LogFormat) (logr.Logger, error) {
+	level, err := zapcore.ParseLevel(minimum)
 	if err != nil {
-		return logr.Logger{}, fmt.Errorf("--log-level %q: want debug, info, warn or error: %w", o.level, err)
+		return logr.Logger{}, fmt.Errorf("--log-level %q: want debug, info, warn or error: %w", minimum, err)
 	}
-	var config zap.Config
-	switch o.format {
-	case "json":
-		config = zap.NewProductionConfig()
-		config.EncoderConfig.EncodeTime = zapcore.RFC3339NanoTimeEncoder
-	case "console":
+	config := zap.NewProductionConfig()
+	config.EncoderConfig.EncodeTime = zapcore.RFC3339NanoTimeEncoder
+	if format == configv1alpha1.LogConsole {
 		config = zap.NewDevelopmentConfig()
-	default:
-		return logr.Logger{}, fmt.Errorf("--log-format %q: want json or console", o.format)
 	}
 	config.Level = zap.NewAtomicLevelAt(level)
 	config.DisableStacktrace = true

@@ -15,7 +15,7 @@ import (
 	"opendilab.org/di-orchestrator/allocation"
 )
 
-// Policies are policies of the allocator by name, as the operator's flag --allocator-policy selects them.
+// Policies are policies of the allocator by name, as operator.allocator.policy of the configuration selects them.
 type Policies map[string]allocation.Policy
 
 // Main runs the program that the command line names, and returns the exit code of the process. The version
@@ -38,6 +38,7 @@ func newCommand(version string, linked Policies) *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return explainMoved(err) })
 	root.AddCommand(newOperatorCommand(version, linked), newWebhookCommand(version), newServerCommand(version), newPreflightCommand(),
 		newInstallCommand(), newRetireCommand(), newProbeCommand())
 	return root

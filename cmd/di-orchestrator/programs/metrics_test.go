@@ -21,6 +21,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	configv1alpha1 "opendilab.org/di-orchestrator/apis/config/v1alpha1"
 	"opendilab.org/di-orchestrator/internal/telemetry"
 	"opendilab.org/di-orchestrator/test/testkit"
 )
@@ -65,7 +66,7 @@ func registered(t *testing.T, process *processOptions, addFlags func(*pflag.Flag
 	t.Helper()
 	registry := &recorded{Registry: prometheus.NewRegistry()}
 	addFlags(pflag.NewFlagSet("program", pflag.ContinueOnError))
-	process.metricsAddress, process.probeAddress = "0", "0"
+	process.metricsAddress, process.probeAddress, process.config = "0", "0", configv1alpha1.Defaults()
 	if _, err := newManager(observers{metrics: registry}); err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +82,7 @@ func programs(t *testing.T, config *rest.Config) []documented {
 	return []documented{
 		{"Operator", registered(t, &operator.processOptions, operator.addFlags, func(watching observers) (ctrl.Manager, error) {
 			// The reference lists the metrics by namespace as well.
-			operator.metricsNamespaces = 1
+			operator.config.Operator.MetricsNamespaces = 1
 			return operator.newManager(t.Context(), rest.CopyConfig(config), logr.Discard(), watching)
 		})},
 		{"Webhooks", registered(t, &hooks.processOptions, hooks.addFlags, func(watching observers) (ctrl.Manager, error) {
@@ -129,7 +130,7 @@ All programs serve Prometheus' metrics at ` + "`/metrics`" + ` on port 8082, eac
 ` + "`monitoring.serviceMonitor.enabled`" + `, and has [alerts](runbooks.md) and a dashboard over them.
 
 No label names a job or a caller. The tables have all values of all labels. Any other value counts as
-` + "`other`" + `. Label ` + "`job_namespace`" + ` names namespaces of jobs only with ` + "`--metrics-namespaces`" + ` (` + "`metrics.namespaces`" + ` in the chart): that many
+` + "`other`" + `. Label ` + "`job_namespace`" + ` names namespaces of jobs only with ` + "`operator.metricsNamespaces`" + ` of [the configuration](configuration.md): that many
 of them, and the others as ` + "`other`" + `. Without it there are no metrics ` + "`di_orchestrator_namespace_*`" + `.
 
 Counters of jobs are counted once the status that says so is written, so once, also when a write had to be

@@ -7,9 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
-	"github.com/spf13/pflag"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -19,33 +17,12 @@ import (
 	"opendilab.org/di-orchestrator/webhook/admissionprobe"
 )
 
-// migrationOptions configure the storage migration.
-type migrationOptions struct {
-	qps    float32
-	settle time.Duration
-}
-
-func (o *migrationOptions) addFlags(flags *pflag.FlagSet) {
-	flags.Float32Var(&o.qps, "migration-qps", 50, "rate limit of the storage migration's API calls, per second")
-	flags.DurationVar(&o.settle, "migration-settle", storagemigration.DefaultSettle,
-		"how long API servers take to observe a new storage version; the migration starts afterwards")
-}
-
-func (o *migrationOptions) validate() error {
-	if o.qps <= 0 {
-		return fmt.Errorf("--migration-qps %g: want more than 0", o.qps)
-	}
-	if o.settle < 0 {
-		return fmt.Errorf("--migration-settle %s: want 0 or more", o.settle)
-	}
-	return nil
-}
-
 // addMigration adds the storage migration, which starts when the takeover of an earlier release has
 // finished.
 func (o *operator) addMigration(definitions *storagemigration.Definitions, takenOver <-chan struct{}) error {
 	options := o.options
-	api, err := newMigrationClient(o.mgr, options.migration.qps)
+	migration := &options.config.Operator.StorageMigration
+	api, err := newMigrationClient(o.mgr, float32(migration.QPS))
 	if err != nil {
 		return err
 	}
@@ -64,7 +41,7 @@ func (o *operator) addMigration(definitions *storagemigration.Definitions, taken
 			return errors.Join(admissionprobe.Probe(ctx, api, options.namespace), admissionprobe.ProbeV2(ctx, api, options.namespace))
 		},
 		Metrics: metrics,
-		Settle:  options.migration.settle,
+		Settle:  migration.Settle.Duration,
 	})
 }
 

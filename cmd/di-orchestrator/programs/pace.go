@@ -25,12 +25,12 @@ const (
 	paceTimeout = 10 * time.Second
 )
 
-// setPace sets the rate limit of a client configuration. Without --kube-api-qps, API Priority and
+// setPace sets the rate limit of a client configuration. Without common.kubeAPIQPS, API Priority and
 // Fairness is the limit where the API server has it: it divides the capacity of the API server between
 // all clients, while a fixed limit delays large jobs on an idle one.
 func (o *processOptions) setPace(ctx context.Context, config *rest.Config) error {
-	config.QPS, config.Burst = o.qps, o.burst
-	if o.qps != 0 {
+	if qps := o.config.Common.KubeAPIQPS; qps > 0 {
+		config.QPS, config.Burst = float32(qps), max(int(2*qps), 1)
 		return nil
 	}
 	fair, err := hasPriorityAndFairness(ctx, config)

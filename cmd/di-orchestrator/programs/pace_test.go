@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"k8s.io/client-go/rest"
+
+	configv1alpha1 "opendilab.org/di-orchestrator/apis/config/v1alpha1"
 )
 
 func TestPriorityAndFairnessOfTheAPIServerReplacesTheClientsLimit(t *testing.T) {
@@ -18,18 +20,20 @@ func TestPriorityAndFairnessOfTheAPIServerReplacesTheClientsLimit(t *testing.T) 
 	t.Cleanup(without.Close)
 	for name, tc := range map[string]struct {
 		config    *rest.Config
-		options   processOptions
+		qps       float64
 		want      float32
 		wantShare float32
 	}{
-		"with priority and fairness":    {fair, processOptions{burst: limitedBurst}, -1, 50},
-		"without priority and fairness": {&rest.Config{Host: without.URL}, processOptions{burst: limitedBurst}, 200, 50},
-		"with a limit that is set":      {fair, processOptions{qps: 20, burst: 40}, 20, 5},
+		"with priority and fairness":    {fair, 0, -1, 50},
+		"without priority and fairness": {&rest.Config{Host: without.URL}, 0, 200, 50},
+		"with a limit that is set":      {fair, 20, 20, 5},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			config := rest.CopyConfig(tc.config)
-			if err := tc.options.setPace(t.Context(), config); err != nil {
+			options := processOptions{config: configv1alpha1.Defaults()}
+			options.config.Common.KubeAPIQPS = tc.qps
+			if err := options.setPace(t.Context(), config); err != nil {
 				t.Fatal(err)
 			}
 			if config.QPS != tc.want {

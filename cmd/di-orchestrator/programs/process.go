@@ -24,11 +24,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	configv1alpha1 "opendilab.org/di-orchestrator/apis/config/v1alpha1"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/internal/limits"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/scope"
-	"opendilab.org/di-orchestrator/job/workload"
 )
 
 // The times of a graceful shutdown. The pods' terminationGracePeriodSeconds is longer.
@@ -42,107 +41,46 @@ const (
 	stopTimeout = 50 * time.Second
 )
 
-// processOptions are the options of all programs: log and traces, the addresses of probes, metrics
-// and profiles, and the rate limit of calls to the API server.
+// processOptions are the options of all programs: the configuration, the level of the log, and the addresses of
+// probes, metrics and profiles.
 type processOptions struct {
 	// version is that of the build.
-	version        string
-	log            logOptions
-	tracing        traceOptions
+	version    string
+	configFile string
+	logLevel   string
+	namespace  string
+	// config has what the file says, and defaults.
+	config         *configv1alpha1.Configuration
 	metricsAddress string
-	metricsSecure  bool
 	probeAddress   string
 	pprofAddress   string
-	qps            float32
-	burst          int
 }
 
-// jobOptions are the options that must be equal for the operator and di-server.
-type jobOptions struct {
-	aggregatorConfig configName
-	gpuResource      string
-	watchOptions
-}
-
-func (o *jobOptions) addFlags(flags *pflag.FlagSet) {
-	o.aggregatorConfig = defaultAggregatorConfig()
-	flags.Var(&o.aggregatorConfig, "aggregator-config", "namespace/name of the cluster's AggregatorConfig")
-	flags.StringVar(&o.gpuResource, "gpu-resource", string(names.DefaultGPU), "resource name of GPUs in requests")
-	o.watchOptions.addFlags(flags)
-}
-
-// scope returns the namespaces of the jobs.
-func (o *jobOptions) scope() (scope.Namespaces, error) {
-	return o.watchOptions.scope(o.aggregatorConfig.NamespacedName)
-}
-
-// watchOptions are the options that must be equal for the operator, di-server and the webhooks.
-type watchOptions struct{ watchNamespaces []string }
-
-func (o *watchOptions) addFlags(flags *pflag.FlagSet) {
-	flags.StringSliceVar(&o.watchNamespaces, "watch-namespaces", nil,
-		"namespaces whose jobs this installation runs; the programs watch no pods and jobs of others, and the webhooks warn of jobs there; empty for all")
+// aggregatorConfig names the cluster's AggregatorConfig.
+func (o *processOptions) aggregatorConfig() types.NamespacedName {
+	return types.NamespacedName{Namespace: o.namespace, Name: o.config.Common.AggregatorConfig}
 }
 
 // scope returns the namespaces of the jobs, and of the cluster's AggregatorConfig if a program needs it.
-func (o *watchOptions) scope(config types.NamespacedName) (scope.Namespaces, error) {
-	namespaces, err := scope.New(o.watchNamespaces, config)
+func (o *processOptions) scope(config types.NamespacedName) (scope.Namespaces, error) {
+	namespaces, err := scope.New(o.config.Common.WatchNamespaces, config)
 	if err != nil {
-		return scope.Namespaces{}, fmt.Errorf("--watch-namespaces: %w", err)
+		return scope.Namespaces{}, fmt.Errorf("common.watchNamespaces: %w", err)
 	}
 	return namespaces, nil
 }
 
-// The sources of the certificates of the webhooks and of di-server.
-const (
-	certificatesOwn    = "own"
-	certificatesSecret = "secret"
-)
-
-// installationOptions are the options that must be equal for the operator and the webhooks.
-type installationOptions struct {
-	namespace     string
-	certificates  string
-	takeover      bool
-	maxPods       int32
-	serviceDomain string
-}
-
-func (o *installationOptions) addFlags(flags *pflag.FlagSet) {
-	flags.StringVar(&o.namespace, "namespace", ownNamespace(), "namespace of this installation: of its Secrets, Services and Leases")
-	flags.StringVar(&o.certificates, "webhook-certificates", certificatesOwn,
-		"source of the certificates of the webhooks and of di-server: own (signed by this installation's authority) or secret (maintained by another tool such as cert-manager)")
-	bindTakeover(flags, &o.takeover)
-	defaults := workload.Settings{}.Defaults()
-	flags.Int32Var(&o.maxPods, "max-pods-per-job", defaults.MaxPods,
-		"maximum number of pods of a job; the webhooks refuse more, and the operator does not create or delete pods of a job that is scaled beyond it")
-	flags.StringVar(&o.serviceDomain, "service-domain", defaults.ServiceDomain, "DNS domain of the cluster's Services")
-}
-
-func (o *installationOptions) validate() error {
-	if o.maxPods < 1 || o.maxPods > limits.Replicas {
-		return fmt.Errorf("--max-pods-per-job %d: must be from 1 to %d", o.maxPods, limits.Replicas)
-	}
-	return checkCertificates(o.certificates)
-}
-
-func checkCertificates(source string) error {
-	if source != certificatesOwn && source != certificatesSecret {
-		return fmt.Errorf("--webhook-certificates %s: must be %s or %s", source, certificatesOwn, certificatesSecret)
-	}
-	return nil
-}
+// issuesCertificates reports whether the programs issue the certificates of the webhooks and of di-server, and no other
+// tool maintains them.
+func (o *processOptions) issuesCertificates() bool { return o.config.Common.CertificateSecret == "" }
 
 func (o *processOptions) addFlags(flags *pflag.FlagSet) {
-	o.log.addFlags(flags)
-	o.tracing.addFlags(flags)
+	flags.StringVar(&o.configFile, "config", "", "file with the configuration; by default all fields have their defaults")
+	flags.StringVar(&o.logLevel, "log-level", "info", "minimum log level: debug, info, warn or error")
+	flags.StringVar(&o.namespace, "namespace", ownNamespace(), "namespace of this installation: of its Secrets, Services and Leases")
 	flags.StringVar(&o.metricsAddress, "metrics-address", ":8082", "address of /metrics; 0 disables it")
-	flags.BoolVar(&o.metricsSecure, "metrics-secure", false, "serve /metrics with TLS and only to authenticated callers whose roles allow get on /metrics")
 	flags.StringVar(&o.probeAddress, "probe-address", ":8083", "address of /healthz and /readyz; 0 disables it")
 	flags.StringVar(&o.pprofAddress, "pprof-address", "0", "address of /debug/pprof, which must not be reachable by others; 0 disables it")
-	flags.Float32Var(&o.qps, "kube-api-qps", 0, "rate limit of calls to the API server, per second and kind of object; "+
-		"0 leaves it to API Priority and Fairness, and is 200 where the API server lacks that")
-	flags.IntVar(&o.burst, "kube-api-burst", limitedBurst, "burst of calls to the API server, where their rate is limited")
 }
 
 // The Secret that the operator issues and di-server serves with, and the ConfigMap of the CA bundle
@@ -179,7 +117,7 @@ type program struct {
 
 // run runs a program until the context ends.
 func (o *processOptions) run(ctx context.Context, p *program) error {
-	log, err := o.log.newLogger()
+	log, err := newLogger(o.logLevel, o.config.Common.LogFormat)
 	if err != nil {
 		return err
 	}
@@ -187,7 +125,7 @@ func (o *processOptions) run(ctx context.Context, p *program) error {
 	if err != nil {
 		return err
 	}
-	return o.tracing.traced(ctx, p.name, o.version, log, func(traces trace.TracerProvider) error {
+	return withTraces(ctx, &o.config.Common.Tracing, build{p.name, o.version}, log, func(traces trace.TracerProvider) error {
 		if p.await != nil {
 			if err := p.await(ctx, config, log); err != nil {
 				return err
@@ -220,7 +158,7 @@ func (o *processOptions) managerOptions(scheme *runtime.Scheme, log logr.Logger)
 // metricsServer returns the options of the metrics server.
 func (o *processOptions) metricsServer() metricsserver.Options {
 	options := metricsserver.Options{BindAddress: o.metricsAddress}
-	if o.metricsSecure {
+	if o.config.Common.SecureMetrics {
 		options.SecureServing = true
 		options.FilterProvider = filters.WithAuthenticationAndAuthorization
 	}

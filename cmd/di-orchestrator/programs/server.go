@@ -17,6 +17,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	configv1alpha1 "opendilab.org/di-orchestrator/apis/config/v1alpha1"
 	"opendilab.org/di-orchestrator/internal/certs"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/server"
@@ -26,38 +27,17 @@ import (
 
 type serverOptions struct {
 	processOptions
-	jobOptions
 	addresses  []string
 	tlsAddress string
-	namespace  string
-	identity   string
-	strict     bool
-	limits     server.Limits
 }
 
 func (o *serverOptions) addFlags(flags *pflag.FlagSet) {
 	o.processOptions.addFlags(flags)
-	o.jobOptions.addFlags(flags)
 	flags.StringSliceVar(&o.addresses, "address",
 		[]string{fmt.Sprintf(":%d", names.ServerPortV1), fmt.Sprintf(":%d", names.ServerPortV2)},
 		"addresses to listen on; each serves both protocols")
 	flags.StringVar(&o.tlsAddress, "tls-address", fmt.Sprintf(":%d", names.ServerPortTLS),
 		"address to listen on with TLS, for both protocols, once the operator has issued a certificate; empty disables it")
-	flags.StringVar(&o.namespace, "namespace", ownNamespace(), "namespace of the certificate's Secret "+serverCertificate)
-	flags.StringVar(&o.identity, "identity", string(auth.ModeEnforce),
-		"how unauthenticated callers are treated: enforce rejects, legacy admits and warns, off disables authentication")
-	flags.BoolVar(&o.strict, "strict-addresses", false,
-		"identify pods with hostNetwork by token only, not by the address of their node")
-	limits := server.DefaultLimits()
-	flags.Int32Var(&o.limits.ReplicasPerRequest, "max-replicas-per-request", limits.ReplicasPerRequest, "maximum number of replicas of one task in a request")
-	flags.Int32Var(&o.limits.ReplicasPerJob, "max-replicas-per-job", limits.ReplicasPerJob, "maximum number of replicas of a job")
-	flags.Float64Var(&o.limits.WritesPerSecond, "writes-per-second", limits.WritesPerSecond, "rate limit of writes for one job, per second; excess writes wait")
-	flags.IntVar(&o.limits.Connections, "max-connections", limits.Connections, "maximum number of concurrent connections of each port")
-	flags.IntVar(&o.limits.ConnectionsPerAddress, "max-connections-per-address", 0,
-		"maximum number of concurrent connections of one client address; 0 means 64, or 2048 if --identity is legacy or off because many callers may share a gateway")
-	flags.IntVar(&o.limits.WriteBurst, "write-burst", limits.WriteBurst, "burst of writes for one job")
-	flags.IntVar(&o.limits.WriteBytesPerMinute, "write-bytes-per-minute", limits.WriteBytesPerMinute, "rate limit of bytes written for one job, per minute, counted as object sizes; excess writes wait")
-	flags.IntVar(&o.limits.ProfilingBytes, "max-profiling-bytes", limits.ProfilingBytes, "maximum size of a profiling report, in bytes")
 }
 
 func newServerCommand(version string) *cobra.Command {
@@ -67,7 +47,7 @@ func newServerCommand(version string) *cobra.Command {
 		Short: "Run di-server, the HTTP API that running jobs call",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := options.tracing.validate(); err != nil {
+			if err := options.load(); err != nil {
 				return err
 			}
 			return options.run(cmd.Context(), &program{
@@ -79,13 +59,22 @@ func newServerCommand(version string) *cobra.Command {
 	return command
 }
 
+func limitsOf(config *configv1alpha1.Limits) server.Limits {
+	return server.Limits{
+		ReplicasPerRequest: config.ReplicasPerRequest, ReplicasPerJob: config.ReplicasPerJob,
+		WritesPerSecond: config.WritesPerSecond, WriteBurst: int(config.WriteBurst), WriteBytesPerMinute: int(config.WriteBytesPerMinute),
+		Connections: int(config.Connections), ConnectionsPerAddress: int(config.ConnectionsPerAddress),
+		ProfilingBytes: int(config.ProfilingBytes),
+	}
+}
+
 // newManager returns the manager of di-server, which reports to the observers.
 func (o *serverOptions) newManager(ctx context.Context, config *rest.Config, log logr.Logger, watching observers) (ctrl.Manager, error) {
 	if err := registerBuild(watching.metrics, o.version); err != nil {
 		return nil, err
 	}
 	watching.wrap(config)
-	namespaces, err := o.scope()
+	namespaces, err := o.scope(o.aggregatorConfig())
 	if err != nil {
 		return nil, err
 	}
@@ -121,15 +110,15 @@ func (o *serverOptions) newManager(ctx context.Context, config *rest.Config, log
 		APIReader:        namespaces.Reader(mgr.GetAPIReader()),
 		Lookups:          namespaces.Live(lookups),
 		Cache:            mgr.GetCache(),
-		Identity:         auth.Mode(o.identity),
-		StrictAddresses:  o.strict,
-		Limits:           o.limits,
+		Identity:         auth.Mode(o.config.Server.Identity),
+		StrictAddresses:  o.config.Server.StrictAddresses,
+		Limits:           limitsOf(&o.config.Server.Limits),
 		Watches:          watches,
 		Metrics:          watching.metrics,
 		Traces:           watching.traces,
 		Log:              log.WithName("server"),
-		GPUResource:      corev1.ResourceName(o.gpuResource),
-		AggregatorConfig: o.aggregatorConfig.NamespacedName,
+		GPUResource:      corev1.ResourceName(o.config.Common.GPUResource),
+		AggregatorConfig: o.aggregatorConfig(),
 		Addresses:        o.addresses,
 		TLSAddress:       o.tlsAddress,
 		GetCertificate:   issued.GetCertificate,

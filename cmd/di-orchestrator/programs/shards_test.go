@@ -84,8 +84,8 @@ func (c *created) of(job string) map[string]int {
 // operator starts an operator with some shards.
 func (s *sharded) operator(t *testing.T, count int) *process {
 	t.Helper()
-	return start(t, s.kubeconfigs, nil, "operator", "--leader-elect", fmt.Sprintf("--shards=%d", count), "--metrics-address=0",
-		"--probe-address=0", "--webhook-probe-interval=0")
+	return start(t, s.kubeconfigs, nil, "operator", "--leader-elect", "--metrics-address=0", "--probe-address=0",
+		configured(t, fmt.Sprintf("operator: {shards: %d, probeInterval: 0s}", count)))
 }
 
 // holders returns the holders of shards; empty for free ones.

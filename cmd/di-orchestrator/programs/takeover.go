@@ -46,8 +46,8 @@ func newPreparer(config *rest.Config, log logr.Logger, options *webhookOptions) 
 	return &crds.Preparer{
 		API:             api,
 		Namespace:       options.namespace,
-		OwnCertificates: options.certificates == certificatesOwn,
-		NoTakeover:      !options.takeover,
+		OwnCertificates: options.issuesCertificates(),
+		NoTakeover:      !options.config.Common.Takeover,
 		Log:             log.WithName("takeover"),
 	}, nil
 }
@@ -56,7 +56,7 @@ func newPreparer(config *rest.Config, log logr.Logger, options *webhookOptions) 
 // switched off they do not wait, because the definitions show that there is no earlier release.
 func (o *operator) addTakeover() (*takeover.Runner, error) {
 	options, mgr := o.options, o.mgr
-	if !options.takeover {
+	if !options.config.Common.Takeover {
 		return takeover.Finished(), nil
 	}
 	metrics, err := takeover.NewMetrics(o.metrics)
@@ -77,7 +77,7 @@ func (o *operator) addTakeover() (*takeover.Runner, error) {
 		Probe: func(ctx context.Context) error {
 			return errors.Join(admissionprobe.Probe(ctx, api, options.namespace), admissionprobe.ProbeV2(ctx, api, options.namespace))
 		},
-		Settle:   options.takeoverSettle,
+		Settle:   options.config.Operator.TakeoverSettle.Duration,
 		Recorder: o.recorder,
 		Metrics:  metrics,
 		Clock:    clock.RealClock{},
@@ -112,9 +112,9 @@ func (o *operatorOptions) awaitConversion(ctx context.Context, config *rest.Conf
 	if err != nil {
 		return fmt.Errorf("making the client that checks conversion: %w", err)
 	}
-	added := &addedVersion{api: api, settle: o.takeoverSettle, clock: clock.RealClock{}}
+	added := &addedVersion{api: api, settle: o.config.Operator.TakeoverSettle.Duration, clock: clock.RealClock{}}
 	return awaitReady(ctx, log, "the webhooks to convert jobs", func(ctx context.Context) error {
-		if o.takeover {
+		if o.config.Common.Takeover {
 			if err := added.serve(ctx); err != nil {
 				return err
 			}

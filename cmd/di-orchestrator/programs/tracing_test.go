@@ -82,6 +82,16 @@ func start(t *testing.T, kubeconfigs string, environment []string, args ...strin
 	return p
 }
 
+// configured returns the flag that names a file with sections of the configuration.
+func configured(t *testing.T, sections string) string {
+	t.Helper()
+	flag, err := testkit.Configuration(t.TempDir(), sections)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return flag
+}
+
 // stop asks the process to stop, and waits until it exits.
 func (p *process) stop(t *testing.T) {
 	t.Helper()
@@ -145,13 +155,13 @@ func newTraced(t *testing.T) *traced {
 
 func (c *traced) startOperator(t *testing.T) *process {
 	t.Helper()
-	return start(t, c.kubeconfigs, nil, "operator", "--tracing-endpoint="+c.collector.Endpoint,
-		"--metrics-address=0", "--probe-address=0", "--webhook-probe-interval=0", "--log-level=debug")
+	return start(t, c.kubeconfigs, nil, "operator", configured(t, "common: {tracing: {endpoint: \""+c.collector.Endpoint+"\"}}\noperator: {probeInterval: 0s}"),
+		"--metrics-address=0", "--probe-address=0", "--log-level=debug")
 }
 
 func (c *traced) startWebhooks(t *testing.T) *process {
 	t.Helper()
-	return startWebhooks(t, c.kubeconfigs, "--tracing-endpoint="+c.collector.Endpoint)
+	return startWebhooks(t, c.kubeconfigs, configured(t, "common: {tracing: {endpoint: \""+c.collector.Endpoint+"\"}}"))
 }
 
 // startWebhooks starts the webhooks; the API server reaches them by a URL.
@@ -167,7 +177,7 @@ func startWebhooks(t *testing.T, kubeconfigs string, args ...string) *process {
 func (c *traced) startServer(t *testing.T) (server *process, url string) {
 	t.Helper()
 	server = start(t, c.kubeconfigs, []string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + c.collector.Endpoint}, "server",
-		"--address=127.0.0.1:0", "--tls-address=", "--identity=off", "--metrics-address=0", "--probe-address=0")
+		"--address=127.0.0.1:0", "--tls-address=", configured(t, "server: {identity: disabled}"), "--metrics-address=0", "--probe-address=0")
 	serving := regexp.MustCompile(`"Serving","address":"([^"]+)"`)
 	await(t, "di-server serves", func(context.Context) error {
 		found := serving.FindStringSubmatch(server.log())

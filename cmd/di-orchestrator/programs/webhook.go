@@ -5,7 +5,6 @@ package programs
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/go-logr/logr"
@@ -21,38 +20,15 @@ import (
 
 type webhookOptions struct {
 	processOptions
-	installationOptions
-	watchOptions
 	address string
-	service string
 	url     string
-	secret  string
 }
 
 func (o *webhookOptions) addFlags(flags *pflag.FlagSet) {
 	o.processOptions.addFlags(flags)
-	o.installationOptions.addFlags(flags)
-	o.watchOptions.addFlags(flags)
 	flags.StringVar(&o.address, "webhook-address", webhook.DefaultBindAddress, "address to serve webhooks on")
-	flags.StringVar(&o.service, "webhook-service", webhook.DefaultService, "Service through which the API server calls the webhooks")
 	flags.StringVar(&o.url, "webhook-url", "",
 		"https://host:port at which the API server calls the webhooks if it cannot reach the Service")
-	flags.StringVar(&o.secret, "webhook-secret", "",
-		"Secret in the webhooks' namespace with their certificate, its key and ca.crt; di-server's Secret "+serverCertificate+" is then maintained by the same tool")
-}
-
-// validate reports flags that are invalid or contradict each other.
-func (o *webhookOptions) validate() error {
-	if err := errors.Join(o.installationOptions.validate(), o.tracing.validate()); err != nil {
-		return err
-	}
-	switch {
-	case o.certificates == certificatesOwn && o.secret != "":
-		return fmt.Errorf("--webhook-secret %s: is for --webhook-certificates %s", o.secret, certificatesSecret)
-	case o.certificates == certificatesSecret && o.secret == "":
-		return fmt.Errorf("--webhook-certificates %s: needs --webhook-secret, the name of a Secret", certificatesSecret)
-	}
-	return nil
 }
 
 func newWebhookCommand(version string) *cobra.Command {
@@ -62,7 +38,7 @@ func newWebhookCommand(version string) *cobra.Command {
 		Short: "Run the webhooks: conversion, defaulting and validation",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := options.validate(); err != nil {
+			if err := options.load(); err != nil {
 				return err
 			}
 			return options.run(cmd.Context(), &program{name: "di-orchestrator-webhook", title: "the webhooks", newManager: options.newManager})
@@ -99,7 +75,7 @@ func (o *webhookOptions) newManager(ctx context.Context, config *rest.Config, lo
 		Recorder:    recorder,
 		Config:      config,
 		Namespace:   o.namespace,
-		Service:     o.service,
+		Service:     webhook.DefaultService,
 		URL:         o.url,
 		BindAddress: o.address,
 		DrainDelay:  drainDelay,
@@ -108,9 +84,9 @@ func (o *webhookOptions) newManager(ctx context.Context, config *rest.Config, lo
 		Traces:      watching.traces,
 		Prepare:     preparer.Prepare,
 
-		CertificateSecret: o.secret,
-		MaxPods:           o.maxPods,
-		ServiceDomain:     o.serviceDomain,
+		CertificateSecret: o.config.Common.CertificateSecret,
+		MaxPods:           o.config.Common.MaxPodsPerJob,
+		ServiceDomain:     o.config.Common.ServiceDomain,
 		Namespaces:        namespaces,
 	})
 	if err != nil {

@@ -14,8 +14,9 @@ type Operator struct {
 	Binary, Folder string
 	// Environment extends the test's own environment.
 	Environment []string
-	// Flags are the operator's flags except addresses.
-	Flags []string
+	// Flags are the operator's flags except addresses, and Configuration has sections of its file.
+	Flags         []string
+	Configuration string
 	// NoWait makes StartOperator return before the operator is ready.
 	NoWait bool
 }
@@ -23,7 +24,7 @@ type Operator struct {
 // StartOperator starts the operator, which waits for the webhooks.
 func StartOperator(ctx context.Context, o *Operator) (*Process, error) {
 	return Start(ctx, &Command{
-		Binary: o.Binary, Name: "operator", Folder: o.Folder, Environment: o.Environment, NoWait: o.NoWait,
+		Binary: o.Binary, Name: "operator", Folder: o.Folder, Environment: o.Environment, Configuration: o.Configuration, NoWait: o.NoWait,
 		Flags: func(string) []string { return o.Flags },
 	})
 }
@@ -38,8 +39,9 @@ type Webhooks struct {
 	Address string
 	// URL is the URL at which the API server reaches the webhooks. It defaults to their address.
 	URL string
-	// Flags are the webhooks' flags except addresses.
-	Flags []string
+	// Flags are the webhooks' flags except addresses, and Configuration has sections of their file.
+	Flags         []string
+	Configuration string
 	// NoWait makes StartWebhooks return before the webhooks are ready.
 	NoWait bool
 }
@@ -47,7 +49,7 @@ type Webhooks struct {
 // StartWebhooks starts the webhooks.
 func StartWebhooks(ctx context.Context, w *Webhooks) (*Process, error) {
 	return Start(ctx, &Command{
-		Binary: w.Binary, Name: "webhook", Folder: w.Folder, Environment: w.Environment, Address: w.Address, NoWait: w.NoWait,
+		Binary: w.Binary, Name: "webhook", Folder: w.Folder, Environment: w.Environment, Address: w.Address, Configuration: w.Configuration, NoWait: w.NoWait,
 		Flags: func(address string) []string {
 			return append(w.Flags[:len(w.Flags):len(w.Flags)], "--webhook-address", address, "--webhook-url", cmp.Or(w.URL, "https://"+address))
 		},

@@ -107,6 +107,8 @@ type Command struct {
 	Address string
 	// Flags returns the flags for the address, without those for probes. Metrics are not served by default.
 	Flags func(address string) []string
+	// Configuration has sections of the program's configuration, as YAML; empty for the defaults.
+	Configuration string
 	// NoWait makes Start return before the program is ready.
 	NoWait bool
 }
@@ -119,6 +121,13 @@ func Start(ctx context.Context, c *Command) (*Process, error) {
 	}
 	address = cmp.Or(c.Address, address)
 	arguments := append([]string{c.Name, "--metrics-address", "0", "--probe-address", probe}, c.Flags(address)...)
+	if c.Configuration != "" {
+		flag, err := testkit.Configuration(c.Folder, c.Configuration)
+		if err != nil {
+			return nil, err
+		}
+		arguments = append(arguments, flag)
+	}
 	started := &Process{Address: address, Probe: probe, command: exec.CommandContext(ctx, c.Binary, arguments...)}
 	started.command.Env = append(os.Environ(), c.Environment...)
 	if started.log, err = os.CreateTemp(c.Folder, c.Name+"-*.log"); err != nil {

@@ -102,11 +102,11 @@ func (m *machine) runHook(ctx context.Context, job *batchv1.Job) {
 // when these are deleted. It also makes a di-server ready.
 func (m *machine) runPrograms(ctx context.Context) {
 	m.runProgram(ctx, "di-orchestrator-webhook", func(args []string) *program.Process {
-		return m.startWebhooks(ctx, m.address, m.address, append(args, quick()...)...)
+		return m.startWebhooks(ctx, m.address, m.address, "", args...)
 	})
 	m.runProgram(ctx, "di-orchestrator-operator", func(args []string) *program.Process {
 		defer m.serve(ctx)
-		return m.startOperator(ctx, args...)
+		return m.startOperator(ctx, "", args...)
 	})
 }
 
@@ -118,11 +118,21 @@ func (m *machine) runProgram(ctx context.Context, name string, start func(args [
 	defer m.mu.Unlock()
 	switch running, runs := m.running[name]; {
 	case err == nil && !runs:
-		m.running[name] = start(deployment.Spec.Template.Spec.Containers[0].Args[1:])
+		m.running[name] = start(m.mount(ctx, deployment.Spec.Template.Spec.Containers[0].Args[1:]))
 	case apierrors.IsNotFound(err) && runs:
 		_ = running.Kill()
 		delete(m.running, name)
 	}
+}
+
+// mount returns the arguments of a program with its configuration in a file.
+func (m *machine) mount(ctx context.Context, args []string) []string {
+	GinkgoHelper()
+	configuration := &corev1.ConfigMap{}
+	Expect(m.api.Get(ctx, client.ObjectKey{Namespace: system, Name: "di-orchestrator-configuration"}, configuration)).To(Succeed())
+	mounted, err := testkit.MountConfiguration(GinkgoT().TempDir(), args, configuration.Data)
+	Expect(err).NotTo(HaveOccurred())
+	return mounted
 }
 
 func (m *machine) log(container string) string {
@@ -154,9 +164,9 @@ func (m *machine) mustHelm(ctx context.Context, key string, args ...string) {
 // guide.
 func (m *machine) release(command string, more ...string) []string {
 	return append([]string{
-		command, "di-orchestrator", filepath.Join(testkit.Root(), "charts", "di-orchestrator"), "--set", "server.identity=legacy",
+		command, "di-orchestrator", filepath.Join(testkit.Root(), "charts", "di-orchestrator"), "--set", "configuration.server.identity=legacy",
 		"--set", "webhook.url=https://" + m.address, "--set", "hooks.timeout=" + testkit.Patience.String(),
-		"--set", "operator.extraArgs={--migration-settle=1s,--kube-api-qps=1000,--kube-api-burst=1000}",
+		"--set", "configuration.common.kubeAPIQPS=1000,configuration.operator.probeInterval=0s,configuration.operator.storageMigration.settle=1s",
 	}, more...)
 }
 

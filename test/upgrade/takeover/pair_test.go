@@ -124,7 +124,7 @@ func (p *pair) restart(ctx context.Context, who string) {
 	GinkgoHelper()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.runs[who] = p.ways[who].startPrograms(ctx, p.addresses[who], p.address, "--leader-elect")
+	p.runs[who] = p.ways[who].startPrograms(ctx, p.addresses[who], p.address, "operator: {probeInterval: 0s}", "--leader-elect")
 }
 
 // seeToEnd restarts killed operators until the takeover is done and both run.

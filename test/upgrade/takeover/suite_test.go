@@ -119,7 +119,7 @@ func (p *plane) install(ctx context.Context) string {
 // start starts the webhooks, which the API server reaches by a URL, and an operator.
 func (p *plane) start(ctx context.Context) *programs {
 	GinkgoHelper()
-	return p.startPrograms(ctx, p.address, p.address, "--takeover-settle=100ms")
+	return p.startPrograms(ctx, p.address, p.address, "operator: {probeInterval: 0s, takeoverSettle: 100ms}")
 }
 
 // programs are the webhooks and an operator. They fail together.
@@ -132,29 +132,31 @@ func (p *programs) kill() error {
 }
 
 // startPrograms starts the webhooks at one address, which the API server reaches at another, and an
-// operator with additional flags.
-func (g *gateway) startPrograms(ctx context.Context, address, reached string, flags ...string) *programs {
+// operator with more sections of the configuration and additional flags.
+func (g *gateway) startPrograms(ctx context.Context, address, reached, configuration string, flags ...string) *programs {
 	GinkgoHelper()
-	return &programs{g.startWebhooks(ctx, address, reached, quick()...), g.startOperator(ctx, append(flags, quick()...)...)}
+	configuration = quick + "\n" + configuration
+	return &programs{g.startWebhooks(ctx, address, reached, configuration), g.startOperator(ctx, configuration, flags...)}
 }
 
-// quick returns flags with which programs call the API server without a rate limit.
-func quick() []string { return []string{"--kube-api-qps=1000", "--kube-api-burst=1000"} }
+// quick is the section of the configuration with which programs call the API server without a rate limit.
+const quick = "common: {kubeAPIQPS: 1000}"
 
-func (g *gateway) startOperator(ctx context.Context, flags ...string) *program.Process {
+func (g *gateway) startOperator(ctx context.Context, configuration string, flags ...string) *program.Process {
 	GinkgoHelper()
 	started, err := program.StartOperator(ctx, &program.Operator{
-		Binary: binary, Folder: GinkgoT().TempDir(), Environment: g.environment(), Flags: append(flags, "--webhook-probe-interval=0"), NoWait: true,
+		Binary: binary, Folder: GinkgoT().TempDir(), Environment: g.environment(), Configuration: configuration, Flags: flags, NoWait: true,
 	})
 	Expect(err).NotTo(HaveOccurred())
 	killAtEnd("the operator", started)
 	return started
 }
 
-func (g *gateway) startWebhooks(ctx context.Context, address, reached string, flags ...string) *program.Process {
+func (g *gateway) startWebhooks(ctx context.Context, address, reached, configuration string, flags ...string) *program.Process {
 	GinkgoHelper()
 	started, err := program.StartWebhooks(ctx, &program.Webhooks{
-		Binary: binary, Folder: GinkgoT().TempDir(), Environment: g.environment(), Address: address, URL: "https://" + reached, Flags: flags, NoWait: true,
+		Binary: binary, Folder: GinkgoT().TempDir(), Environment: g.environment(), Address: address, URL: "https://" + reached, Configuration: configuration,
+		Flags: flags, NoWait: true,
 	})
 	Expect(err).NotTo(HaveOccurred())
 	killAtEnd("the webhooks", started)

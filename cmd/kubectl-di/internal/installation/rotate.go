@@ -37,7 +37,7 @@ later; and the old one is dropped when all of them do, for which --wait waits, t
 command waits for slow webhooks. If it is stopped, the rotation continues.
 
 If another program, such as cert-manager, keeps the certificates
-(--webhook-certificates=secret), the command changes nothing: renew them there.`
+(common.certificateSecret), the command changes nothing: renew them there.`
 
 // rotateInterval is the interval between checks of the progress.
 const rotateInterval = time.Second
@@ -92,7 +92,7 @@ func (o *rotation) request(ctx context.Context) error {
 	if len(replicas) == 0 {
 		return fmt.Errorf("no operator of namespace %s serves by an authority of its own.\n"+
 			"Where it runs in another namespace, name it by --server-namespace. Where another program, such as cert-manager, keeps its certificate\n"+
-			"(--webhook-certificates=secret), have it renewed there, as by cmctl renew -n %s di-orchestrator-webhook: operators follow without a call that fails",
+			"(common.certificateSecret), have it renewed there, as by cmctl renew -n %s di-orchestrator-webhook: operators follow without a call that fails",
 			o.namespace, o.namespace)
 	}
 	o.old = certificate

@@ -10,6 +10,7 @@ import (
 	"net"
 	"strings"
 
+	"opendilab.org/di-orchestrator/test/testkit"
 	"opendilab.org/di-orchestrator/test/testkit/program"
 )
 
@@ -66,9 +67,9 @@ func (p *Programs) start(ctx context.Context, o *Options) (err error) {
 	return err
 }
 
-// StartOperator starts one more operator, which may use so many processors; all when the quota is 0. It returns when the
-// operator's caches are synced.
-func (p *Programs) StartOperator(ctx context.Context, quota float64, flags ...string) (_ *Operator, err error) {
+// StartOperator starts one more operator with sections of the configuration, which may use so many processors; all when the
+// quota is 0. It returns when the operator's caches are synced.
+func (p *Programs) StartOperator(ctx context.Context, quota float64, configuration string, flags ...string) (_ *Operator, err error) {
 	started := &Operator{}
 	if started.Pprof, started.Metrics, err = program.FreeAddresses(ctx); err != nil {
 		return nil, err
@@ -77,6 +78,14 @@ func (p *Programs) StartOperator(ctx context.Context, quota float64, flags ...st
 		if started.quota, err = newQuota(fmt.Sprintf("operator-%d", len(p.Operators))); err != nil {
 			return nil, err
 		}
+	}
+	if configuration != "" {
+		flag, err := testkit.Configuration(p.world.Folder, configuration)
+		if err != nil {
+			return nil, err
+		}
+		// A file of the caller's own comes later, and replaces this one.
+		flags = append([]string{flag}, flags...)
 	}
 	flags = append(flags, "--pprof-address", started.Pprof, "--metrics-address", started.Metrics)
 	if started.Process, err = p.run(ctx, UserOperator, "operator", OperatorMemoryLimit, func(string) []string { return flags }); err != nil {

@@ -44,7 +44,7 @@ func (l *ladder) stop() error {
 }
 
 func (l *ladder) startOperator(ctx context.Context) (err error) {
-	l.operator, err = l.Programs.StartOperator(ctx, 0, l.load.Flags()...)
+	l.operator, err = l.Programs.StartOperator(ctx, 0, "", l.load.Flags()...)
 	return err
 }
 

@@ -127,7 +127,7 @@ func (t *Reports) Run(ctx context.Context, s *run.Session) (missed figures.Limit
 
 // start submits the jobs and returns once the first pods of all jobs run.
 func (r *reporting) start(ctx context.Context) error {
-	if _, err := r.Programs.StartOperator(ctx, 0, r.load.Flags()...); err != nil {
+	if _, err := r.Programs.StartOperator(ctx, 0, "", r.load.Flags()...); err != nil {
 		return err
 	}
 	err := cluster.Each(ctx, r.load.Jobs, func(ctx context.Context, index int) error {

@@ -195,7 +195,7 @@ func (z *Size) print(s *run.Session, rows []*sizeRow) error {
 // measure measures a shape until all its jobs are running.
 func (z *Size) measure(ctx context.Context, w *cluster.World, of shape) (*sizeRow, error) {
 	w.Say("%s", of)
-	operator, err := w.Programs.StartOperator(ctx, 0, z.load.Flags()...)
+	operator, err := w.Programs.StartOperator(ctx, 0, "", z.load.Flags()...)
 	if err != nil {
 		return nil, err
 	}

@@ -150,13 +150,13 @@ func (t *Start) judge(missed *figures.Limits, plain, ours []*round) {
 
 // startOperators starts the operators of a load, and returns when each holds a shard.
 func startOperators(ctx context.Context, w *cluster.World, load drive.Load) error {
-	flags := load.Flags()
+	flags, configuration := load.Flags(), ""
 	isElected := load.Operators > 1 || load.Shards > 1
 	if isElected {
-		flags = append(flags, "--leader-elect", fmt.Sprintf("--shards=%d", load.Shards))
+		flags, configuration = append(flags, "--leader-elect"), fmt.Sprintf("operator: {shards: %d}", load.Shards)
 	}
 	for range load.Operators {
-		if _, err := w.Programs.StartOperator(ctx, load.Quota, flags...); err != nil {
+		if _, err := w.Programs.StartOperator(ctx, load.Quota, configuration, flags...); err != nil {
 			return err
 		}
 		if !isElected {

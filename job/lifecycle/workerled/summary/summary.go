@@ -109,7 +109,7 @@ func (o *Outcome) reportPlace() {
 		}
 		return
 	}
-	const message = "the operator runs with --allocator=false: the job waits until another allocator writes status.allocation"
+	const message = "operator.allocator.enabled is false: the job waits until another allocator writes status.allocation"
 	if o.out.RecordCondition(v2alpha1.ConditionAllocated, corev1.ConditionFalse, v2alpha1.ReasonNoAllocator, message) {
 		o.out.Event(corev1.EventTypeWarning, v2alpha1.ReasonNoAllocator, message)
 	}

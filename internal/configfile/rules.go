@@ -1,0 +1,110 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package configfile
+
+import (
+	"math"
+	"time"
+
+	"opendilab.org/di-orchestrator/internal/limits"
+)
+
+// rule limits the values of a field. The zero value limits none.
+type rule struct {
+	// values are the only strings.
+	values []string
+	// pattern is an expression that strings match, and want says what they are.
+	pattern, want string
+	// min and max bound numbers, lengths of lists, and durations in seconds. A max of 0 is none.
+	min, max float64
+	// above makes min itself too little, and orZero allows 0 below min.
+	above, orZero bool
+	// byChart marks what a value of the chart sets, named by the text.
+	byChart string
+}
+
+// The expressions of strings. Empty strings are for none.
+const (
+	namePattern = `^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
+	nameOrNone  = `^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$`
+	urlOrNone   = `^(https?://[^?#]+)?$`
+	// A collector has no path: traces are sent by gRPC.
+	collector = `^(https?://([^/:?#@\[\]]+|\[[0-9a-fA-F:.]+\])(:[0-9]+)?/?)?$`
+)
+
+// The expressions of durations and quantities.
+const (
+	durationPattern = `^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$`
+	quantityPattern = `^[0-9]+(\.[0-9]+)?(k|M|G|T|P|E|[KMGTPE]i)?$`
+	maxQuantity     = 32
+)
+
+// The maxima that other packages have; a test of the programs compares them.
+const (
+	maxShards, maxNamespaces, maxMetricsNamespaces = 16, 256, 1000
+	maxProfiling                                   = 1 << 20
+)
+
+const minForceDelete = time.Minute
+
+// rules returns the rules of fields by their paths.
+func rules() map[string]rule {
+	name := rule{pattern: namePattern, want: "must be the name of an object"}
+	optional := rule{pattern: nameOrNone, want: "must be the name of an object, or empty"}
+	ratio := rule{max: 1}
+	atLeastOne := rule{min: 1, max: math.MaxInt32}
+	// More than 0.
+	some := rule{above: true}
+	address := rule{pattern: urlOrNone, want: "must be a URL such as http://prometheus.monitoring:9090, or empty"}
+	chartOwns := func(r rule, value string) rule {
+		r.byChart = value
+		return r
+	}
+	return map[string]rule{
+		"common.aggregatorConfig":  name,
+		"common.certificateSecret": chartOwns(optional, "certManager.enabled"),
+		"common.gpuResource":       {pattern: `^[a-zA-Z0-9]([-a-zA-Z0-9._/]*[a-zA-Z0-9])?$`, want: "must be the name of a resource, such as nvidia.com/gpu"},
+		"common.kubeAPIQPS":        {max: math.MaxInt32 / 2},
+		"common.logFormat":         {values: []string{"json", "console"}},
+		"common.maxPodsPerJob":     {min: 1, max: limits.Replicas},
+		"common.serviceDomain":     {pattern: namePattern, want: "must be a domain such as svc.cluster.local"},
+		"common.takeover":          {byChart: "takeover.enabled"},
+		"common.tracing.endpoint": {pattern: collector,
+			want: "must be http://host:port, or https://host:port for TLS, of a collector that takes OTLP over gRPC"},
+		"common.tracing.samplingRatio": ratio,
+		"common.watchNamespaces":       {max: maxNamespaces},
+		"common.watchNamespaces[]":     {pattern: `^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`, want: "must be the name of a namespace"},
+
+		"operator.allocator.cycle":              some,
+		"operator.allocator.fairness":           ratio,
+		"operator.allocator.policy":             {pattern: `.`, want: "must be the name of a policy"},
+		"operator.autoscaleMaxMemory":           some,
+		"operator.autoscaler.prometheusURL":     address,
+		"operator.autoscaler.optimizer.url":     address,
+		"operator.autoscaler.optimizer.timeout": {min: time.Millisecond.Seconds(), max: time.Minute.Seconds()},
+		"operator.defaultAggregatorConfig":      chartOwns(optional, "aggregatorConfig.template"),
+		"operator.forceDeleteAfter":             {min: minForceDelete.Seconds(), orZero: true},
+		"operator.gangs.scheduler":              {values: []string{"auto", "none", "volcano", "coscheduling", "kubernetes"}},
+		"operator.gangs.schedulerName":          optional,
+		"operator.metricsNamespaces":            {max: maxMetricsNamespaces},
+		"operator.podResizeTimeout":             some,
+		"operator.priorityClasses":              {byChart: "priorityClasses"},
+		"operator.priorityClasses.high":         optional,
+		"operator.priorityClasses.normal":       optional,
+		"operator.queueing":                     {values: []string{"auto", "kueue", "none"}},
+		"operator.shards":                       {min: 1, max: maxShards},
+		"operator.storageMigration.qps":         some,
+		"operator.workers":                      {min: 1, max: 1000},
+
+		"server.identity":                     {values: []string{"enforce", "legacy", "disabled"}},
+		"server.limits.connections":           atLeastOne,
+		"server.limits.connectionsPerAddress": {max: math.MaxInt32},
+		"server.limits.profilingBytes":        {min: 1, max: maxProfiling},
+		"server.limits.replicasPerJob":        atLeastOne,
+		"server.limits.replicasPerRequest":    atLeastOne,
+		"server.limits.writeBurst":            atLeastOne,
+		"server.limits.writeBytesPerMinute":   atLeastOne,
+		"server.limits.writesPerSecond":       some,
+	}
+}
