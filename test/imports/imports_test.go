@@ -271,6 +271,7 @@ func mayImport() map[string][]string {
 		"autoscale/optimizer":       {"apis/v2alpha1", "internal/names"},
 		"autoscale/optimizer/local": {"autoscale/optimizer"},
 		"autoscale/ratio":           {"apis/v2alpha1"},
+		"history/record":            {},
 		"server/failure":            {},
 		"server/wire":               {"apis/v2alpha1", "job/membership", "internal/names", "internal/quantity", "server/failure"},
 	}
@@ -345,7 +346,7 @@ type listed struct {
 // list returns the packages of this module and their dependencies, by path.
 func list(t *testing.T) map[string]listed {
 	t.Helper()
-	command := exec.CommandContext(t.Context(), "go", "list", "-deps", "-json=ImportPath,Dir,GoFiles,Imports", "./cmd/...", "./upgrade/...", "./autoscale/...", "./allocation/...", "./internal/...", "./job/...")
+	command := exec.CommandContext(t.Context(), "go", "list", "-deps", "-json=ImportPath,Dir,GoFiles,Imports", "./cmd/...", "./upgrade/...", "./autoscale/...", "./allocation/...", "./internal/...", "./job/...", "./history/...")
 	command.Dir = filepath.Join("..", "..")
 	rely(t, command.Dir) // for go.mod
 	var complaints strings.Builder
@@ -425,6 +426,7 @@ func rooms() map[string][]string {
 		"autoscale":   {"apis", "internal"},
 		"controllers": {"allocation", "apis", "autoscale", "internal", "job"},
 		"server":      {"allocation", "apis", "internal", "job"},
+		"history":     {"apis", "conversion", "internal", "job"},
 		"webhook":     {"apis", "config", "conversion", "internal", "job"},
 		"upgrade":     {"apis", "config", "controllers", "conversion", "internal", "job"},
 	}
