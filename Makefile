@@ -220,6 +220,8 @@ QUICK := -skip '_Slow$$'
 HELMS := HELM=$(OUT)/bin/helm HELM3=$(OUT)/bin/helm3
 # The assets are built first: a command in an assignment would fail unnoticed.
 ASSETS := assets=$$(hack/assets) && KUBEBUILDER_ASSETS="$$assets"
+# For the tests of the history.
+DATABASE := postgres=$$(hack/postgres) && export POSTGRES="$$postgres" &&
 # The linter vets all code. go test would vet every library first.
 TEST := go test -vet=off
 # The test of the simulator that needs an API server.
@@ -231,12 +233,12 @@ export GOMEGA_DEFAULT_EVENTUALLY_POLLING_INTERVAL := 50ms
 # One command for both: tests that wait run while others are compiled.
 .PHONY: test
 test: helm test-modules ## Run the quick tests: those of test-unit and test-integration.
-	$(ASSETS) $(HELMS) $(TEST) -p 4 -timeout 30m $(QUICK) $$(hack/packages quick)
+	$(DATABASE) $(ASSETS) $(HELMS) $(TEST) -p 4 -timeout 30m $(QUICK) $$(hack/packages quick)
 	$(ASSETS) go test -C sim -vet=off $(QUICK) $(IN_CLUSTER)
 
 .PHONY: test-unit
 test-unit: test-modules ## Run the tests that need no API server and no Helm; two minutes.
-	$(TEST) -timeout 15m $(QUICK) $$(hack/packages unit)
+	$(DATABASE) $(TEST) -timeout 15m $(QUICK) $$(hack/packages unit)
 
 .PHONY: test-modules
 test-modules:
@@ -268,7 +270,7 @@ e2e-web-short: web ## Use the page in Chromium, with a real API server and 500 j
 
 .PHONY: test-race
 test-race: ## Run the unit tests of packages with goroutines with the race detector; needs gcc.
-	$(RACE) -timeout 15m $(QUICK) $$(hack/packages race)
+	$(DATABASE) $(RACE) -timeout 15m $(QUICK) $$(hack/packages race)
 	CGO_ENABLED=1 go test -C sim -vet=off -race $(QUICK) ./di-sim
 
 .PHONY: test-integration
@@ -279,12 +281,12 @@ test-integration: helm ## Run the tests on a real kube-apiserver and etcd.
 
 .PHONY: test-slow
 test-slow: helm helm3 ## Run long rounds, both Helms, the takeover, the alerts, the release, and all tests with the race detector; two hours.
-	$(ASSETS) $(HELMS) $(TEST) -timeout 1h -run '_Slow$$' $$(hack/packages slow)
+	$(DATABASE) $(ASSETS) $(HELMS) $(TEST) -timeout 1h -run '_Slow$$' $$(hack/packages slow)
 	$(TEST) -timeout 1h ./job/lifecycle -world.rounds=5000
 	$(TEST) -timeout 1h ./conversion -run ComesBackFrom -conversion.objects=100000
 	$(ASSETS) $(TEST) -timeout 2h ./test/model -model.rounds=1000
 	$(ASSETS) $(TEST) -timeout 1h ./controllers/dijob -crash.stride=1 -ginkgo.focus='crashes after'
-	$(RACE) -timeout 1h $(QUICK) $$(hack/packages unit)
+	$(DATABASE) $(RACE) -timeout 1h $(QUICK) $$(hack/packages unit)
 	$(ASSETS) $(HELMS) $(RACE) -timeout 1h $(QUICK) $$(hack/packages integration)
 	$(ASSETS) CGO_ENABLED=1 go test -C sim -vet=off -race -timeout 1h $(QUICK) ./...
 	CGO_ENABLED=1 go test -C hack/bench -vet=off -race ./...

@@ -59,6 +59,15 @@ func resolutions() []resolution {
 	return []resolution{{day, 5 * time.Minute}, {30 * day, time.Hour}}
 }
 
+// Spans returns the spans of samples that are thinned again, the shortest first.
+func Spans() []time.Duration {
+	spans := []time.Duration{0}
+	for _, rule := range resolutions() {
+		spans = append(spans, rule.span)
+	}
+	return spans[:len(spans)-1]
+}
+
 // Thin returns the samples at the resolution of their age, in the order of time. A span becomes a
 // mean once all of it is old enough. Sums and counts are preserved, and samples with equal times are
 // merged only within a span. Thinning twice equals thinning once.

@@ -1,0 +1,634 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package store_test
+
+import (
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"opendilab.org/di-orchestrator/history/record"
+	"opendilab.org/di-orchestrator/history/store"
+)
+
+func TestWhatWasWrittenIsReadAfterTheDatabaseIsOpenedAgain(t *testing.T) {
+	onBoth(t, func(on database) {
+		t := on.t
+		code := int32(137)
+		want := job(1, ended("Failed", "OutOfMemory"), func(j *record.Job) {
+			j.Message = "zero \x00, no UTF-8 \xff, quote ' and 你好"
+			j.Replicas = []record.Replica{{PodUID: "p", Pod: "job-1-0", Node: "n", ExitCode: &code, Created: at(2)}}
+			j.Restarts = []record.Restart{{At: at(3), Kind: record.RestartOfJob, Reason: "OutOfMemory"}}
+		})
+		write(t, on.store(), want)
+		got, err := on.store().Job(t.Context(), "team", "job-1", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		want.Message = "zero \uFFFD, no UTF-8 \uFFFD, quote ' and 你好"
+		if diff := cmp.Diff(*want, got); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+func TestAJobIsFoundByItsNameAndItsUID(t *testing.T) {
+	onBoth(t, func(on database) {
+		t := on.t
+		s := on.store()
+		rename := func(j *record.Job) { j.Name = "same" }
+		write(t, s, job(2, rename), job(1, rename))
+		for uid, want := range map[string]string{"": "uid-000002", "uid-000001": "uid-000001"} {
+			if got, err := s.Job(t.Context(), "team", "same", uid); err != nil || got.UID != want {
+				t.Errorf("uid %q: %s %v, want %s", uid, got.UID, err, want)
+			}
+		}
+		for _, other := range [][3]string{{"other", "same", ""}, {"other", "same", "uid-000001"}, {"team", "none", ""}, {"team", "same", "\x00"}} {
+			if _, err := s.Job(t.Context(), other[0], other[1], other[2]); !errors.Is(err, store.ErrNotFound) {
+				t.Errorf("%q: %v, want %v", other, err, store.ErrNotFound)
+			}
+		}
+	})
+}
+
+func TestWritingTwiceEqualsWritingOnce(t *testing.T) {
+	onBoth(t, func(on database) {
+		t := on.t
+		s := on.store()
+		change := store.Change{
+			UID: "uid-000001", Job: job(1),
+			Samples: []record.Sample{sample(0, 1), sample(10, 2), sample(10, 3)},
+			Tails:   []record.Tail{{PodUID: "p", Container: "c", Ended: at(5), Text: "first\r\n\x00"}, {PodUID: "p", Container: "c", Text: "repeated"}},
+		}
+		var once store.Totals
+		for round := range 2 {
+			if err := s.Write(t.Context(), []store.Change{change, change}); err != nil {
+				t.Fatal(err)
+			}
+			totals, err := s.Totals(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if round == 0 {
+				once = totals
+			}
+			if totals != once || totals.Jobs != 1 || totals.Bytes == 0 {
+				t.Errorf("round %d: %+v, want %+v", round, totals, once)
+			}
+		}
+		samples, err := s.Samples(t.Context(), "uid-000001", time.Time{})
+		if diff := cmp.Diff([]record.Sample{sample(0, 1), sample(10, 2)}, samples); err != nil || diff != "" {
+			t.Error(err, diff)
+		}
+		tails, err := s.Tails(t.Context(), "uid-000001")
+		if err != nil || len(tails) != 1 || tails[0].Text != "first\r\n\uFFFD" {
+			t.Errorf("%+v %v", tails, err)
+		}
+	})
+}
+
+func TestARecordedEndIsNotForgotten(t *testing.T) {
+	onBoth(t, func(on database) {
+		t := on.t
+		s := on.store()
+		unseen := job(1, ended("Running", ""), func(j *record.Job) { j.Unseen = true })
+		for _, step := range []struct {
+			write *record.Job
+			want  string
+		}{{job(1), "Running"}, {unseen, "Running"}, {job(1, ended("Succeeded", "")), "Succeeded"}, {job(1), "Succeeded"}} {
+			write(t, s, step.write)
+			got, err := s.Job(t.Context(), "team", "job-1", "")
+			if err != nil || got.Phase != step.want {
+				t.Errorf("%s %v, want %s", got.Phase, err, step.want)
+			}
+		}
+	})
+}
+
+func TestOpenJobsAreThoseWithoutAnEnd(t *testing.T) {
+	onBoth(t, func(on database) {
+		t := on.t
+		s := on.store()
+		write(t, s, job(1), job(2, ended("Failed", "Error")), job(3), job(4))
+		var open []string
+		pages := 0
+		err := s.Open(t.Context(), 2, func(page []record.Job) error {
+			pages++
+			for _, one := range page {
+				open = append(open, one.Name)
+			}
+			return nil
+		})
+		if diff := cmp.Diff([]string{"job-1", "job-3", "job-4"}, open); err != nil || diff != "" || pages != 2 {
+			t.Error(err, pages, diff)
+		}
+		stop := errors.New("stop")
+		if err := s.Open(t.Context(), 1, func([]record.Job) error { return stop }); !errors.Is(err, stop) {
+			t.Errorf("%v, want %v", err, stop)
+		}
+	})
+}
+
+func TestSamplesOfJobsThatAreNotRecordedAreIgnored(t *testing.T) {
+	onBoth(t, func(on database) {
+		t := on.t
+		s := on.store()
+		if err := s.Write(t.Context(), []store.Change{{UID: "gone", Samples: []record.Sample{sample(0, 1)}}}); err != nil {
+			t.Fatal(err)
+		}
+		if totals, err := s.Totals(t.Context()); err != nil || totals != (store.Totals{}) {
+			t.Errorf("%+v %v", totals, err)
+		}
+	})
+}
+
+func TestTheTailsOfAJobAreBounded(t *testing.T) {
+	onBoth(t, func(on database) {
+		t := on.t
+		s := on.store()
+		change := store.Change{UID: "uid-000001", Job: job(1)}
+		for i := range record.MaxTails + 5 {
+			change.Tails = append(change.Tails, record.Tail{PodUID: "p", Container: "c", Restarts: int32(i), Ended: at(i), Text: strings.Repeat("x", record.MaxTail+1)})
+		}
+		if err := s.Write(t.Context(), []store.Change{change}); err != nil {
+			t.Fatal(err)
+		}
+		tails, err := s.Tails(t.Context(), "uid-000001")
+		if err != nil || len(tails) != record.MaxTails || !tails[0].Truncated || tails[1].Restarts != 1 {
+			t.Errorf("%d tails, %v", len(tails), err)
+		}
+	})
+}
+
+func TestAWriteFailsAsAWhole(t *testing.T) {
+	onBoth(t, func(on database) {
+		t := on.t
+		s := on.store()
+		bad := job(2)
+		bad.Manifest = []byte("not JSON")
+		if err := s.Write(t.Context(), []store.Change{{UID: "uid-000001", Job: job(1)}, {UID: bad.UID, Job: bad}}); err == nil || !strings.Contains(err.Error(), bad.UID) {
+			t.Errorf("%v, want an error that names %s", err, bad.UID)
+		}
+		if totals, err := s.Totals(t.Context()); err != nil || totals.Jobs != 0 {
+			t.Errorf("%+v %v", totals, err)
+		}
+		if err := s.Write(t.Context(), make([]store.Change, store.MaxChanges+1)); err == nil {
+			t.Error("a write of too many changes was accepted")
+		}
+	})
+}
+
+// TestWritersTakeTurns has two programs write at once, as two replicas on PostgreSQL do.
+func TestWritersTakeTurns(t *testing.T) {
+	onBoth(t, func(on database) {
+		t := on.t
+		stores := []*store.Store{on.store(), on.store()}
+		var group sync.WaitGroup
+		for _, s := range stores {
+			group.Go(func() {
+				for i := range 40 {
+					if err := s.Write(t.Context(), []store.Change{{UID: job(i).UID, Job: job(i), Samples: []record.Sample{sample(i, 1)}}}); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		group.Wait()
+		once := store.Change{UID: "uid-000000", Job: job(0)}
+		before, err := stores[0].Totals(t.Context())
+		if err != nil || before.Jobs != 40 {
+			t.Errorf("%+v %v, want 40 jobs", before, err)
+		}
+		if err := stores[1].Write(t.Context(), []store.Change{once}); err != nil {
+			t.Fatal(err)
+		}
+		if after, err := stores[0].Totals(t.Context()); err != nil || after != before {
+			t.Errorf("%+v %v, want %+v", after, err, before)
+		}
+	})
+}
+
+func TestProgramsThatStartTogetherAgreeOnTheSchema(t *testing.T) {
+	// One program alone has the volume of SQLite.
+	t.Run("PostgreSQL", onPostgres(func(on database) {
+		t := on.t
+		var group sync.WaitGroup
+		for range 3 {
+			group.Go(func() {
+				opened, err := on.open(t.Context())
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if err := opened.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		group.Wait()
+	}))
+}
+
+func TestADatabaseOfALaterReleaseIsRefused(t *testing.T) {
+	onBoth(t, func(on database) {
+		t := on.t
+		on.store()
+		raw, err := sql.Open(on.driver, on.connection)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = raw.ExecContext(t.Context(), "INSERT INTO goose_db_version (version_id, is_applied) VALUES (7, true)")
+		if err := errors.Join(err, raw.Close()); err != nil {
+			t.Fatal(err)
+		}
+		_, err = on.open(t.Context())
+		if !errors.Is(err, store.ErrNewer) || !strings.Contains(err.Error(), "it has step 7") {
+			t.Errorf("%v, want %v with its step", err, store.ErrNewer)
+		}
+	})
+}
+
+func TestWhatCannotBeOpenedIsNamed(t *testing.T) {
+	if _, err := store.OpenSQLite(t.Context(), "/nonexistent/history.db"); err == nil || !strings.Contains(err.Error(), "/nonexistent/history.db") {
+		t.Errorf("%v", err)
+	}
+	if _, err := store.OpenPostgres(t.Context(), "postgres://none@/none?host=/nonexistent"); err == nil || !strings.Contains(err.Error(), "PostgreSQL") {
+		t.Errorf("%v", err)
+	}
+}
+
+func sample(seconds int, value float64) record.Sample {
+	return record.Sample{At: at(seconds), Values: map[string]record.Mean{"reward": {Sum: value, Count: 1}}}
+}
+
+func mean(seconds int, span time.Duration, sum float64, count int64) record.Sample {
+	return record.Sample{At: at(seconds), Span: span, Values: map[string]record.Mean{"reward": {Sum: sum, Count: count}}}
+}
+
+func TestSamplesAreThinnedByAge(t *testing.T) {
+	const day = 24 * time.Hour
+	onBoth(t, func(on database) {
+		t := on.t
+		s := on.store()
+		add := func(samples ...record.Sample) {
+			t.Helper()
+			if err := s.Write(t.Context(), []store.Change{{UID: "uid-000001", Samples: samples}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		expect := func(now time.Time, want ...record.Sample) {
+			t.Helper()
+			for more, err := true, error(nil); more; {
+				if more, err = s.Thin(t.Context(), now); err != nil {
+					t.Fatal(err)
+				}
+			}
+			got, err := s.Samples(t.Context(), "uid-000001", time.Time{})
+			if diff := cmp.Diff(want, got); err != nil || diff != "" {
+				t.Error(now, err, diff)
+			}
+		}
+		write(t, s, job(1))
+		add(sample(0, 1), sample(10, 3), sample(300, 5), sample(3600, 7))
+		expect(at(300).Add(day-time.Second), sample(0, 1), sample(10, 3), sample(300, 5), sample(3600, 7))
+		expect(at(300).Add(day), mean(0, 5*time.Minute, 4, 2), sample(300, 5), sample(3600, 7))
+		// A sample that comes late becomes part of the mean that there is.
+		add(sample(20, 2))
+		expect(at(600).Add(day), mean(0, 5*time.Minute, 6, 3), mean(300, 5*time.Minute, 5, 1), sample(3600, 7))
+		expect(at(7200).Add(30*day), mean(0, time.Hour, 11, 4), mean(3600, time.Hour, 7, 1))
+		add(sample(30, 1), sample(40, 1))
+		expect(at(7200).Add(30*day), mean(0, time.Hour, 13, 6), mean(3600, time.Hour, 7, 1))
+		// All is counted as if it had been written so.
+		thinned, err := s.Totals(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Write(t.Context(), []store.Change{{UID: "uid-000002", Job: job(2), Samples: []record.Sample{mean(0, time.Hour, 13, 6), mean(3600, time.Hour, 7, 1)}}}); err != nil {
+			t.Fatal(err)
+		}
+		if both, err := s.Totals(t.Context()); err != nil || both.Bytes != 2*thinned.Bytes {
+			t.Errorf("two equal jobs have %d bytes, and one %d: %v", both.Bytes, thinned.Bytes, err)
+		}
+	})
+}
+
+// TestThinningKeepsSumsInBoundedSteps has more samples and jobs than one transaction thins.
+func TestThinningKeepsSumsInBoundedSteps(t *testing.T) {
+	onBoth(t, func(on database) {
+		t := on.t
+		s := on.store()
+		const jobs, reports = 25, 300
+		var changes []store.Change
+		for i := range jobs {
+			change := store.Change{UID: job(i).UID, Job: job(i)}
+			for r := range reports {
+				change.Samples = append(change.Samples, sample(r*20, float64(i)))
+			}
+			changes = append(changes, change)
+		}
+		long := store.Change{UID: job(jobs).UID, Job: job(jobs)}
+		for r := range 6000 {
+			long.Samples = append(long.Samples, sample(r*7, 1))
+		}
+		if err := s.Write(t.Context(), append(changes, long)); err != nil {
+			t.Fatal(err)
+		}
+		rounds := 0
+		for more, err := true, error(nil); more; rounds++ {
+			if more, err = s.Thin(t.Context(), at(0).Add(40*24*time.Hour)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if rounds < 2 {
+			t.Errorf("thinned in %d rounds, want more", rounds)
+		}
+		for i := range jobs + 1 {
+			got, err := s.Samples(t.Context(), job(i).UID, time.Time{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			total := record.Mean{}
+			for _, one := range got {
+				total = record.Mean{Sum: total.Sum + one.Values["reward"].Sum, Count: total.Count + one.Values["reward"].Count}
+			}
+			want := record.Mean{Sum: float64(i * reports), Count: reports}
+			if i == jobs {
+				want = record.Mean{Sum: 6000, Count: 6000}
+			}
+			if total != want || len(got) > 12 {
+				t.Errorf("job %d: %d samples with %+v, want %+v", i, len(got), total, want)
+			}
+		}
+	})
+}
+
+func TestSamplesAreReadFromATimeOn(t *testing.T) {
+	onBoth(t, func(on database) {
+		t := on.t
+		s := on.store()
+		if err := s.Write(t.Context(), []store.Change{{UID: "uid-000001", Job: job(1), Samples: []record.Sample{sample(0, 1), sample(10, 2), sample(20, 3)}}}); err != nil {
+			t.Fatal(err)
+		}
+		got, err := s.Samples(t.Context(), "uid-000001", at(10))
+		if diff := cmp.Diff([]record.Sample{sample(20, 3)}, got); err != nil || diff != "" {
+			t.Error(err, diff)
+		}
+	})
+}
+
+func TestRetentionDeletesTheJobsThatEndedFirst(t *testing.T) {
+	onBoth(t, func(on database) {
+		t := on.t
+		for name, limits := range map[string]store.Limits{
+			// Each job ended a minute after it was created.
+			"age":    {Age: time.Hour - 5*time.Second},
+			"number": {Jobs: 6},
+			"bytes":  {},
+		} {
+			t.Run(name, func(t *testing.T) {
+				s := on.store()
+				write(t, s, endedJobs()...)
+				totals, err := s.Totals(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if name == "bytes" {
+					limits.Bytes = totals.Bytes * 62 / 100
+				}
+				retains(t, s, limits, store.Deleted{Jobs: 4})
+				page, err := s.List(t.Context(), store.Filter{}, "", 100)
+				if diff := cmp.Diff("9 8 7 6 5 0", numbers(page)); err != nil || diff != "" {
+					t.Error(err, diff)
+				}
+				if left, err := s.Totals(t.Context()); err != nil || left.Jobs != 6 || left.Bytes >= totals.Bytes*7/10 {
+					t.Errorf("%+v %v", left, err)
+				}
+				retains(t, s, limits, store.Deleted{})
+				retains(t, s, store.Limits{Age: 1}, store.Deleted{Jobs: 5})
+			})
+		}
+	})
+}
+
+// endedJobs returns ten jobs of about one size, the first of which has not ended.
+func endedJobs() []*record.Job {
+	var jobs []*record.Job
+	for i := range 10 {
+		jobs = append(jobs, job(i, ended("Failed", "Error"), func(j *record.Job) { j.Message = strings.Repeat("x", 300) }))
+	}
+	jobs[0].Ended = time.Time{}
+	return jobs
+}
+
+// retains expects what is deleted an hour after the end of the first job.
+func retains(t *testing.T, s *store.Store, limits store.Limits, want store.Deleted) {
+	t.Helper()
+	deleted, err := s.Retain(t.Context(), limits, at(60).Add(time.Hour))
+	if deleted.Bytes = 0; err != nil || deleted != want {
+		t.Errorf("deleted %+v, %v; want %+v", deleted, err, want)
+	}
+}
+
+func TestRetentionDeletesInBoundedTransactionsAndVacuumGivesRoomBack(t *testing.T) {
+	onBoth(t, func(on database) {
+		t := on.t
+		s := on.store()
+		var jobs []*record.Job
+		for i := range 1200 {
+			jobs = append(jobs, job(i, ended("Succeeded", "")))
+		}
+		write(t, s, jobs...)
+		var rounds []int64
+		for more := true; more; {
+			deleted, err := s.Retain(t.Context(), store.Limits{Age: time.Second}, at(10_000))
+			if err != nil {
+				t.Fatal(err)
+			}
+			rounds, more = append(rounds, deleted.Jobs), deleted.More
+		}
+		if diff := cmp.Diff([]int64{500, 500, 200}, rounds); diff != "" {
+			t.Error(diff)
+		}
+		if totals, err := s.Totals(t.Context()); err != nil || totals != (store.Totals{}) {
+			t.Errorf("%+v %v", totals, err)
+		}
+		pages := func() (count int) {
+			raw, err := sql.Open("sqlite", on.connection)
+			if err == nil {
+				err = errors.Join(raw.QueryRowContext(t.Context(), "PRAGMA page_count").Scan(&count), raw.Close())
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			return count
+		}
+		if on.driver != "sqlite" {
+			if err := s.Vacuum(t.Context()); err != nil {
+				t.Error(err)
+			}
+			return
+		}
+		before := pages()
+		if err := s.Vacuum(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if after := pages(); after > before/4 {
+			t.Errorf("%d of %d pages are left", after, before)
+		}
+	})
+}
+
+func numbers(page store.Page) string {
+	var names []string
+	for _, one := range page.Jobs {
+		names = append(names, strings.TrimPrefix(one.Name, "job-"))
+	}
+	return strings.Join(names, " ")
+}
+
+func TestAListHasTheFieldsOfItsJobs(t *testing.T) {
+	onBoth(t, func(on database) {
+		t := on.t
+		s := on.store()
+		write(t, s, job(1, ended("Failed", "Error"), func(j *record.Job) {
+			j.Group, j.Creator, j.Message, j.Unseen = "g", "ann", "m", true
+			j.Restarts = []record.Restart{{Kind: record.RestartOfJob}, {Kind: record.RestartElsewhere}, {Kind: record.RestartOfReplica}}
+		}))
+		page, err := s.List(t.Context(), store.Filter{}, "", 1)
+		want := store.Page{Jobs: []store.Summary{{
+			UID: "uid-000001", Namespace: "team", Name: "job-1", Group: "g", Creator: "ann", Phase: "Failed", Reason: "Error", Message: "m",
+			Created: at(1), Started: at(2), Ended: at(61), Unseen: true, Restarts: 2,
+		}}}
+		if diff := cmp.Diff(want, page); err != nil || diff != "" {
+			t.Error(err, diff)
+		}
+	})
+}
+
+func TestFiltersSelectJobsAndPagesHaveEachOnce(t *testing.T) {
+	onBoth(t, func(on database) {
+		t := on.t
+		s := on.store()
+		var jobs []*record.Job
+		for i := range 60 {
+			jobs = append(jobs, job(i/2, func(j *record.Job) {
+				// Two jobs have each time of creation.
+				j.UID, j.Name = fmt.Sprintf("uid-%d", i), fmt.Sprintf("job-%d", i)
+				j.Namespace = []string{"a", "b", "c"}[i%3]
+				j.Group = []string{"", "g", "h", "i"}[i%4]
+				j.Creator = []string{"ann", "bob"}[i/30]
+				if i%5 == 0 {
+					ended("Failed", "Error")(j)
+					j.Message = fmt.Sprintf("100%% of _%d_ Ünits", i)
+				}
+			}))
+		}
+		write(t, s, jobs...)
+		for name, test := range map[string]struct {
+			filter store.Filter
+			has    func(i int, j *record.Job) bool
+		}{
+			"all":                         {store.Filter{}, func(int, *record.Job) bool { return true }},
+			"since":                       {store.Filter{Since: at(7)}, func(i int, _ *record.Job) bool { return i >= 14 }},
+			"namespace":                   {store.Filter{Namespace: "b"}, func(_ int, j *record.Job) bool { return j.Namespace == "b" }},
+			"phase":                       {store.Filter{Phase: "Failed"}, func(_ int, j *record.Job) bool { return j.Phase == "Failed" }},
+			"reason":                      {store.Filter{Reason: "Error"}, func(_ int, j *record.Job) bool { return j.Reason == "Error" }},
+			"group and since":             {store.Filter{Group: "g", Since: at(3)}, func(i int, j *record.Job) bool { return j.Group == "g" && i >= 6 }},
+			"creator and phase":           {store.Filter{Creator: "bob", Phase: "Failed"}, func(_ int, j *record.Job) bool { return j.Creator == "bob" && j.Phase == "Failed" }},
+			"text of a name":              {store.Filter{Text: "OB-5"}, func(_ int, j *record.Job) bool { return strings.HasPrefix(j.Name, "job-5") }},
+			"text of a message":           {store.Filter{Text: "ünits"}, func(_ int, j *record.Job) bool { return j.Message != "" }},
+			"text with signs of patterns": {store.Filter{Text: "0% of _5"}, func(_ int, j *record.Job) bool { return strings.Contains(j.Message, "_5") }},
+			"text of none":                {store.Filter{Text: "none"}, func(int, *record.Job) bool { return false }},
+			"readable":                    {store.Filter{Readable: []string{"a", "c"}}, func(_ int, j *record.Job) bool { return j.Namespace != "b" }},
+			"readable and group":          {store.Filter{Readable: []string{"a", "c"}, Group: "h"}, func(_ int, j *record.Job) bool { return j.Namespace != "b" && j.Group == "h" }},
+			"one readable":                {store.Filter{Readable: []string{"a"}, Phase: "Failed"}, func(_ int, j *record.Job) bool { return j.Namespace == "a" && j.Phase == "Failed" }},
+			"readable namespace":          {store.Filter{Readable: []string{"a", "c"}, Namespace: "c"}, func(_ int, j *record.Job) bool { return j.Namespace == "c" }},
+			"other namespace":             {store.Filter{Readable: []string{"a", "c"}, Namespace: "b"}, func(int, *record.Job) bool { return false }},
+			"nothing readable":            {store.Filter{Readable: []string{}}, func(int, *record.Job) bool { return false }},
+			"injection":                   {store.Filter{Group: "' OR 1=1 --"}, func(int, *record.Job) bool { return false }},
+		} {
+			t.Run(name, func(t *testing.T) {
+				var want []string
+				for i := len(jobs) - 1; i >= 0; i-- {
+					if test.has(i, jobs[i]) {
+						want = append(want, jobs[i].Name)
+					}
+				}
+				for _, size := range []int{1, 7, 60, store.MaxPage} {
+					if diff := cmp.Diff(want, listed(t, s, test.filter, size)); diff != "" {
+						t.Errorf("pages of %d: %s", size, diff)
+					}
+				}
+			})
+		}
+	})
+}
+
+// listed returns the names of all pages.
+func listed(t *testing.T, s *store.Store, filter store.Filter, size int) (names []string) {
+	t.Helper()
+	for from := ""; ; {
+		page, err := s.List(t.Context(), filter, from, size)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(page.Jobs) > size {
+			t.Fatalf("%d jobs on a page of %d", len(page.Jobs), size)
+		}
+		for _, one := range page.Jobs {
+			names = append(names, one.Name)
+		}
+		if from = page.Next; from == "" {
+			return names
+		}
+	}
+}
+
+// TestARareTextIsFoundByPagesThatEachExamineABoundedNumberOfJobs has more jobs than one page examines.
+func TestARareTextIsFoundByPagesThatEachExamineABoundedNumberOfJobs(t *testing.T) {
+	onBoth(t, func(on database) {
+		t := on.t
+		s := on.store()
+		var jobs []*record.Job
+		for i := range 10_500 {
+			jobs = append(jobs, job(i))
+		}
+		jobs[3].Message = "the needle"
+		write(t, s, jobs...)
+		page, err := s.List(t.Context(), store.Filter{Text: "needle"}, "", 10)
+		if err != nil || len(page.Jobs) != 0 || page.Next == "" {
+			t.Errorf("%+v %v, want an empty page with a next one", page, err)
+		}
+		page, err = s.List(t.Context(), store.Filter{Text: "needle"}, page.Next, 10)
+		if err != nil || numbers(page) != "3" || page.Next != "" {
+			t.Errorf("%+v %v, want the job", page, err)
+		}
+	})
+}
+
+func TestInvalidQueriesAreRefused(t *testing.T) {
+	onBoth(t, func(on database) {
+		t := on.t
+		s := on.store()
+		for _, from := range []string{"x", "!", "MS4x!", "MQ"} {
+			if _, err := s.List(t.Context(), store.Filter{}, from, 1); !errors.Is(err, store.ErrInvalid) {
+				t.Errorf("%q: %v, want %v", from, err, store.ErrInvalid)
+			}
+		}
+		for _, limit := range []int{0, -1, store.MaxPage + 1} {
+			if _, err := s.List(t.Context(), store.Filter{}, "", limit); !errors.Is(err, store.ErrInvalid) {
+				t.Errorf("%d: %v, want %v", limit, err, store.ErrInvalid)
+			}
+		}
+		if _, err := s.List(t.Context(), store.Filter{Readable: make([]string, 1001)}, "", 1); !errors.Is(err, store.ErrInvalid) {
+			t.Errorf("%v, want %v", err, store.ErrInvalid)
+		}
+	})
+}
