@@ -51,6 +51,9 @@ func Bound(job Job) Job {
 	if len(job.Manifest) > MaxManifest {
 		job.Manifest = nil
 	}
+	if len(job.Seen.ReplicaRestarts) > MaxReplicas {
+		job.Seen.ReplicaRestarts = nil
+	}
 	job.Images = each(job.Images[:min(len(job.Images), MaxImages)], func(image *string) { *image = Text(*image, MaxText) })
 	job.Replicas = each(job.boundReplicas(), boundReplica)
 	job.Phases = each(newest(&job, "phases", job.Phases), func(p *Phase) { p.Phase = Text(p.Phase, MaxName) })

@@ -45,8 +45,20 @@ type Job struct {
 	Placements []Placement `json:"placements,omitempty"`
 	Plans      []Plan      `json:"plans,omitempty"`
 	Conditions []Condition `json:"conditions,omitempty"`
+	// Seen is what the next observation is compared with.
+	Seen Seen `json:"seen,omitzero"`
 	// Dropped counts the older entries of lists that reached their bounds, by list.
 	Dropped map[string]int `json:"dropped,omitempty"`
+}
+
+// Seen are counters and counts of the last observation.
+type Seen struct {
+	Generation  int64 `json:"generation,omitempty"`
+	Restarts    int32 `json:"restarts,omitempty"`
+	Reschedules int32 `json:"reschedules,omitempty"`
+	// ReplicaRestarts are by replica, and Desired counts replicas by task.
+	ReplicaRestarts map[string]int32 `json:"replicaRestarts,omitempty"`
+	Desired         map[string]int32 `json:"desired,omitempty"`
 }
 
 // Phase is a phase of the job, and when it began.

@@ -13,10 +13,9 @@ import (
 	"strings"
 	"time"
 
-	// The drivers "pgx" and "sqlite".
-	_ "github.com/jackc/pgx/v5/stdlib"
+	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
 	"github.com/pressly/goose/v3"
-	_ "modernc.org/sqlite"
+	_ "modernc.org/sqlite" // the driver "sqlite"
 )
 
 // ErrNotFound says that no such job is recorded.

@@ -499,7 +499,7 @@ func TestAListHasTheFieldsOfItsJobs(t *testing.T) {
 		s := on.store()
 		write(t, s, job(1, ended("Failed", "Error"), func(j *record.Job) {
 			j.Group, j.Creator, j.Message, j.Unseen = "g", "ann", "m", true
-			j.Restarts = []record.Restart{{Kind: record.RestartOfJob}, {Kind: record.RestartElsewhere}, {Kind: record.RestartOfReplica}}
+			j.Seen = record.Seen{Restarts: 1, Reschedules: 1, ReplicaRestarts: map[string]int32{"a/1": 1}}
 		}))
 		page, err := s.List(t.Context(), store.Filter{}, "", 1)
 		want := store.Page{Jobs: []store.Summary{{

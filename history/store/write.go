@@ -113,13 +113,11 @@ func (t *transaction) replace(ctx context.Context, row *stored, uid string, job 
 	return nil
 }
 
-// restarts counts the restarts after failures, also those that the record no longer lists.
+// restarts counts the restarts after failures, of the job and of single replicas.
 func restarts(job record.Job) int64 {
-	count := int64(job.Dropped["restarts"])
-	for _, restart := range job.Restarts {
-		if restart.Kind != record.RestartElsewhere {
-			count++
-		}
+	count := int64(job.Seen.Restarts)
+	for _, ofReplica := range job.Seen.ReplicaRestarts {
+		count += int64(ofReplica)
 	}
 	return count
 }

@@ -272,8 +272,11 @@ func mayImport() map[string][]string {
 		"autoscale/optimizer/local": {"autoscale/optimizer"},
 		"autoscale/ratio":           {"apis/v2alpha1"},
 		"history/record":            {},
-		"server/failure":            {},
-		"server/wire":               {"apis/v2alpha1", "job/membership", "internal/names", "internal/quantity", "server/failure"},
+		"history/observe": {
+			"apis/v1alpha1", "apis/v2alpha1", "conversion", "history/record", "internal/names", "job/podstate",
+		},
+		"server/failure": {},
+		"server/wire":    {"apis/v2alpha1", "job/membership", "internal/names", "internal/quantity", "server/failure"},
 	}
 }
 
