@@ -429,7 +429,7 @@ func rooms() map[string][]string {
 		"autoscale":   {"apis", "internal"},
 		"controllers": {"allocation", "apis", "autoscale", "internal", "job"},
 		"server":      {"allocation", "apis", "internal", "job"},
-		"history":     {"apis", "conversion", "internal", "job"},
+		"history":     {"apis", "controllers", "conversion", "internal", "job"},
 		"webhook":     {"apis", "config", "conversion", "internal", "job"},
 		"upgrade":     {"apis", "config", "controllers", "conversion", "internal", "job"},
 	}

@@ -1,0 +1,72 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package watch
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/controllers"
+)
+
+// CacheOptions returns the options of the cache. It keeps what a record has: of pods of jobs their names
+// and status, and of other pods their names only.
+func CacheOptions() cache.Options {
+	return cache.Options{
+		DefaultTransform: cache.TransformStripManagedFields(),
+		ByObject: map[client.Object]cache.ByObject{
+			&corev1.Pod{}:     {Transform: trimPod},
+			&v2alpha1.DIJob{}: {Transform: trimJob},
+		},
+	}
+}
+
+func trimPod(in any) (any, error) {
+	pod, isPod := in.(*corev1.Pod)
+	if !isPod {
+		return in, nil
+	}
+	if len(controllers.OwnerUID(pod)) == 0 {
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+			Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
+		}}, nil
+	}
+	controllers.Shrink(pod)
+	names := make([]corev1.Container, len(pod.Spec.Containers))
+	for i := range pod.Spec.Containers {
+		names[i].Name = pod.Spec.Containers[i].Name
+	}
+	pod.Spec = corev1.PodSpec{NodeName: pod.Spec.NodeName, RestartPolicy: pod.Spec.RestartPolicy, Containers: names}
+	return pod, nil
+}
+
+// trimJob leaves the managed fields that tell who wrote the spec.
+func trimJob(in any) (any, error) {
+	job, isJob := in.(*v2alpha1.DIJob)
+	if !isJob {
+		return in, nil
+	}
+	job.ManagedFields = slices.DeleteFunc(job.ManagedFields, func(entry metav1.ManagedFieldsEntry) bool {
+		return entry.Subresource == "status"
+	})
+	return job, nil
+}
+
+// SetupIndexes adds the indexes that Recorder reads.
+func SetupIndexes(ctx context.Context, indexer client.FieldIndexer) error {
+	if err := indexer.IndexField(ctx, &corev1.Pod{}, controllers.OwnerIndex, controllers.OwnerName); err != nil {
+		return fmt.Errorf("indexing pods by their job: %w", err)
+	}
+	if err := indexer.IndexField(ctx, &v2alpha1.ScalePlan{}, controllers.PlanIndex, controllers.JobOfPlan); err != nil {
+		return fmt.Errorf("indexing ScalePlans by their job: %w", err)
+	}
+	return nil
+}

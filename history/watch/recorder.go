@@ -1,0 +1,328 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package watch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/controllers"
+	"opendilab.org/di-orchestrator/history/observe"
+	"opendilab.org/di-orchestrator/history/record"
+	"opendilab.org/di-orchestrator/history/store"
+)
+
+const (
+	// interval is how often changes are recorded.
+	interval = time.Second
+	// minRetry and maxRetry are the times between attempts while the database fails.
+	minRetry = time.Second
+	maxRetry = 30 * time.Second
+	// batchSize bounds the jobs of one write.
+	batchSize = 500
+)
+
+// Store is the database.
+type Store interface {
+	Write(ctx context.Context, changes []store.Change) error
+	Job(ctx context.Context, namespace, name, uid string) (record.Job, error)
+	Open(ctx context.Context, size int, give func([]record.Job) error) error
+}
+
+// Recorder records all jobs.
+type Recorder struct {
+	// Cache has the indexes of SetupIndexes.
+	Cache cache.Cache
+	Store Store
+	Clock clock.Clock
+	Log   logr.Logger
+
+	queue *queue
+	// known are the jobs that have not ended, as they are recorded. Only the loop uses them.
+	known map[types.UID]*known
+}
+
+// known is what is remembered of a job that has not ended.
+type known struct {
+	job record.Job
+	// report is the last one that was recorded, and sampled is when.
+	report  []byte
+	sampled time.Time
+}
+
+// NeedLeaderElection restricts it to the leader: of several programs one records, and all serve.
+func (*Recorder) NeedLeaderElection() bool { return true }
+
+// Start implements manager.Runnable. It runs until the context ends.
+func (r *Recorder) Start(ctx context.Context) error {
+	r.queue, r.known = newQueue(), map[types.UID]*known{}
+	if err := r.follow(ctx); err != nil {
+		return err
+	}
+	if !r.Cache.WaitForCacheSync(ctx) {
+		return nil
+	}
+	if !r.retry(ctx, "Cannot compare the database with what exists; retrying", r.compare) {
+		return nil
+	}
+	for r.retry(ctx, "Cannot record jobs; retrying", r.flush) {
+		if !r.wait(ctx, interval) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// retry repeats an action until it succeeds. It reports false if the context ended.
+func (r *Recorder) retry(ctx context.Context, complaint string, act func(context.Context) error) bool {
+	delays := wait.Backoff{Duration: minRetry, Factor: 2, Steps: 64, Cap: maxRetry}
+	for {
+		err := act(ctx)
+		if err == nil || ctx.Err() != nil {
+			return ctx.Err() == nil
+		}
+		r.Log.Error(err, complaint, "waiting", r.queue.length())
+		if !r.wait(ctx, delays.Step()) {
+			return false
+		}
+	}
+}
+
+func (r *Recorder) wait(ctx context.Context, delay time.Duration) bool {
+	timer := r.Clock.NewTimer(delay)
+	defer timer.Stop()
+	select {
+	case <-timer.C():
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// follow notes which jobs change.
+func (r *Recorder) follow(ctx context.Context) error {
+	for _, kind := range []client.Object{&v2alpha1.DIJob{}, &v2alpha1.Membership{}, &v2alpha1.ScalePlan{}, &corev1.Pod{}} {
+		informer, err := r.Cache.GetInformer(ctx, kind, cache.BlockUntilSynced(false))
+		if err != nil {
+			return fmt.Errorf("watching %T: %w", kind, err)
+		}
+		if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+			AddFunc:    r.changed,
+			UpdateFunc: func(_, after any) { r.changed(after) },
+			DeleteFunc: r.deleted,
+		}); err != nil {
+			return fmt.Errorf("watching %T: %w", kind, err)
+		}
+	}
+	return nil
+}
+
+func (r *Recorder) changed(changed any) {
+	switch object := changed.(type) {
+	case *v2alpha1.ScalePlan:
+		r.queue.add(types.NamespacedName{Namespace: object.Namespace, Name: object.Spec.Job})
+	case *corev1.Pod:
+		for _, job := range controllers.OwnerName(object) {
+			r.queue.add(types.NamespacedName{Namespace: object.Namespace, Name: job})
+		}
+	case client.Object:
+		r.queue.add(client.ObjectKeyFromObject(object))
+	}
+}
+
+func (r *Recorder) deleted(last any) {
+	if tombstone, isTombstone := last.(toolscache.DeletedFinalStateUnknown); isTombstone {
+		last = tombstone.Obj
+	}
+	job, isJob := last.(*v2alpha1.DIJob)
+	if !isJob {
+		r.changed(last)
+		return
+	}
+	if !r.queue.addGone(job) {
+		r.Log.Info("Too many deleted jobs wait for the database; this one will be recorded as unseen", "job", client.ObjectKeyFromObject(job))
+	}
+}
+
+// compare loads the jobs that have not ended, and marks those that are gone as unseen.
+func (r *Recorder) compare(ctx context.Context) error {
+	var jobs v2alpha1.DIJobList
+	if err := r.Cache.List(ctx, &jobs, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("listing jobs: %w", err)
+	}
+	exists := make(map[types.UID]bool, len(jobs.Items))
+	for i := range jobs.Items {
+		exists[jobs.Items[i].UID] = true
+		r.queue.add(client.ObjectKeyFromObject(&jobs.Items[i]))
+	}
+	return r.Store.Open(ctx, batchSize, func(page []record.Job) error {
+		var unseen []store.Change
+		for _, job := range page {
+			uid := types.UID(job.UID)
+			if exists[uid] || r.queue.isGone(uid) {
+				r.known[uid] = &known{job: job}
+				continue
+			}
+			ended := observe.Gone(job, false, r.Clock.Now())
+			unseen = append(unseen, store.Change{UID: job.UID, Job: &ended})
+		}
+		if len(unseen) == 0 {
+			return nil
+		}
+		r.Log.Info("Jobs ended while nothing recorded them", "jobs", len(unseen))
+		return r.Store.Write(ctx, unseen)
+	})
+}
+
+// flush records all changed jobs.
+func (r *Recorder) flush(ctx context.Context) error {
+	for {
+		taken := r.queue.take(batchSize)
+		if len(taken.changed)+len(taken.gone) == 0 {
+			return nil
+		}
+		if err := r.record(ctx, taken); err != nil {
+			r.queue.giveBack(taken)
+			return err
+		}
+	}
+}
+
+func (r *Recorder) record(ctx context.Context, taken batch) error {
+	var changes []store.Change
+	after := map[types.UID]*known{}
+	note := func(uid types.UID, now *known, change *store.Change, err error) error {
+		if err == nil && now != nil {
+			after[uid] = now
+		}
+		if err == nil && change != nil {
+			changes = append(changes, *change)
+		}
+		return err
+	}
+	for _, job := range taken.gone {
+		now, change, err := r.end(ctx, job)
+		if err := note(job.UID, now, change, err); err != nil {
+			return err
+		}
+	}
+	for _, key := range taken.changed {
+		job, err := controllers.Find(ctx, r.Cache, key, &v2alpha1.DIJob{})
+		if err != nil {
+			return err
+		}
+		if job == nil {
+			continue
+		}
+		now, change, err := r.observe(ctx, job)
+		if err := note(job.UID, now, change, err); err != nil {
+			return err
+		}
+	}
+	if len(changes) > 0 {
+		if err := r.Store.Write(ctx, changes); err != nil {
+			return err
+		}
+	}
+	for uid, now := range after {
+		if r.known[uid] = now; now.job.HasEnded() {
+			delete(r.known, uid)
+		}
+	}
+	return nil
+}
+
+// before returns what is recorded of a job.
+func (r *Recorder) before(ctx context.Context, job *v2alpha1.DIJob) (known, error) {
+	if found := r.known[job.UID]; found != nil {
+		return *found, nil
+	}
+	recorded, err := r.Store.Job(ctx, job.Namespace, job.Name, string(job.UID))
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		return known{}, err
+	}
+	return known{job: recorded}, nil
+}
+
+// observe returns what to record of a job; no change if nothing is new.
+func (r *Recorder) observe(ctx context.Context, job *v2alpha1.DIJob) (*known, *store.Change, error) {
+	before, err := r.before(ctx, job)
+	if err != nil {
+		return nil, nil, err
+	}
+	seen, err := r.gather(ctx, job)
+	if err != nil {
+		return nil, nil, err
+	}
+	after := before
+	if after.job, err = observe.Record(before.job, seen); err != nil {
+		// Trying again does not help: the job is recorded when it changes.
+		r.Log.Error(err, "Cannot record job", "job", client.ObjectKeyFromObject(job))
+		return nil, nil, nil
+	}
+	change := &store.Change{UID: after.job.UID}
+	if !reflect.DeepEqual(before.job, after.job) {
+		change.Job = &after.job
+	}
+	if sample, isNew := observe.Sample(job, before.report, seen.Now); isNew && seen.Now.Sub(before.sampled) >= record.MinSpacing {
+		change.Samples = []record.Sample{sample}
+		after.report, after.sampled = job.Status.Profilings.Raw, seen.Now
+	}
+	if change.Job == nil && change.Samples == nil {
+		return &after, nil, nil
+	}
+	return &after, change, nil
+}
+
+// gather reads what belongs to a job from the cache.
+func (r *Recorder) gather(ctx context.Context, job *v2alpha1.DIJob) (observe.Observation, error) {
+	seen := observe.Observation{Job: job, Now: r.Clock.Now()}
+	var pods corev1.PodList
+	if err := r.Cache.List(ctx, &pods, client.InNamespace(job.Namespace), client.MatchingFields{controllers.OwnerIndex: job.Name}, client.UnsafeDisableDeepCopy); err != nil {
+		return seen, fmt.Errorf("listing pods of job %s/%s: %w", job.Namespace, job.Name, err)
+	}
+	seen.Pods = controllers.PodsOf(job, pods.Items)
+	var plans v2alpha1.ScalePlanList
+	if err := r.Cache.List(ctx, &plans, client.InNamespace(job.Namespace), client.MatchingFields{controllers.PlanIndex: job.Name}, client.UnsafeDisableDeepCopy); err != nil {
+		return seen, fmt.Errorf("listing ScalePlans of job %s/%s: %w", job.Namespace, job.Name, err)
+	}
+	for i := range plans.Items {
+		// An earlier job of this name may have had others.
+		if !plans.Items[i].CreationTimestamp.Before(&job.CreationTimestamp) {
+			seen.Plans = append(seen.Plans, plans.Items[i])
+		}
+	}
+	membership, err := controllers.Find(ctx, r.Cache, client.ObjectKeyFromObject(job), &v2alpha1.Membership{})
+	if err == nil && membership != nil && membership.Spec.JobUID == job.UID {
+		seen.Membership = membership
+	}
+	return seen, err
+}
+
+// end returns the last record of a deleted job: its last object, and then its end.
+func (r *Recorder) end(ctx context.Context, job *v2alpha1.DIJob) (*known, *store.Change, error) {
+	after, change, err := r.observe(ctx, job)
+	if err != nil || after == nil {
+		return nil, nil, err
+	}
+	if change == nil {
+		change = &store.Change{UID: after.job.UID}
+	}
+	after.job = observe.Gone(after.job, true, r.Clock.Now())
+	change.Job = &after.job
+	return after, change, nil
+}

@@ -1,0 +1,255 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package watch_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr/testr"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/history/record"
+	"opendilab.org/di-orchestrator/history/store"
+	"opendilab.org/di-orchestrator/history/watch"
+	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/test/testkit"
+)
+
+var environment *testkit.API
+
+func TestMain(m *testing.M) {
+	var err error
+	if environment, err = testkit.StartAPI(context.Background()); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	if err := environment.Stop(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// fixture is a namespace, and the database of its jobs.
+type fixture struct {
+	*WithT
+	t         *testing.T
+	api       client.Client
+	scheme    *runtime.Scheme
+	namespace string
+	database  *outage
+}
+
+// outage is a database that is away while it is told to be.
+type outage struct {
+	*store.Store
+	isAway atomic.Bool
+}
+
+var errAway = errors.New("the database is away")
+
+func (o *outage) Write(ctx context.Context, changes []store.Change) error {
+	if o.isAway.Load() {
+		return errAway
+	}
+	return o.Store.Write(ctx, changes)
+}
+
+func setUp(t *testing.T) *fixture {
+	t.Helper()
+	f := &fixture{WithT: NewWithT(t), t: t, scheme: runtime.NewScheme(), database: &outage{}}
+	f.SetDefaultEventuallyTimeout(testkit.Patience)
+	f.Expect(clientgoscheme.AddToScheme(f.scheme)).To(Succeed())
+	f.Expect(v2alpha1.AddToScheme(f.scheme)).To(Succeed())
+	var err error
+	f.api, err = client.New(environment.Config, client.Options{Scheme: f.scheme})
+	f.Expect(err).NotTo(HaveOccurred())
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "history-"}}
+	f.Expect(f.api.Create(t.Context(), namespace)).To(Succeed())
+	f.namespace = namespace.Name
+	f.database.Store, err = store.OpenSQLite(t.Context(), filepath.Join(t.TempDir(), "history.db"))
+	f.Expect(err).NotTo(HaveOccurred())
+	t.Cleanup(func() { f.Expect(f.database.Close()).To(Succeed()) })
+	return f
+}
+
+// start starts a recorder. The result stops it.
+func (f *fixture) start() (stop func()) {
+	f.t.Helper()
+	options := watch.CacheOptions()
+	options.Scheme, options.DefaultNamespaces = f.scheme, map[string]cache.Config{f.namespace: {}}
+	objects, err := cache.New(environment.Config, options)
+	f.Expect(err).NotTo(HaveOccurred())
+	ctx, cancel := context.WithCancel(f.t.Context())
+	f.Expect(watch.SetupIndexes(ctx, objects)).To(Succeed())
+	recorder := &watch.Recorder{Cache: objects, Store: f.database, Clock: clock.RealClock{}, Log: testr.New(f.t)}
+	var group sync.WaitGroup
+	results := make([]error, 2)
+	for i, start := range []func(context.Context) error{objects.Start, recorder.Start} {
+		group.Go(func() { results[i] = start(ctx) })
+	}
+	stop = sync.OnceFunc(func() {
+		cancel()
+		group.Wait()
+		f.Expect(errors.Join(results...)).To(Succeed())
+	})
+	f.t.Cleanup(stop)
+	return stop
+}
+
+func (f *fixture) create(name string) *v2alpha1.DIJob {
+	f.t.Helper()
+	two := int32(2)
+	job := &v2alpha1.DIJob{}
+	job.Namespace, job.Name = f.namespace, name
+	job.Spec.Lifecycle, job.Spec.Group = v2alpha1.LifecycleWorkerLed, "atari"
+	job.Spec.Tasks = []v2alpha1.Task{{Name: "worker", Type: v2alpha1.TaskTypeNone, Replicas: &two}}
+	job.Spec.Tasks[0].Template.Raw = []byte(`{"spec":{"containers":[{"name":"di-container","image":"ding:2"}]}}`)
+	f.Expect(f.api.Create(f.t.Context(), job)).To(Succeed())
+	return job
+}
+
+func (f *fixture) setStatus(job *v2alpha1.DIJob, change func(*v2alpha1.DIJobStatus)) {
+	f.t.Helper()
+	change(&job.Status)
+	f.Expect(f.api.Status().Update(f.t.Context(), job)).To(Succeed())
+}
+
+// failed makes the job fail at a whole second, as the API stores it.
+func failed(job *v2alpha1.DIJob) func(*v2alpha1.DIJobStatus) {
+	return func(status *v2alpha1.DIJobStatus) {
+		end := metav1.NewTime(job.CreationTimestamp.Add(time.Minute))
+		status.Phase, status.CompletionTimestamp = v2alpha1.JobFailed, &end
+		status.LastFailure = &v2alpha1.LastFailure{Reason: "OOMKilled", Message: "too much"}
+	}
+}
+
+func (f *fixture) createPod(of *v2alpha1.DIJob, name string) *corev1.Pod {
+	f.t.Helper()
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Namespace: f.namespace, Name: name, Labels: map[string]string{names.LabelTaskName: "worker"},
+		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(of, v2alpha1.GroupVersion.WithKind("DIJob"))},
+	}}
+	pod.Spec.Containers = []corev1.Container{{Name: "di-container", Image: "ding:2"}}
+	f.Expect(f.api.Create(f.t.Context(), pod)).To(Succeed())
+	return pod
+}
+
+// recorded waits until what is recorded of a job satisfies a condition.
+func (f *fixture) recorded(job *v2alpha1.DIJob, what string, condition func(record.Job) bool) record.Job {
+	f.t.Helper()
+	var found record.Job
+	f.Eventually(func() (bool, error) {
+		var err error
+		if found, err = f.database.Job(f.t.Context(), f.namespace, job.Name, string(job.UID)); errors.Is(err, store.ErrNotFound) {
+			return false, nil
+		}
+		return err == nil && condition(found), err
+	}).Should(BeTrue(), what)
+	return found
+}
+
+func TestAJobIsRecordedFromItsCreationToItsEnd(t *testing.T) {
+	f := setUp(t)
+	f.start()
+	job := f.create("ppo")
+	f.createPod(job, "ppo-worker-0")
+	found := f.recorded(job, "its pod", func(j record.Job) bool { return len(j.Replicas) == 1 })
+	f.Expect(found.Group).To(Equal("atari"))
+	f.Expect(found.Images).To(ConsistOf("ding:2"))
+	f.Expect(found.Version).To(Equal("v2alpha1"))
+	f.Expect(string(found.Manifest)).To(ContainSubstring(`"image":"ding:2"`))
+
+	f.setStatus(job, func(status *v2alpha1.DIJobStatus) {
+		status.Phase, status.Profilings = v2alpha1.JobRunning, &v2alpha1.RawObject{}
+		status.Profilings.Raw = []byte(`{"version":1,"progress":{"done":12}}`)
+	})
+	f.recorded(job, "its phase", func(j record.Job) bool { return j.Phase == "Running" })
+	f.Eventually(func() ([]record.Sample, error) { return f.database.Samples(t.Context(), string(job.UID), time.Time{}) }).Should(HaveLen(1))
+
+	f.setStatus(job, failed(job))
+	found = f.recorded(job, "its end", func(j record.Job) bool { return j.HasEnded() })
+	f.Expect(found.Ended.Equal(job.CreationTimestamp.Add(time.Minute))).To(BeTrue())
+	f.Expect(found.Reason).To(Equal("OOMKilled"))
+
+	// What happens later does not change how it ended.
+	f.Expect(f.api.Delete(t.Context(), job)).To(Succeed())
+	marker := f.create("marker")
+	f.recorded(marker, "a later job", func(record.Job) bool { return true })
+	after := f.recorded(job, "the deleted job", func(record.Job) bool { return true })
+	f.Expect(after.Deleted).To(BeFalse())
+	f.Expect(after.Ended).To(Equal(found.Ended))
+}
+
+func TestADeletedJobEndsWhenItIsDeletedAndItsNameMayBeUsedAgain(t *testing.T) {
+	f := setUp(t)
+	f.start()
+	job := f.create("ppo")
+	f.recorded(job, "the job", func(record.Job) bool { return true })
+	f.Expect(f.api.Delete(t.Context(), job)).To(Succeed())
+	again := f.create("ppo")
+	found := f.recorded(job, "its end", func(j record.Job) bool { return j.HasEnded() })
+	f.Expect(found.Deleted).To(BeTrue())
+	f.Expect(found.Unseen).To(BeFalse())
+	f.recorded(again, "the new job", func(j record.Job) bool { return !j.HasEnded() })
+}
+
+func TestWhatHappensWhileNothingRecordsIsCaughtUp(t *testing.T) {
+	f := setUp(t)
+	stop := f.start()
+	gone, ended, running := f.create("gone"), f.create("ended"), f.create("running")
+	for _, job := range []*v2alpha1.DIJob{gone, ended, running} {
+		f.setStatus(job, func(status *v2alpha1.DIJobStatus) { status.Phase = v2alpha1.JobRunning })
+		f.recorded(job, job.Name, func(j record.Job) bool { return j.Phase == "Running" })
+	}
+	stop()
+	f.Expect(f.api.Delete(t.Context(), gone)).To(Succeed())
+	f.setStatus(ended, failed(ended))
+	born := f.create("born")
+	f.start()
+	f.Expect(f.recorded(gone, "unseen", func(j record.Job) bool { return j.HasEnded() }).Unseen).To(BeTrue())
+	found := f.recorded(ended, "its end", func(j record.Job) bool { return j.HasEnded() })
+	f.Expect(found.Unseen).To(BeFalse())
+	f.Expect(found.Phases).To(HaveLen(2))
+	f.recorded(born, "the new job", func(record.Job) bool { return true })
+	f.recorded(running, "the old job", func(j record.Job) bool { return !j.HasEnded() && len(j.Phases) == 1 })
+}
+
+func TestJobsAreRecordedOnceTheDatabaseIsBack(t *testing.T) {
+	f := setUp(t)
+	f.start()
+	old := f.create("old")
+	f.recorded(old, "a job before", func(record.Job) bool { return true })
+	f.database.isAway.Store(true)
+	f.Expect(f.api.Delete(t.Context(), old)).To(Succeed())
+	job := f.create("ppo")
+	f.setStatus(job, failed(job))
+	f.Consistently(func() error {
+		_, err := f.database.Job(t.Context(), f.namespace, job.Name, "")
+		return err
+	}, 2*time.Second).Should(MatchError(store.ErrNotFound))
+	f.database.isAway.Store(false)
+	f.recorded(job, "its end", func(j record.Job) bool { return j.HasEnded() })
+	f.recorded(old, "its deletion", func(j record.Job) bool { return j.Deleted })
+	totals, err := f.database.Totals(t.Context())
+	f.Expect(err).NotTo(HaveOccurred())
+	f.Expect(totals.Jobs).To(BeEquivalentTo(2))
+}
