@@ -1,0 +1,257 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package serve
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/history/record"
+	"opendilab.org/di-orchestrator/history/store"
+)
+
+// Root is the path of all that is served.
+const Root = "/v1alpha1/history/jobs"
+
+const (
+	// defaultPage is how many jobs a page has unless the caller says how many.
+	defaultPage = 100
+	// maxQuery bounds the query of a request, in bytes.
+	maxQuery = 8 << 10
+	// requestTime bounds the time of one request.
+	requestTime = 30 * time.Second
+)
+
+// Store is the database.
+type Store interface {
+	List(ctx context.Context, filter store.Filter, from string, limit int) (store.Page, error)
+	Job(ctx context.Context, namespace, name, uid string) (record.Job, error)
+	Samples(ctx context.Context, uid string, after time.Time) ([]record.Sample, error)
+	Tails(ctx context.Context, uid string) ([]record.Tail, error)
+}
+
+// Curves are the curves of a job.
+type Curves struct {
+	UID    string          `json:"uid"`
+	Series []record.Series `json:"series"`
+	// Next is the time after which there may be more points; zero at the end.
+	Next time.Time `json:"next,omitzero"`
+}
+
+// Tails are the last lines of the containers of a job that ended badly.
+type Tails struct {
+	UID   string        `json:"uid"`
+	Tails []record.Tail `json:"tails"`
+}
+
+type handler struct {
+	store  Store
+	access Access
+	log    logr.Logger
+}
+
+// NewHandler returns the handler of all paths.
+func NewHandler(from Store, access Access, log logr.Logger) http.Handler {
+	h := &handler{from, access, log}
+	mux := http.NewServeMux()
+	mux.Handle("GET "+Root, h.answer(h.list))
+	mux.Handle("GET "+Root+"/{namespace}/{name}", h.answer(h.show))
+	mux.Handle("GET "+Root+"/{namespace}/{name}/series", h.answer(h.series))
+	mux.Handle("GET "+Root+"/{namespace}/{name}/tails", h.answer(h.tails))
+	return mux
+}
+
+// request is a request of a known caller.
+type request struct {
+	*http.Request
+	caller user.Info
+	query  url.Values
+}
+
+// answer answers with what an action returns for a known caller.
+func (h *handler) answer(act func(*request) (any, error)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), requestTime)
+		defer cancel()
+		answer, err := h.identified(r.WithContext(ctx), act)
+		code := http.StatusOK
+		if err != nil {
+			answer, code = h.failure(err)
+		}
+		encoded, err := json.Marshal(answer)
+		if err != nil {
+			h.log.Error(err, "Cannot encode an answer", "path", r.URL.Path)
+			encoded, code = []byte("{}"), http.StatusInternalServerError
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Cache-Control", "no-store")
+		w.WriteHeader(code)
+		// A caller that is gone needs nothing.
+		_, _ = w.Write(encoded)
+	})
+}
+
+func (h *handler) identified(r *http.Request, act func(*request) (any, error)) (any, error) {
+	found, ok, err := h.access.Tokens.AuthenticateRequest(r)
+	switch {
+	case ok:
+	case err != nil && r.Context().Err() != nil:
+		return nil, apierrors.NewServiceUnavailable("the API server has not reviewed the token in time")
+	default:
+		return nil, apierrors.NewUnauthorized("Authorization: must be Bearer and a token of this cluster")
+	}
+	if len(r.URL.RawQuery) > maxQuery {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("the query has %d bytes: at most %d are read", len(r.URL.RawQuery), maxQuery))
+	}
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, apierrors.NewBadRequest("the query is not one: " + err.Error())
+	}
+	return act(&request{r, found.User, query})
+}
+
+// failure returns the Status of an error. Those of the database are logged, and not told.
+func (h *handler) failure(err error) (any, int) {
+	status := apierrors.APIStatus(nil)
+	if errors.As(err, &status) {
+		answer := status.Status()
+		answer.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
+		return answer, int(answer.Code)
+	}
+	if errors.Is(err, store.ErrInvalid) {
+		return h.failure(apierrors.NewBadRequest(err.Error()))
+	}
+	h.log.Error(err, "Cannot answer a request")
+	return h.failure(apierrors.NewServiceUnavailable("the history cannot be read now: try again later"))
+}
+
+// may reports whether the caller has a right.
+func (h *handler) may(r *request, wanted authorizer.AttributesRecord) (bool, error) {
+	wanted.User, wanted.ResourceRequest = r.caller, true
+	decision, _, err := h.access.Rights.Authorize(r.Context(), wanted)
+	if err != nil && decision != authorizer.DecisionAllow {
+		return false, fmt.Errorf("reviewing what %s may do: %w", r.caller.GetName(), err)
+	}
+	return decision == authorizer.DecisionAllow, nil
+}
+
+func onJobs(verb, namespace, name string) authorizer.AttributesRecord {
+	return authorizer.AttributesRecord{
+		Verb: verb, APIGroup: v2alpha1.GroupName, APIVersion: v2alpha1.Version, Resource: "dijobs", Namespace: namespace, Name: name,
+	}
+}
+
+func onLogs(namespace string) authorizer.AttributesRecord {
+	return authorizer.AttributesRecord{Verb: "get", APIVersion: corev1.SchemeGroupVersion.Version, Resource: "pods", Subresource: "log", Namespace: namespace}
+}
+
+// list answers a page of jobs of one namespace, or of all. The caller needs the right to list them.
+func (h *handler) list(r *request) (any, error) {
+	filter := store.Filter{
+		Namespace: r.query.Get("namespace"), Phase: r.query.Get("phase"), Group: r.query.Get("group"),
+		Creator: r.query.Get("creator"), Reason: r.query.Get("reason"), Text: r.query.Get("text"),
+	}
+	allowed, err := h.may(r, onJobs("list", filter.Namespace, ""))
+	if err != nil {
+		return nil, err
+	}
+	if !allowed {
+		return nil, apierrors.NewForbidden(schema.GroupResource{Group: v2alpha1.GroupName, Resource: "dijobs"}, "",
+			fmt.Errorf("user %q may not list them in namespace %q: name a namespace by ?namespace=, or get a role that allows it", r.caller.GetName(), filter.Namespace))
+	}
+	if filter.Namespace != "" {
+		filter.Readable = []string{filter.Namespace}
+	}
+	if filter.Since, err = timeIn(r.query, "since"); err != nil {
+		return nil, err
+	}
+	limit := defaultPage
+	if text := r.query.Get("limit"); text != "" {
+		if limit, err = strconv.Atoi(text); err != nil {
+			return nil, apierrors.NewBadRequest(fmt.Sprintf("limit %q: must be a number from 1 to %d", record.Text(text, record.MaxName), store.MaxPage))
+		}
+	}
+	return h.store.List(r.Context(), filter, r.query.Get("from"), limit)
+}
+
+func timeIn(query url.Values, name string) (time.Time, error) {
+	text := query.Get(name)
+	if text == "" {
+		return time.Time{}, nil
+	}
+	at, err := time.Parse(time.RFC3339Nano, text)
+	if err != nil {
+		return at, apierrors.NewBadRequest(fmt.Sprintf("%s %q: must be a time such as 2026-01-31T15:04:05Z", name, record.Text(text, record.MaxName)))
+	}
+	return at, nil
+}
+
+// job returns the job that a path names, if the caller has the rights. Otherwise it does not exist.
+func (h *handler) job(r *request, also ...authorizer.AttributesRecord) (record.Job, error) {
+	namespace, name := r.PathValue("namespace"), r.PathValue("name")
+	missing := apierrors.NewNotFound(schema.GroupResource{Group: v2alpha1.GroupName, Resource: "dijobs"}, record.Text(name, record.MaxName))
+	for _, wanted := range append([]authorizer.AttributesRecord{onJobs("get", namespace, name)}, also...) {
+		if allowed, err := h.may(r, wanted); err != nil {
+			return record.Job{}, err
+		} else if !allowed {
+			return record.Job{}, missing
+		}
+	}
+	job, err := h.store.Job(r.Context(), namespace, name, r.query.Get("uid"))
+	if errors.Is(err, store.ErrNotFound) {
+		return job, missing
+	}
+	return job, err
+}
+
+func (h *handler) show(r *request) (any, error) {
+	return h.job(r)
+}
+
+func (h *handler) series(r *request) (any, error) {
+	job, err := h.job(r)
+	if err != nil {
+		return nil, err
+	}
+	after, err := timeIn(r.query, "after")
+	if err != nil {
+		return nil, err
+	}
+	samples, err := h.store.Samples(r.Context(), job.UID, after)
+	if err != nil {
+		return nil, err
+	}
+	curves := Curves{UID: job.UID, Series: record.Curves(samples)}
+	if len(samples) == store.MaxSamples {
+		curves.Next = samples[len(samples)-1].At
+	}
+	return curves, nil
+}
+
+func (h *handler) tails(r *request) (any, error) {
+	job, err := h.job(r, onLogs(r.PathValue("namespace")))
+	if err != nil {
+		return nil, err
+	}
+	found, err := h.store.Tails(r.Context(), job.UID)
+	if err != nil {
+		return nil, err
+	}
+	return Tails{UID: job.UID, Tails: append([]record.Tail{}, found...)}, nil
+}
