@@ -175,6 +175,7 @@ manifests: ## Generate CRDs, RBAC and the manifest for DI-engine.
 	$(TOOL) controller-gen rbac:roleName=di-orchestrator-webhook paths=./webhook/... output:rbac:dir=config/rbac/webhook
 	$(TOOL) controller-gen rbac:roleName=di-orchestrator-takeover paths=./upgrade/takeover/... output:rbac:dir=config/rbac/takeover
 	$(TOOL) controller-gen rbac:roleName=di-orchestrator-server paths=./server/... output:rbac:dir=config/rbac/server
+	$(TOOL) controller-gen rbac:roleName=di-orchestrator-history paths=./history/... output:rbac:dir=config/rbac/history
 	go run ./hack/chart config charts/di-orchestrator
 	$(RELEASE) launcher
 	$(HELM_DOCS) --chart-search-root=charts --log-level=warning

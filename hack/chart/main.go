@@ -33,7 +33,7 @@ func run(args []string) error {
 		return errors.New("usage: chart CONFIG CHART, the folders that are copied from and into")
 	}
 	files := filepath.Join(args[1], "files")
-	for _, program := range []string{"operator", "webhook", "takeover", "server"} {
+	for _, program := range []string{"operator", "webhook", "takeover", "server", "history"} {
 		if err := copyRules(filepath.Join(args[0], "rbac", program, "role.yaml"), filepath.Join(files, program+"-rbac.yaml")); err != nil {
 			return err
 		}

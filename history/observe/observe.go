@@ -14,6 +14,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/history/record"
+	"opendilab.org/di-orchestrator/internal/names"
 )
 
 // Observation is what was observed of one job. Nothing in it is changed.
@@ -35,6 +36,7 @@ func Record(before record.Job, seen Observation) (record.Job, error) {
 	after := copied(before)
 	after.UID, after.Namespace, after.Name = string(job.UID), job.Namespace, job.Name
 	after.Group, after.Created = job.Spec.Group, utc(job.CreationTimestamp)
+	after.Creator = job.Annotations[names.AnnotationCreator]
 	if after.Version == "" || after.Seen.Generation != job.Generation {
 		if err := readSpec(&after, job); err != nil {
 			return before, err

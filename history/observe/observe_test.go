@@ -37,7 +37,7 @@ func trained() *v2alpha1.DIJob {
 	two := int32(2)
 	job := &v2alpha1.DIJob{}
 	job.Namespace, job.Name, job.UID, job.Generation, job.CreationTimestamp = "team", "ppo", "u-1", 1, *stamp(0)
-	job.Annotations = map[string]string{corev1.LastAppliedConfigAnnotation: "{}", "team/note": "kept"}
+	job.Annotations = map[string]string{corev1.LastAppliedConfigAnnotation: "{}", "team/note": "kept", names.AnnotationCreator: "alice"}
 	job.ManagedFields = []metav1.ManagedFieldsEntry{
 		wrote("kubectl", "v2alpha1", "", 0), wrote(names.ControllerName, "v2alpha1", "status", 9),
 	}
@@ -104,13 +104,13 @@ func TestARunningJobIsRecorded(t *testing.T) {
 	if err := json.Unmarshal(after.Manifest, &manifest); err != nil {
 		t.Fatal(err)
 	}
-	metadata := map[string]any{"namespace": "team", "name": "ppo", "annotations": map[string]any{"team/note": "kept"}}
+	metadata := map[string]any{"namespace": "team", "name": "ppo", "annotations": map[string]any{"team/note": "kept", names.AnnotationCreator: "alice"}}
 	if diff := cmp.Diff(metadata, manifest["metadata"]); diff != "" || manifest["apiVersion"] != v2alpha1.GroupVersion.String() || manifest["status"] != nil {
 		t.Errorf("%s %v", diff, manifest)
 	}
 	after.Manifest = nil
 	want := record.Job{
-		UID: "u-1", Namespace: "team", Name: "ppo", Group: "atari", Version: "v2alpha1", Images: []string{"ding:2", "init:1"},
+		UID: "u-1", Namespace: "team", Name: "ppo", Group: "atari", Creator: "alice", Version: "v2alpha1", Images: []string{"ding:2", "init:1"},
 		Created: at(0), Started: at(3), Phase: "Running",
 		Phases:   []record.Phase{{Phase: "Running", Since: at(5)}},
 		Attempts: []record.Attempt{{Started: at(0)}},

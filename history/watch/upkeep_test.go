@@ -5,7 +5,7 @@ package watch_test
 
 import (
 	"context"
-	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
@@ -24,7 +24,7 @@ func TestTheDatabaseIsKeptWithinItsLimits(t *testing.T) {
 	created := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 	var changes []store.Change
 	for i := range 700 {
-		job := &record.Job{UID: fmt.Sprint(i), Namespace: "team", Name: fmt.Sprint(i), Created: created, Ended: created.Add(time.Minute)}
+		job := &record.Job{UID: strconv.Itoa(i), Namespace: "team", Name: strconv.Itoa(i), Created: created, Ended: created.Add(time.Minute)}
 		changes = append(changes, store.Change{UID: job.UID, Job: job})
 	}
 	open := &record.Job{UID: "open", Namespace: "team", Name: "open", Created: created}

@@ -81,7 +81,7 @@ func TestAWrongFileIsRefusedByItsField(t *testing.T) {
 		"another version":    {"apiVersion: config.diengine.opendilab.org/v1\nkind: Configuration\n", []string{`apiVersion: Invalid value: "config.diengine.opendilab.org/v1"`}},
 		"two documents":      {head + "---\noperator: {}\n", []string{"2 documents"}},
 		"too many bytes":     {head + "#" + strings.Repeat("x", MaxBytes), []string{"65536 bytes"}},
-		"an unknown section": {head + "webhooks: {}\n", []string{"webhooks: Forbidden: there is no such field: must be one of apiVersion, common, kind, operator, server"}},
+		"an unknown section": {head + "webhooks: {}\n", []string{"webhooks: Forbidden: there is no such field: must be one of apiVersion, common, history, kind, operator, server"}},
 		"an unknown field":   {head + "operator: {allocator: {polcy: fit}}\n", []string{"operator.allocator.polcy: Forbidden", "cycle, enabled, fairness, policy"}},
 		"a field in capitals": {
 			head + "operator: {Shards: 2}\n", []string{"operator.Shards: Forbidden"},
@@ -171,7 +171,7 @@ func TestEveryRuleIsOfAField(t *testing.T) {
 func TestTheChartsSchemaHasEveryFieldButTheKind(t *testing.T) {
 	t.Parallel()
 	properties, _ := ChartSchema()["properties"].(map[string]any)
-	if len(properties) != 3 || properties["common"] == nil || properties["operator"] == nil || properties["server"] == nil {
+	if len(properties) != 4 || properties["common"] == nil || properties["history"] == nil || properties["operator"] == nil || properties["server"] == nil {
 		t.Errorf("the sections are %v", properties)
 	}
 	operator, _ := properties["operator"].(map[string]any)["properties"].(map[string]any)

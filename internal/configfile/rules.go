@@ -97,6 +97,8 @@ func rules() map[string]rule {
 		"operator.storageMigration.qps":         some,
 		"operator.workers":                      {min: 1, max: 1000},
 
+		"history.keepJobs": {max: math.MaxInt32},
+
 		"server.identity":                     {values: []string{"enforce", "legacy", "disabled"}},
 		"server.limits.connections":           atLeastOne,
 		"server.limits.connectionsPerAddress": {max: math.MaxInt32},

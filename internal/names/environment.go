@@ -87,6 +87,7 @@ const (
 const (
 	SystemNamespace         = "di-system"
 	ServerService           = "di-server"
+	HistoryService          = "di-history"
 	ServerAudience          = "di-server"
 	ServerPortV1      int32 = 8080
 	ServerPortV2      int32 = 8081

@@ -33,7 +33,7 @@ func everything() []string {
 		"monitoring.dashboard.enabled=true", "aggregatorConfig.template.spec.containers[0].name=di-container",
 		"webhook.url=https://10.0.0.1:9443", "webhook.hostNetwork=true", "image.tag=v1", "certManager.enabled=true",
 		"configuration.common.tracing.endpoint=http://10.0.0.1:4317", "configuration.operator.shards=2",
-		"web.enabled=true", "web.hosts={jobs.example.com}", "web.tls.secretName=page",
+		"web.enabled=true", "web.hosts={jobs.example.com}", "web.tls.secretName=page", "history.enabled=true",
 	}
 }
 
@@ -337,20 +337,20 @@ func TestCertManagerIssuesUnderTheNamesThatAreCalled(t *testing.T) {
 		"by an authority of the chart's": {
 			values:  []string{"configuration.common.serviceDomain=svc.example.org"},
 			webhook: map[string]any{"dnsNames": []any{"di-orchestrator-webhook.ml.svc", "di-orchestrator-webhook.ml", "di-orchestrator-webhook.ml.svc.cluster.local"}},
-			server:  map[string]any{"dnsNames": []any{"di-server.ml", "di-server.ml.svc", "di-server.ml.svc.example.org"}},
+			server:  map[string]any{"dnsNames": []any{"di-server.ml", "di-server.ml.svc", "di-server.ml.svc.example.org", "di-history.ml", "di-history.ml.svc", "di-history.ml.svc.example.org"}},
 			issuer:  map[string]any{"name": "di-orchestrator-ca", "kind": "Issuer", "group": "cert-manager.io"},
 			own:     true,
 		},
 		"by an issuer that is there, for a host": {
 			values:  []string{"webhook.url=https://webhooks.example.org:9443", "certManager.issuerRef.name=ours", "certManager.issuerRef.kind=ClusterIssuer"},
 			webhook: map[string]any{"dnsNames": []any{"webhooks.example.org"}},
-			server:  map[string]any{"dnsNames": []any{"di-server.ml", "di-server.ml.svc", "di-server.ml.svc.cluster.local"}},
+			server:  map[string]any{"dnsNames": []any{"di-server.ml", "di-server.ml.svc", "di-server.ml.svc.cluster.local", "di-history.ml", "di-history.ml.svc", "di-history.ml.svc.cluster.local"}},
 			issuer:  map[string]any{"name": "ours", "kind": "ClusterIssuer"},
 		},
 		"for an address": {
 			values:  []string{"webhook.url=https://10.0.0.1:9443", "certManager.issuerRef.name=ours"},
 			webhook: map[string]any{"ipAddresses": []any{"10.0.0.1"}},
-			server:  map[string]any{"dnsNames": []any{"di-server.ml", "di-server.ml.svc", "di-server.ml.svc.cluster.local"}},
+			server:  map[string]any{"dnsNames": []any{"di-server.ml", "di-server.ml.svc", "di-server.ml.svc.cluster.local", "di-history.ml", "di-history.ml.svc", "di-history.ml.svc.cluster.local"}},
 			issuer:  map[string]any{"name": "ours"},
 		},
 	} {

@@ -140,7 +140,7 @@ func TestTheGuideToSecurityHasEveryRight(t *testing.T) {
 
 // rolesOf returns the folders of config/rbac with the roles, by the programs in the tables.
 func rolesOf() map[string]string {
-	return map[string]string{"the operator": "operator", "the webhooks": "webhook", "the operator, for a takeover": "takeover", "di-server": "server"}
+	return map[string]string{"the operator": "operator", "the webhooks": "webhook", "the operator, for a takeover": "takeover", "di-server": "server", "the history": "history"}
 }
 
 // documentedRights returns each verb on each resource of a table, with its name and place.

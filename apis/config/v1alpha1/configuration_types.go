@@ -17,6 +17,8 @@ type Configuration struct {
 	Operator Operator `json:"operator"`
 	// Server is for di-server.
 	Server Server `json:"server"`
+	// History is for the history of jobs.
+	History History `json:"history"`
 }
 
 // Common is for all programs.
@@ -209,4 +211,14 @@ type Limits struct {
 	WriteBytesPerMinute int32 `json:"writeBytesPerMinute"`
 	// WritesPerSecond limits the writes for one job.
 	WritesPerSecond float64 `json:"writesPerSecond"`
+}
+
+// History is for the history of jobs.
+type History struct {
+	// KeepBytes is the maximum size of what is remembered; `0` for none.
+	KeepBytes resource.Quantity `json:"keepBytes"`
+	// KeepFor is how long a job is remembered after its end; `0s` forever.
+	KeepFor metav1.Duration `json:"keepFor"`
+	// KeepJobs is the maximum of remembered jobs; 0 for none.
+	KeepJobs int32 `json:"keepJobs"`
 }

@@ -14,7 +14,7 @@ is refused, unless it is the former default.
 {{- end -}}
 {{- end -}}
 {{- $former := .Files.Get "files/former-flags.yaml" | fromYaml -}}
-{{- range $component := list "operator" "webhook" "server" -}}
+{{- range $component := list "operator" "webhook" "server" "history" -}}
 {{- range $arg := (index $.Values $component).extraArgs | default list -}}
 {{- $flag := regexReplaceAll "^--?([^=]*).*$" $arg "${1}" -}}
 {{- if and (hasPrefix "-" $arg) (hasKey $former $flag) -}}

@@ -21,8 +21,8 @@ spec:
   replicas: {{ $values.replicas }}
   strategy:
     rollingUpdate:
-      {{- if $values.hostNetwork }}
-      # Where each node has one, there is no node whose port is free for another.
+      {{- if or $values.hostNetwork .alone }}
+      # Where each node has one, there is no node whose port is free for another. A volume has one pod.
       maxUnavailable: 1
       maxSurge: 0
       {{- else }}
@@ -57,7 +57,11 @@ spec:
       dnsPolicy: ClusterFirstWithHostNet
       {{- end }}
       securityContext:
-        {{- $root.Values.podSecurityContext | default dict | toYaml | nindent 8 }}
+        {{- $context := $root.Values.podSecurityContext | default dict }}
+        {{- with .fsGroup }}
+        {{- $context = merge (deepCopy $context) (dict "fsGroup" .) }}
+        {{- end }}
+        {{- $context | toYaml | nindent 8 }}
       {{- with include "di-orchestrator.placement" $values }}
       {{- . | nindent 6 }}
       {{- end }}

@@ -194,7 +194,7 @@ func (o *operator) findKueue() func(context.Context) (bool, error) {
 	return nil
 }
 
-// addIssuer adds the issuer of di-server's certificate. di-server may not read the authority's key.
+// addIssuer adds the issuer of the certificate of di-server and the history. di-server may not read the authority's key.
 // If another tool issues certificates, the issuer publishes only the CA bundle.
 func (o *operator) addIssuer() error {
 	api, err := client.New(o.mgr.GetConfig(), client.Options{})
@@ -208,13 +208,17 @@ func (o *operator) addIssuer() error {
 	if o.options.issuesCertificates() {
 		authority = of(names.WebhookAuthority)
 	}
-	host := names.ServerService + "." + o.options.namespace
+	var hosts []string
+	for _, service := range []string{names.ServerService, names.HistoryService} {
+		host := service + "." + o.options.namespace
+		hosts = append(hosts, host, host+".svc", host+"."+o.options.config.Common.ServiceDomain)
+	}
 	issuer := &certs.Issuer{
 		API:       api,
 		Authority: authority,
 		Secret:    of(serverCertificate),
 		Bundle:    of(serverBundle),
-		Hosts:     []string{host, host + ".svc", host + "." + o.options.config.Common.ServiceDomain},
+		Hosts:     hosts,
 		Clock:     clock.RealClock{},
 		Log:       o.mgr.GetLogger().WithName("issuer"),
 	}

@@ -39,7 +39,7 @@ func newCommand(version string, linked Policies) *cobra.Command {
 		SilenceErrors: true,
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return explainMoved(err) })
-	root.AddCommand(newOperatorCommand(version, linked), newWebhookCommand(version), newServerCommand(version), newPreflightCommand(),
+	root.AddCommand(newOperatorCommand(version, linked), newWebhookCommand(version), newServerCommand(version), newHistoryCommand(version), newPreflightCommand(),
 		newInstallCommand(), newRetireCommand(), newProbeCommand())
 	return root
 }

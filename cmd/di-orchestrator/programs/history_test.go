@@ -1,0 +1,209 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package programs
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/certs"
+	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/test/testkit"
+)
+
+// remembered is a cluster with the rights of the history, and a certificate for it.
+type remembered struct {
+	api         client.Client
+	kubeconfigs string
+	roots       *x509.CertPool
+}
+
+func newRemembered(t *testing.T) *remembered {
+	t.Helper()
+	environment, err := testkit.StartAPI(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := environment.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	scheme, err := newScheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &remembered{kubeconfigs: t.TempDir(), roots: x509.NewCertPool()}
+	quick := rest.CopyConfig(environment.Config)
+	quick.QPS, quick.WarningHandler = -1, rest.NoWarnings{}
+	if r.api, err = client.New(quick, client.Options{Scheme: scheme}); err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{"role.yaml", "binding.yaml"} {
+		r.apply(t, filepath.Join(testkit.Root(), "config", "rbac", "history", file))
+	}
+	user, err := testkit.Account(environment.Environment, "history")
+	if err != nil {
+		t.Fatal(err)
+	}
+	content, err := user.KubeConfig()
+	if err == nil {
+		err = os.WriteFile(filepath.Join(r.kubeconfigs, "history"), content, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.issue(t)
+	return r
+}
+
+func (r *remembered) apply(t *testing.T, file string) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	objects, err := testkit.Decode(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, object := range objects {
+		if err := r.api.Create(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// issue issues the certificate, as the operator does.
+func (r *remembered) issue(t *testing.T) {
+	t.Helper()
+	of := func(name string) types.NamespacedName {
+		return types.NamespacedName{Namespace: names.SystemNamespace, Name: name}
+	}
+	issuer := &certs.Issuer{
+		API: r.api, Authority: of(names.WebhookAuthority), Secret: of(serverCertificate), Bundle: of(serverBundle),
+		Hosts: []string{names.HistoryService + "." + names.SystemNamespace}, Clock: clock.RealClock{},
+	}
+	_, err := certs.LoadOrCreate(t.Context(), r.api, issuer.Authority, issuer.Clock)
+	if err == nil {
+		err = issuer.Issue(t.Context())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var bundle corev1.ConfigMap
+	if err := r.api.Get(t.Context(), issuer.Bundle, &bundle); err != nil {
+		t.Fatal(err)
+	}
+	for _, pem := range bundle.Data {
+		r.roots.AppendCertsFromPEM([]byte(pem))
+	}
+}
+
+// reader returns the token of a ServiceAccount that may read jobs.
+func (r *remembered) reader(t *testing.T) string {
+	t.Helper()
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "reader"}}
+	binding := &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "reader"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: historyLease},
+		Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: "default", Name: "reader"}},
+	}
+	for _, object := range []client.Object{account, binding} {
+		if err := r.api.Create(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	request := &authenticationv1.TokenRequest{}
+	if err := r.api.SubResource("token").Create(t.Context(), account, request); err != nil {
+		t.Fatal(err)
+	}
+	return request.Status.Token
+}
+
+// get reads a path of the history, by TLS.
+func (r *remembered) get(ctx context.Context, address, token, path string) (body string, err error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+address+path, http.NoBody)
+	if err != nil {
+		return "", err
+	}
+	request.Header.Set("Authorization", "Bearer "+token)
+	transport := &http.Transport{
+		TLSClientConfig:   &tls.Config{RootCAs: r.roots, ServerName: names.HistoryService + "." + names.SystemNamespace, MinVersion: tls.VersionTLS12},
+		DisableKeepAlives: true,
+	}
+	response, err := (&http.Client{Transport: transport, Timeout: time.Minute}).Do(request)
+	if err != nil {
+		return "", err
+	}
+	content, err := io.ReadAll(response.Body)
+	if err = errors.Join(err, response.Body.Close()); err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", response.Status, content)
+	}
+	return string(content), err
+}
+
+func TestTheHistoryRemembersAJobAfterItIsDeletedAndTheProgramRestarts(t *testing.T) {
+	r := newRemembered(t)
+	token := r.reader(t)
+	database := filepath.Join(t.TempDir(), "history.db")
+	startHistory := func() (*process, string) {
+		program := start(t, r.kubeconfigs, nil, "history", "--address=127.0.0.1:0", "--metrics-address=0", "--probe-address=0", "--sqlite="+database)
+		address := ""
+		await(t, "the history is served", func(context.Context) error {
+			found := regexp.MustCompile(`"Serving the history","address":"([^"]+)"`).FindStringSubmatch(program.log())
+			if found == nil {
+				return errors.New("no line says so")
+			}
+			address = found[1]
+			return nil
+		})
+		return program, address
+	}
+	has := func(address, text string) func(context.Context) error {
+		return func(ctx context.Context) error {
+			body, err := r.get(ctx, address, token, "/v1alpha1/history/jobs/default/ppo")
+			if err == nil && !strings.Contains(body, text) {
+				err = errors.New(body)
+			}
+			return err
+		}
+	}
+	program, address := startHistory()
+	job := &v2alpha1.DIJob{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "ppo"}}
+	job.Spec.Lifecycle, job.Spec.Tasks = v2alpha1.LifecycleWorkerLed, []v2alpha1.Task{{Name: "worker", Type: v2alpha1.TaskTypeNone}}
+	job.Spec.Tasks[0].Template.Raw = []byte(`{"spec":{"containers":[{"name":"di-container","image":"ding:2"}]}}`)
+	if err := r.api.Create(t.Context(), job); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the job is recorded", has(address, `"ding:2"`))
+	if err := r.api.Delete(t.Context(), job); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "its end is recorded", has(address, `"deleted":true`))
+	program.stop(t)
+	_, address = startHistory()
+	await(t, "it is still known", has(address, `"deleted":true`))
+}

@@ -1,0 +1,57 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package chart
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+func TestTheHistoryIsOffByDefault(t *testing.T) {
+	t.Parallel()
+	for _, object := range render(t, "di-system") {
+		if strings.Contains(object.GetName(), "history") {
+			t.Errorf("%s is rendered", identify(object))
+		}
+	}
+}
+
+func TestTheHistoryKeepsSQLiteInAVolume(t *testing.T) {
+	t.Parallel()
+	objects := render(t, "jobs", "history.enabled=true", "history.persistence.size=5Gi", "history.persistence.storageClass=fast")
+	claim := read[corev1.PersistentVolumeClaim](t, find(t, objects, "PersistentVolumeClaim", "di-orchestrator-history"))
+	if *claim.Spec.StorageClassName != "fast" || claim.Spec.Resources.Requests.Storage().String() != "5Gi" {
+		t.Errorf("the claim is %+v", claim.Spec)
+	}
+	pod := podOf(t, objects, "history")
+	if source := pod.Volumes[1].PersistentVolumeClaim; source == nil || source.ClaimName != claim.Name {
+		t.Errorf("the volumes are %+v", pod.Volumes)
+	}
+	if pod.SecurityContext.FSGroup == nil || pod.Containers[0].VolumeMounts[1].MountPath != "/var/lib/di-history" {
+		t.Errorf("the pod is %+v", pod)
+	}
+	find(t, objects, "Service", "di-history")
+	find(t, objects, "ClusterRole", "di-orchestrator-history")
+}
+
+func TestTheHistoryUsesAPostgreSQLOfASecret(t *testing.T) {
+	t.Parallel()
+	objects := render(t, "jobs", "history.enabled=true", "history.replicas=2", "history.postgres.secretName=database", "history.postgres.key=url")
+	pod := podOf(t, objects, "history")
+	source := pod.Volumes[1].Secret
+	if source == nil || source.SecretName != "database" || source.Items[0].Key != "url" {
+		t.Errorf("the volumes are %+v", pod.Volumes)
+	}
+	if !slices.Contains(pod.Containers[0].Args, "--postgres-connection-file=/etc/di-history/connection") {
+		t.Errorf("the arguments are %q", pod.Containers[0].Args)
+	}
+	for _, object := range objects {
+		if object.GetKind() == "PersistentVolumeClaim" {
+			t.Errorf("%s is rendered", identify(object))
+		}
+	}
+}
