@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 const gpu = corev1.ResourceName("nvidia.com/gpu")
@@ -168,9 +170,7 @@ func TestAJobIsPackedInTheReverseOrderIfScarcityFails(t *testing.T) {
 		{Name: "large", Replicas: 2, Pod: snapshot.RequirementsOf(asking(2, 0))},
 		{Name: "bound", Replicas: 3, Pod: snapshot.RequirementsOf(bound)},
 	}}
-	if diff := cmp.Diff([]string{"west", "west", "east", "east", "east"}, NewBoard(snapshot.Nodes).Place(job).Nodes); diff != "" {
-		t.Errorf("nodes (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "nodes", []string{"west", "west", "east", "east", "east"}, NewBoard(snapshot.Nodes).Place(job).Nodes)
 }
 
 func TestAnExcludedNodeTakesNoReplicaOfTheJob(t *testing.T) {
@@ -178,9 +178,7 @@ func TestAnExcludedNodeTakesNoReplicaOfTheJob(t *testing.T) {
 	snapshot := NewSnapshot([]*corev1.Node{node("a", 4, 0), node("b", 2, 0)})
 	job := collectors(snapshot, "job", 1, 4, asking(1, 0))
 	job.Excluded = map[string]bool{"a": true}
-	if diff := cmp.Diff([]string{"b", "b"}, NewBoard(snapshot.Nodes).Place(job).Nodes); diff != "" {
-		t.Errorf("nodes (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "nodes", []string{"b", "b"}, NewBoard(snapshot.Nodes).Place(job).Nodes)
 	if NewBoard(snapshot.Nodes).Keep(job, []string{"a"}) != nil {
 		t.Error("a pod that does not run stays on the excluded node")
 	}
@@ -200,9 +198,7 @@ func TestAReservedNodeTakesNoFurtherJobs(t *testing.T) {
 	snapshot := NewSnapshot([]*corev1.Node{node("a", 4, 0), node("b", 2, 0)})
 	board := NewBoard(snapshot.Nodes)
 	board.Reserve([]string{"a", "unknown"})
-	if diff := cmp.Diff([]string{"b", "b"}, board.Clone().Place(collectors(snapshot, "job", 1, 4, asking(1, 0))).Nodes); diff != "" {
-		t.Errorf("nodes (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "nodes", []string{"b", "b"}, board.Clone().Place(collectors(snapshot, "job", 1, 4, asking(1, 0))).Nodes)
 	want := "insufficient capacity on 2 nodes; task collector wants 3: there is capacity for 2 on its own, 1 node is reserved for a job that waits for longer"
 	if got := board.Place(collectors(snapshot, "job", 3, 4, asking(1, 0))).Message; got != want {
 		t.Errorf("got %q, want %q", got, want)

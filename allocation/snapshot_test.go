@@ -7,8 +7,9 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 func TestRequirementsAreTheEffectiveRequestsOfPods(t *testing.T) {
@@ -40,9 +41,7 @@ func TestRequirementsAreTheEffectiveRequestsOfPods(t *testing.T) {
 			t.Parallel()
 			snapshot := NewSnapshot([]*corev1.Node{node("a", 8, 2)})
 			want := snapshot.amounts(list(tc.cpus, tc.gpus))
-			if diff := cmp.Diff(want, snapshot.RequirementsOf(&tc.spec, tc.existing...).amounts); diff != "" {
-				t.Errorf("amounts (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "amounts", want, snapshot.RequirementsOf(&tc.spec, tc.existing...).amounts)
 		})
 	}
 }
@@ -69,9 +68,7 @@ func TestAPodOccupiesItsEffectiveRequests(t *testing.T) {
 			want := slices.Clone(snapshot.Nodes[0].Free)
 			take(want, snapshot.amounts(snapshot.requestsOf(pod)), 1)
 			snapshot.Occupy(pod)
-			if diff := cmp.Diff(want, snapshot.Nodes[0].Free); diff != "" {
-				t.Errorf("free (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "free", want, snapshot.Nodes[0].Free)
 		})
 	}
 }
@@ -81,9 +78,7 @@ func TestAGPULimitAloneCountsOnTheNodes(t *testing.T) {
 	snapshot := NewSnapshot([]*corev1.Node{node("a", 8, 1), node("b", 8, 1), node("c", 8, 1)})
 	spec := &corev1.PodSpec{Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{gpu: list(0, 1)[gpu]}}}}}
 	placed := NewBoard(snapshot.Nodes).Place(collectors(snapshot, "job", 1, 4, spec))
-	if diff := cmp.Diff([]string{"a", "b", "c"}, placed.Nodes); diff != "" {
-		t.Errorf("nodes (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "nodes", []string{"a", "b", "c"}, placed.Nodes)
 }
 
 func TestRequirementsOfEqualSpecsHaveEqualKeys(t *testing.T) {

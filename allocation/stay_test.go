@@ -6,9 +6,10 @@ package allocation
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 func TestAJobWhosePodsRunStaysOnANodeThatHasLostItsCapacity(t *testing.T) {
@@ -39,9 +40,7 @@ func TestAJobWhosePodsRunStaysOnANodeThatHasLostItsCapacity(t *testing.T) {
 	}
 	board := NewBoard(snapshot.Nodes)
 	board.Keep(job, []string{"a"})
-	if diff := cmp.Diff([]string{"b", "b"}, board.Place(collectors(snapshot, "new", 1, 9, asking(1, 1))).Nodes); diff != "" {
-		t.Errorf("a new job (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "a new job", []string{"b", "b"}, board.Place(collectors(snapshot, "new", 1, 9, asking(1, 1))).Nodes)
 }
 
 func TestAJobDoesNotReturnToCapacityThatAnotherWasGiven(t *testing.T) {
@@ -128,9 +127,7 @@ func TestOnlyTheRanksWithoutCapacityGetAnotherNode(t *testing.T) {
 	if kept == nil || !board.Complete(kept) {
 		t.Fatalf("it does not stay: %+v", kept)
 	}
-	if diff := cmp.Diff([]string{"a", "c", "b"}, kept.Placement().Nodes); diff != "" {
-		t.Errorf("nodes (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "nodes", []string{"a", "c", "b"}, kept.Placement().Nodes)
 	if board.KeepSome(job, []string{"gone", "a", "b"}) != nil {
 		t.Error("no rank has capacity, but it stays")
 	}
@@ -143,9 +140,7 @@ func TestAShrunkJobKeepsTheNodesOfItsFirstReplicas(t *testing.T) {
 	job := collectors(snapshot, "job", 1, 4, asking(1, 0))
 	kept := board.Seated(job, board.Place(job).Nodes)
 	shrunk := board.Shrink(kept)
-	if diff := cmp.Diff([]string{"a"}, shrunk.Placement().Nodes); diff != "" {
-		t.Errorf("nodes (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "nodes", []string{"a"}, shrunk.Placement().Nodes)
 	if board.Shrink(shrunk) != nil {
 		t.Error("it shrinks below its least size")
 	}

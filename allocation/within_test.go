@@ -22,6 +22,7 @@ import (
 	"opendilab.org/di-orchestrator/allocation"
 	"opendilab.org/di-orchestrator/allocation/fit"
 	"opendilab.org/di-orchestrator/allocation/goodput"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 const requestsGPU = corev1.ResourceName("requests.nvidia.com/gpu")
@@ -305,9 +306,7 @@ func TestPodsThatExistCountOnceAndOtherObjectsDoNotCount(t *testing.T) {
 	quota := quotaOf("q", listOf("pods", "5", "requests.nvidia.com/gpu", "1"), "pods", "8", "requests.nvidia.com/gpu", "4", "services", "0", "requests.storage", "0")
 	got := allocation.NewQuota(quota, allocation.Amounts{"pods": 3, requestsGPU: 3}).Left
 	// The usage may be older than the pods: three exist, and one is counted.
-	if diff := cmp.Diff(allocation.Amounts{"pods": 6, requestsGPU: 4}, got); diff != "" {
-		t.Errorf("left (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "left", allocation.Amounts{"pods": 6, requestsGPU: 4}, got)
 }
 
 func TestLimitRangesSetDefaultsAndBoundPods(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 // encodedPod returns what the API server sends of a pod of a job of five.
@@ -53,9 +54,7 @@ func encodedPod(b *testing.B, number int) []byte {
 		},
 	}
 	encoded, err := pod.Marshal()
-	if err != nil {
-		b.Fatal(err)
-	}
+	expect.NoError(b, err)
 	return encoded
 }
 
@@ -80,13 +79,9 @@ func BenchmarkCachedPods(b *testing.B) {
 				before := heap()
 				for i := range held {
 					pod := &corev1.Pod{}
-					if err := pod.Unmarshal(encoded[i]); err != nil {
-						b.Fatal(err)
-					}
+					expect.NoError(b, pod.Unmarshal(encoded[i]))
 					object, err := transform(pod)
-					if err != nil {
-						b.Fatal(err)
-					}
+					expect.NoError(b, err)
 					held[i] = object
 				}
 				b.ReportMetric(float64(heap()-before)/pods, "B-held/pod")

@@ -9,11 +9,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 func podOwnedBy(apiVersion, kind string) *corev1.Pod {
@@ -48,14 +49,10 @@ func TestForeignPodsAreKeptForTheirResourcesOnly(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			pod := podOwnedBy(tc.apiVersion, tc.kind)
-			if diff := cmp.Diff(tc.wantIndex, OwnerUID(pod)); diff != "" {
-				t.Errorf("index (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "index", tc.wantIndex, OwnerUID(pod))
 			pod.Spec.NodeName = "node"
 			kept, err := trimForeign(pod)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			trimmed, ok := kept.(*corev1.Pod)
 			if !ok || trimmed.Spec.Containers[0].Name != tc.wantContainer || trimmed.ManagedFields != nil {
 				t.Errorf("kept is %+v, want container %q and no managed fields", kept, tc.wantContainer)
@@ -79,16 +76,12 @@ func TestOfAServiceOfAJobWhatTheOperatorPutsBackIsKept(t *testing.T) {
 			SessionAffinity: corev1.ServiceAffinityNone,
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	service, is := kept.(*corev1.Service)
 	if !is {
 		t.Fatalf("kept is a %T", kept)
 	}
-	if diff := cmp.Diff(corev1.ServiceSpec{Selector: map[string]string{"pod": "a-0"}, Ports: []corev1.ServicePort{{Port: 1}}}, service.Spec); diff != "" {
-		t.Errorf("spec (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "spec", corev1.ServiceSpec{Selector: map[string]string{"pod": "a-0"}, Ports: []corev1.ServicePort{{Port: 1}}}, service.Spec)
 }
 
 // podTold returns a pod of a job with a variable.
@@ -109,9 +102,7 @@ func TestPodsOfAJobShareWhatTheyAreTold(t *testing.T) {
 	runtime.ReadMemStats(&before)
 	for i := range pods {
 		trimmed, err := trimForeign(podTold(fmt.Sprintf("pod-%d", i), told))
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		pod, ok := trimmed.(*corev1.Pod)
 		if !ok {
 			t.Fatalf("kept is a %T", trimmed)

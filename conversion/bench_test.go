@@ -13,6 +13,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/conversion"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 	"opendilab.org/di-orchestrator/test/testkit/jobs"
 )
 
@@ -34,9 +35,7 @@ func BenchmarkReview(b *testing.B) {
 		b.Run(fmt.Sprintf("objects=%d/reference", objects), func(b *testing.B) {
 			perObject(b, objects, func() {
 				var review map[string]any
-				if err := json.Unmarshal(body, &review); err != nil {
-					b.Fatal(err)
-				}
+				expect.NoError(b, json.Unmarshal(body, &review))
 				if _, err := json.Marshal(review); err != nil {
 					b.Fatal(err)
 				}
@@ -59,17 +58,13 @@ func reviewOf(b *testing.B, objects int) []byte {
 	var list []json.RawMessage
 	for i := range objects {
 		job, err := jobs.Of("bench", fmt.Sprintf("job-%05d", i), 10_000)
-		if err != nil {
-			b.Fatal(err)
-		}
+		expect.NoError(b, err)
 		list = append(list, job)
 	}
 	body, err := json.Marshal(map[string]any{
 		"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview",
 		"request": map[string]any{"uid": "bench", "desiredAPIVersion": v2alpha1.GroupVersion.String(), "objects": list},
 	})
-	if err != nil {
-		b.Fatal(err)
-	}
+	expect.NoError(b, err)
 	return body
 }

@@ -17,6 +17,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v1alpha1"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 const (
@@ -287,14 +288,10 @@ func TestSpaceBetweenTokensMeansNothing(t *testing.T) {
 	for name, tc := range pairs() {
 		compact := fromYAML(t, headV2+tc.v2)
 		want, err := Convert(compact, v1alpha1.GroupVersion.String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		for _, space := range []string{" ", "\t", "\n", "\r"} {
 			var spaced bytes.Buffer
-			if err := json.Indent(&spaced, compact, "", space); err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, json.Indent(&spaced, compact, "", space))
 			// json.Indent adds no spaces before commas and colons.
 			loose := strings.NewReplacer(",\n", space+",\n", `": `, `"`+space+":"+space).Replace(spaced.String())
 			got, err := Convert([]byte(loose), v1alpha1.GroupVersion.String())
@@ -398,9 +395,7 @@ func TestV1alpha1Wins(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			got, err := Convert(fromYAML(t, headV1+tc.v1), v2alpha1.GroupVersion.String())
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			noDuplicates(t, got)
 			if diff := cmp.Diff(decode(t, fromYAML(t, headV2+tc.v2)), decode(t, got)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
@@ -440,9 +435,7 @@ func TestAQuantityKeepsTheTextThatItsUserWrote(t *testing.T) {
 		job := `{"apiVersion":"diengine.opendilab.org/v2alpha1","kind":"DIJob","spec":{"autoscale":{"memory":{"max":` + written +
 			`},"pending":{"min":{"cpu":` + written + `}}}},"status":{"scaling":{"resources":[{"task":"a","resources":{"memory":` + written + `}}]}}}`
 		seen, err := Convert([]byte(job), v1alpha1.GroupVersion.String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		back, err := Convert(seen, v2alpha1.GroupVersion.String())
 		if err != nil || bytes.Count(seen, []byte(":"+written+"}")) != 3 || bytes.Count(back, []byte(":"+written+"}")) != 3 {
 			t.Errorf("%s became %s and %s, %v", written, seen, back, err)

@@ -14,6 +14,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v1alpha1"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 // documented is a row of a table of fields in docs/conversion.md.
@@ -26,9 +27,7 @@ type documented struct {
 func documentedFields(t *testing.T, heading string) []documented {
 	t.Helper()
 	page, err := os.ReadFile(filepath.Join("..", "docs", "conversion.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	_, section, found := strings.Cut(string(page), "\n## "+heading+"\n")
 	if !found {
 		t.Fatalf("docs/conversion.md has no heading %q", heading)

@@ -14,6 +14,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v1alpha1"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 var update = flag.Bool("update", false, "rewrite the second document of each golden file")
@@ -43,9 +44,7 @@ func TestGoldenManifestsSayTheSameInBothVersions(t *testing.T) {
 				other = v2alpha1.Version
 			}
 			content, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			written, converted, _ := strings.Cut(string(content), between)
 			if *update {
 				converted = writeGolden(t, file, written, versions[other])
@@ -60,15 +59,9 @@ func TestGoldenManifestsSayTheSameInBothVersions(t *testing.T) {
 func writeGolden(t *testing.T, file, written, apiVersion string) string {
 	t.Helper()
 	raw, err := Convert(fromYAML(t, written), apiVersion)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	document, err := yaml.JSONToYAML(raw)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file, []byte(written+between+string(document)), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
+	expect.NoError(t, os.WriteFile(file, []byte(written+between+string(document)), 0o644))
 	return string(document)
 }

@@ -17,12 +17,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sync/semaphore"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 
 	"opendilab.org/di-orchestrator/apis/v1alpha1"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 func reviewTo(apiVersion string, objects ...string) string {
@@ -80,9 +80,7 @@ func checkFailure(t *testing.T, response *apiextensionsv1.ConversionResponse, me
 	if response.Result.Status != "Failure" || len(response.ConvertedObjects) != 0 {
 		t.Errorf("status %q with %d objects, want a failure without any", response.Result.Status, len(response.ConvertedObjects))
 	}
-	if diff := cmp.Diff(message, response.Result.Message); diff != "" {
-		t.Errorf("message (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "message", message, response.Result.Message)
 }
 
 // recording stores the calls that it receives.
@@ -118,9 +116,7 @@ func TestThousandsOfObjectsAreAnsweredInTheirOrder(t *testing.T) {
 	}
 	for i, converted := range response.ConvertedObjects {
 		var job v2alpha1.DIJob
-		if err := json.Unmarshal(converted.Raw, &job); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, json.Unmarshal(converted.Raw, &job))
 		if job.APIVersion != v2alpha1.GroupVersion.String() || job.Name != fmt.Sprintf("job-%d", i) {
 			t.Fatalf("object %d is %s %s", i, job.APIVersion, job.Name)
 		}
@@ -194,9 +190,7 @@ func TestTheObserverIsToldWhatBecameOfTheObjects(t *testing.T) {
 		{"v2alpha1", "v2alpha1", ResultUnchanged}: 1500,
 		{"other", "v2alpha1", ResultFailed}:       2,
 	}}}
-	if diff := cmp.Diff(want, observer.outcomes); diff != "" {
-		t.Errorf("told (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "told", want, observer.outcomes)
 	if observer.held != 0 {
 		t.Errorf("%d bytes are still held", observer.held)
 	}
@@ -283,9 +277,7 @@ func TestOfAMemberThatAnObjectHasTwiceTheLastCounts(t *testing.T) {
 	response := ask(t, NewHandler(Options{}), reviewOf(
 		`{"apiVersion":"v1","apiVersion":"diengine.opendilab.org/v1alpha1","kind":"DIJob","spec":{"group":"a"},"spec":{"coordinator":{},"group":"b","group":"c"}}`))
 	var job v2alpha1.DIJob
-	if err := json.Unmarshal(response.ConvertedObjects[0].Raw, &job); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, json.Unmarshal(response.ConvertedObjects[0].Raw, &job))
 	if job.Spec.Group != "c" || len(job.Spec.Tasks) != 1 {
 		t.Errorf("converted to %s", response.ConvertedObjects[0].Raw)
 	}

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 func TestWhatIsLostIsNamedByItsPath(t *testing.T) {
@@ -78,9 +80,7 @@ func TestWhatIsLostIsNamedByItsPath(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			got, err := Lost(fromYAML(t, headV1+tc.v1))
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}

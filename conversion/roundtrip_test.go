@@ -17,6 +17,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v1alpha1"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 var (
@@ -152,17 +153,11 @@ func TestTypedHelpersAgreeBothWays(t *testing.T) {
 		// The typed v1alpha1 always writes a coordinator.
 		job.Spec.Tasks = append([]v2alpha1.Task{{Type: v2alpha1.TaskTypeCoordinator}}, job.Spec.Tasks...)
 		seen, err := FromHub(job)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		back, err := ToHub(seen)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		// The typed v1alpha1 drops counts of zero.
 		job.Status.TaskStatus, back.Status.TaskStatus = nil, nil
-		if diff := cmp.Diff(decode(t, encode(t, job)), decode(t, encode(t, back))); diff != "" {
-			t.Fatalf("the job changed (-want +got):\n%s", diff)
-		}
+		expect.MustEqual(t, "the job changed", decode(t, encode(t, job)), decode(t, encode(t, back)))
 	}
 }

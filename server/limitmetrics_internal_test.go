@@ -15,15 +15,15 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 // counted returns what a registry has counted, by metric and label.
 func counted(t *testing.T, registry *prometheus.Registry, metric string) map[string]int {
 	t.Helper()
 	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	found := map[string]int{}
 	for _, family := range families {
 		for _, sample := range family.GetMetric() {
@@ -107,9 +107,7 @@ func TestWhyABodyWasNotReadIsTold(t *testing.T) {
 	t.Parallel()
 	registry := prometheus.NewRegistry()
 	limited, err := newLimitMetrics(registry)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	limited.bodyRefused(fmt.Errorf("waiting for room: %w", context.DeadlineExceeded))
 	limited.bodyRefused(&http.MaxBytesError{Limit: 1})
 	limited.bodyRefused(errors.New("its sender has gone"))

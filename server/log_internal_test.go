@@ -17,6 +17,7 @@ import (
 	"github.com/go-logr/logr/funcr"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 // logged records log lines, and their texts as a sink receives them.
@@ -68,9 +69,7 @@ func (m *memory) newFaulty(t *testing.T) {
 	job := m.newCoordinatorLed(t)
 	job.Spec.Tasks[1].Template = v2alpha1.RawObject{}
 	job.Spec.Tasks[1].Template.Raw = []byte(`{"spec":{"containers":"none"}}`)
-	if err := m.objects.Update(t.Context(), job); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, m.objects.Update(t.Context(), job))
 }
 
 func ask(t *testing.T, server *Server, method, path, body string) {

@@ -29,6 +29,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/server/auth"
 	"opendilab.org/di-orchestrator/server/store"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 // memory is a store without a cluster, in the time of a synctest bubble. Its cache equals the API server's
@@ -54,9 +55,7 @@ func newMemory(t *testing.T) *memory {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, v2alpha1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, add(scheme))
 	}
 	return &memory{objects: fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v2alpha1.DIJob{}, &v2alpha1.Membership{}).Build()}
 }
@@ -197,17 +196,11 @@ func newServerOver(t *testing.T, objects *memory, cluster store.Cluster, changes
 	for _, change := range changes {
 		change(&options)
 	}
-	if err := options.complete(); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, options.complete())
 	calls, err := auth.NewMetrics(options.Metrics, options.Log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	served, err := newServer(options, calls, cluster)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	objects.lock.Lock()
 	defer objects.lock.Unlock()
 	objects.followers = append(objects.followers, served)
@@ -216,9 +209,7 @@ func newServerOver(t *testing.T, objects *memory, cluster store.Cluster, changes
 
 func (m *memory) mustCreate(t *testing.T, object client.Object) {
 	t.Helper()
-	if err := m.objects.Create(t.Context(), object); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, m.objects.Create(t.Context(), object))
 }
 
 func rawTemplate() v2alpha1.RawObject {
@@ -257,9 +248,7 @@ func (m *memory) newCoordinatorLed(t *testing.T) *v2alpha1.DIJob {
 func (m *memory) members(t *testing.T, job *v2alpha1.DIJob) []v2alpha1.Member {
 	t.Helper()
 	var list v2alpha1.Membership
-	if err := m.objects.Get(t.Context(), client.ObjectKeyFromObject(job), &list); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, m.objects.Get(t.Context(), client.ObjectKeyFromObject(job), &list))
 	return list.Spec.Members
 }
 

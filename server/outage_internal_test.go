@@ -20,6 +20,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/server/wire"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 // deployed is a deployed client as di-server sees it. It retries a broken connection 5 times, a second
@@ -201,9 +202,7 @@ func TestAWriteWithUnknownOutcomeIsDoneOnceAfterALongOutage(t *testing.T) {
 				mustPass(t, 10*time.Minute)
 				store.set(false)
 				open(true)
-				if err := <-done; err != nil {
-					t.Fatal(err)
-				}
+				expect.NoError(t, <-done)
 				if got := len(store.members(t, job)); got != tc.members {
 					t.Errorf("the job has %d members, want %d", got, tc.members)
 				}
@@ -357,9 +356,7 @@ func TestAJobThatIsSuspendedIsToBeAskedAgain(t *testing.T) {
 	job := store.newCoordinatorLed(t)
 	yes := true
 	job.Spec.Suspend = &yes
-	if err := store.objects.Update(t.Context(), job); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, store.objects.Update(t.Context(), job))
 	client := &deployed{servers: []*Server{newMemoryServer(t, store)}}
 	got, err := client.call(t.Context(), http.MethodPost, replicasPath, asking(1))
 	if err != nil || got.Success || got.Message != "job ns/job is suspended: ask again when it is resumed" {
@@ -373,9 +370,7 @@ func TestAFaultOfTheServerEndsNoDeployedClient(t *testing.T) {
 	job := store.newCoordinatorLed(t)
 	job.Spec.Tasks[1].Template = v2alpha1.RawObject{}
 	job.Spec.Tasks[1].Template.Raw = []byte(`{"spec":{"containers":"none"}}`)
-	if err := store.objects.Update(t.Context(), job); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, store.objects.Update(t.Context(), job))
 	client := &deployed{servers: []*Server{newMemoryServer(t, store)}}
 	got, err := client.call(t.Context(), http.MethodPost, replicasPath, asking(1))
 	if err != nil || got.Success || got.Message != "the request could not be done, see the log of di-server" {
@@ -386,7 +381,5 @@ func TestAFaultOfTheServerEndsNoDeployedClient(t *testing.T) {
 // mustPass waits for a time.
 func mustPass(t *testing.T, wait time.Duration) {
 	t.Helper()
-	if err := passed(t.Context(), wait); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, passed(t.Context(), wait))
 }

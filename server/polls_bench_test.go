@@ -33,6 +33,7 @@ import (
 	"opendilab.org/di-orchestrator/server/store"
 	"opendilab.org/di-orchestrator/test/testkit"
 	"opendilab.org/di-orchestrator/test/testkit/coordinator"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 	"opendilab.org/di-orchestrator/test/testkit/figures"
 )
 
@@ -52,9 +53,7 @@ func BenchmarkPolls(b *testing.B) {
 		AggregatorConfig: types.NamespacedName{Namespace: metav1.NamespaceDefault, Name: "aggregator-config"},
 		Times:            server.Times{Request: time.Minute, Call: time.Minute, Body: time.Minute, Profilings: time.Minute},
 	})
-	if err != nil {
-		b.Fatal(err)
-	}
+	expect.NoError(b, err)
 	address := listenFor(b, served.Handler())
 	size := 0
 	for i := range callers {
@@ -106,9 +105,7 @@ func firstAnswer(b *testing.B, address string, caller *coordinator.Caller) []byt
 		urls, err := line.List(ctx)
 		if err == nil && len(urls) > 0 {
 			answer, err := line.Get(ctx)
-			if err != nil {
-				b.Fatal(err)
-			}
+			expect.NoError(b, err)
 			return answer
 		}
 		if ctx.Err() != nil {
@@ -127,9 +124,7 @@ func newPolled(b *testing.B) *polled {
 	b.Helper()
 	must := func(err error) {
 		b.Helper()
-		if err != nil {
-			b.Fatal(err)
-		}
+		expect.NoError(b, err)
 	}
 	started, err := testkit.StartAPI(b.Context())
 	must(err)
@@ -165,9 +160,7 @@ func (w *polled) makeJob(b *testing.B, index int) coordinator.Caller {
 	b.Helper()
 	must := func(err error) {
 		b.Helper()
-		if err != nil {
-			b.Fatal(err)
-		}
+		expect.NoError(b, err)
 	}
 	job := &v2alpha1.DIJob{}
 	job.Namespace, job.Name = metav1.NamespaceDefault, fmt.Sprintf("cartpole-dqn-%04d", index)

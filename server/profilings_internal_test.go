@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 func (m *memory) newWorkerLed(t *testing.T) *v2alpha1.DIJob {
@@ -42,9 +43,7 @@ func workerLed(name string) *v2alpha1.DIJob {
 func (m *memory) mustRead(t *testing.T, of *v2alpha1.DIJob) *v2alpha1.DIJob {
 	t.Helper()
 	var job v2alpha1.DIJob
-	if err := m.objects.Get(context.Background(), client.ObjectKeyFromObject(of), &job); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, m.objects.Get(context.Background(), client.ObjectKeyFromObject(of), &job))
 	return &job
 }
 
@@ -142,13 +141,9 @@ func TestTheLastReportIsWrittenWhenItsJobFinishes(t *testing.T) {
 		jobs := &informertest.FakeInformers{Scheme: store.objects.Scheme()}
 		job := store.newWorkerLed(t)
 		served := newMemoryServer(t, store, func(options *Options) { options.Cache = jobs })
-		if err := served.followJobs(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, served.followJobs(t.Context()))
 		events, err := jobs.FakeInformerFor(t.Context(), &v2alpha1.DIJob{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		for step := range reportBurst + 2 {
 			post(served, fmt.Sprintf(`{"step":%d}`, step))
 		}
@@ -175,19 +170,13 @@ func TestAReportOfADeletedJobIsDropped(t *testing.T) {
 		jobs := &informertest.FakeInformers{Scheme: store.objects.Scheme()}
 		job := store.newWorkerLed(t)
 		served := newMemoryServer(t, store, func(options *Options) { options.Cache, options.Metrics = jobs, registry })
-		if err := served.followJobs(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, served.followJobs(t.Context()))
 		events, err := jobs.FakeInformerFor(t.Context(), &v2alpha1.DIJob{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		for step := range reportBurst + 1 {
 			post(served, fmt.Sprintf(`{"step":%d}`, step))
 		}
-		if err := store.objects.Delete(t.Context(), job); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, store.objects.Delete(t.Context(), job))
 		events.Delete(job)
 		mustPass(t, 5*time.Minute)
 		if got := counted(t, registry, "profilings_total"); got["failed"] != 0 || got["written"] != reportBurst {

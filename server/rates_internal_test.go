@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache/informertest"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 // newWithRatio creates a job whose collectors follow its learner.
@@ -143,13 +144,9 @@ func TestTheSumsOfADeletedJobAreForgotten(t *testing.T) {
 		jobs := &informertest.FakeInformers{Scheme: store.objects.Scheme()}
 		job := store.newWithRatio(t)
 		served := newMemoryServer(t, store, func(options *Options) { options.Cache = jobs })
-		if err := served.followJobs(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, served.followJobs(t.Context()))
 		events, err := jobs.FakeInformerFor(t.Context(), &v2alpha1.DIJob{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		post(served, collectorReport(0, 0))
 		post(served, collectorReport(1, 0))
 		events.Delete(job)

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 const noContainer = ".containers: Required value: a pod needs a container"
@@ -89,9 +90,7 @@ var _ = Describe("An AggregatorConfig", func() {
 func TestTheRuleForAggregatorsIsDocumentedWithItsMessage(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile(filepath.Join(testkit.Root(), "docs", "validation.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if row := " | webhook | `spec.aggregator.template.spec" + noContainer + "` |"; !strings.Contains(string(page), row) {
 		t.Errorf("docs/validation.md has no row that ends in%s", row)
 	}

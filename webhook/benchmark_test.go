@@ -15,6 +15,8 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 // BenchmarkAdmission calls each webhook with an update of a job of 50 kB whose template changes,
@@ -75,9 +77,7 @@ func review(tb testing.TB, request *admissionv1.AdmissionRequest, old string) []
 		TypeMeta: metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "AdmissionReview"},
 		Request:  request,
 	})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	expect.NoError(tb, err)
 	return review
 }
 

@@ -9,6 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	admissionv1 "k8s.io/api/admission/v1"
 	"sigs.k8s.io/yaml"
+
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 const (
@@ -90,9 +92,7 @@ func TestExtendedIsHeldToTheSchemaOfV2alpha1ByItsPath(t *testing.T) {
 func jobInV1(t *testing.T, spec string) string {
 	t.Helper()
 	raw, err := yaml.YAMLToJSON([]byte("apiVersion: diengine.opendilab.org/v1alpha1\nkind: DIJob\nmetadata: {name: j}\n" + spec))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return string(raw)
 }
 

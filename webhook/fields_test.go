@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 	"sigs.k8s.io/yaml"
 
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 	"opendilab.org/di-orchestrator/webhook/podschema"
 	"opendilab.org/di-orchestrator/webhook/validation"
 )
@@ -24,9 +25,7 @@ func jobOfPod(t *testing.T, spec string) []byte {
 	t.Helper()
 	raw, err := yaml.YAMLToJSON([]byte("apiVersion: diengine.opendilab.org/v2alpha1\nkind: DIJob\nmetadata: {name: j}\n" +
 		"spec: {tasks: [{type: none, name: main, replicas: 1, template: {spec: " + spec + "}}]}"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return raw
 }
 
@@ -38,9 +37,7 @@ func newerPods(t *testing.T) podFields {
 		"io.k8s.api.core.v1.PodTemplateSpec":{"properties":{"spec":{"properties":{"newer":{"type":"string"},
 			"containers":{"items":{"properties":{"name":{"type":"string"}}}}}}}},
 		"io.k8s.api.core.v1.Volume":{"properties":{"name":{"type":"string"}}}}}}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return func(context.Context) *podschema.Schema { return schema }
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 	"opendilab.org/di-orchestrator/webhook/podcheck"
 	"opendilab.org/di-orchestrator/webhook/validation"
 )
@@ -81,9 +82,7 @@ func TestAPanicEndsOneRequestAndNotTheServer(t *testing.T) {
 		none["a"] = true
 		return nil
 	}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	small := `{"apiVersion":"diengine.opendilab.org/v2alpha1","kind":"DIJob"}`
 	for range 2 {
 		answer := ask(t, handler, "/panic", reviewOf(t, small, ""))
@@ -122,12 +121,8 @@ func quietHandler(tb testing.TB) http.Handler {
 func handlerThat(tb testing.TB, try func(context.Context, *podcheck.Pod, string) (podcheck.Findings, error)) http.Handler {
 	tb.Helper()
 	metrics, err := newHookMetrics(nil, logr.Discard())
-	if err != nil {
-		tb.Fatal(err)
-	}
+	expect.NoError(tb, err)
 	handler, err := newHandler(logr.Discard(), metrics, hooks{checks: newPodChecks(try), guard: openGuard()})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	expect.NoError(tb, err)
 	return handler
 }

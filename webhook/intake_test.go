@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"opendilab.org/di-orchestrator/internal/netlimit"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 	"opendilab.org/di-orchestrator/webhook/podschema"
 	"opendilab.org/di-orchestrator/webhook/validation"
 )
@@ -86,9 +87,7 @@ func TestARefusalIsAReviewOfTheVersionThatIsAsked(t *testing.T) {
 func TestTheLargestReviewOfVariablesIsAnswered(t *testing.T) {
 	t.Parallel()
 	handler, err := admissionHandler(logr.Discard(), PathValidateV2, hooks{}.validating(validation.NewRules(nil, validation.Bounds{}).ValidateV2))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	// The duration is not tested: a race detector multiplies it by ten.
 	patient := newIntake(func(error) {})
 	patient.timeout = time.Hour
@@ -140,13 +139,9 @@ func TestNothingIsDoneForACallerWhoHasGone(t *testing.T) {
 func TestReviewsThatAreNotAnsweredAreCountedByReason(t *testing.T) {
 	t.Parallel()
 	metrics, err := newHookMetrics(nil, logr.Discard())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	handler, err := newHandler(logr.Discard(), metrics, hooks{guard: openGuard()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	ask(t, handler, PathValidateV2, reviewOf(t, inTemplate(`"containers":`+listOf(`{}`, 2*mebi)), ""))
 	ask(t, handler, PathMutateV2, bytes.Repeat([]byte("x"), maxAdmissionBytes+1))
 	handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodPost, PathConvert, strings.NewReader("{}")))

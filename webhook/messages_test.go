@@ -29,6 +29,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 	"opendilab.org/di-orchestrator/webhook"
 )
 
@@ -252,9 +253,7 @@ func TestTheTableHasEveryMessageOfTheCode(t *testing.T) {
 		file = filepath.Join(testkit.Root(), "webhook", "validation", file)
 		files := token.NewFileSet()
 		parsed, err := parser.ParseFile(files, file, nil, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		ast.Inspect(parsed, func(node ast.Node) bool {
 			if call, isCall := node.(*ast.CallExpr); isCall {
 				if pattern := messageOf(call); pattern != nil && !slices.ContainsFunc(all, pattern.MatchString) {
@@ -331,9 +330,7 @@ func readCRD(t *testing.T, resource string) *apiextensionsv1.CustomResourceDefin
 	if err == nil {
 		err = yaml.Unmarshal(raw, crd)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return crd
 }
 
@@ -355,9 +352,7 @@ func everyRule(path string, props *apiextensionsv1.JSONSchemaProps, found func(s
 func tableErrors(t *testing.T, by string) []string {
 	t.Helper()
 	table, err := readTable[messages]("messages.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	var errs []string
 	for _, rule := range table.Rules {
 		for _, broken := range rule.cases() {
@@ -372,13 +367,9 @@ func tableErrors(t *testing.T, by string) []string {
 func TestEveryRuleIsDocumentedWithItsMessage(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile(filepath.Join(testkit.Root(), "docs", "validation.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	table, err := readTable[messages]("messages.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	for _, rule := range table.Rules {
 		example := rule.V2
 		if example == nil {

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"opendilab.org/di-orchestrator/conversion"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 // convertThrough sends a body to the conversion endpoint of all the webhooks.
@@ -26,29 +27,19 @@ func convertThrough(t *testing.T, handler http.Handler, body string) {
 	server := httptest.NewServer(handler)
 	defer server.Close()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL+PathConvert, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	response, err := server.Client().Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := response.Body.Close(); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
+	expect.NoError(t, response.Body.Close())
 }
 
 func TestConversionsAreCounted(t *testing.T) {
 	t.Parallel()
 	registry := prometheus.NewPedanticRegistry()
 	metrics, err := newHookMetrics(registry, logr.Discard())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	handler, err := newHandler(logr.Discard(), metrics, hooks{guard: openGuard()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	const prefix = `{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1","request":{"uid":"u","desiredAPIVersion":"diengine.opendilab.org/v2alpha1","objects":[`
 	job := func(version string) string {
 		return `{"apiVersion":"` + version + `","kind":"DIJob","metadata":{"name":"j"}}`
@@ -83,13 +74,9 @@ func TestQuestionsOfAdmissionAreCounted(t *testing.T) {
 	t.Parallel()
 	registry := prometheus.NewPedanticRegistry()
 	metrics, err := newHookMetrics(registry, logr.Discard())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	handler, err := newHandler(logr.Discard(), metrics, hooks{guard: openGuard()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	asked := func(version, object, old string) []byte {
 		return review(t, &admissionv1.AdmissionRequest{
 			Kind: metav1.GroupVersionKind{Version: version, Kind: "DIJob"}, Object: runtime.RawExtension{Raw: []byte(object)},
@@ -121,9 +108,7 @@ di_orchestrator_admission_requests_total{operation="UPDATE",result="allowed",ver
 func checkSamples(t *testing.T, registry prometheus.Gatherer, name string, want map[string]uint64) {
 	t.Helper()
 	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	for _, family := range families {
 		if family.GetName() != name {
 			continue
@@ -149,9 +134,7 @@ func TestPanicsAreCountedAndLogged(t *testing.T) {
 	var logged []string
 	log := funcr.New(func(_, args string) { logged = append(logged, args) }, funcr.Options{})
 	metrics, err := newHookMetrics(nil, log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	metrics.Reviewed(t.Context(), conversion.Outcome{Objects: 30, Panics: 12, Panicked: []conversion.Panic{
 		{Object: "request.objects[3] (DIJob ns/a)", Namespace: "ns", Name: "a", Cause: "index out of range", Stack: "spec.go:1"},
 	}})

@@ -18,6 +18,7 @@ import (
 
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 const (
@@ -119,9 +120,7 @@ var _ = Describe("A ScalePlan", func() {
 func TestTheRulesForPlansAreDocumentedWithTheirMessages(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile(filepath.Join(testkit.Root(), "docs", "validation.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	for _, message := range []string{
 		scaleRefused,
 		`spec: Invalid value: is immutable: create another plan, which supersedes this one`,

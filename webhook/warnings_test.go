@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 func TestTheDocumentedWarningsAreThoseOfTheCodeAndTheCRDs(t *testing.T) {
@@ -38,9 +39,7 @@ func TestTheDocumentedWarningsAreThoseOfTheCodeAndTheCRDs(t *testing.T) {
 func documentedWarnings(t *testing.T) []string {
 	t.Helper()
 	page, err := os.ReadFile(filepath.Join(testkit.Root(), "docs", "validation.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	_, section, _ := strings.Cut(string(page), "\n## Warnings\n")
 	var documented []string
 	for _, row := range regexp.MustCompile("(?m)^\\| .+ \\| (webhook|API server) \\| `(.+)` \\|$").FindAllStringSubmatch(section, -1) {
@@ -55,9 +54,7 @@ func warningsOfTheCode(t *testing.T) []*regexp.Regexp {
 	var patterns []*regexp.Regexp
 	for _, file := range []string{"webhook/validation/overrides.go", "webhook/validation/warnings.go", "webhook/warnings.go"} {
 		parsed, err := parser.ParseFile(token.NewFileSet(), filepath.Join(testkit.Root(), file), nil, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		ast.Inspect(parsed, func(node ast.Node) bool {
 			if call, isCall := node.(*ast.CallExpr); isCall {
 				if pattern := warningOf(call); pattern != nil {

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"opendilab.org/di-orchestrator/allocation"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 const gpu = corev1.ResourceName("nvidia.com/gpu")
@@ -86,9 +87,7 @@ func TestAJobIsPlacedOnTheFewestNodesThatHoldIt(t *testing.T) {
 			t.Parallel()
 			snapshot := allocation.NewSnapshot(tc.nodes)
 			got := Fit{}.Allocate(collectors(snapshot, "job", 1, tc.wanted, pod("100m", tc.gpus)), snapshot.Nodes)
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("placement (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "placement", tc.want, got)
 		})
 	}
 }
@@ -105,9 +104,7 @@ func TestRanksFollowTheTasks(t *testing.T) {
 		},
 	}
 	want := []string{"gpus", "gpus", "cpus", "cpus", "cpus", "cpus"}
-	if diff := cmp.Diff(want, Fit{}.Allocate(job, snapshot.Nodes).Nodes); diff != "" {
-		t.Errorf("nodes by rank (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "nodes by rank", want, Fit{}.Allocate(job, snapshot.Nodes).Nodes)
 }
 
 func TestNodesThatDoNotAcceptThePodsAreSkipped(t *testing.T) {
@@ -168,9 +165,7 @@ func TestForeignPodsOccupyCapacity(t *testing.T) {
 		snapshot.Occupy(running)
 	}
 	got := Fit{}.Allocate(collectors(snapshot, "job", 1, 9, pod("2", 0)), snapshot.Nodes)
-	if diff := cmp.Diff([]string{"b", "b", "b", "b", "a"}, got.Nodes); diff != "" {
-		t.Errorf("nodes (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "nodes", []string{"b", "b", "b", "b", "a"}, got.Nodes)
 }
 
 func TestJobsKeepTheirNodesAndHigherAndOlderOnesAreFirst(t *testing.T) {
@@ -182,9 +177,7 @@ func TestJobsKeepTheirNodesAndHigherAndOlderOnesAreFirst(t *testing.T) {
 	previous := map[types.NamespacedName][]string{running.Name: {"b", "b", "b", "b"}}
 	got := Fit{}.Optimize(&allocation.Round{Jobs: []*allocation.Job{young, urgent, old, running}, Nodes: snapshot.Nodes, Previous: previous})
 	for job, want := range map[*allocation.Job][]string{running: {"b", "b", "b", "b"}, urgent: {"a", "a"}, old: {"a", "a"}, young: nil} {
-		if diff := cmp.Diff(want, got[job.Name].Nodes); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", job.Name.Name, diff)
-		}
+		expect.Equal(t, job.Name.Name, want, got[job.Name].Nodes)
 	}
 }
 
@@ -193,9 +186,7 @@ func TestAJobWhoseNodeIsGoneGetsAnother(t *testing.T) {
 	snapshot := allocation.NewSnapshot([]*corev1.Node{node("b", 4, 0)})
 	job := collectors(snapshot, "job", 1, 2, pod("1", 0))
 	got := Fit{}.Optimize(&allocation.Round{Jobs: []*allocation.Job{job}, Nodes: snapshot.Nodes, Previous: map[types.NamespacedName][]string{job.Name: {"a", "b"}}})
-	if diff := cmp.Diff([]string{"b", "b"}, got[job.Name].Nodes); diff != "" {
-		t.Errorf("nodes (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "nodes", []string{"b", "b"}, got[job.Name].Nodes)
 }
 
 func TestAJobStaysOnAClosedNodeAndLeavesOneThatEvictsIt(t *testing.T) {
@@ -218,9 +209,7 @@ func TestAJobStaysOnAClosedNodeAndLeavesOneThatEvictsIt(t *testing.T) {
 			snapshot := allocation.NewSnapshot([]*corev1.Node{node("a", 4, 0, tc.change), node("b", 4, 0)})
 			job := collectors(snapshot, "job", 1, 1, pod("1", 0))
 			got := Fit{}.Optimize(&allocation.Round{Jobs: []*allocation.Job{job}, Nodes: snapshot.Nodes, Previous: map[types.NamespacedName][]string{job.Name: {"a"}}})
-			if diff := cmp.Diff([]string{tc.want}, got[job.Name].Nodes); diff != "" {
-				t.Errorf("nodes (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "nodes", []string{tc.want}, got[job.Name].Nodes)
 		})
 	}
 }

@@ -10,11 +10,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"opendilab.org/di-orchestrator/allocation"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 func TestAJobPreemptsJobsOfLowerPriority(t *testing.T) {
@@ -55,9 +55,7 @@ func TestAJobPreemptsJobsOfLowerPriority(t *testing.T) {
 			for name, placement := range (Fit{GrowAfter: time.Hour}).Optimize(&allocation.Round{Jobs: jobs, Nodes: snapshot.Nodes, Previous: previous}) {
 				got[name.Name] = strings.Join(placement.Nodes, " ")
 			}
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("nodes (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "nodes", tc.want, got)
 		})
 	}
 }

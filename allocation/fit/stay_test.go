@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"opendilab.org/di-orchestrator/allocation"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 func TestAJobWhoseRangeChangesKeepsItsNodes(t *testing.T) {
@@ -41,9 +42,7 @@ func TestAJobWhoseRangeChangesKeepsItsNodes(t *testing.T) {
 			}
 			before := slices.Clone(tc.previous)
 			got := Fit{GrowAfter: time.Hour}.Optimize(&allocation.Round{Jobs: []*allocation.Job{job}, Nodes: snapshot.Nodes, Previous: map[types.NamespacedName][]string{job.Name: tc.previous}})
-			if diff := cmp.Diff(tc.want, got[job.Name].Nodes); diff != "" {
-				t.Errorf("nodes (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "nodes", tc.want, got[job.Name].Nodes)
 			if diff := cmp.Diff(before, tc.previous); diff != "" {
 				t.Errorf("the input has changed (-before +after):\n%s", diff)
 			}
@@ -68,9 +67,7 @@ func TestEndedRanksNeedNoCapacity(t *testing.T) {
 			job := collectors(snapshot, "job", 1, 2, pod("1", 0))
 			job.Ended = tc.ended
 			got := Fit{}.Optimize(&allocation.Round{Jobs: []*allocation.Job{job}, Nodes: snapshot.Nodes, Previous: map[types.NamespacedName][]string{job.Name: {"a", "b"}}})
-			if diff := cmp.Diff(tc.want, got[job.Name].Nodes); diff != "" {
-				t.Errorf("nodes (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "nodes", tc.want, got[job.Name].Nodes)
 		})
 	}
 }
@@ -86,9 +83,7 @@ func TestEndedRanksEvictNoRunningJob(t *testing.T) {
 	previous := map[types.NamespacedName][]string{first.Name: {"a", "a"}, second.Name: {"a", "a"}}
 	got := Fit{}.Optimize(&allocation.Round{Jobs: []*allocation.Job{first, second}, Nodes: snapshot.Nodes, Previous: previous})
 	for _, job := range []*allocation.Job{first, second} {
-		if diff := cmp.Diff([]string{"a", "a"}, got[job.Name].Nodes); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", job.Name.Name, diff)
-		}
+		expect.Equal(t, job.Name.Name, []string{"a", "a"}, got[job.Name].Nodes)
 	}
 }
 
@@ -103,9 +98,7 @@ func TestEndedRanksDoNotBlockFreeCapacity(t *testing.T) {
 	placed := map[types.NamespacedName][]string{ended.Name: {"a", "b"}}
 	jobs := []*allocation.Job{ended, fresh}
 	to := Fit{}.Optimize(&allocation.Round{Jobs: jobs, Nodes: snapshot.Nodes, Previous: placed})[fresh.Name].Nodes
-	if diff := cmp.Diff([]string{"a"}, to); diff != "" {
-		t.Fatalf("nodes (-want +got):\n%s", diff)
-	}
+	expect.MustEqual(t, "nodes", []string{"a"}, to)
 	if _, moves := allocation.NewLedger(jobs, snapshot.Nodes, placed).Move(fresh, to); !moves {
 		t.Error("free capacity is not given")
 	}
@@ -137,9 +130,7 @@ func TestNoJobIsPlacedWherePodsStillTerminate(t *testing.T) {
 	previous := map[types.NamespacedName][]string{stays.Name: {"a", "a"}, moved.Name: {"a", "b"}}
 	got := Fit{}.Optimize(&allocation.Round{Jobs: []*allocation.Job{stays, moved, fresh}, Nodes: snapshot.Nodes, Previous: previous})
 	for job, want := range map[*allocation.Job][]string{stays: {"a", "a"}, moved: {"a", "b"}, fresh: nil} {
-		if diff := cmp.Diff(want, got[job.Name].Nodes); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", job.Name.Name, diff)
-		}
+		expect.Equal(t, job.Name.Name, want, got[job.Name].Nodes)
 	}
 	free := allocation.NewSnapshot([]*corev1.Node{node("a", 4, 0)})
 	free.Leave(moved, nil, []*corev1.Pod{leaving})

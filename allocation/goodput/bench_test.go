@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"opendilab.org/di-orchestrator/allocation/goodput"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 func BenchmarkRound160(b *testing.B)  { benchmarkRound(b, 160, 16, 4, 64) }
@@ -67,8 +68,6 @@ func benchmarkRound(b *testing.B, jobs, nodes, gpusEach int, most int32) {
 func processorMS(b *testing.B) float64 {
 	b.Helper()
 	var usage syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
-		b.Fatal(err)
-	}
+	expect.NoError(b, syscall.Getrusage(syscall.RUSAGE_SELF, &usage))
 	return float64(usage.Utime.Nano()+usage.Stime.Nano()) / 1e6
 }

@@ -17,6 +17,7 @@ import (
 	"opendilab.org/di-orchestrator/allocation"
 	"opendilab.org/di-orchestrator/allocation/model"
 	"opendilab.org/di-orchestrator/allocation/profilings"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 // linear returns a job that is as fast as its replicas are many.
@@ -192,17 +193,13 @@ var readable = []string{
 
 func TestThePolicyReadsReportsOnly(t *testing.T) {
 	files, err := os.ReadDir(".")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	for _, entry := range files {
 		if !strings.HasSuffix(entry.Name(), ".go") || strings.HasSuffix(entry.Name(), "_test.go") {
 			continue
 		}
 		file, err := parser.ParseFile(token.NewFileSet(), entry.Name(), nil, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		for _, path := range file.Imports {
 			if strings.Contains(path.Path.Value, "simulator") {
 				t.Errorf("%s imports %s: the policy must not know the truth about jobs", entry.Name(), path.Path.Value)

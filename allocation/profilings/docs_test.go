@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"opendilab.org/di-orchestrator/allocation/profilings"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 // page is the documentation of the schema.
@@ -17,9 +18,7 @@ const page = "../../docs/profilings.md"
 
 func TestTheExamplesOfTheDocsAreReadWhole(t *testing.T) {
 	content, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	examples := regexp.MustCompile("(?s)```json\n(.*?)```").FindAllStringSubmatch(string(content), -1)
 	if len(examples) < 6 {
 		t.Fatalf("%s has %d examples, want one of each part", page, len(examples))
@@ -43,9 +42,7 @@ func TestTheExamplesOfTheDocsAreReadWhole(t *testing.T) {
 
 func TestTheErrorOfTheDocsIsTheErrorOfTheParser(t *testing.T) {
 	content, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	_, err = profilings.Parse([]byte(`{"version": 1, "steps": [{"nodes": 1, "replicas": 1, "samples": 8, "seconds": -0.2}]}`))
 	if err == nil || !strings.Contains(string(content), "\n"+err.Error()+"\n") {
 		t.Errorf("%s lacks the error %v", page, err)

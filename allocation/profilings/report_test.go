@@ -16,6 +16,7 @@ import (
 	"opendilab.org/di-orchestrator/allocation"
 	"opendilab.org/di-orchestrator/allocation/model"
 	"opendilab.org/di-orchestrator/allocation/profilings"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 func parse(t *testing.T, raw string) *profilings.Report {
@@ -315,9 +316,7 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("%s: %v", raw, err)
 		}
 		encoded, err := json.Marshal(report)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		again, err := profilings.Parse(encoded)
 		if err != nil {
 			t.Fatalf("%s is read, but %s is not: %v", raw, encoded, err)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"opendilab.org/di-orchestrator/autoscale/optimizer"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 const gi = 1 << 30
@@ -78,9 +79,7 @@ func TestRequestsAreClampedToTheLimits(t *testing.T) {
 		Migrate: []optimizer.Migration{{Pod: "ps-0", Requests: optimizer.Resources{CPU: 1 << 40}}},
 	}
 	checked, err := optimizer.Check(plan, job())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if got := checked.Tasks[0]; *got.Replicas != 4 || got.Requests != (optimizer.Resources{CPU: 2000, Memory: 4 * gi}) {
 		t.Errorf("got %d replicas of %+v, want 4 of the peak usage", *got.Replicas, got.Requests)
 	}

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 func TestSettingsThatCannotBeUsedHaveTheDocumentedValues(t *testing.T) {
@@ -32,15 +33,11 @@ func TestSettingsThatCannotBeUsedHaveTheDocumentedValues(t *testing.T) {
 		},
 		"all is set": want,
 	} {
-		if diff := cmp.Diff(want, given.completed()); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
-		}
+		expect.Equal(t, name, want, given.completed())
 	}
 	rounds := EstimatorSettings{Round: 20 * time.Second, Weight: 0.14, Jump: 0.25, JumpRounds: 2}
 	for _, given := range []EstimatorSettings{{}, {Round: -1, Weight: 1.5, Jump: bad, JumpRounds: -1}, rounds} {
-		if diff := cmp.Diff(rounds, given.completed()); diff != "" {
-			t.Errorf("estimator (-want +got):\n%s", diff)
-		}
+		expect.Equal(t, "estimator", rounds, given.completed())
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cli"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/convert/manifests"
 	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 	"opendilab.org/di-orchestrator/test/testkit/program"
 	"opendilab.org/di-orchestrator/test/webhooks"
 )
@@ -30,9 +31,7 @@ import (
 func TestTheAPIServerAcceptsWhatIsConverted(t *testing.T) {
 	t.Parallel()
 	api, err := webhooks.StartAPIWithWebhooks(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(func() {
 		if err := api.Stop(); err != nil {
 			t.Error(err)
@@ -41,19 +40,13 @@ func TestTheAPIServerAcceptsWhatIsConverted(t *testing.T) {
 	warnings := &warningList{}
 	api.Config.WarningHandler = warnings
 	c, err := client.New(api.Config, client.Options{FieldValidation: metav1.FieldValidationStrict})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	for _, name := range []string{"kubeflow", "di-system", "nervex-system"} {
 		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		if err := client.IgnoreAlreadyExists(c.Create(t.Context(), namespace)); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, client.IgnoreAlreadyExists(c.Create(t.Context(), namespace)))
 	}
 	// The dry run tries pods, too, and jobs name this class.
-	if err := c.Create(t.Context(), &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "batch"}}); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, c.Create(t.Context(), &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "batch"}}))
 	for _, file := range []string{
 		"v1alpha1.yaml", "worker-led.yaml", "tfjob.yaml", "tfjob-workers.yaml", "tfjob-all-workers.yaml",
 		"nervexjob.yaml", "nervex-aggregatorconfig.yaml", "first-dijob.yaml", "dijob-v1.0.0.yaml",
@@ -105,13 +98,9 @@ func replacesItself(t *testing.T, c client.Client) {
 	t.Helper()
 	job := objects(t, readFile(t, "testdata/serial.yaml"))[0]
 	job.SetNamespace(metav1.NamespaceDefault)
-	if err := c.Create(t.Context(), job); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, c.Create(t.Context(), job))
 	stored, err := yaml.Marshal(job.Object)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	converted := objects(t, converts(t, string(stored), "-f", "-").stdout)[0]
 	if converted.GetUID() != job.GetUID() || converted.GetResourceVersion() == "" {
 		t.Errorf("the metadata became %v", converted.Object["metadata"])
@@ -140,13 +129,9 @@ func objects(tb testing.TB, stream string) []*unstructured.Unstructured {
 			continue
 		}
 		raw, err := yaml.YAMLToJSON([]byte(part.Body))
-		if err != nil {
-			tb.Fatal(err)
-		}
+		expect.NoError(tb, err)
 		object := &unstructured.Unstructured{}
-		if err := utiljson.Unmarshal(raw, &object.Object); err != nil {
-			tb.Fatal(err)
-		}
+		expect.NoError(tb, utiljson.Unmarshal(raw, &object.Object))
 		found = append(found, object)
 	}
 	return found

@@ -29,6 +29,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cli"
 	"opendilab.org/di-orchestrator/conversion"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -62,20 +63,14 @@ func converts(tb testing.TB, stdin string, args ...string) ran {
 func readFile(tb testing.TB, path string) string {
 	tb.Helper()
 	content, err := os.ReadFile(path)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	expect.NoError(tb, err)
 	return string(content)
 }
 
 func writeFile(tb testing.TB, path, content string) {
 	tb.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
-		tb.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-		tb.Fatal(err)
-	}
+	expect.NoError(tb, os.MkdirAll(filepath.Dir(path), 0o750))
+	expect.NoError(tb, os.WriteFile(path, []byte(content), 0o600))
 }
 
 func TestWhatTheCommandPrints(t *testing.T) {
@@ -134,9 +129,7 @@ func checkGolden(tb testing.TB, name, got string) {
 	if *update {
 		writeFile(tb, path, got)
 	}
-	if diff := cmp.Diff(readFile(tb, path), got); diff != "" {
-		tb.Errorf("%s (-want +got):\n%s", name, diff)
-	}
+	expect.Equal(tb, name, readFile(tb, path), got)
 }
 
 func TestTheVersionIsPrinted(t *testing.T) {
@@ -159,9 +152,7 @@ func TestTheRoundTripKeepsTheText(t *testing.T) {
 		back := converts(t, there.stdout, "-f", "-", "--to", versions[1])
 		want := strings.NewReplacer("   #", " #", "cleanPodPolicy: ALL", "cleanPodPolicy: All").Replace(original)
 		got := strings.ReplaceAll(back.stdout, "   #", " #")
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", file, diff)
-		}
+		expect.Equal(t, file, want, got)
 	}
 }
 
@@ -206,26 +197,18 @@ func randomTemplate(c randfill.Continue) []byte {
 func convertsAlike(tb testing.TB, job any, to string) {
 	tb.Helper()
 	raw, err := json.Marshal(job)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	expect.NoError(tb, err)
 	want, err := conversion.Convert(raw, v2alpha1.GroupName+"/"+to)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	expect.NoError(tb, err)
 	text, err := yaml.JSONToYAML(raw)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	expect.NoError(tb, err)
 	asJSON := converts(tb, string(raw), "-f", "-", "--to", to).stdout
 	if !reflect.DeepEqual(decoded(tb, want), decoded(tb, []byte(asJSON))) {
 		tb.Fatalf("%s became %s, want %s", raw, asJSON, want)
 	}
 	// sigs.k8s.io/yaml rounds floating-point numbers.
 	rounded, err := yaml.YAMLToJSON(text)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	expect.NoError(tb, err)
 	if want, err = conversion.Convert(rounded, v2alpha1.GroupName+"/"+to); err != nil {
 		tb.Fatal(err)
 	}
@@ -251,9 +234,7 @@ func decoded(tb testing.TB, raw []byte) map[string]any {
 	decoder := json.NewDecoder(bytes.NewReader(raw))
 	decoder.UseNumber()
 	var value map[string]any
-	if err := decoder.Decode(&value); err != nil {
-		tb.Fatal(err)
-	}
+	expect.NoError(tb, decoder.Decode(&value))
 	return value
 }
 
@@ -344,9 +325,7 @@ func TestFilesAreConverted(t *testing.T) {
 			if got.code != tc.code || got.stdout != "" || !strings.Contains(got.stderr, tc.stderr) {
 				t.Errorf("got %+v", got)
 			}
-			if diff := cmp.Diff(want, contents(t, at)); diff != "" {
-				t.Errorf("the inputs (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "the inputs", want, contents(t, at))
 			if diff := cmp.Diff(tc.to, contents(t, to), cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("the outputs (-want +got):\n%s", diff)
 			}

@@ -24,6 +24,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cli"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 // replica creates a running replica of a coordinator-led job with log lines.
@@ -170,9 +171,7 @@ func TestLogsAreFollowedThroughWhatHappensToPods(t *testing.T) {
 		"[learner-0] ": {"1", "2", "3", "4", "5", "6", "again 1", "done", "last word"},
 		"[learner-1] ": {"one", "two", "three"},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("the logs (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "the logs", want, got)
 }
 
 // byPrefix groups printed lines by replica.

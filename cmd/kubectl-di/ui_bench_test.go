@@ -29,6 +29,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/api"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 	"opendilab.org/di-orchestrator/test/testkit/program"
 )
 
@@ -79,9 +80,7 @@ func benchWorld(b *testing.B) (w *world, binary string, jobs []*v2alpha1.DIJob) 
 
 func mustBench(b *testing.B, err error) {
 	b.Helper()
-	if err != nil {
-		b.Fatal(err)
-	}
+	expect.NoError(b, err)
 }
 
 // benchJobs creates jobs with templates of usual size.

@@ -34,6 +34,7 @@ import (
 	"opendilab.org/di-orchestrator/server"
 	"opendilab.org/di-orchestrator/server/store"
 	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 // account is the service account of the tests' pods.
@@ -376,7 +377,5 @@ func (r *running) ended(t *testing.T) int {
 
 func must(t *testing.T, err error) {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 }

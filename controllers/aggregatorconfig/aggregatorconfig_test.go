@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 // start runs the creation in a cluster with these objects until it succeeds. It returns the image in the
@@ -25,12 +26,8 @@ import (
 func start(t *testing.T, objects ...client.Object) string {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	if err := clientgoscheme.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
-	if err := v2alpha1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, clientgoscheme.AddToScheme(scheme))
+	expect.NoError(t, v2alpha1.AddToScheme(scheme))
 	api := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()
 	creator := &Default{
 		Client: api, Reader: api, Log: logr.Discard(),
@@ -38,17 +35,13 @@ func start(t *testing.T, objects ...client.Object) string {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	if err := creator.Start(ctx); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, creator.Start(ctx))
 	config := &v2alpha1.AggregatorConfig{}
 	if client.IgnoreNotFound(api.Get(t.Context(), creator.Config, config)) != nil {
 		t.Fatal("cannot read the AggregatorConfig")
 	}
 	template := &corev1.PodTemplateSpec{}
-	if err := yaml.Unmarshal(config.Spec.Aggregator.Template.Raw, template); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, yaml.Unmarshal(config.Spec.Aggregator.Template.Raw, template))
 	if len(template.Spec.Containers) == 0 {
 		return ""
 	}

@@ -23,6 +23,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 // critic is the recorder of all specs. It fails a spec if the operator records an Event that
@@ -66,9 +67,7 @@ func (c *critic) Eventf(regarding, _ runtime.Object, kind, reason, _, note strin
 func constants(t *testing.T) (reasons, conditions map[string]string) {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(testkit.Root(), "apis", "v2alpha1", "constants.go"), nil, parser.SkipObjectResolution)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	reasons, conditions = map[string]string{}, map[string]string{}
 	ast.Inspect(file, func(node ast.Node) bool {
 		spec, isValue := node.(*ast.ValueSpec)
@@ -80,9 +79,7 @@ func constants(t *testing.T) (reasons, conditions map[string]string) {
 			return true
 		}
 		value, err := strconv.Unquote(literal.Value)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		switch name := spec.Names[0].Name; {
 		case strings.HasPrefix(name, "Reason"):
 			reasons[value] = name
@@ -97,9 +94,7 @@ func constants(t *testing.T) (reasons, conditions map[string]string) {
 func TestReasonsOfEventsAreConstantsOfTheAPIAndDocumented(t *testing.T) {
 	t.Parallel()
 	documented, err := testkit.DocumentedEvents()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	reasons, conditions := constants(t)
 	for reason := range documented {
 		if reasons[reason] == "" && conditions[reason] == "" {
@@ -143,9 +138,7 @@ func checkReasons(t *testing.T, file string, at map[string]int) {
 	t.Helper()
 	set := token.NewFileSet()
 	parsed, err := parser.ParseFile(set, file, nil, parser.SkipObjectResolution)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	ast.Inspect(parsed, func(node ast.Node) bool {
 		switch found := node.(type) {
 		case *ast.CallExpr:

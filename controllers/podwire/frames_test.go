@@ -26,6 +26,7 @@ import (
 	"opendilab.org/di-orchestrator/controllers/podwire"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/job/podstate"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 func TestADecisionSeesTheSamePodsWithAndWithoutTheFilter(t *testing.T) {
@@ -36,9 +37,7 @@ func TestADecisionSeesTheSamePodsWithAndWithoutTheFilter(t *testing.T) {
 		stream = append(stream, frame(t, watch.Modified, pod)...)
 	}
 	filtered, err := io.ReadAll(podwire.NewReader(iotest.OneByteReader(bytes.NewReader(stream))))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if dropped := len(stream) - len(filtered); dropped < len(stream)/2 {
 		t.Errorf("the filter drops %d of %d bytes, want more than half", dropped, len(stream))
 	}
@@ -94,9 +93,7 @@ func TestABookmarkKeepsItsVersionAndAnnotations(t *testing.T) {
 	t.Parallel()
 	bookmark := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "12", Annotations: map[string]string{metav1.InitialEventsAnnotationKey: "true"}}}
 	filtered, err := io.ReadAll(podwire.NewReader(bytes.NewReader(frame(t, watch.Bookmark, bookmark))))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	got := events(t, filtered)
 	if len(got) != 1 || got[0].Type != watch.Bookmark {
 		t.Fatalf("read %v", got)
@@ -135,9 +132,7 @@ func FuzzAnyStreamIsReadAndNeverGrows(f *testing.F) {
 func FuzzAnyPodThatDecodesStaysTheSameForDecisions(f *testing.F) {
 	for _, pod := range randomPods(3) {
 		raw, err := pod.Marshal()
-		if err != nil {
-			f.Fatal(err)
-		}
+		expect.NoError(f, err)
 		f.Add(raw)
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
@@ -146,9 +141,7 @@ func FuzzAnyPodThatDecodesStaysTheSameForDecisions(f *testing.F) {
 			return
 		}
 		filtered, err := io.ReadAll(podwire.NewReader(bytes.NewReader(sent(t, watch.Modified, "Pod", raw))))
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		wantSame(t, &pod, events(t, filtered)[0])
 	})
 }
@@ -197,17 +190,13 @@ func serializer() *protobuf.Serializer { return protobuf.NewSerializer(scheme.Sc
 func frame(tb testing.TB, kind watch.EventType, object runtime.Object) []byte {
 	tb.Helper()
 	kinds, _, err := scheme.Scheme.ObjectKinds(object)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	expect.NoError(tb, err)
 	marshaler, is := object.(interface{ Marshal() ([]byte, error) })
 	if !is {
 		tb.Fatalf("%T has no protobuf", object)
 	}
 	raw, err := marshaler.Marshal()
-	if err != nil {
-		tb.Fatal(err)
-	}
+	expect.NoError(tb, err)
 	return sent(tb, kind, kinds[0].Kind, raw)
 }
 
@@ -216,14 +205,10 @@ func sent(tb testing.TB, event watch.EventType, kind string, raw []byte) []byte 
 	tb.Helper()
 	unknown := runtime.Unknown{TypeMeta: runtime.TypeMeta{APIVersion: "v1", Kind: kind}, Raw: raw}
 	object, err := unknown.Marshal()
-	if err != nil {
-		tb.Fatal(err)
-	}
+	expect.NoError(tb, err)
 	whole := metav1.WatchEvent{Type: string(event), Object: runtime.RawExtension{Raw: append([]byte("k8s\x00"), object...)}}
 	encoded, err := whole.Marshal()
-	if err != nil {
-		tb.Fatal(err)
-	}
+	expect.NoError(tb, err)
 	return append(binary.BigEndian.AppendUint32(nil, uint32(len(encoded))), encoded...)
 }
 
@@ -241,13 +226,9 @@ func events(tb testing.TB, stream []byte) []watch.Event {
 func event(tb testing.TB, raw []byte) watch.Event {
 	tb.Helper()
 	var read metav1.WatchEvent
-	if err := read.Unmarshal(raw); err != nil {
-		tb.Fatal(err)
-	}
+	expect.NoError(tb, read.Unmarshal(raw))
 	object, _, err := serializer().Decode(read.Object.Raw, nil, nil)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	expect.NoError(tb, err)
 	return watch.Event{Type: watch.EventType(read.Type), Object: object}
 }
 
@@ -255,13 +236,9 @@ func event(tb testing.TB, raw []byte) watch.Event {
 func decoded(tb testing.TB, pod *corev1.Pod) *corev1.Pod {
 	tb.Helper()
 	raw, err := pod.Marshal()
-	if err != nil {
-		tb.Fatal(err)
-	}
+	expect.NoError(tb, err)
 	var again corev1.Pod
-	if err := again.Unmarshal(raw); err != nil {
-		tb.Fatal(err)
-	}
+	expect.NoError(tb, again.Unmarshal(raw))
 	return &again
 }
 

@@ -21,6 +21,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/controllers/shards"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 const leaderLease = "operator"
@@ -56,9 +57,7 @@ func (i *installation) write(name, holder, charter string) {
 	if apierrors.IsAlreadyExists(err) {
 		err = i.api.Tracker().Update(resource, lease, lease.Namespace)
 	}
-	if err != nil {
-		i.t.Fatal(err)
-	}
+	expect.NoError(i.t, err)
 }
 
 // follows reads the Leases, and returns the wish for a shard.
@@ -125,15 +124,11 @@ func TestALeaseThatItsHolderRenewsMeanwhileIsNotTaken(t *testing.T) {
 	name := shards.LeaseName(leaderLease, 0, 2)
 	i.write(name, "slow", "")
 	all, err := i.leases.list(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	of := &lock{Interface: i.leases.lock(name), turns: i.turns, free: shards.Find(all, name)}
 	holder := func() string {
 		record, _, err := of.Get(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		return record.HolderIdentity
 	}
 	if got := holder(); got != "" {
@@ -188,9 +183,7 @@ func TestTheElectionReadsTheLeasesAsSoonAsThisProcessDeclares(t *testing.T) {
 	taken := make(chan struct{})
 	close(taken)
 	leader := NewLeader(i.leases, 2, taken, i.fake, logr.Discard())
-	if err := leader.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, leader.Start(t.Context()))
 	<-leader.MayAct()
 	<-i.leases.changed
 }

@@ -26,6 +26,7 @@ import (
 
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 // selected is a cache of pods that watches select.
@@ -40,9 +41,7 @@ type selected struct {
 func selectPods(t *testing.T, clk clock.Clock) *selected {
 	t.Helper()
 	environment, err := testkit.StartAPI(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(func() {
 		if err := environment.Stop(); err != nil {
 			t.Error(err)
@@ -53,9 +52,7 @@ func selectPods(t *testing.T, clk clock.Clock) *selected {
 		t.Fatal(err)
 	}
 	config, err := environment.As(testkit.Operator)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if s.cache, err = cache.New(config, cache.Options{NewInformer: s.NewInformer}); err != nil {
 		t.Fatal(err)
 	}
@@ -87,9 +84,7 @@ func (s *selected) add(name, shard string) *corev1.Pod {
 	if shard != "" {
 		pod.Labels[names.LabelShard] = shard
 	}
-	if err := s.api.Create(s.t.Context(), pod); err != nil {
-		s.t.Fatal(err)
-	}
+	expect.NoError(s.t, s.api.Create(s.t.Context(), pod))
 	return pod
 }
 
@@ -97,9 +92,7 @@ func (s *selected) add(name, shard string) *corev1.Pod {
 func (s *selected) pods() []string {
 	s.t.Helper()
 	var list corev1.PodList
-	if err := s.cache.List(s.t.Context(), &list); err != nil {
-		s.t.Fatal(err)
-	}
+	expect.NoError(s.t, s.cache.List(s.t.Context(), &list))
 	var found []string
 	for i := range list.Items {
 		found = append(found, list.Items[i].Name)
@@ -143,9 +136,7 @@ func TestACacheHasThePodsOfAShardAsSoonAsItIsFollowed(t *testing.T) {
 	s.await("the first shard is left", func() bool { return len(s.pods()) == 3 })
 	s.want("earlier", "plain", "second")
 	// What happens meanwhile is known when the shard is followed again.
-	if err := s.api.Delete(t.Context(), first, client.GracePeriodSeconds(0)); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, s.api.Delete(t.Context(), first, client.GracePeriodSeconds(0)))
 	s.add("third", "1-of-2")
 	s.await("the first shard is followed again", func() bool { return s.follow(0) })
 	s.want("earlier", "plain", "second", "third")
@@ -170,9 +161,7 @@ func TestTheAllocatorsCacheHasThePodsOfAllShardsWhileItReadsThem(t *testing.T) {
 	s.add("second", "2-of-2")
 	s.await("the first shard is followed", func() bool { return s.follow(0) })
 	s.want("first")
-	if err := s.Everything(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, s.Everything(t.Context()))
 	s.want("first", "second")
 	s.narrow()
 	s.add("third", "2-of-2")
@@ -308,9 +297,7 @@ func TestAListByAWatchEndsWithItsBookmark(t *testing.T) {
 	i := inform(t, watches)
 	i.stored = "5"
 	opened, err := i.watch(t.Context(), metav1.ListOptions{SendInitialEvents: ptr.To(true)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	end := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "7"}}
 	for _, isEnd := range []bool{false, true} {
 		if isEnd {

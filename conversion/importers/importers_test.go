@@ -25,6 +25,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v1alpha1"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/conversion/importers"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -46,9 +47,7 @@ func samples(tb testing.TB) map[string][]byte {
 func read(tb testing.TB, file string) string {
 	tb.Helper()
 	content, err := os.ReadFile(file)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	expect.NoError(tb, err)
 	return string(content)
 }
 
@@ -76,9 +75,7 @@ func decode(tb testing.TB, raw []byte) map[string]any {
 func golden(tb testing.TB, result *importers.Result) string {
 	tb.Helper()
 	object, err := yaml.JSONToYAML(result.Object)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	expect.NoError(tb, err)
 	var out strings.Builder
 	out.Write(object)
 	for _, of := range []struct {
@@ -101,14 +98,10 @@ func TestWhatManifestsBecome(t *testing.T) {
 				t.Fatal("is not recognized")
 			}
 			result, err := importers.Import(raw)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			got, goldenFile := golden(t, result), strings.TrimSuffix(file, ".yaml")+".golden"
 			if *update {
-				if err := os.WriteFile(goldenFile, []byte(got), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				expect.NoError(t, os.WriteFile(goldenFile, []byte(got), 0o600))
 			}
 			if diff := cmp.Diff(read(t, goldenFile), got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
@@ -281,9 +274,7 @@ func TestChangedManifestsAreAccountedFor(t *testing.T) {
 			change(r, object)
 		}
 		raw, err := json.Marshal(object)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		if !importers.Recognizes(raw) {
 			continue
 		}

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"opendilab.org/di-orchestrator/allocation/profilings"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 func TestOnePlayerReachesTheTarget(t *testing.T) {
@@ -74,13 +75,9 @@ func TestATrainingThatIsStoppedContinuesFromItsCheckpoint(t *testing.T) {
 func TestTheReportIsOfTheSchema(t *testing.T) {
 	t.Parallel()
 	content, err := json.Marshal(reportOf(progress{Round: 7, Players: 4, Took: time.Second / 2}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	report, err := profilings.Parse(content)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if report.Progress.Done != 7 || report.MaxObserved() != 4 || report.Throughput[0].PerSecond != 8 {
 		t.Errorf("%s is read as %+v", content, report)
 	}
@@ -127,9 +124,7 @@ func TestACoordinatorAsksForCollectorsOnceAndTrainsWithThem(t *testing.T) {
 func TestNodesAreReadFromTheVariableOrItsFile(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "nodes")
-	if err := os.WriteFile(path, []byte("a.di-j,,b.di-j"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, os.WriteFile(path, []byte("a.di-j,,b.di-j"), 0o600))
 	for _, list := range []string{"a.di-j,,b.di-j", "@" + path} {
 		if got, err := nodesOf(list); err != nil || !slices.Equal(got, []string{"a.di-j:22270", "b.di-j:22270"}) {
 			t.Errorf("%s: got %q and error %v", list, got, err)

@@ -11,6 +11,7 @@ import (
 	"opendilab.org/di-orchestrator/autoscale/optimizer"
 	"opendilab.org/di-orchestrator/autoscale/optimizer/local"
 	"opendilab.org/di-orchestrator/autoscale/optimizer/remote"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 func TestTheOperatorUnderstandsTheExample(t *testing.T) {
@@ -19,9 +20,7 @@ func TestTheOperatorUnderstandsTheExample(t *testing.T) {
 	server := httptest.NewServer(handler(rules))
 	t.Cleanup(server.Close)
 	asks, err := remote.New(remote.Settings{URL: server.URL, Timeout: remote.DefaultTimeout}, rules)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	job := &optimizer.Job{
 		Namespace: "default", Name: "job", Now: time.Unix(1_764_000_000, 0),
 		Tasks:  []optimizer.Task{{Name: "worker", Role: optimizer.RoleWorker, Replicas: 1, Min: 1, Max: 1}},

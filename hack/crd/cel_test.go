@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 	"k8s.io/apiserver/pkg/cel/environment"
+
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 // oldestKubernetes is the oldest supported release for the CRDs.
@@ -33,10 +35,8 @@ func TestTheRulesOfTheSchemasCompileOnTheOldestKubernetesWithinTheBudget(t *test
 		total := uint64(0)
 		for i := range crd.Spec.Versions {
 			schema := &apiextensions.JSONSchemaProps{}
-			if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(
-				crd.Spec.Versions[i].Schema.OpenAPIV3Schema, schema, nil); err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(
+				crd.Spec.Versions[i].Schema.OpenAPIV3Schema, schema, nil))
 			total += costOf(t, resource+" "+crd.Spec.Versions[i].Name, schema, validation.RootCELContext(schema))
 		}
 		if total > maxCRDCost {

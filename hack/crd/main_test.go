@@ -9,12 +9,12 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"sigs.k8s.io/yaml"
 
 	"opendilab.org/di-orchestrator/apis/v1alpha1"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 // maxCRDBytes is the maximum size of kubectl apply's annotation of the last applied configuration.
@@ -23,17 +23,11 @@ const maxCRDBytes = 256 << 10
 func readCRD(t *testing.T, resource string) (*apiextensionsv1.CustomResourceDefinition, []byte) {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join("..", "..", "config", "crd", "bases", v2alpha1.GroupName+"_"+resource+".yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	asJSON, err := yaml.YAMLToJSON(raw)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	crd := &apiextensionsv1.CustomResourceDefinition{}
-	if err := json.Unmarshal(asJSON, crd); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, json.Unmarshal(asJSON, crd))
 	return crd, asJSON
 }
 
@@ -70,12 +64,8 @@ func TestDIJobsServeBothVersionsWithinTheBudget(t *testing.T) {
 		}
 		got[version.Name] = fact
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("versions (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff([]string{"dijob", "dj"}, crd.Spec.Names.ShortNames); diff != "" {
-		t.Errorf("short names (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "versions", want, got)
+	expect.Equal(t, "short names", []string{"dijob", "dj"}, crd.Spec.Names.ShortNames)
 }
 
 func TestDIJobsAreConvertedByTheWebhookFromTheFirstApply(t *testing.T) {
@@ -91,9 +81,7 @@ func TestDIJobsAreConvertedByTheWebhookFromTheFirstApply(t *testing.T) {
 			ConversionReviewVersions: []string{"v1"},
 		},
 	}
-	if diff := cmp.Diff(want, crd.Spec.Conversion); diff != "" {
-		t.Errorf("conversion (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "conversion", want, crd.Spec.Conversion)
 }
 
 func TestTheOtherKindsNeedNoConversion(t *testing.T) {

@@ -15,6 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 func secretName() types.NamespacedName {
@@ -28,9 +30,7 @@ func newClock() *clocktesting.FakeClock {
 func load(t *testing.T, api client.Client, clk *clocktesting.FakeClock) *Authority {
 	t.Helper()
 	authority, err := LoadOrCreate(t.Context(), api, secretName(), clk)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return authority
 }
 
@@ -39,9 +39,7 @@ func TestWhoeverComesSecondTrustsTheFirst(t *testing.T) {
 	api, clk := fake.NewFakeClient(), newClock()
 	first, second := load(t, api, clk), load(t, api, clk)
 	leaf, err := NewLeaf(second, []string{"a.b.svc", "127.0.0.1"}, clk)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if err := leaf.VerifiedBy(first.Bundle()); err != nil {
 		t.Error(err)
 	}
@@ -51,9 +49,7 @@ func TestTheLoserOfTheRaceReadsTheWinners(t *testing.T) {
 	t.Parallel()
 	clk := newClock()
 	data, err := newAuthority(clk.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	raced := false
 	api := fake.NewClientBuilder().WithInterceptorFuncs(interceptor.Funcs{
 		Create: func(ctx context.Context, api client.WithWatch, object client.Object, options ...client.CreateOption) error {
@@ -87,13 +83,9 @@ func TestAnAuthorityThatNobodyCanUseIsReplaced(t *testing.T) {
 			api, clk := fake.NewFakeClient(), newClock()
 			old := load(t, api, clk)
 			secret := &corev1.Secret{}
-			if err := api.Get(t.Context(), secretName(), secret); err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, api.Get(t.Context(), secretName(), secret))
 			spoil(secret, clk)
-			if err := api.Update(t.Context(), secret); err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, api.Update(t.Context(), secret))
 			replaced := load(t, api, clk)
 			if string(replaced.Bundle()) == string(old.Bundle()) {
 				t.Error("the unusable authority is kept")
@@ -110,14 +102,10 @@ func TestALeafIsRenewedBeforeItExpires(t *testing.T) {
 	clk := newClock()
 	authority := load(t, fake.NewFakeClient(), clk)
 	leaf, err := NewLeaf(authority, []string{"a.b.svc"}, clk)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	serial := func() string {
 		certificate, err := leaf.GetCertificate(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		return certificate.Leaf.SerialNumber.String()
 	}
 	first := serial()
@@ -139,9 +127,7 @@ func TestALeafIsNotVerifiedByAnotherAuthority(t *testing.T) {
 	t.Parallel()
 	clk := newClock()
 	leaf, err := NewLeaf(load(t, fake.NewFakeClient(), clk), []string{"a.b.svc"}, clk)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if err := leaf.VerifiedBy(load(t, fake.NewFakeClient(), clk).Bundle()); err == nil {
 		t.Error("another authority verifies the leaf")
 	}

@@ -15,6 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 // watched is an API server that sends each watch of Secrets to a channel.
@@ -64,18 +66,14 @@ func follow(t *testing.T, next func(context.Context, *Serving) (*Serving, error)
 func first(t *testing.T, next func(context.Context, *Serving) (*Serving, error)) *Serving {
 	t.Helper()
 	serving, err := next(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return serving
 }
 
 func (w *watched) secret(t *testing.T) *corev1.Secret {
 	t.Helper()
 	var secret corev1.Secret
-	if err := w.Get(t.Context(), secretName(), &secret); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, w.Get(t.Context(), secretName(), &secret))
 	return &secret
 }
 
@@ -93,9 +91,7 @@ func TestACertificateIsFollowedThoughItsVersionIsForgotten(t *testing.T) {
 	secret.Labels = map[string]string{"touched": "by somebody"}
 	watching.Modify(secret.DeepCopy())
 	secret.Data = keptData(t, clk, "a.b.svc")
-	if err := api.Update(t.Context(), secret); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, api.Update(t.Context(), secret))
 	watching.Modify(secret.DeepCopy())
 	got := <-ended
 	if got.err != nil {
@@ -150,9 +146,7 @@ func TestAllReplicasFollowToAnAuthorityThatIsMadeAnew(t *testing.T) {
 	secret := api.secret(t)
 	oneWatches.Add(secret)
 	otherWatches.Add(secret)
-	if err := api.Delete(t.Context(), secret); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, api.Delete(t.Context(), secret))
 	oneWatches.Delete(secret)
 	otherWatches.Delete(secret)
 	followed, followedToo := <-oneEnded, <-otherEnded

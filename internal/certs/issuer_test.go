@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"opendilab.org/di-orchestrator/internal/certs/record"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 func newIssuer(t *testing.T, api client.Client, clk *clocktesting.FakeClock) *Issuer {
@@ -47,17 +48,11 @@ func keepAuthority(t *testing.T, issuer *Issuer) {
 func issued(t *testing.T, issuer *Issuer) (*tls.Certificate, []byte) {
 	t.Helper()
 	keepAuthority(t, issuer)
-	if err := issuer.Issue(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, issuer.Issue(t.Context()))
 	reader := &Issued{API: issuer.API, Secret: issuer.Secret, Clock: issuer.Clock, Log: issuer.Log}
-	if err := reader.Read(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, reader.Read(t.Context()))
 	served, err := reader.GetCertificate(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return served, trusted(t, issuer)
 }
 
@@ -72,9 +67,7 @@ func TestClientsThatTrustTheBundleAcceptWhatIsIssuedForItsWholeLife(t *testing.T
 	for range 60 {
 		clk.Step(12 * time.Hour)
 		served, _ := issued(t, issuer)
-		if err := verify(served.Leaf, bundle, nil, issuer.Hosts, clk.Now().Add(issueInterval)); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, verify(served.Leaf, bundle, nil, issuer.Hosts, clk.Now().Add(issueInterval)))
 	}
 }
 
@@ -91,13 +84,9 @@ func TestACertificateThatIsOfNoUseIsIssuedAnew(t *testing.T) {
 			issuer := newIssuer(t, fake.NewFakeClient(), newClock())
 			before, _ := issued(t, issuer)
 			var secret corev1.Secret
-			if err := issuer.API.Get(t.Context(), issuer.Secret, &secret); err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, issuer.API.Get(t.Context(), issuer.Secret, &secret))
 			spoil(issuer, &secret)
-			if err := issuer.API.Update(t.Context(), &secret); err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, issuer.API.Update(t.Context(), &secret))
 			after, bundle := issued(t, issuer)
 			if after.Leaf.SerialNumber.Cmp(before.Leaf.SerialNumber) == 0 {
 				t.Error("it was left as it was")
@@ -129,9 +118,7 @@ func TestNoClientIsCutOffWhileTheAuthorityIsReplaced(t *testing.T) {
 			issued(t, issuer)
 		}
 		reader := &Issued{API: issuer.API, Secret: issuer.Secret, Clock: clk, Log: issuer.Log}
-		if err := reader.Read(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, reader.Read(t.Context()))
 		readers[minute%len(readers)] = reader
 		bundles = append(bundles, trusted(t, issuer))
 		for _, bundle := range bundles[max(0, len(bundles)-int(trustTime.Minutes())):] {
@@ -157,16 +144,10 @@ func TestWhoTrustedWhatOthersIssuedBeforeDoesSoUntilItIsFollowed(t *testing.T) {
 
 	requestRotation(t, others)
 	authority, err := LoadOrCreate(t.Context(), others.API, others.Authority, clk)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	var secret corev1.Secret
-	if err := others.API.Get(t.Context(), others.Secret, &secret); err != nil {
-		t.Fatal(err)
-	}
-	if err := others.issueLeaf(t.Context(), true, &secret, authority); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, others.API.Get(t.Context(), others.Secret, &secret))
+	expect.NoError(t, others.issueLeaf(t.Context(), true, &secret, authority))
 	served, both := issued(t, issuer)
 	for _, bundle := range [][]byte{both, authority.Bundle()} {
 		if err := verify(served.Leaf, bundle, nil, others.Hosts, clk.Now()); err != nil {
@@ -186,22 +167,16 @@ func TestWhoTrustedWhatOthersIssuedBeforeDoesSoUntilItIsFollowed(t *testing.T) {
 func requestRotation(t *testing.T, issuer *Issuer) {
 	t.Helper()
 	var secret corev1.Secret
-	if err := issuer.API.Get(t.Context(), issuer.Authority, &secret); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, issuer.API.Get(t.Context(), issuer.Authority, &secret))
 	metav1.SetMetaDataAnnotation(&secret.ObjectMeta, record.AnnotationRotate, "now")
-	if err := issuer.API.Update(t.Context(), &secret); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, issuer.API.Update(t.Context(), &secret))
 }
 
 // trusted returns the published CA bundle.
 func trusted(t *testing.T, issuer *Issuer) []byte {
 	t.Helper()
 	var trust corev1.ConfigMap
-	if err := issuer.API.Get(t.Context(), issuer.Bundle, &trust); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, issuer.API.Get(t.Context(), issuer.Bundle, &trust))
 	return []byte(trust.Data[BundleKey])
 }
 
@@ -213,9 +188,7 @@ func acceptsAll(t *testing.T, issuer *Issuer, bundle []byte, readers []*Issued) 
 			continue
 		}
 		served, err := reader.GetCertificate(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		if err := verify(served.Leaf, bundle, nil, issuer.Hosts, issuer.Clock.Now()); err != nil {
 			t.Fatalf("%s: %v", issuer.Clock.Now(), err)
 		}
@@ -231,19 +204,13 @@ func TestWhatSomebodyElseMadeIsLeftAlone(t *testing.T) {
 	secret := &corev1.Secret{ObjectMeta: meta(issuer.Secret), Data: map[string][]byte{"tls.crt": []byte("theirs")}}
 	trust := &corev1.ConfigMap{ObjectMeta: meta(issuer.Bundle), Data: map[string]string{BundleKey: "theirs"}}
 	for _, object := range []client.Object{secret, trust} {
-		if err := issuer.API.Create(t.Context(), object); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, issuer.API.Create(t.Context(), object))
 	}
 	keepAuthority(t, issuer)
-	if err := issuer.Issue(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, issuer.Issue(t.Context()))
 	for _, object := range []client.Object{secret, trust} {
 		version := object.GetResourceVersion()
-		if err := issuer.API.Get(t.Context(), client.ObjectKeyFromObject(object), object); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, issuer.API.Get(t.Context(), client.ObjectKeyFromObject(object), object))
 		if object.GetResourceVersion() != version {
 			t.Errorf("%T was written", object)
 		}

@@ -8,7 +8,6 @@ import (
 	"context"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,6 +18,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 func TestAReplicaThatPublishesAtTheSameTimeIsNoFailure(t *testing.T) {
@@ -41,17 +42,11 @@ func TestAReplicaThatPublishesAtTheSameTimeIsNoFailure(t *testing.T) {
 
 	publication := Publication{Endpoint: Endpoint{URL: "https://a:1"}}
 	place := configuration("MutatingWebhookConfiguration", "c", map[string]string{"w": "/p"})
-	if err := publication.publish(t.Context(), api, &Trust{Bundle: []byte("bundle")}, place, &Outcome{}); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, publication.publish(t.Context(), api, &Trust{Bundle: []byte("bundle")}, place, &Outcome{}))
 	got := &admissionregistrationv1.MutatingWebhookConfiguration{}
-	if err := api.Get(t.Context(), client.ObjectKey{Name: "c"}, got); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, api.Get(t.Context(), client.ObjectKey{Name: "c"}, got))
 	want := admissionregistrationv1.WebhookClientConfig{URL: ptr.To("https://a:1/p"), CABundle: []byte("bundle")}
-	if diff := cmp.Diff(want, got.Webhooks[0].ClientConfig); diff != "" {
-		t.Errorf("client configuration (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "client configuration", want, got.Webhooks[0].ClientConfig)
 	if !raced {
 		t.Error("nothing was updated, so nothing was raced for")
 	}
@@ -81,13 +76,9 @@ func TestABundleThatAnotherReplicaPublishesAtTheSameTimeIsNotLost(t *testing.T) 
 		},
 	}).Build()
 
-	if err := publication.publish(t.Context(), api, &Trust{Bundle: mine, KeepOthers: true, Now: clk.Now()}, place, &Outcome{}); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, publication.publish(t.Context(), api, &Trust{Bundle: mine, KeepOthers: true, Now: clk.Now()}, place, &Outcome{}))
 	got := &admissionregistrationv1.MutatingWebhookConfiguration{}
-	if err := api.Get(t.Context(), client.ObjectKey{Name: "c"}, got); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, api.Get(t.Context(), client.ObjectKey{Name: "c"}, got))
 	if bundle := got.Webhooks[0].ClientConfig.CABundle; !bytes.Contains(bundle, mine) || !bytes.Contains(bundle, theirs) {
 		t.Errorf("published is\n%s\nwant both\n%s\nand\n%s", bundle, mine, theirs)
 	}

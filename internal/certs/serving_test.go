@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 // keptData returns a Secret's data with a certificate for the hosts, signed by an authority of its
@@ -23,13 +25,9 @@ func keptData(t *testing.T, clk *clocktesting.FakeClock, hosts ...string) map[st
 	t.Helper()
 	authority := load(t, fake.NewFakeClient(), clk)
 	signed, err := authority.sign(hosts, clk.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	data, err := encode(signed, authority)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return data
 }
 
@@ -129,9 +127,7 @@ func TestOnlyTheBundleIsMadeKnownOfACertificateThatSomebodyElseKeeps(t *testing.
 	}
 	data := keptData(t, clk, issuer.Hosts...)
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: issuer.Secret.Namespace, Name: issuer.Secret.Name}, Data: data}
-	if err := issuer.API.Create(t.Context(), secret); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, issuer.API.Create(t.Context(), secret))
 	served, bundle := issued(t, issuer)
 	if !bytes.Equal(bundle, data[BundleKey]) {
 		t.Errorf("the bundle is\n%s\nwant\n%s", bundle, data[BundleKey])
@@ -140,9 +136,7 @@ func TestOnlyTheBundleIsMadeKnownOfACertificateThatSomebodyElseKeeps(t *testing.
 		t.Error(err)
 	}
 	var secrets corev1.SecretList
-	if err := issuer.API.List(t.Context(), &secrets); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, issuer.API.List(t.Context(), &secrets))
 	if len(secrets.Items) != 1 {
 		t.Errorf("there are %d Secrets, want only the one that somebody else keeps", len(secrets.Items))
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"opendilab.org/di-orchestrator/internal/drain"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 const delay = 6 * time.Second
@@ -74,9 +75,7 @@ func serve(t *testing.T, d *drain.Drain, handler http.HandlerFunc) *served {
 func (s *served) get(t *testing.T) (closed bool, err error) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://server/", http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	response, err := s.client.Do(request)
 	if err != nil {
 		return false, err

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 // unchanged is a transformation that drops nothing.
@@ -47,9 +48,7 @@ func TestPodsWithEqualResourcesShareThem(t *testing.T) {
 	kept := make([]*corev1.Pod, 0, 3)
 	for _, cpu := range []string{"2", "2", "3"} {
 		want, err := unchanged(pod(cpu))
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		got, err := transform(pod(cpu))
 		if diff := cmp.Diff(want, got); err != nil || diff != "" {
 			t.Fatalf("error %v; pod (-want +got):\n%s", err, diff)
@@ -77,9 +76,7 @@ func cachedBy[T client.Object](t *testing.T, parts *Parts, object T) T {
 		t.Fatalf("a copy of %T is no object", object)
 	}
 	want, err := unchanged(alone)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	got, err := parts.After(unchanged)(object)
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Fatalf("error %v; object (-want +got):\n%s", err, diff)

@@ -15,6 +15,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 // documented returns the maximums by the names of their constants, with the beginning of their row in
@@ -73,9 +75,7 @@ func documented() map[string]struct {
 func TestThePageOfLimitsHasEveryMaximum(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "limits.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	for name, each := range documented() {
 		row := regexp.MustCompile(`(?m)^\| ` + regexp.QuoteMeta(each.row) + `[^|]*\| ([0-9,]+) \|`).FindSubmatch(page)
 		if row == nil || strings.ReplaceAll(string(row[1]), ",", "") != strconv.Itoa(each.value) {
@@ -83,9 +83,7 @@ func TestThePageOfLimitsHasEveryMaximum(t *testing.T) {
 		}
 	}
 	file, err := parser.ParseFile(token.NewFileSet(), "limits.go", nil, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	var declared []string
 	ast.Inspect(file, func(node ast.Node) bool {
 		if spec, isValue := node.(*ast.ValueSpec); isValue {

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"opendilab.org/di-orchestrator/internal/quantity"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 // maxima returns the maximums in the schemas by resource, version and path.
@@ -225,13 +226,9 @@ func TestTheSchemasHoldTheMaximaOfThisPackage(t *testing.T) {
 func readDefinition(t *testing.T, resource string) *apiextensionsv1.CustomResourceDefinition {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join("..", "..", "config", "crd", "bases", "diengine.opendilab.org_"+resource+".yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	crd := &apiextensionsv1.CustomResourceDefinition{}
-	if err := yaml.Unmarshal(raw, crd); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, yaml.Unmarshal(raw, crd))
 	return crd
 }
 

@@ -9,6 +9,8 @@ import (
 	"net"
 	"net/http"
 	"testing"
+
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 // arrivals is a listener of connections from made-up addresses.
@@ -99,13 +101,9 @@ func TestAClosedConnectionMakesRoom(t *testing.T) {
 	for range 3 {
 		listener.conns <- &arrival{from: "10.0.0.1"}
 		conn, err := limited.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		for range 2 {
-			if err := conn.Close(); err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, conn.Close())
 		}
 	}
 	close(listener.conns)
@@ -126,9 +124,7 @@ func TestConnectionsOnWhichSomethingIsAnsweredOutlastThoseOfStrangers(t *testing
 	for _, conn := range answered {
 		listener.conns <- conn
 		accepted, err := limited.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		Answered(wrapped{accepted}, http.StateActive)
 		Answered(wrapped{accepted}, http.StateIdle)
 	}

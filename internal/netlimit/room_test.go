@@ -16,6 +16,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 const mega = 1 << 20
@@ -152,9 +154,7 @@ func TestOneSenderLeavesRoomForOthers(t *testing.T) {
 			request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", bytes.NewReader(make([]byte, mega)))
 			request.RemoteAddr = "a:1"
 			body, err := room.Read(httptest.NewRecorder(), request, mega)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			kept = append(kept, body)
 		}
 		fourth := newSender(t, "a", mega)

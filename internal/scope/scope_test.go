@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 func config() types.NamespacedName {
@@ -26,9 +27,7 @@ func config() types.NamespacedName {
 func must(t *testing.T, watched ...string) Namespaces {
 	t.Helper()
 	namespaces, err := New(watched, config())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return namespaces
 }
 

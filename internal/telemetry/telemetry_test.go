@@ -10,6 +10,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 func TestALabelTakesNoValueThatIsNotAmongItsOwn(t *testing.T) {
@@ -38,9 +40,7 @@ things_total{kind="other"} 2
 func check(t *testing.T, set *Set, want string) {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
-	if err := registry.Register(set); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, registry.Register(set))
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(want)); err != nil {
 		t.Error(err)
 	}

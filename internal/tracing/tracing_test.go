@@ -22,6 +22,7 @@ import (
 
 	"opendilab.org/di-orchestrator/internal/tracing"
 	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 func hex(id []byte) string { return stdhex.EncodeToString(id) }
@@ -38,21 +39,15 @@ const (
 func collect(t *testing.T, ratio float64) (trace.TracerProvider, func() []*testkit.Span) {
 	t.Helper()
 	collector, err := testkit.StartCollector(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(collector.Stop)
 	provider, err := tracing.New(t.Context(), tracing.Options{
 		Endpoint: collector.Endpoint, Ratio: ratio, Program: "program", Version: "v1",
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return provider, func() []*testkit.Span {
 		t.Helper()
-		if err := provider.Shutdown(context.WithoutCancel(t.Context())); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, provider.Shutdown(context.WithoutCancel(t.Context())))
 		return collector.Spans(func(*testkit.Span) bool { return true })
 	}
 }
@@ -158,16 +153,10 @@ func TestACallThatBelongsToATraceTellsTheAPIServer(t *testing.T) {
 func call(ctx context.Context, t *testing.T, client *http.Client, url string) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	response, err := client.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := response.Body.Close(); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
+	expect.NoError(t, response.Body.Close())
 }
 
 func TestAPassHasASpanAndItsLinesNameItsTrace(t *testing.T) {
@@ -226,16 +215,12 @@ func (*counter) Reconcile(context.Context, reconcile.Request) (reconcile.Result,
 func TestADeadCollectorBlocksNoRequestAndAStopIsBounded(t *testing.T) {
 	t.Parallel()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	defer func() { _ = listener.Close() }()
 	provider, err := tracing.New(t.Context(), tracing.Options{
 		Endpoint: "http://" + listener.Addr().String(), Ratio: 1, Program: "program", Version: "v1",
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	handler := tracing.Handler(http.NotFoundHandler(), provider, all)
 	// More than the queue holds: a request that waited for the collector would never finish.
 	for range 10_000 {

@@ -33,12 +33,8 @@ func object(t *testing.T, manifest string) map[string]any {
 	t.Helper()
 	decoded := &unstructured.Unstructured{}
 	content, err := yaml.YAMLToJSON([]byte(manifest))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := decoded.UnmarshalJSON(content); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
+	expect.NoError(t, decoded.UnmarshalJSON(content))
 	return decoded.Object
 }
 

@@ -27,6 +27,7 @@ import (
 	"opendilab.org/di-orchestrator/job/lifecycle/sizing"
 	"opendilab.org/di-orchestrator/job/lifecycle/state"
 	"opendilab.org/di-orchestrator/job/podstate"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 	"opendilab.org/di-orchestrator/test/testkit/policies"
 )
 
@@ -97,9 +98,7 @@ func installed(t *testing.T) []string {
 	t.Helper()
 	folder := filepath.Join("..", "..", "config", "policy")
 	manifests, err := policies.Read(folder, filepath.Join(folder, "submitters"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return manifests
 }
 
@@ -107,9 +106,7 @@ func installed(t *testing.T) []string {
 func compiled(t *testing.T, manifests []string) *policies.Set {
 	t.Helper()
 	set, err := policies.Compile(manifests, func(user string) bool { return user == userAccount })
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return set
 }
 

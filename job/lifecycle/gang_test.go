@@ -9,7 +9,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -24,6 +23,7 @@ import (
 	"opendilab.org/di-orchestrator/job/lifecycle/state"
 	"opendilab.org/di-orchestrator/job/podstate"
 	"opendilab.org/di-orchestrator/job/queueing"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 // served returns the gang schedulers whose API is served, by setting and version.
@@ -295,9 +295,7 @@ func TestAGangIsToldOfWhileTheJobLives(t *testing.T) {
 		w.expectPhase(v2alpha1.JobSucceeded)
 		w.expectLeast(0)
 		told := slices.DeleteFunc(slices.Clone(w.events), func(reason string) bool { return reason[:min(4, len(reason))] != "Gang" })
-		if diff := cmp.Diff([]string{"GangUnschedulable", "GangPlaced"}, told); diff != "" {
-			w.t.Errorf("events (-want +got):\n%s", diff)
-		}
+		expect.Equal(w.t, "events", []string{"GangUnschedulable", "GangPlaced"}, told)
 	})
 }
 
@@ -374,9 +372,7 @@ func TestAResizeOfAGangThatRunsTouchesNobody(t *testing.T) {
 		w.startAll()
 		follows(3)
 		delete(before, "job-collector-1")
-		if diff := cmp.Diff(before, w.uidsOf()); diff != "" {
-			w.t.Errorf("pods (-want +got):\n%s", diff)
-		}
+		expect.Equal(w.t, "pods", before, w.uidsOf())
 		w.expectPhase(v2alpha1.JobRunning)
 		w.evict("job-collector-0")
 		w.startAll()
@@ -427,9 +423,7 @@ func TestAJobThatAsksForNoGangAnyMoreGoesOnWithout(t *testing.T) {
 		if w.group != nil && w.group.GetDeletionTimestamp() == nil {
 			w.t.Errorf("its gang is still told of")
 		}
-		if diff := cmp.Diff(before, w.uidsOf()); diff != "" {
-			w.t.Errorf("pods (-want +got):\n%s", diff)
-		}
+		expect.Equal(w.t, "pods", before, w.uidsOf())
 	})
 }
 

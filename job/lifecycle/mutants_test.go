@@ -12,6 +12,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 // mutant is a fault of the operator that a release once had.
@@ -52,26 +54,18 @@ func TestTheWorldsFindKnownFaults_Slow(t *testing.T) {
 func playWith(t *testing.T, fault mutant) string {
 	t.Helper()
 	content, err := os.ReadFile(fault.file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if count := strings.Count(string(content), fault.original); count != 1 {
 		t.Fatalf("%s has %q %d times", fault.file, fault.original, count)
 	}
 	original, err := filepath.Abs(fault.file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	folder := t.TempDir()
 	mutated, overlay := filepath.Join(folder, "mutated.go"), filepath.Join(folder, "overlay.json")
 	replaced, err := json.Marshal(map[string]any{"Replace": map[string]string{original: mutated}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	for path, text := range map[string]string{mutated: strings.Replace(string(content), fault.original, fault.mutated, 1), overlay: string(replaced)} {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 	}
 	command := exec.CommandContext(t.Context(), "go", "test", "-vet=off", "-count=1", "-overlay", overlay, "-run", "InAWorldThat", fmt.Sprintf("-world.rounds=%d", mutantRounds), ".")
 	printed, err := command.CombinedOutput()

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -118,9 +117,7 @@ func (w *world) stalled() []string {
 
 func (w *world) expectStalled(want ...string) {
 	w.t.Helper()
-	if diff := cmp.Diff(want, w.stalled()); diff != "" {
-		w.t.Fatalf("the condition (-want +got):\n%s", diff)
-	}
+	expect.MustEqual(w.t, "the condition", want, w.stalled())
 }
 
 // told counts the events of a reason.

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
@@ -31,9 +30,7 @@ func (w *world) ranksOf() map[string]int32 {
 
 func (w *world) expectRanks(want map[string]int32) {
 	w.t.Helper()
-	if diff := cmp.Diff(want, w.ranksOf()); diff != "" {
-		w.t.Fatalf("ranks (-want +got):\n%s", diff)
-	}
+	expect.MustEqual(w.t, "ranks", want, w.ranksOf())
 }
 
 // resize sets the count of collectors and settles the job.

@@ -19,6 +19,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/job/lifecycle/state"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 var update = flag.Bool("update", false, "write the tables of docs/lifecycle.md and the sources of its diagrams anew")
@@ -332,9 +333,7 @@ func TestTheDocumentedStateMachinesAreThoseOfTheTable(t *testing.T) {
 func readText(t *testing.T, path string) string {
 	t.Helper()
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return string(text)
 }
 
@@ -342,9 +341,7 @@ func readText(t *testing.T, path string) string {
 func isDocumented(t *testing.T, path, wanted string) {
 	t.Helper()
 	if *update {
-		if err := os.WriteFile(path, []byte(wanted), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, os.WriteFile(path, []byte(wanted), 0o644))
 		return
 	}
 	if diff := cmp.Diff(wanted, readText(t, path)); diff != "" {

@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -31,6 +30,7 @@ import (
 	"opendilab.org/di-orchestrator/job/queueing"
 	"opendilab.org/di-orchestrator/job/scaling"
 	"opendilab.org/di-orchestrator/job/workload"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 	"opendilab.org/di-orchestrator/test/testkit/policies"
 )
 
@@ -39,17 +39,10 @@ var template = v2alpha1.RawObject{JSON: apiextensionsv1.JSON{
 	Raw: []byte(`{"spec":{"containers":[{"name":"di-container","image":"image"}]}}`),
 }}
 
-// judge receives failed checks: a test, or the player of a sequence that is shortened.
-type judge interface {
-	Helper()
-	Errorf(format string, args ...any)
-	Fatal(args ...any)
-	Fatalf(format string, args ...any)
-}
-
 // world is an in-memory cluster with one job: the content of the API server.
 type world struct {
-	t          judge
+	// t receives failed checks: a test, or the player of a sequence that is shortened.
+	t          expect.Test
 	job        *v2alpha1.DIJob
 	pods       map[string]*corev1.Pod
 	services   map[string]*corev1.Service
@@ -175,7 +168,7 @@ const (
 	deadAfter
 )
 
-func newWorld(t judge, spec v2alpha1.DIJobSpec) *world {
+func newWorld(t expect.Test, spec v2alpha1.DIJobSpec) *world {
 	t.Helper()
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	w := &world{
@@ -738,9 +731,7 @@ func (w *world) podNames() []string {
 func (w *world) expectPods(want ...string) {
 	w.t.Helper()
 	slices.Sort(want)
-	if diff := cmp.Diff(want, w.podNames()); diff != "" {
-		w.t.Fatalf("pods (-want +got):\n%s", diff)
-	}
+	expect.MustEqual(w.t, "pods", want, w.podNames())
 }
 
 func (w *world) expectPhase(want v2alpha1.Phase) {

@@ -21,6 +21,7 @@ import (
 	"opendilab.org/di-orchestrator/job/lifecycle/ranks"
 	"opendilab.org/di-orchestrator/job/lifecycle/state"
 	"opendilab.org/di-orchestrator/job/scaling"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 // plan stores a ScalePlan for the job.
@@ -121,9 +122,7 @@ func (w *world) befallPlans(random *rand.Rand) {
 	}
 	plan := w.plan(fmt.Sprintf("plan-%d", w.uids), spec(random))
 	text, err := json.Marshal(plan.Spec)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	expect.NoError(w.t, err)
 	w.tell("plan %s is created: %s", plan.Name, text)
 }
 

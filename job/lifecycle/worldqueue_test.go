@@ -15,6 +15,7 @@ import (
 	"opendilab.org/di-orchestrator/job/lifecycle/state"
 	"opendilab.org/di-orchestrator/job/podstate"
 	"opendilab.org/di-orchestrator/job/queueing"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 // kueue simulates the behaviour of Kueue that jobs depend on: its webhook for new pods, and its
@@ -210,7 +211,7 @@ func (w *world) admitted() []string {
 }
 
 // newQueuedWorld returns a world with Kueue and a queued job of four replicas.
-func newQueuedWorld(t judge) *world {
+func newQueuedWorld(t expect.Test) *world {
 	w := newWorld(t, trainingJob())
 	w.kueue = newKueue()
 	w.job.Labels = map[string]string{queueing.LabelQueue: "team"}

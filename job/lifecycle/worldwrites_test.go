@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 	"opendilab.org/di-orchestrator/test/testkit/policies"
 	"opendilab.org/di-orchestrator/webhook/validation"
 )
@@ -103,9 +104,7 @@ func (w *world) encode(job *v2alpha1.DIJob) []byte {
 	job = job.DeepCopy()
 	job.SetGroupVersionKind(kindOf(job))
 	content, err := json.Marshal(job)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	expect.NoError(w.t, err)
 	return content
 }
 
@@ -126,9 +125,7 @@ func (w *world) admit(account, subresource string, object, old client.Object) {
 	}
 	write.Resource, _ = meta.UnsafeGuessKindToResource(write.Kind)
 	refusal, err := w.policies.Refusal(context.Background(), write)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	expect.NoError(w.t, err)
 	if refusal != "" {
 		w.t.Fatalf("%s %s %s %s: %s", account, write.Operation, write.Resource.Resource, subresource, refusal)
 	}

@@ -148,9 +148,7 @@ func TestTheLargestMembershipFitsIntoEtcd(t *testing.T) {
 	sizes := map[string]int{}
 	for name, part := range map[string]any{"members": spec.Members, "retainedPods": spec.RetainedPods, "requests": spec.Requests, "slots": status.Slots} {
 		encoded, err := json.Marshal(part)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		sizes[name] = len(encoded)
 		sizes["all"] += len(encoded)
 	}

@@ -12,6 +12,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/job/membership"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 const (
@@ -57,9 +58,7 @@ func grow(random membership.Random, demands ...membership.Demand) membership.Gro
 func apply(t *testing.T, edit membership.Edit, spec *v2alpha1.MembershipSpec) []v2alpha1.Member {
 	t.Helper()
 	answer, err := edit.Apply(spec, &v2alpha1.MembershipStatus{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return answer.Members
 }
 

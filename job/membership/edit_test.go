@@ -268,9 +268,7 @@ func TestAnAggregatorIsAnsweredWithDDPLearnersAndACoordinatorWithAggregators(t *
 	for by, want := range map[names.ReplicaType]int{names.ReplicaTypeCoordinator: 1, names.ReplicaTypeAggregator: 10} {
 		spec, status := members(t, "u"), &v2alpha1.MembershipStatus{}
 		answer, err := membership.Replace{Job: job, By: by, Pods: []string{"cartpole-aggregator-00001"}}.Apply(spec, status)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		if got := answer.URLs(place(), status); len(got.Learners) != want || got.Collectors == nil {
 			t.Errorf("%s is answered with %v, want %d learners and an empty list of collectors", by, got, want)
 		}
@@ -345,9 +343,7 @@ func TestTheOperatorResizesATaskAsItsNewestMember(t *testing.T) {
 	resize := func(count int32) {
 		t.Helper()
 		edit := membership.Resize{Namespace: "default", Job: job, Replicas: map[v2alpha1.TaskType]int32{collector: count}, ID: "resize", MaxMembers: 5, Random: random}
-		if err := edit.Apply(spec, &v2alpha1.MembershipStatus{}, now); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, edit.Apply(spec, &v2alpha1.MembershipStatus{}, now))
 	}
 	resize(4)
 	expect.Equal(t, "collectors", int32(4), membership.Count(spec, collector))
@@ -367,9 +363,7 @@ func TestTheOperatorResizesATaskAsItsNewestMember(t *testing.T) {
 	named := membership.Resize{Job: job, Remove: []string{podNames(spec.Members)[2], "gone"}, ID: "named", MaxMembers: 5, Random: random}
 	expect.Equal(t, "recorded before", false, named.IsRecorded(spec))
 	left := slices.Delete(podNames(spec.Members), 2, 3)
-	if err := named.Apply(spec, &v2alpha1.MembershipStatus{}, now); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, named.Apply(spec, &v2alpha1.MembershipStatus{}, now))
 	expect.Equal(t, "members without the named one", left, podNames(spec.Members))
 	expect.Equal(t, "recorded", true, named.IsRecorded(spec))
 	if err := (membership.Resize{Job: job, Replicas: map[v2alpha1.TaskType]int32{collector: 9}, MaxMembers: 5, Random: random}).Apply(spec, &v2alpha1.MembershipStatus{}, now); err == nil {

@@ -8,8 +8,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/job/membership"
 	"opendilab.org/di-orchestrator/test/testkit/expect"
@@ -43,9 +41,7 @@ func (w *world) report(pods ...string) []v2alpha1.Member {
 func (w *world) apply(edit membership.Edit) []v2alpha1.Member {
 	w.t.Helper()
 	answer, err := edit.Apply(w.spec, &w.status)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	expect.NoError(w.t, err)
 	return answer.Members
 }
 
@@ -55,9 +51,7 @@ func (w *world) wantCollectors(pods ...string) {
 	for i, pod := range pods {
 		want[i] = pod + ".default:22270"
 	}
-	if diff := cmp.Diff(want, place().Listed(w.spec, &w.status).Collectors); diff != "" {
-		w.t.Errorf("collectors (-want +got):\n%s", diff)
-	}
+	expect.Equal(w.t, "collectors", want, place().Listed(w.spec, &w.status).Collectors)
 }
 
 func aCollector(t *testing.T) *world {

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 // failedPod returns a worker's pod with a status in YAML.
@@ -21,9 +22,7 @@ func failedPod(t *testing.T, status string) *corev1.Pod {
 	t.Helper()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "job-collector-0"}}
 	pod.Spec.Containers = []corev1.Container{{Name: "di-container"}}
-	if err := yaml.UnmarshalStrict([]byte(status), &pod.Status); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, yaml.UnmarshalStrict([]byte(status), &pod.Status))
 	return pod
 }
 

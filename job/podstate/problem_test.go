@@ -37,9 +37,7 @@ func podIn(t *testing.T, status string) *corev1.Pod {
 			Containers:     []corev1.Container{{Name: "di-container", Image: "ding:1"}},
 		},
 	}
-	if err := yaml.UnmarshalStrict([]byte(status), &pod.Status); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, yaml.UnmarshalStrict([]byte(status), &pod.Status))
 	return pod
 }
 

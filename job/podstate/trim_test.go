@@ -6,11 +6,11 @@ package podstate
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 // That decisions do not need more is tested with all of them, in package lifecycle.
@@ -41,8 +41,6 @@ func TestATrimmedPodKeepsWhatDecisionsRead(t *testing.T) {
 	}}
 	for range 2 {
 		Trim(pod)
-		if diff := cmp.Diff(want, pod); diff != "" {
-			t.Errorf("pod (-want +got):\n%s", diff)
-		}
+		expect.Equal(t, "pod", want, pod)
 	}
 }

@@ -92,9 +92,7 @@ func TestABudgetSelectsAllPodsOfItsJobAndNoOthers(t *testing.T) {
 			job := &v2alpha1.DIJob{ObjectMeta: metav1.ObjectMeta{Namespace: "space", Name: "job", UID: "uid"}, Spec: v2alpha1.DIJobSpec{Lifecycle: tc.lifecycle}}
 			budget := Budget(job, v2alpha1.Version, 3)
 			selector, err := metav1.LabelSelectorAsSelector(budget.Spec.Selector)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			for _, pod := range tc.own {
 				expect.Equal(t, "selected", true, selector.Matches(labels.Set(pod)))
 			}

@@ -60,9 +60,7 @@ func assignmentOf(job *v2alpha1.DIJob, counts ...int32) *Assignment {
 func toldOf(t *testing.T, builder *Builder, assignment *Assignment, replica int) (map[string]string, *corev1.Pod) {
 	t.Helper()
 	pod, err := builder.Worker(assignment, &assignment.Replicas[replica])
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	configMap := nodesOf(t, builder, assignment)
 	told := environmentBy(&pod.Spec.Containers[0], configMap)
 	main := environmentBy(&pod.Spec.Containers[1], configMap)
@@ -151,9 +149,7 @@ func TestAJobWithoutFrameworksIsToldOfNoCluster(t *testing.T) {
 	job.Spec.Tasks[0].Template = raw(plain)
 	assignment := assignmentOf(job, 1, 1)
 	pod, err := NewBuilder(job, Settings{}).Worker(assignment, &assignment.Replicas[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	for name := range environment(&pod.Spec.Containers[0]) {
 		if !strings.HasPrefix(name, "DI_") {
 			t.Errorf("it is told %s", name)

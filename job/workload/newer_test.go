@@ -45,17 +45,11 @@ func TestAPodHasTheFieldsThatItsTypeDoesNotKnow(t *testing.T) {
 	assignment := &Assignment{Replicas: []Replica{{Pod: "job-task-0"}}, Nodes: []string{"job-task-0"}}
 	builder := NewBuilder(newerJob(newerTemplate), Settings{})
 	pod, err := builder.Worker(assignment, &assignment.Replicas[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	whole, err := builder.NewerFields(pod).Over(pod)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	var again corev1.Pod
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(whole, &again); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(whole, &again))
 	expect.Equal(t, "what the type knows of the pod is another", pod, &again)
 	want := map[string]any{
 		"newer": map[string]any{"deep": []any{map[string]any{"a": int64(9007199254740993)}}}, "newerNull": nil,
@@ -77,9 +71,7 @@ func TestAPodHasTheFieldsThatItsTypeDoesNotKnow(t *testing.T) {
 		},
 	}
 	typed, err := runtime.DefaultUnstructuredConverter.ToUnstructured(pod)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	expect.Equal(t, "what is added to the pod", any(want), added(whole["spec"], typed["spec"]))
 }
 
@@ -127,9 +119,7 @@ func TestAPodWhoseTypeKnowsAllItsFieldsIsBuiltAsItIs(t *testing.T) {
 			assignment := &Assignment{Replicas: []Replica{{Pod: "job-task-0"}}, Nodes: []string{"job-task-0"}}
 			builder := NewBuilder(job, Settings{})
 			pod, err := builder.Worker(assignment, &assignment.Replicas[0])
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			if newer := builder.NewerFields(pod); newer != nil {
 				t.Errorf("the pod is to have %v besides", newer)
 			}
@@ -157,9 +147,7 @@ func TestEveryPodOfACoordinatorLedJobHasNewerFields(t *testing.T) {
 		"DDP learner": func() (*corev1.Pod, error) { return builder.DDPLearner(spread, aggregator, []string{"ddp"}, 0) },
 	} {
 		pod, err := build()
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		if newer := builder.NewerFields(pod); newer["newer"] != int64(1) {
 			t.Errorf("%s: got %v, want the newer field", role, newer)
 		}
@@ -170,9 +158,7 @@ func TestATemplateLaidOverWhatIsKnownOfItIsTheTemplate(t *testing.T) {
 	var written struct {
 		Spec map[string]any `json:"spec"`
 	}
-	if err := json.Unmarshal([]byte(newerTemplate), &written); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, json.Unmarshal([]byte(newerTemplate), &written))
 	spec := written.Spec
 	built, isObject := dropNewer(spec).(map[string]any)
 	if !isObject {

@@ -19,9 +19,7 @@ func TestPodsDoNotGrowWithTheirJob(t *testing.T) {
 		job := clusterJob([]string{"chief", "worker"}, tensorFlow, torch)
 		assignment := assignmentOf(job, 1, count)
 		pod, err := NewBuilder(job, sharedNodes()).Worker(assignment, &assignment.Replicas[1])
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		return pod.Size()
 	}
 	if few, many := size(10), size(1000); many > few+50 {
@@ -66,9 +64,7 @@ func TestAListThatNoVariableCarriesIsAFile(t *testing.T) {
 		3: {"DI_NODES": "@/etc/diengine/nodes/DI_NODES", "DI_NODES_FILE": "/etc/diengine/nodes/DI_NODES", "DI_MANY_NODES": "@/etc/diengine/nodes/DI_MANY_NODES"},
 	} {
 		pod, err := builder.Worker(assignment, &assignment.Replicas[replica])
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		told := environmentBy(&pod.Spec.Containers[1], configMap)
 		for name, value := range want {
 			if told[name] != value || value == "" {
@@ -138,13 +134,9 @@ func TestAPodOfASmallJobContainsTheAddressesThatItsConfigMapWould(t *testing.T) 
 	configMap := nodesOf(t, shared, assignment)
 	for i := range assignment.Replicas {
 		referring, err := shared.Worker(assignment, &assignment.Replicas[i])
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		pod, err := inline.Worker(assignment, &assignment.Replicas[i])
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		expect.Equal(t, pod.Name+" refers to", "", NodesOf(pod))
 		expect.Equal(t, pod.Name+" was told", ToldNodes(referring, map[string]*corev1.ConfigMap{configMap.Name: configMap}), ToldNodes(pod, nil))
 		container := len(pod.Spec.Containers) - 1

@@ -56,9 +56,7 @@ func TestALimitKeepsItsRatioToTheRequest(t *testing.T) {
 	} {
 		var template, want corev1.ResourceRequirements
 		for into, text := range map[*corev1.ResourceRequirements]string{&template: tc.template, &want: tc.want} {
-			if err := yaml.Unmarshal([]byte(text), into); err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, yaml.Unmarshal([]byte(text), into))
 		}
 		before := template.DeepCopy()
 		expect.Equal(t, name, amounts(want), amounts(WithOverride(template, resourcesOf(tc.cpu, tc.memory))))
@@ -137,17 +135,13 @@ func TestAWorkerIsBuiltWithItsRecordedResources(t *testing.T) {
 		{"request of cpu": 1000, "request of memory": 2 * gib, "limit of memory": 4 * gib},
 	} {
 		pod, err := builder.Worker(assignment, &assignment.Replicas[i])
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		expect.Equal(t, pod.Name, want, amounts(pod.Spec.Containers[1].Resources))
 		expect.Equal(t, "the sidecar", map[string]int64{}, amounts(pod.Spec.Containers[0].Resources))
 		expect.Equal(t, "the annotation", []string{"", "memory=2Gi"}[i], pod.Annotations["diengine/resources"])
 	}
 	demand, err := builder.Demand(assignment.Replicas)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	expect.Equal(t, "demand of CPU", 2000, demand.Resources.Cpu().MilliValue())
 	expect.Equal(t, "demand of memory", 3<<30, demand.Resources.Memory().Value())
 }

@@ -66,9 +66,7 @@ func environmentBy(container *corev1.Container, configMap *corev1.ConfigMap) map
 func nodesOf(t *testing.T, builder *Builder, assignment *Assignment) *corev1.ConfigMap {
 	t.Helper()
 	configMap, err := builder.NodesConfigMap(assignment)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return configMap
 }
 
@@ -82,9 +80,7 @@ func ports(container *corev1.Container) map[string]int32 {
 
 func TestACoordinatorIsToldWhereItIs(t *testing.T) {
 	pod, err := NewBuilder(ledBy(plain), Settings{}).Coordinator()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	wantEnv := map[string]string{
 		"KUBERNETES_POD_NAMESPACE":   "space",
 		"KUBERNETES_POD_NAME":        "job-coordinator",
@@ -113,9 +109,7 @@ func TestTheServiceOfAReplicaSelectsItsPod(t *testing.T) {
 	job := ledBy(`{"metadata":{"labels":{"team":"blue","replica-type":"mine"}},"spec":{"containers":[
 		{"name":"other"},{"name":"di-container","ports":[{"name":"di-port","containerPort":4000}]}]}}`)
 	pod, err := NewBuilder(job, Settings{}).Replica(&v2alpha1.Member{Slot: "a", Task: v2alpha1.TaskTypeCollector}, "job-collector-abcde")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if pod.Labels["team"] != "blue" || pod.Labels["replica-type"] != "collector" {
 		t.Errorf("labels are %v, want the user's beneath ours", pod.Labels)
 	}
@@ -136,9 +130,7 @@ func TestOurVariablesTakeThePlaceOfTheUsers(t *testing.T) {
 	job := ledBy(`{"spec":{"containers":[{"name":"di-container","env":[
 		{"name":"MINE","value":"$(COORDINATOR_PORT)"},{"name":"KUBERNETES_POD_NAME","value":"wrong"}]}]}}`)
 	pod, err := NewBuilder(job, Settings{}).Coordinator()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	var order []string
 	for _, variable := range pod.Spec.Containers[0].Env {
 		order = append(order, variable.Name)
@@ -175,9 +167,7 @@ func TestWhatAMemberAsksForIsSet(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			member := &v2alpha1.Member{Slot: "a", Task: v2alpha1.TaskTypeLearner, Resources: tc.asked}
 			pod, err := NewBuilder(ledBy(template), Settings{}).Replica(member, "job-learner-abcde")
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			expect.Equal(t, "limits", tc.want, pod.Spec.Containers[0].Resources.Limits)
 		})
 	}
@@ -214,9 +204,7 @@ func TestDDPLearnersKnowTheirPlace(t *testing.T) {
 			aggregator := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "job-aggregator-abcde", UID: "aggregator-uid"}}
 			member := &v2alpha1.Member{Slot: "a", Task: v2alpha1.TaskTypeLearner, DDPGPUs: tc.gpus}
 			pod, err := NewBuilder(ledBy(plain), Settings{}).DDPLearner(member, aggregator, []string{"job-ddp-learner-aaaaa", "job-ddp-learner-bbbbb"}, tc.index)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			env := environment(&pod.Spec.Containers[0])
 			for key, want := range tc.wantEnv {
 				expect.Equal(t, key, want, env[key])
@@ -237,9 +225,7 @@ func TestAnAggregatorHasNoVolumesOfTheJob(t *testing.T) {
 		Spec: v2alpha1.AggregatorConfigSpec{Aggregator: v2alpha1.AggregatorSpec{Template: raw(plain)}},
 	}
 	pod, err := NewBuilder(ledBy(plain), Settings{}).Aggregator(config, &v2alpha1.Member{Slot: "a"}, "job-aggregator-abcde")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	expect.Equal(t, "volumes", []string{"di-server-token"}, volumes(pod))
 	if env := environment(&pod.Spec.Containers[0]); env["AGGREGATOR_PORT"] != "22272" {
 		t.Errorf("environment is %v, want AGGREGATOR_PORT 22272", env)
@@ -321,14 +307,10 @@ func TestAPodSaysWhichContainersItWasMadeWithAndNobodyElseDoes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			coordinator, err := NewBuilder(ledBy(tc.template), Settings{}).Coordinator()
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			assignment := &Assignment{Replicas: []Replica{{Pod: "job-learner-0"}}, Nodes: []string{"job-learner-0"}}
 			worker, err := NewBuilder(ledBy(tc.template), Settings{}).Worker(assignment, &assignment.Replicas[0])
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			for pod, want := range map[*corev1.Pod]string{coordinator: tc.coordinator, worker: tc.worker} {
 				expect.Equal(t, pod.Name, want, pod.Annotations["diengine/containers"])
 				if len(pod.Finalizers) > 0 {

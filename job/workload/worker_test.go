@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -29,9 +28,7 @@ func TestAWorkerKnowsItsPlace(t *testing.T) {
 	}
 	builder := NewBuilder(job, Settings{ServiceDomain: "svc.other"})
 	pod, err := builder.Worker(assignment, &assignment.Replicas[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	wantEnv := map[string]string{
 		"DI_JOB_ID":        "space.job.5",
 		"DI_SERVER_URL":    "http://di-server.di-system.svc.cluster.local:8081",
@@ -54,9 +51,7 @@ func TestAWorkerKnowsItsPlace(t *testing.T) {
 		t.Errorf("host %s.%s restarts %s, want job-my-task-0.di-job and Never", pod.Spec.Hostname, pod.Spec.Subdomain, pod.Spec.RestartPolicy)
 	}
 	expect.Equal(t, "ports", map[string]int32{"di-port": 22270}, ports(&pod.Spec.Containers[0]))
-	if diff := cmp.Diff(assignment.Nodes, ReadNodes(ToldNodes(pod, map[string]*corev1.ConfigMap{NodesOf(pod): nodesOf(t, builder, assignment)}))); diff != "" {
-		t.Errorf("nodes read back (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "nodes read back", assignment.Nodes, ReadNodes(ToldNodes(pod, map[string]*corev1.ConfigMap{NodesOf(pod): nodesOf(t, builder, assignment)})))
 }
 
 func TestOnlyAPreemptibleJobsPodsNameTheirNode(t *testing.T) {
@@ -70,9 +65,7 @@ func TestOnlyAPreemptibleJobsPodsNameTheirNode(t *testing.T) {
 		}
 		assignment := &Assignment{Replicas: []Replica{{Rank: 1, Pod: "job-task-0"}}}
 		pod, err := NewBuilder(job, Settings{}).Worker(assignment, &assignment.Replicas[0])
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		expect.Equal(t, fmt.Sprintf("preemptible %v: the node", preemptible), want, pod.Annotations["diengine/node"])
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 func newNarrowQueue() *Queue {
@@ -61,9 +63,7 @@ func TestARequestThatGivesUpLeavesItsPlaceToOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		queue := newNarrowQueue()
 		release, err := queue.Acquire(t.Context(), "a")
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		impatient, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if _, err := queue.Acquire(impatient, "b"); err == nil {
@@ -71,9 +71,7 @@ func TestARequestThatGivesUpLeavesItsPlaceToOthers(t *testing.T) {
 		}
 		release()
 		release, err = queue.Acquire(t.Context(), "c")
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		release()
 		mustBeIdle(t, queue)
 	})

@@ -17,6 +17,7 @@ import (
 	"opendilab.org/di-orchestrator/allocation/profilings"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/limits"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 const job = types.UID("job")
@@ -25,9 +26,7 @@ func start() time.Time { return time.Unix(1_700_000_000, 0) }
 
 func mustAdd(t *testing.T, book *Book, sender string, report profilings.Role, after time.Duration) {
 	t.Helper()
-	if err := book.Add(job, sender, &report, start().Add(after)); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, book.Add(job, sender, &report, start().Add(after)))
 }
 
 func collector(samples, busy, blocked float64) profilings.Role {
@@ -224,9 +223,7 @@ func TestReportersAndRolesAreBounded(t *testing.T) {
 	}
 	for i := 0; book.reporters < maxAllReporters; i++ {
 		uid := types.UID(strconv.Itoa(i / maxReporters))
-		if err := book.Add(uid, strconv.Itoa(i%maxReporters), &report, start().Add(31*time.Minute)); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, book.Add(uid, strconv.Itoa(i%maxReporters), &report, start().Add(31*time.Minute)))
 	}
 	if err := book.Add("another", "a", &report, start().Add(32*time.Minute)); err == nil {
 		t.Error("more reporters than the maximum are kept")

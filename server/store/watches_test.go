@@ -15,6 +15,8 @@ import (
 
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
+
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 // wire is a transport to an API server. The test feeds its watches.
@@ -60,13 +62,9 @@ const (
 func mustOpen(t *testing.T, through http.RoundTripper, path, query string) (status int, end func()) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://api"+path+"?watch=true"+query, http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	response, err := through.RoundTrip(request) //nolint:bodyclose // the test ends the watch
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	go func() { _, _ = io.Copy(io.Discard, response.Body) }()
 	return response.StatusCode, func() { _ = response.Body.Close() }
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"opendilab.org/di-orchestrator/sim/di-sim/internal/experiment"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 const invented = "../simulator/testdata/traces"
@@ -29,9 +30,7 @@ func runSim(t *testing.T, args ...string) (string, error) {
 func TestTheTableHasARowForEachPolicyLoadAndReport(t *testing.T) {
 	t.Parallel()
 	out, err := runSim(t, "-policy", "goodput,tiresias", "-rows", "blind,both", "-loads", "1.0,2.0", "-workloads", "1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	var rows []string
 	for line := range strings.Lines(out) {
 		rows = append(rows, strings.Join(strings.Fields(line)[:3], " "))
@@ -49,18 +48,12 @@ func TestACheckComparesEachJobWithItsRecordedTime(t *testing.T) {
 		t.Fatalf("check: %v\n%s", err, out)
 	}
 	directory := t.TempDir()
-	if err := os.CopyFS(directory, os.DirFS(invented)); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, os.CopyFS(directory, os.DirFS(invented)))
 	path := filepath.Join(directory, "recorded-jct.json")
 	content, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	var recorded map[string]map[string]map[string]int
-	if err := json.Unmarshal(content, &recorded); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, json.Unmarshal(content, &recorded))
 	times := recorded["tiresias-1.0"]["workload-1"]
 	for name := range times {
 		times[name]++
@@ -72,9 +65,7 @@ func TestACheckComparesEachJobWithItsRecordedTime(t *testing.T) {
 	if content, err = json.Marshal(recorded); err == nil {
 		err = os.WriteFile(path, content, 0o600)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	var changed strings.Builder
 	err = run([]string{"-traces", directory, "-policy", "tiresias,optimus", "-workloads", "1", "-check"}, &changed, io.Discard)
 	if err == nil || err.Error() != "2 differences from recorded-jct.json" {
@@ -95,13 +86,9 @@ func TestResultsAreWrittenAsJSONAndPlots(t *testing.T) {
 		t.Fatal(err)
 	}
 	content, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	var outcomes []experiment.Outcome
-	if err := json.Unmarshal(content, &outcomes); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, json.Unmarshal(content, &outcomes))
 	if len(outcomes) != 2 || outcomes[0].Row != "blind" || len(outcomes[1].Results[0].Jobs) != 40 || outcomes[1].Summary.Mean <= 0 {
 		t.Errorf("the JSON has %d outcomes: %.300s", len(outcomes), content)
 	}
@@ -172,14 +159,10 @@ func TestErrorsNameTheFlagTheValueAndWhatWouldBeRight(t *testing.T) {
 func TestRulesChangeTheResults(t *testing.T) {
 	t.Parallel()
 	usual, err := runSim(t, "-policy", "fit", "-workloads", "1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	for _, args := range [][]string{{"-early-stop"}, {"-lose", "0.3"}, {"-restart-cost", "300"}, {"-nodes", "8"}} {
 		changed, err := runSim(t, append(args, "-policy", "fit", "-workloads", "1")...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		if meanOf(changed) == meanOf(usual) {
 			t.Errorf("%v changes nothing:\n%s", args, changed)
 		}
@@ -197,9 +180,7 @@ func TestTheRatioTableHasEachRuleBesideTheOperators(t *testing.T) {
 	directory := t.TempDir()
 	var out strings.Builder
 	err := run([]string{"ratio", "-scenario", "slow learner", "-seeds", "1", "-plots", directory, "-json", filepath.Join(directory, "all.json")}, &out, io.Discard)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if lines := strings.Count(out.String(), "\n"); lines != 6 || !strings.Contains(out.String(), "slow learner  ratio rule") {
 		t.Errorf("the table is\n%s\nwant a heading and five rules", out.String())
 	}

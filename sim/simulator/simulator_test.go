@@ -20,6 +20,7 @@ import (
 	"opendilab.org/di-orchestrator/allocation/goodput"
 	"opendilab.org/di-orchestrator/sim/simulator"
 	"opendilab.org/di-orchestrator/sim/simulator/baselines"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 var update = flag.Bool("update", false, "write testdata/traces/recorded-jct.json")
@@ -30,22 +31,16 @@ const traces = "testdata/traces"
 func load(t *testing.T, path string) []simulator.Submission {
 	t.Helper()
 	applications, err := simulator.LoadApplications(traces)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	workload, err := simulator.LoadWorkload(filepath.Join(traces, path), applications)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return workload
 }
 
 func simulate(t *testing.T, workload []simulator.Submission, policy simulator.Policy, options simulator.Options) *simulator.Result {
 	t.Helper()
 	result, err := simulator.Run(workload, policy, options, func() time.Time { return time.Time{} })
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return result
 }
 
@@ -90,18 +85,12 @@ func TestEachJobCompletesAtItsRecordedTime(t *testing.T) {
 		if err == nil {
 			err = os.WriteFile(path, append(content, '\n'), 0o600)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 	}
 	content, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	var want map[string]map[string]map[string]int
-	if err := json.Unmarshal(content, &want); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, json.Unmarshal(content, &want))
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("times (-recorded +simulated):\n%s", diff)
 	}

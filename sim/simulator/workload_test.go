@@ -11,14 +11,13 @@ import (
 	"testing"
 
 	"opendilab.org/di-orchestrator/sim/simulator"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 func TestErrorsInWorkloadsNameLineValueAndWhatWouldBeRight(t *testing.T) {
 	t.Parallel()
 	applications, err := simulator.LoadApplications(traces)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	const header = "name,time,application,num_replicas,batch_size\n"
 	for _, test := range []struct{ content, want string }{
 		{"", "reading the header"},
@@ -33,9 +32,7 @@ func TestErrorsInWorkloadsNameLineValueAndWhatWouldBeRight(t *testing.T) {
 		{header + strings.Repeat("a,0,short,1,64\n", 100_001), "more than 100000 rows"},
 	} {
 		path := filepath.Join(t.TempDir(), "workload-1.csv")
-		if err := os.WriteFile(path, []byte(test.content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, os.WriteFile(path, []byte(test.content), 0o600))
 		if _, err := simulator.LoadWorkload(path, applications); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%.60q: error is %v, want one with %q", test.content, err, test.want)
 		}
@@ -51,12 +48,8 @@ func TestErrorsInMeasurementsNameTheFile(t *testing.T) {
 		"grid-aws/short.csv":                    {"num_nodes\n", "short.csv has no column num_replicas"},
 	} {
 		directory := t.TempDir()
-		if err := os.CopyFS(directory, os.DirFS(traces)); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(directory, file), []byte(test.content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, os.CopyFS(directory, os.DirFS(traces)))
+		expect.NoError(t, os.WriteFile(filepath.Join(directory, file), []byte(test.content), 0o600))
 		if _, err := simulator.LoadApplications(directory); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: error is %v, want one with %q", file, err, test.want)
 		}

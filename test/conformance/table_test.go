@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 var update = flag.Bool("update", false, "write docs/conformance.md")
@@ -17,14 +18,10 @@ var update = flag.Bool("update", false, "write docs/conformance.md")
 func TestThePageShowsTheTable(t *testing.T) {
 	path := filepath.Join(testkit.Root(), "docs", "conformance.md")
 	if *update {
-		if err := os.WriteFile(path, []byte(Page()), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, os.WriteFile(path, []byte(Page()), 0o644))
 	}
 	content, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if string(content) != Page() {
 		t.Errorf("%s is not that of the table: go test ./test/conformance -update", path)
 	}

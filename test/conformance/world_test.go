@@ -36,6 +36,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v1alpha1"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 // image is the image of all pods. It must be in the cluster, or be pulled by its nodes.
@@ -91,9 +92,7 @@ func newWorld(t *testing.T) *world {
 // must ends the test if there is an error.
 func must(t *testing.T, err error) {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 }
 
 // namespace creates a namespace, and deletes it after the test without waiting.

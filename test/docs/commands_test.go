@@ -19,6 +19,7 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 
 	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 	"opendilab.org/di-orchestrator/test/testkit/program"
 )
 
@@ -114,9 +115,7 @@ func TestAWrongCommandIsFound(t *testing.T) {
 		`kubectl -n di-system get pods | while read -r x; do make "$(make nothing)"; done`: "no target nothing",
 	} {
 		commands, err := commandsOf(&Block{Language: "sh", Text: command})
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		var all []error
 		for _, args := range commands {
 			all = append(all, c.command("README.md", args))
@@ -137,9 +136,7 @@ func TestACommandIsFoundInEveryKindOfBlock(t *testing.T) {
 		"NAME   PHASE\ngpus   Failed, see kubectl\n": "",
 	} {
 		commands, err := commandsOf(&Block{Text: text})
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		var all []string
 		for _, args := range commands {
 			all = append(all, strings.Join(args, " "))
@@ -156,14 +153,10 @@ func pages(t *testing.T) []string {
 	var found []string
 	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*/*.md", "charts/*/README.md", "examples/*/README.md", "hack/*/README.md"} {
 		matched, err := filepath.Glob(filepath.Join(testkit.Root(), pattern))
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		for _, path := range matched {
 			page, err := filepath.Rel(testkit.Root(), path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			found = append(found, page)
 		}
 	}
@@ -173,9 +166,7 @@ func pages(t *testing.T) []string {
 func blocksOf(t *testing.T, page string) []*Block {
 	t.Helper()
 	blocks, err := Blocks(testkit.Root(), page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return blocks
 }
 
@@ -285,14 +276,10 @@ type checker struct {
 func newChecker(t *testing.T) *checker {
 	t.Helper()
 	built, err := program.Build(t.Context(), t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	c := &checker{t: t, help: map[string]string{}, met: map[string]bool{}, program: built}
 	makefile, err := os.ReadFile(filepath.Join(testkit.Root(), "Makefile"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	for _, found := range regexp.MustCompile(`(?m)^([a-z0-9-]+):`).FindAllSubmatch(makefile, -1) {
 		c.targets = append(c.targets, string(found[1]))
 	}

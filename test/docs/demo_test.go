@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 // The demo leaves its reader in a shell with these lines.
@@ -74,10 +75,6 @@ func TestThePluginAndTheImagesAreBuiltWithOneVersion(t *testing.T) {
 
 func write(t *testing.T, path, content string) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(content), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	expect.NoError(t, os.WriteFile(path, []byte(content), 0o755))
 }

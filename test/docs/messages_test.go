@@ -21,6 +21,7 @@ import (
 	"github.com/yuin/goldmark/text"
 
 	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 // minFragment is the minimum length of a fragment that identifies a message.
@@ -55,9 +56,7 @@ func TestTheTextsOfTroubleshootingAreThoseOfTheProgram(t *testing.T) {
 func spans(t *testing.T, page string) []string {
 	t.Helper()
 	source, err := os.ReadFile(filepath.Join(testkit.Root(), page))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	var found []string
 	err = markdown.Walk(goldmark.DefaultParser().Parse(text.NewReader(source)), func(node markdown.Node, entering bool) (markdown.WalkStatus, error) {
 		if !entering || node.Kind() != markdown.KindCodeSpan {
@@ -75,9 +74,7 @@ func spans(t *testing.T, page string) []string {
 		}
 		return markdown.WalkSkipChildren, nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return found
 }
 
@@ -123,9 +120,7 @@ func literals(t *testing.T) []string {
 			})
 			return nil
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 	}
 	return found
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 // maxFound is how many files a search may find: a stranger reads their names.
@@ -58,9 +59,7 @@ func search(t *testing.T, term *regexp.Regexp, folders []string) map[string]stri
 			}
 			return err
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 	}
 	return found
 }

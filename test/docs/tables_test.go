@@ -24,6 +24,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 func TestTheMapOfTheCodeHasEveryFolder(t *testing.T) {
@@ -31,9 +32,7 @@ func TestTheMapOfTheCodeHasEveryFolder(t *testing.T) {
 	documented, _, _ := strings.Cut(after, "\n## ")
 	for _, parent := range []string{"cmd", "internal", "job", "upgrade", "sim", "apis", "hack", "test"} {
 		folders, err := os.ReadDir(filepath.Join(testkit.Root(), parent))
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		for _, folder := range folders {
 			if path := parent + "/" + folder.Name(); folder.IsDir() && !strings.Contains(documented, "`"+path+"`") {
 				t.Errorf("docs/development.md: the map lacks %s", path)
@@ -64,9 +63,7 @@ func TestTheTableOfConditionsHasAllConditionsAndReasons(t *testing.T) {
 		}
 	}
 	events, err := testkit.DocumentedEvents()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	for reason, event := range events {
 		for _, condition := range event.Conditions {
 			if !slices.Contains(table[condition], reason) {
@@ -168,9 +165,7 @@ func grantedRights(t *testing.T, folder string) []string {
 		if errors.Is(err, io.EOF) {
 			return found
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		where := "own"
 		if role.Kind == "ClusterRole" {
 			where = "cluster"
@@ -209,9 +204,7 @@ func inCode(text string) []string {
 func constants(t *testing.T, path string, prefixes ...string) []string {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(testkit.Root(), path), nil, parser.SkipObjectResolution)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	var found []string
 	ast.Inspect(file, func(node ast.Node) bool {
 		spec, isValue := node.(*ast.ValueSpec)
@@ -221,9 +214,7 @@ func constants(t *testing.T, path string, prefixes ...string) []string {
 		}
 		if literal, isLiteral := spec.Values[0].(*ast.BasicLit); isLiteral {
 			value, err := strconv.Unquote(literal.Value)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			found = append(found, value)
 		}
 		return true

@@ -12,6 +12,8 @@ import (
 	"github.com/yuin/goldmark"
 	"github.com/yuin/goldmark/ast"
 	"github.com/yuin/goldmark/text"
+
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 const (
@@ -74,9 +76,7 @@ func partsOf(t *testing.T, page string) []string {
 		}
 		return ast.WalkContinue, nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	slices.Sort(found)
 	return found
 }

@@ -19,6 +19,7 @@ import (
 	"testing"
 
 	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 // The counts of words that were given up may only fall. -update lowers what is
@@ -166,9 +167,7 @@ func tree(t *testing.T) []source {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return found
 }
 
@@ -206,9 +205,7 @@ func guides(t *testing.T) []string {
 	t.Helper()
 	pages := []string{"README.md", "CONTRIBUTING.md", "CHANGELOG.md"}
 	inDocs, err := filepath.Glob(filepath.Join(testkit.Root(), "docs", "*.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	for _, page := range inDocs {
 		pages = append(pages, "docs/"+filepath.Base(page))
 	}
@@ -218,9 +215,7 @@ func guides(t *testing.T) []string {
 func read(t *testing.T, name string) string {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join(testkit.Root(), name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return string(raw)
 }
 

@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/test/testkit/coordinator"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 	"opendilab.org/di-orchestrator/test/testkit/figures"
 	"opendilab.org/di-orchestrator/test/testkit/pace"
 	"opendilab.org/di-orchestrator/test/testkit/program"
@@ -62,9 +63,7 @@ func TestNothingThatIntrudersSendEndsAProgramOrDisturbsOthers(t *testing.T) {
 	// The programs are stopped explicitly, after the end of the test's own context.
 	ctx := context.WithoutCancel(t.Context())
 	w, err := newWorld(ctx, t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	var rows []row
 	t.Cleanup(func() {
 		if err := w.stop(); err != nil {
@@ -127,13 +126,9 @@ func (w *world) endure(t *testing.T, a *attack, load []*pace.Prober) row {
 	t.Helper()
 	ctx := t.Context()
 	before, err := w.belongings(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	for _, process := range []*program.Process{w.webhooks, w.operator, w.server} {
-		if err := process.ResetPeak(); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, process.ResetPeak())
 	}
 	for _, prober := range load {
 		prober.Take()
@@ -150,9 +145,7 @@ func (w *world) endure(t *testing.T, a *attack, load []*pace.Prober) row {
 		}
 	}
 	after, err := w.belongings(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if diff := cmp.Diff(before, after); diff != "" {
 		t.Errorf("what the bystanders have has changed (-before +after):\n%s", diff)
 	}
@@ -210,9 +203,7 @@ func (w *world) checkPrograms(t *testing.T, result *row) {
 			continue
 		}
 		usage, err := of.process.Usage()
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		*of.usage = usage
 		if usage.PeakBytes > of.limit {
 			t.Errorf("%s took %s of memory, and would be killed at %s", name, figures.Mebibytes(usage.PeakBytes), figures.Mebibytes(of.limit))

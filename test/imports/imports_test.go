@@ -21,6 +21,8 @@ import (
 	"testing"
 
 	"sigs.k8s.io/yaml"
+
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 const module = "opendilab.org/di-orchestrator/"
@@ -44,9 +46,7 @@ func pure(t *testing.T) []string {
 	if err == nil {
 		err = yaml.Unmarshal(content, &config)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	var found []string
 	for _, pattern := range config.Linters.Settings.Depguard.Rules["pure"].Files {
 		if strings.HasPrefix(pattern, "!") {
@@ -543,9 +543,7 @@ func TestPurePackagesReadNoClock(t *testing.T) {
 	for _, of := range find(t, list(t)) {
 		for _, name := range of.GoFiles {
 			file, err := parser.ParseFile(files, filepath.Join(of.Dir, name), nil, parser.SkipObjectResolution)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			ast.Inspect(file, func(node ast.Node) bool {
 				if call := clockCall(node); call != "" {
 					t.Errorf("%s: %s: the time of a decision is part of what was observed", files.Position(node.Pos()), call)
@@ -578,9 +576,7 @@ func clockCall(node ast.Node) string {
 func TestTheGuideNamesThePurePackages(t *testing.T) {
 	t.Parallel()
 	guide, err := os.ReadFile(filepath.Join("..", "..", "docs", "development.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	_, table, _ := strings.Cut(string(guide), "\n### What decides\n")
 	table, _, _ = strings.Cut(table, "\n### ")
 	var named []string

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 // recorders is the only file whose functions write the status that a reconcile plans.
@@ -28,9 +30,7 @@ func TestOnlyRecordersWriteThePlannedStatus(t *testing.T) {
 			}
 			return nil
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 	}
 }
 
@@ -39,9 +39,7 @@ func reportStatusWrites(t *testing.T, path string) {
 	t.Helper()
 	files := token.NewFileSet()
 	file, err := parser.ParseFile(files, path, nil, parser.SkipObjectResolution)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	for _, declared := range file.Decls {
 		function, isFunction := declared.(*ast.FuncDecl)
 		if !isFunction || function.Body == nil {

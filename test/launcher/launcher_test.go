@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 // namespace and webhook are those that the launcher waits in, and for.
@@ -71,22 +72,16 @@ func start(t *testing.T) (kubernetes.Interface, string) {
 	t.Helper()
 	environment := &envtest.Environment{}
 	config, err := environment.Start()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(func() {
 		if err := environment.Stop(); err != nil {
 			t.Error(err)
 		}
 	})
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := os.WriteFile(kubeconfig, environment.KubeConfig, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, os.WriteFile(kubeconfig, environment.KubeConfig, 0o600))
 	api, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return api, kubeconfig
 }
 
@@ -97,13 +92,9 @@ func TestDIEngineInstallsItsManifestFindsTheWebhooksAndDeletesIt(t *testing.T) {
 	api, kubeconfig := start(t)
 	manifest := filepath.Join(testkit.Root(), "config", "di-manager.yaml")
 
-	if err := created(kubectl(ctx, t, kubeconfig, "create", "-f", manifest)); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, created(kubectl(ctx, t, kubeconfig, "create", "-f", manifest)))
 	watched, err := api.AppsV1().Deployments(namespace).Watch(ctx, metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	defer watched.Stop()
 	deployments, err := api.AppsV1().Deployments(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil || len(deployments.Items) != 3 {
@@ -140,9 +131,7 @@ func TestDIEngineInstallsItsManifestFindsTheWebhooksAndDeletesIt(t *testing.T) {
 func TestNoDeploymentForDIEngineHasTheNameOfAnEarlierRelease(t *testing.T) {
 	t.Parallel()
 	content, err := os.ReadFile(filepath.Join(testkit.Root(), "config", "di-manager.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	for document := range strings.SplitSeq(string(content), "\n---\n") {
 		if strings.Contains(document, "kind: Deployment\n") && strings.Contains(document, "\n  name: di-webhook\n") {
 			t.Error("Deployment di-webhook is taken for that of an earlier release: preflight and takeover stop it")

@@ -30,6 +30,7 @@ import (
 
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 var (
@@ -102,27 +103,19 @@ func newCluster(t *testing.T) *cluster {
 	logf.SetLogger(log)
 	klog.SetLogger(log)
 	environment, err := testkit.StartAPI(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	t.Cleanup(func() {
 		if err := environment.Stop(); err != nil {
 			t.Error(err)
 		}
 	})
 	api, err := testkit.NewClient(environment.Config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	for _, name := range nodeNames() {
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		if err := api.Create(t.Context(), node); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, api.Create(t.Context(), node))
 		node.Status.Allocatable = corev1.ResourceList{names.DefaultGPU: *resource.NewQuantity(nodeGPUs, resource.DecimalSI)}
-		if err := api.Status().Update(t.Context(), node); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, api.Status().Update(t.Context(), node))
 	}
 	made := &cluster{client: api, log: log}
 	for program, config := range map[string]**rest.Config{testkit.Operator: &made.operator, testkit.Server: &made.server} {

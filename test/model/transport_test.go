@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 func TestAnEndedProcessReadsButWritesNothing(t *testing.T) {
@@ -18,9 +20,7 @@ func TestAnEndedProcessReadsButWritesNothing(t *testing.T) {
 	process.end()
 	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPatch, http.MethodDelete} {
 		request, err := http.NewRequestWithContext(t.Context(), method, api.URL, http.NoBody)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		response, err := process.wrap(http.DefaultTransport).RoundTrip(request)
 		reads := method == http.MethodGet
 		if reads != (err == nil) || !reads && !errors.Is(err, errEnded) {

@@ -37,6 +37,7 @@ import (
 	"opendilab.org/di-orchestrator/server"
 	"opendilab.org/di-orchestrator/server/store"
 	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 // namespace is the namespace of all jobs of the tests.
@@ -230,7 +231,5 @@ func writeJSON(t *testing.T, path string, value any) string {
 
 func must(t *testing.T, err error) {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 }

@@ -6,7 +6,7 @@ package rbac
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 func TestFindings(t *testing.T) {
@@ -57,9 +57,7 @@ func TestFindings(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if diff := cmp.Diff(tc.want, findings(tc.grants, tc.uses, tc.excepted, "own")); diff != "" {
-				t.Errorf("findings (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "findings", tc.want, findings(tc.grants, tc.uses, tc.excepted, "own"))
 		})
 	}
 }

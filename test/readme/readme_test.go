@@ -17,6 +17,7 @@ import (
 
 	"opendilab.org/di-orchestrator/test/docs"
 	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 func TestWhatTheReadmeSaysWorksInAFreshClone(t *testing.T) {
@@ -36,9 +37,7 @@ func TestWhatTheReadmeSaysWorksInAFreshClone(t *testing.T) {
 func steps(t *testing.T, clone string) []*docs.Block {
 	t.Helper()
 	blocks, err := docs.Blocks(clone, "README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	steps := slices.DeleteFunc(blocks, func(block *docs.Block) bool { return block.Run != "readme" })
 	if len(steps) == 0 {
 		t.Fatal("README.md has no block after <!-- run: readme -->")

@@ -35,6 +35,7 @@ import (
 	"opendilab.org/di-orchestrator/conversion"
 	"opendilab.org/di-orchestrator/test/testkit"
 	"opendilab.org/di-orchestrator/test/testkit/controlplane"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 	"opendilab.org/di-orchestrator/test/testkit/jobs"
 )
 
@@ -85,9 +86,7 @@ func writesRows() []writesRow {
 // reference is the last row, which converts nothing.
 func BenchmarkWrites(b *testing.B) {
 	p, err := startRestartable()
-	if err != nil {
-		b.Fatal(err)
-	}
+	expect.NoError(b, err)
 	b.Cleanup(func() {
 		if err := p.stop(); err != nil {
 			b.Error(err)
@@ -95,9 +94,7 @@ func BenchmarkWrites(b *testing.B) {
 	})
 	counting := startConverter(conversion.NewHandler(conversion.Options{}))
 	b.Cleanup(counting.server.Close)
-	if err := p.convertBy(b.Context(), counting); err != nil {
-		b.Fatal(err)
-	}
+	expect.NoError(b, p.convertBy(b.Context(), counting))
 	for i, row := range writesRows() {
 		b.Run(row.String(), func(b *testing.B) { p.measure(b, counting, row, fmt.Sprint("written-", i)) })
 	}
@@ -134,9 +131,7 @@ func (p *restartable) measure(b *testing.B, counting *converter, row writesRow, 
 	ctx := b.Context()
 	must := func(err error) {
 		b.Helper()
-		if err != nil {
-			b.Fatal(err)
-		}
+		expect.NoError(b, err)
 	}
 	must(p.serve(ctx, true))
 	must(p.makeWritten(ctx, row, name))

@@ -28,6 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 	"opendilab.org/di-orchestrator/upgrade/crds"
 )
 
@@ -42,9 +43,7 @@ func TestMain(m *testing.M) {
 func newAPI(t *testing.T) client.Client {
 	t.Helper()
 	api, err := testkit.NewClient(environment.Config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return api
 }
 
@@ -52,18 +51,14 @@ func newAPI(t *testing.T) client.Client {
 func install(t *testing.T, api client.Client) string {
 	t.Helper()
 	var out bytes.Buffer
-	if err := (&crds.Installer{API: api, Namespace: "di-elsewhere", OwnCertificates: true, Out: &out}).Install(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, (&crds.Installer{API: api, Namespace: "di-elsewhere", OwnCertificates: true, Out: &out}).Install(t.Context()))
 	return out.String()
 }
 
 func get(t *testing.T, api client.Client) *apiextensionsv1.CustomResourceDefinition {
 	t.Helper()
 	definition := &apiextensionsv1.CustomResourceDefinition{}
-	if err := api.Get(t.Context(), client.ObjectKey{Name: dijobs}, definition); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, api.Get(t.Context(), client.ObjectKey{Name: dijobs}, definition))
 	return definition
 }
 
@@ -71,9 +66,7 @@ func update(t *testing.T, api client.Client, change func(*apiextensionsv1.Custom
 	t.Helper()
 	definition := get(t, api)
 	change(definition)
-	if err := api.Update(t.Context(), definition); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, api.Update(t.Context(), definition))
 }
 
 // The specs share one API server, which has one copy of each definition, so they run sequentially.
@@ -136,18 +129,12 @@ func retires(t *testing.T, api client.Client) {
 	job.SetGroupVersionKind(schema.GroupVersionKind{Group: "diengine.opendilab.org", Version: "v2alpha1", Kind: "DIJob"})
 	job.SetNamespace(metav1.NamespaceDefault)
 	job.SetName("kept")
-	if err := api.Create(t.Context(), job); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, api.Create(t.Context(), job))
 	configuration := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "mutating"}}
-	if err := api.Create(t.Context(), configuration); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, api.Create(t.Context(), configuration))
 	installer := &crds.Installer{API: api, Namespace: "di-elsewhere", Out: &bytes.Buffer{}}
 	for range 2 {
-		if err := installer.Retire(t.Context(), "mutating", "validating", dijobs); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, installer.Retire(t.Context(), "mutating", "validating", dijobs))
 	}
 	if err := api.Get(t.Context(), client.ObjectKeyFromObject(configuration), configuration); !apierrors.IsNotFound(err) {
 		t.Errorf("got %v, want the webhook configuration deleted", err)
@@ -198,9 +185,7 @@ const inject = "cert-manager.io/inject-ca-from"
 func makeEarlier(t *testing.T, api client.Client, namespace string) {
 	t.Helper()
 	definition := get(t, api)
-	if err := api.Delete(t.Context(), definition); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, api.Delete(t.Context(), definition))
 	eventually(t, "the definition is gone", func() error {
 		err := api.Get(t.Context(), client.ObjectKey{Name: dijobs}, definition)
 		if apierrors.IsNotFound(err) {
@@ -221,9 +206,7 @@ func makeEarlier(t *testing.T, api client.Client, namespace string) {
 			Namespace: namespace, Name: "di-webhook-service", Path: ptr.To("/mutate"),
 		}},
 	}}
-	if err := api.Create(t.Context(), earlier); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, api.Create(t.Context(), earlier))
 }
 
 func releases(t *testing.T, api client.Client) {
@@ -232,9 +215,7 @@ func releases(t *testing.T, api client.Client) {
 	configuration := &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{
 		Name: "di-validating-webhook-configuration", Annotations: map[string]string{inject: "di-elsewhere/di-serving-cert"},
 	}}
-	if err := api.Create(t.Context(), configuration); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, api.Create(t.Context(), configuration))
 	before := get(t, api)
 	if printed := install(t, api); !strings.Contains(printed, "left as v0.2.2 made it") || !strings.Contains(printed, "next: start the webhooks and the operator") {
 		t.Errorf("got %q", printed)
@@ -273,9 +254,7 @@ func prepares(t *testing.T, api client.Client) {
 	for range 2 {
 		go func() { both <- here.Prepare(t.Context(), conversion) }()
 	}
-	if err := errors.Join(<-both, <-both); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, errors.Join(<-both, <-both))
 	refusesBeside(t, api, idle, conversion)
 	after := get(t, api)
 	if after.Generation != before.Generation+1 {
@@ -290,9 +269,7 @@ func prepares(t *testing.T, api client.Client) {
 	servesLater(t, api, conversion)
 	after = get(t, api)
 	after.Annotations[crds.AnnotationTakeover] = crds.TakenOver + " nothing is left"
-	if err := api.Update(t.Context(), after); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, api.Update(t.Context(), after))
 	if err := idle.Prepare(t.Context(), conversion); err != nil {
 		t.Errorf("got error %v of a takeover that is done", err)
 	}
@@ -303,16 +280,12 @@ func prepares(t *testing.T, api client.Client) {
 func servesLater(t *testing.T, api client.Client, conversion *apiextensionsv1.CustomResourceConversion) {
 	t.Helper()
 	install(t, api)
-	if err := (&crds.Preparer{API: api, Namespace: "di-elsewhere", OwnCertificates: true}).Prepare(t.Context(), conversion); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, (&crds.Preparer{API: api, Namespace: "di-elsewhere", OwnCertificates: true}).Prepare(t.Context(), conversion))
 	before := get(t, api)
 	if served := servedVersions(before); !slices.Equal(served, []string{"v1alpha1"}) || !crds.AwaitsWebhooks(before) {
 		t.Errorf("got versions %q served before the webhooks answer", served)
 	}
-	if err := crds.Serve(t.Context(), api, before); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, crds.Serve(t.Context(), api, before))
 	if err := crds.Serve(t.Context(), api, before); !apierrors.IsConflict(err) {
 		t.Errorf("got error %v of a process that is late, want a conflict", err)
 	}

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"opendilab.org/di-orchestrator/config/crd"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 	"opendilab.org/di-orchestrator/upgrade/crds"
 )
 
@@ -52,9 +53,7 @@ func TestADefinitionTellsWhoseItIs(t *testing.T) {
 func TestTheDefinitionsOfThisProgramAreItsOwn(t *testing.T) {
 	for _, content := range crd.All() {
 		definition := &apiextensionsv1.CustomResourceDefinition{}
-		if err := yaml.Unmarshal(content, definition); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, yaml.Unmarshal(content, definition))
 		NewWithT(t).Expect(crds.OriginOf(definition)).To(Equal(crds.OriginOurs), definition.Name)
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 	"opendilab.org/di-orchestrator/webhook/crdschema"
 	"opendilab.org/di-orchestrator/webhook/validation"
 )
@@ -25,9 +26,7 @@ import (
 func rules(t *testing.T) Rules {
 	t.Helper()
 	schema, err := crdschema.New()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return validation.NewRules(schema, validation.Bounds{})
 }
 

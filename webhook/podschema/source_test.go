@@ -18,6 +18,7 @@ import (
 	testclock "k8s.io/utils/clock/testing"
 
 	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 	"opendilab.org/di-orchestrator/webhook/podschema"
 )
 
@@ -38,9 +39,7 @@ const document = `{"components":{"schemas":{
 func TestUnknownMembersAreFoundByTheirPaths(t *testing.T) {
 	t.Parallel()
 	schema, err := podschema.Parse([]byte(document))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	found := schema.UnknownInTemplate([]byte(`{"kind":"x","metadata":{"labels":{"any":"a"},"fields":{"f:any":{}},"name":"n"},
 		"spec":{"NEWER":{"a":"1","b":2},"newer":{},"volumes":[{"name":"v"},{"nam":1,"name":"w"},null]},"none":null}`), "spec.template")
 	slices.Sort(found)
@@ -101,9 +100,7 @@ func newSource(t *testing.T, published *publisher) (*podschema.Source, *testcloc
 	now := testclock.NewFakeClock(time.Unix(0, 0))
 	log, told := testkit.ObserveLog()
 	source, err := podschema.NewSource(&rest.Config{Host: server.URL}, now, log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return source, now, told.Len
 }
 

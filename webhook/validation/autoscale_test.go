@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 const (
@@ -160,17 +162,13 @@ func TestTheScaleSubresourceIsRefusedWhereARatioRuleSetsTheNumber(t *testing.T) 
 		autoscaled("elastic: {task: actor}, autoscale: {ratio: {producers: [{task: spot}]}}"): 5,
 	} {
 		request := requestOf(t, "v2alpha1", spec, "")
-		if err := request.Decode(); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, request.Decode())
 		if errs := Rescale(request.Job, replicas); len(errs) > 0 {
 			t.Errorf("%s: %v", spec, errs)
 		}
 	}
 	request := requestOf(t, "v2alpha1", autoscaled("elastic: {task: actor, replicas: 2}, autoscale: {ratio: {}}"), "")
-	if err := request.Decode(); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, request.Decode())
 	errs := Rescale(request.Job, 3)
 	if len(errs) != 1 || !strings.HasPrefix(errs[0].Error(), "spec.replicas: Forbidden: the ratio rule in spec.autoscale.ratio sets the number of task actor") {
 		t.Errorf("got %v", errs)

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 // jobOf returns a job of two tasks with these counts. The first task is elastic.
@@ -21,9 +22,7 @@ func jobOf(t *testing.T, counts [2]int64, elastic string) *v2alpha1.DIJob {
 	job, err := decodeHub(fmt.Appendf(nil,
 		`{"apiVersion":"diengine.opendilab.org/v2alpha1","kind":"DIJob","metadata":{"name":"j","namespace":"n"},"spec":{"elastic":%s,`+
 			`"tasks":[{"type":"collector","replicas":%d,%s},{"type":"learner","replicas":%d,%s}]}}`, elastic, counts[0], template, counts[1], template))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return job
 }
 

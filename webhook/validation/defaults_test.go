@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 const (
@@ -30,24 +30,16 @@ func expectPatches(t *testing.T, version string, defaults func(*Request) (Patch,
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			request := requestOf(t, version, tc.spec, tc.old)
-			if err := request.Decode(); err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, request.Decode())
 			patch, err := defaults(request)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			var got []string
 			for _, operation := range patch {
 				value, err := json.Marshal(operation.Value)
-				if err != nil {
-					t.Fatal(err)
-				}
+				expect.NoError(t, err)
 				got = append(got, strings.TrimSuffix(strings.Join([]string{operation.Operation, operation.Path, string(value)}, " "), " null"))
 			}
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("patch (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "patch", tc.want, got)
 		})
 	}
 }

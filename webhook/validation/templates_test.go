@@ -16,6 +16,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/job/workload"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 // workerTask returns a worker-led job of one task with the pod spec. coordinator does the same in
@@ -97,9 +98,7 @@ func TestWhatKeepsPodsFromBeingMadeIsRefusedByItsPath(t *testing.T) {
 				version, validate = tc.version, validateV1
 			}
 			answer := ask(t, validate, version, tc.spec, "")
-			if diff := cmp.Diff(tc.want, answer.errors); diff != "" {
-				t.Errorf("errors (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "errors", tc.want, answer.errors)
 		})
 	}
 }
@@ -179,9 +178,7 @@ func TestWhatPodsWillNotHaveIsWarnedAboutByItsPath(t *testing.T) {
 			if !answer.allowed() {
 				t.Fatalf("refused: %v", answer.errors)
 			}
-			if diff := cmp.Diff(tc.want, answer.warnings); diff != "" {
-				t.Errorf("warnings (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "warnings", tc.want, answer.warnings)
 		})
 	}
 }
@@ -215,9 +212,7 @@ func TestWhatIsWarnedAboutAsOverriddenIsWhatThePodsGet(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			pod, err := tc.build(workload.NewBuilder(tc.job, workload.Settings{}))
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			got := map[string]bool{}
 			set := overridesOf(&tc.job.Spec, &tc.job.Spec.Tasks[0], clusterVariables(&tc.job.Spec))
 			for _, names := range [][]string{set.labels, set.annotations, set.env, slices.Collect(maps.Keys(set.cluster))} {
@@ -274,13 +269,9 @@ func TestTheEstimatedLengthOfAVariableIsItsLength(t *testing.T) {
 		}
 		builder := workload.NewBuilder(job, workload.Settings{ServiceDomain: domain})
 		pod, err := builder.Worker(assignment, &assignment.Replicas[1233])
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		configMap, err := builder.NodesConfigMap(assignment)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		told := map[string]string{"DI_NODES": configMap.Data["DI_NODES"]}
 		for _, variable := range pod.Spec.Containers[0].Env {
 			if variable.Name == "TF_CONFIG" {
@@ -358,9 +349,7 @@ func TestOnlyAChangeThatReachesPodsIsWarnedAbout(t *testing.T) {
 			if !answer.allowed() {
 				t.Fatalf("refused: %v", answer.errors)
 			}
-			if diff := cmp.Diff(tc.want, answer.warnings); diff != "" {
-				t.Errorf("warnings (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "warnings", tc.want, answer.warnings)
 		})
 	}
 }
@@ -499,9 +488,7 @@ func TestAMistypedValueHidesNoOtherMistake(t *testing.T) {
 			errs := Mistyped(raw)
 			if len(errs) == 0 {
 				job, err := decodeHub(raw)
-				if err != nil {
-					t.Fatal(err)
-				}
+				expect.NoError(t, err)
 				errs = validateContent(job, pathsOf(raw, job))
 			}
 			var got []string

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 	"opendilab.org/di-orchestrator/webhook/validation/jsontype"
 	"opendilab.org/di-orchestrator/webhook/validation/semantic"
 )
@@ -29,9 +30,7 @@ const (
 func rawJob(t *testing.T, version, spec string) []byte {
 	t.Helper()
 	raw, err := yaml.YAMLToJSON([]byte("apiVersion: diengine.opendilab.org/" + version + "\nkind: DIJob\nmetadata: {name: j}\n" + spec))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return raw
 }
 

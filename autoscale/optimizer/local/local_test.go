@@ -12,6 +12,7 @@ import (
 
 	"opendilab.org/di-orchestrator/autoscale/optimizer"
 	"opendilab.org/di-orchestrator/autoscale/optimizer/local"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 func small(cpu, memory int64) optimizer.Resources {
@@ -104,9 +105,7 @@ func TestWorkersAreAddedWhileParameterServersAreIdle(t *testing.T) {
 func (w *world) generate() optimizer.Plan {
 	w.t.Helper()
 	plan, err := w.optimizer.Generate(w.t.Context(), optimizer.StageOf(w.job), w.job)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	expect.NoError(w.t, err)
 	return plan
 }
 
@@ -250,9 +249,7 @@ func TestOutOfMemoryDoublesWithinLimits(t *testing.T) {
 		w := newWorld(t, local.Defaults(), worker(2, 4, small(1000, one.had)))
 		w.job.Limits.Node.Memory, w.job.Limits.Job.Memory = one.node, one.limit
 		plan, err := w.optimizer.RecoverOOM(t.Context(), w.job.Tasks[0].Pods[:1], w.job)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		got := int64(0)
 		if len(plan.Migrate) == 1 {
 			got = plan.Migrate[0].Requests.Memory

@@ -11,6 +11,7 @@ import (
 
 	"opendilab.org/di-orchestrator/autoscale/optimizer"
 	"opendilab.org/di-orchestrator/autoscale/optimizer/local"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 const gi = 1 << 30
@@ -36,9 +37,7 @@ type record struct {
 
 func newWorld(t *testing.T, settings local.Settings, tasks ...optimizer.Task) *world {
 	t.Helper()
-	if err := settings.Check(); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, settings.Check())
 	w := &world{t: t, optimizer: local.New(settings), settings: settings, job: &optimizer.Job{
 		Namespace: "default", Name: "job", Now: time.Unix(1_764_000_000, 0), Tasks: tasks,
 		Limits: settings.Limits(optimizer.Resources{}, optimizer.Resources{}, optimizer.Resources{CPU: 64_000, Memory: 256 * gi}),
@@ -91,9 +90,7 @@ func (w *world) decide() optimizer.Plan {
 	w.t.Helper()
 	stage := optimizer.StageOf(w.job)
 	plan, err := w.optimizer.Generate(w.t.Context(), stage, w.job)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	expect.NoError(w.t, err)
 	w.job.Stage = stage
 	checked, err := optimizer.Check(plan, w.job)
 	if err != nil {

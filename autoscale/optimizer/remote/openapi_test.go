@@ -18,6 +18,7 @@ import (
 	"opendilab.org/di-orchestrator/autoscale/optimizer"
 	"opendilab.org/di-orchestrator/autoscale/optimizer/local"
 	"opendilab.org/di-orchestrator/autoscale/optimizer/remote"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 // documentPath is the document of the protocol that authors of services read.
@@ -34,14 +35,10 @@ type documented struct {
 func newDocumented(t *testing.T) *documented {
 	t.Helper()
 	document, err := openapi3.NewLoader().LoadFromFile(documentPath)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	document.Servers = nil
 	router, err := legacy.NewRouter(document)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return &documented{t: t, router: router, service: local.New(local.Defaults())}
 }
 

@@ -21,6 +21,7 @@ import (
 
 	"opendilab.org/di-orchestrator/autoscale/optimizer"
 	"opendilab.org/di-orchestrator/autoscale/optimizer/remote"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 const gi = 1 << 30
@@ -63,9 +64,7 @@ func serve(t *testing.T, handler http.HandlerFunc) (*remote.Optimizer, *fixed, *
 	t.Cleanup(server.Close)
 	fallback := &fixed{}
 	asks, err := remote.New(remote.Settings{URL: server.URL, Timeout: 2 * time.Second}, fallback)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return asks, fallback, calls
 }
 
@@ -80,9 +79,7 @@ func says(body string) http.HandlerFunc {
 func generate(t *testing.T, asks *remote.Optimizer, job *optimizer.Job) optimizer.Plan {
 	t.Helper()
 	plan, err := asks.Generate(t.Context(), optimizer.StageRunning, job)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return plan
 }
 
@@ -149,9 +146,7 @@ func TestAServiceThatHangsCostsOneTimeoutNowAndThen(t *testing.T) {
 	}))
 	t.Cleanup(func() { server.CloseClientConnections() })
 	asks, err := remote.New(remote.Settings{URL: server.URL, Timeout: 50 * time.Millisecond}, &fixed{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	for i := range 100 {
 		of := job(fmt.Sprintf("job-%d", i%50))
 		of.Now = of.Now.Add(time.Duration(i) * time.Second / 10)
@@ -267,14 +262,10 @@ func TestTheTokenIsSentByTLSOnly(t *testing.T) {
 	settings := remote.Settings{URL: server.URL, Timeout: 5 * time.Second, TokenFile: filepath.Join(folder, "token"), CAFile: filepath.Join(folder, "ca")}
 	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 	for name, content := range map[string][]byte{settings.TokenFile: []byte("secret\n"), settings.CAFile: authority} {
-		if err := os.WriteFile(name, content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, os.WriteFile(name, content, 0o600))
 	}
 	asks, err := remote.New(settings, &fixed{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if plan := generate(t, asks, job("a")); plan.Reason != "none" {
 		t.Fatalf("got %q", plan.Reason)
 	}

@@ -8,12 +8,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
+
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 const (
@@ -124,9 +125,7 @@ func TestDevicesOfAClassAreCountedByNode(t *testing.T) {
 				Classes: resourcev1.DeviceClassList{Items: []resourcev1.DeviceClass{tc.class}}, Slices: resourcev1.ResourceSliceList{Items: tc.slices},
 				Claims: resourcev1.ResourceClaimList{Items: tc.claims},
 			}
-			if diff := cmp.Diff(tc.want, Count(found, own).free[gpuClass]); diff != "" {
-				t.Errorf("free devices (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "free devices", tc.want, Count(found, own).free[gpuClass])
 		})
 	}
 }

@@ -7,13 +7,13 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/controllers/allocator/devices"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 const gpuDriver = "gpu.example.com"
@@ -64,9 +64,7 @@ func TestAJobWithClaimsIsPlacedWhereDevicesAreFree(t *testing.T) {
 		found.Devices = devices.Count(objects, nil)
 		return place(t, found, &Memory{}).Nodes
 	}
-	if diff := cmp.Diff([]string{"b", "b"}, nodesNow()); diff != "" {
-		t.Errorf("nodes (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "nodes", []string{"b", "b"}, nodesNow())
 	objects.Claims.Items = append(objects.Claims.Items, takenGPU("a", 1), takenGPU("b", 1))
 	if got := nodesNow(); len(got) != 0 {
 		t.Errorf("the job is placed on %v, where too few devices are free", got)

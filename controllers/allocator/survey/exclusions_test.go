@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,6 +22,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/controllers/allocator/devices"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 var start = time.Date(2026, 3, 1, 10, 0, 0, 0, time.UTC)
@@ -103,9 +103,7 @@ func TestRunningPodsKeepTheirNodesWhileADevicePluginRestarts(t *testing.T) {
 	t.Parallel()
 	pods := []*corev1.Pod{podOf(0, "a", runs), podOf(1, "a", runs)}
 	got := placementOf(t, &Memory{}, placedJob("a", "a"), pods, []*corev1.Node{readyNode("a", "0"), readyNode("b", "4")}, start)
-	if diff := cmp.Diff([]string{"a", "a"}, got); diff != "" {
-		t.Errorf("nodes (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "nodes", []string{"a", "a"}, got)
 }
 
 func TestWhatAdmissionAddsToPodsCounts(t *testing.T) {
@@ -117,9 +115,7 @@ func TestWhatAdmissionAddsToPodsCounts(t *testing.T) {
 	}
 	// Two such pods exceed the CPUs of node a, so the second cannot be recreated there.
 	got := placementOf(t, &Memory{}, placedJob("a", "a"), []*corev1.Pod{podOf(0, "a", runs, injected)}, []*corev1.Node{readyNode("a", "4"), readyNode("b", "4")}, start)
-	if diff := cmp.Diff([]string{"a", "b"}, got); diff != "" {
-		t.Errorf("nodes (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "nodes", []string{"a", "b"}, got)
 }
 
 func TestANodeWhereAPodIsUnschedulableIsExcludedForAWhile(t *testing.T) {
@@ -180,9 +176,7 @@ func TestARankThatWaitsForAClosedNodeMovesAndTheOthersStay(t *testing.T) {
 	closed.Spec.Unschedulable = true
 	pods := []*corev1.Pod{podOf(0, "a", runs), podOf(1, "b")}
 	got := placementOf(t, &Memory{}, placedJob("a", "b"), pods, []*corev1.Node{readyNode("a", "1"), closed, readyNode("c", "4")}, start)
-	if diff := cmp.Diff([]string{"a", "c"}, got); diff != "" {
-		t.Errorf("nodes (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "nodes", []string{"a", "c"}, got)
 }
 
 func TestAJobWaitsSinceItLostItsPlacement(t *testing.T) {

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,6 +15,7 @@ import (
 
 	"opendilab.org/di-orchestrator/allocation"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 // gpuQuota returns a quota on GPUs.
@@ -124,7 +124,5 @@ func TestALimitRangeSetsRequestsAndKeepsPodsThatItForbidsFromBeingPlaced(t *test
 	}
 	want := allocation.Placement{Reason: v2alpha1.ReasonQuotaExceeded, Message: fmt.Sprintf(
 		"the API server does not admit the least replicas: task %s: limit range small: container di-container must request at least 1 of cpu", "collector")}
-	if diff := cmp.Diff(want, within(t, &Memory{}, limits(corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Min: cpu("1")}), elasticJob(), nil, start)); diff != "" {
-		t.Errorf("placement (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, "placement", want, within(t, &Memory{}, limits(corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Min: cpu("1")}), elasticJob(), nil, start))
 }

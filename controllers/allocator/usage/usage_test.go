@@ -16,6 +16,7 @@ import (
 
 	"opendilab.org/di-orchestrator/allocation"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 var start = time.Date(2026, 3, 1, 10, 0, 0, 123456000, time.UTC)
@@ -33,13 +34,9 @@ func TestTheStoredUsageIsTheUsage(t *testing.T) {
 	}
 	placement := &allocation.Placement{Nodes: []string{"a"}, Usage: usage}
 	stored, err := json.Marshal(v2alpha1.DIJobStatus{AllocationUsage: After(&v2alpha1.DIJob{}, placement, Change{Policy: "mine"}, start)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	var status v2alpha1.DIJobStatus
-	if err := json.Unmarshal(stored, &status); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, json.Unmarshal(stored, &status))
 	got := Of(&status)
 	got.At = got.At.UTC()
 	if got != usage {

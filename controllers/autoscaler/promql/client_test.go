@@ -9,6 +9,8 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 func TestAQueryHasOneValue(t *testing.T) {
@@ -44,9 +46,7 @@ func TestAQueryHasOneValue(t *testing.T) {
 			}))
 			defer server.Close()
 			client, err := New(server.URL + "/prom/")
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			got, err := client.Query(t.Context(), "sum(x)")
 			if err != nil && strings.Contains(err.Error(), "secret") {
 				t.Errorf("the error repeats Prometheus: %v", err)

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -18,6 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 func start() time.Time { return time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC) }
@@ -52,9 +52,7 @@ func (w *world) measure(t *testing.T, limit int) (*ByNamespace, *prometheus.Regi
 		Jobs: func() (*v2alpha1.DIJobList, error) { return &w.jobs, nil },
 		Pods: func() (*corev1.PodList, error) { return &w.pods, nil },
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return metrics, registry
 }
 
@@ -68,9 +66,7 @@ func stalled(since time.Duration, reason string) []v2alpha1.DIJobCondition {
 func compare(t *testing.T, registry *prometheus.Registry, name string, want ...string) {
 	t.Helper()
 	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	var got []string
 	for _, family := range families {
 		if family.GetName() != name {
@@ -84,9 +80,7 @@ func compare(t *testing.T, registry *prometheus.Registry, name string, want ...s
 			got = append(got, fmt.Sprintf("{%s} %v", strings.Join(labels, ","), metric.GetGauge().GetValue()+metric.GetCounter().GetValue()))
 		}
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", name, diff)
-	}
+	expect.Equal(t, name, want, got)
 }
 
 func TestMetricsNameNamespacesUpToALimit(t *testing.T) {

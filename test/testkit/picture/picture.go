@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 // The size of a character, and the margins, in pixels.
@@ -40,14 +41,10 @@ func Check(t *testing.T, update bool, name, command string, outputs ...string) {
 	path := filepath.Join(testkit.Root(), "docs", "images", name+".svg")
 	got := Draw(command, outputs...)
 	if update {
-		if err := os.WriteFile(path, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, os.WriteFile(path, got, 0o644))
 	}
 	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if diff := cmp.Diff(string(want), string(got)); diff != "" {
 		t.Errorf("docs/images/%s.svg is out of date, run: make pictures (-want +got):\n%s", name, diff)
 	}

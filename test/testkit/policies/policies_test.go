@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
+
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 const (
@@ -30,13 +32,9 @@ func TestAPolicyJudgesTheWritesOfItsAccount(t *testing.T) {
 	t.Parallel()
 	folder := filepath.Join("..", "..", "..", "config", "policy")
 	manifests, err := Read(folder, filepath.Join(folder, "submitters"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	set, err := Compile(manifests, func(user string) bool { return user == author })
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	jobs := schema.GroupVersionResource{Group: "diengine.opendilab.org", Version: "v2alpha1", Resource: "dijobs"}
 	pods := schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 	requested, ended := map[string]any{"requests": []any{}, "phase": "Running"}, map[string]any{"phase": "Failed"}
@@ -65,9 +63,7 @@ func TestAPolicyJudgesTheWritesOfItsAccount(t *testing.T) {
 			}
 			write.Kind = write.Object.GetObjectKind().GroupVersionKind()
 			got, err := set.Refusal(t.Context(), &write)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			if (got == "") != (tc.want == "") || !strings.Contains(got, tc.want) {
 				t.Errorf("refusal is %q, want %q", got, tc.want)
 			}

@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 	"opendilab.org/di-orchestrator/test/upgrade/legacy"
 	"opendilab.org/di-orchestrator/upgrade/crds"
 	"opendilab.org/di-orchestrator/upgrade/preflight"
@@ -58,17 +59,11 @@ func look(t *testing.T, user string) *preflight.Report {
 	config.Impersonate = rest.ImpersonationConfig{UserName: user}
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return readOnly{next} })
 	schema, err := crdschema.New()
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	inspector := &preflight.Inspector{Namespace: legacy.SystemNamespace, Rules: validation.NewRules(schema, validation.Bounds{}), Installing: true}
-	if err := inspector.Connect(config); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, inspector.Connect(config))
 	report, err := inspector.Inspect(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return report
 }
 
@@ -86,9 +81,7 @@ func said(report *preflight.Report, severity preflight.Severity) []string {
 func text(t *testing.T, report *preflight.Report) string {
 	t.Helper()
 	var out strings.Builder
-	if err := report.Print(&out); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, report.Print(&out))
 	return out.String()
 }
 
@@ -120,13 +113,9 @@ func withRelease(t *testing.T, api client.Client, release legacy.Release, check 
 	t.Helper()
 	namespace := "training-" + strings.ReplaceAll(release.Name, ".", "-")
 	made, err := release.Install(t.Context(), api, namespace, jobs)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	check(t, look(t, ""), made)
-	if err := release.Remove(t.Context(), api, namespace); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, release.Remove(t.Context(), api, namespace))
 }
 
 func foundV022(t *testing.T, report *preflight.Report, _ []legacy.Job) {

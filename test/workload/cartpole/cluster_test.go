@@ -19,6 +19,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 	"opendilab.org/di-orchestrator/test/workload/cartpole/diserver"
 )
 
@@ -273,13 +274,9 @@ func (o *output) outcome() string {
 // wantReached compares an outcome with that of the same training in one process.
 func (c *cluster) wantReached(got *output, err error) {
 	c.Helper()
-	if err != nil {
-		c.Fatal(err)
-	}
+	expect.NoError(c, err)
 	want := &output{}
-	if err := run(c.Context(), c.process("alone", nil, want), []string{"serial", easyTarget}); err != nil {
-		c.Fatal(err)
-	}
+	expect.NoError(c, run(c.Context(), c.process("alone", nil, want), []string{"serial", easyTarget}))
 	if got.outcome() != want.outcome() {
 		c.Errorf("got %q, want %q", got.outcome(), want.outcome())
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"opendilab.org/di-orchestrator/allocation/profilings"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 func TestALearnerOfAStreamIsBusyStarvedAndFastAsItIsFed(t *testing.T) {
@@ -47,9 +48,7 @@ func TestTheQueueOfAStreamIsBounded(t *testing.T) {
 		t.Error("the queue takes more than its capacity")
 	}
 	content, err := json.Marshal(s.report())
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	report, isRole, err := profilings.ParseRole(content)
 	if err != nil || !isRole || report.Queue != streamCapacity || report.BatchSamples != streamBatch {
 		t.Errorf("di-server reads %+v from %s, error %v", report, content, err)

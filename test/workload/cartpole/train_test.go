@@ -11,6 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 // The end-to-end tests pause training after each of about 40 rounds, before it may end.
@@ -51,9 +53,7 @@ func TestUnitsOfAPlayerThatFailsArePlayedAgain(t *testing.T) {
 		team.add("flaky", taskCollector, &flaky{})
 		all := units(1, state{}, false)
 		returns, err := playAll(c.Context(), &team, all)
-		if err != nil {
-			c.Fatal(err)
-		}
+		expect.NoError(c, err)
 		for i, u := range all {
 			if want := u.play(); returns[i][0] != want[0] || returns[i][1] != want[1] {
 				c.Errorf("unit %d: got %v, want %v", i, returns[i], want)
@@ -164,9 +164,7 @@ func TestTrainingPausesUntilItIsReleased(t *testing.T) {
 			if _, err := call[empty](c.Context(), p.client, http.MethodPut, "http://alone:22273/pause", pauseRequest{after}); after != 2 && err != nil {
 				c.Fatal(err)
 			}
-			if err := pause(c.Context(), time.Minute); err != nil {
-				c.Fatal(err)
-			}
+			expect.NoError(c, pause(c.Context(), time.Minute))
 			if after == 0 {
 				break
 			}

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"opendilab.org/di-orchestrator/allocation/profilings"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 // workers returns the tasks of a job by rank.
@@ -85,9 +86,7 @@ func (c *cluster) reported() *profilings.Report {
 	}
 	_, last, _ := strings.Cut(posts[len(posts)-1], "/profilings ")
 	report, err := profilings.Parse([]byte(last))
-	if err != nil {
-		c.Fatal(err)
-	}
+	expect.NoError(c, err)
 	return report
 }
 
@@ -227,9 +226,7 @@ func TestACheckpointThatCannotBeReadIsAnError(t *testing.T) {
 	t.Parallel()
 	for _, content := range []string{`{"round":0}`, `{`} {
 		dir := t.TempDir()
-		if err := os.WriteFile(filepath.Join(dir, "cartpole.json"), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, os.WriteFile(filepath.Join(dir, "cartpole.json"), []byte(content), 0o600))
 		inCluster(t, func(c *cluster) {
 			err := run(c.ctx, c.process("alone", nil, io.Discard), []string{"serial", "--checkpoint=" + dir})
 			if err == nil || !strings.Contains(err.Error(), "read checkpoint "+dir) {
@@ -256,9 +253,7 @@ func TestACheckpointThatCannotBeSavedIsLogged(t *testing.T) {
 func TestWrongArgumentsAndEnvironmentsAreErrors(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "nodes")
-	if err := os.WriteFile(file, []byte("a.s,host.s\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, os.WriteFile(file, []byte("a.s,host.s\n"), 0o600))
 	worker := map[string]string{"DI_RANK": "1", "DI_NODES": "@" + file, "DI_LEARNER_NODES": "host.s"}
 	with := func(more ...string) map[string]string {
 		env := maps.Clone(worker)

@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/randfill"
+
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 // The test sets every member of a pod template to every kind of value. The comparison must reject
@@ -26,9 +28,7 @@ func TestTheComparisonAgreesWithTheDecoderOnEveryFieldOfATemplate(t *testing.T) 
 	if err == nil {
 		err = json.Unmarshal(raw, &whole)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	nodes := 0
 	everyNode(whole, func(doc string) string { return doc }, func(around func(string) string) {
 		nodes++

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 func report(p *Progress) {
@@ -82,9 +84,7 @@ func TestASlowAnswerIsReportedOnce(t *testing.T) {
 				reporter := &slowReporter{out: &out, next: answering(tc.takes)}
 				for range 2 {
 					request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://example.com/apis", http.NoBody)
-					if err != nil {
-						t.Fatal(err)
-					}
+					expect.NoError(t, err)
 					response, err := reporter.RoundTrip(request) //nolint:bodyclose // It has none.
 					if err != nil || response.StatusCode != http.StatusTeapot {
 						t.Fatalf("got %v, %v", response, err)

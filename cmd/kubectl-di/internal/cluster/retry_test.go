@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 const (
@@ -56,14 +57,10 @@ func (f *failing) HandleWarningHeader(_ int, _, text string) { f.warned = append
 func (f *failing) call(ctx context.Context, t *testing.T, method string) (string, time.Duration) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(ctx, method, "http://api/apis", bytes.NewReader([]byte("a job")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	began := time.Now()
 	response, err := (&retrier{f, f}).RoundTrip(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	answer, err := io.ReadAll(response.Body)
 	if err = errors.Join(err, response.Body.Close()); err != nil {
 		t.Fatal(err)
@@ -76,9 +73,7 @@ func TestAWriteThatReachesNoWebhookIsRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := &failing{answer: unreached, times: 2}
 		found, err := New(&rest.Config{Host: "http://api", Transport: api, WarningHandler: api}, "rl")
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		job := &unstructured.Unstructured{Object: map[string]any{}}
 		job.SetGroupVersionKind(v2alpha1.GroupVersion.WithKind("DIJob"))
 		job.SetNamespace("rl")

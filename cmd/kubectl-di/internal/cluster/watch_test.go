@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 // tiredAPI is an API server of one job. It fails at first, ends a watch, expires the version that
@@ -38,9 +39,7 @@ func newTiredAPI(t *testing.T) *Cluster {
 	api.Server = httptest.NewServer(api)
 	t.Cleanup(api.Close)
 	found, err := New(&rest.Config{Host: api.URL}, "rl")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return found
 }
 
@@ -152,9 +151,7 @@ func TestARightThatIsTakenAwayEndsAWatch(t *testing.T) {
 	}))
 	t.Cleanup(api.Close)
 	found, err := New(&rest.Config{Host: api.URL}, "rl")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if err := found.Observe(t.Context(), WatchJob("rl", "pong"), func(Change) {}); !IsDenied(err) || !strings.Contains(err.Error(), "create role kubectl-di-list-watch-dijobs --verb=list,watch") {
 		t.Errorf("got %v", err)
 	}
@@ -179,9 +176,7 @@ func TestAJobThatAStaleCacheLacksIsFollowed(t *testing.T) {
 	}))
 	t.Cleanup(api.Close)
 	found, err := New(&rest.Config{Host: api.URL}, "rl")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	if err := found.FollowJob(t.Context(), pong(), func(string) {}, func(*v2alpha1.DIJob) (bool, error) { return true, nil }); err != nil {
 		t.Error(err)
 	}

@@ -11,28 +11,24 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 func writeFile(t *testing.T, path, content string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, os.WriteFile(path, []byte(content), 0o600))
 }
 
 // contents returns the contents of a directory's files.
 func contents(t *testing.T, at string) map[string]string {
 	t.Helper()
 	entries, err := os.ReadDir(at)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	found := map[string]string{}
 	for _, entry := range entries {
 		content, err := os.ReadFile(filepath.Join(at, entry.Name()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		found[entry.Name()] = string(content)
 	}
 	return found

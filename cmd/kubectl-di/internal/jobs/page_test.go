@@ -21,6 +21,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/jobview"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -41,14 +42,10 @@ func TestWhatAPageSays(t *testing.T) {
 			page.Now = now
 			path, got := filepath.Join("testdata", name+".txt"), string(page.render())
 			if *update {
-				if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				expect.NoError(t, os.WriteFile(path, []byte(got), 0o600))
 			}
 			want, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			if diff := cmp.Diff(string(want), got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}

@@ -34,9 +34,7 @@ func TestEachViewOfAJobIsDrawnAs(t *testing.T) {
 	t.Parallel()
 	for name, o := range jobviewtest.Read(t, "testdata") {
 		page, err := json.MarshalIndent(detail(o), "", "  ")
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		for view, got := range map[string]string{
 			"describe": jobs.Describe(o), "list": strings.Join(jobs.Row(o.Job, o.Now), "  ") + "\n", "top": top.Text(o), "page": string(page) + "\n",
 		} {

@@ -26,6 +26,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 // entry is a line of a container's log in the runtime.
@@ -63,9 +64,7 @@ func TestABrokenLogIsTakenUpWhereItBroke(t *testing.T) {
 				t.Fatal("a broken stream ended as a whole one")
 			}
 		}
-		if err := newCopying(strings.NewReader(since(log, at)), &at, true, print).run(); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, newCopying(strings.NewReader(since(log, at)), &at, true, print).run())
 		var want strings.Builder
 		for _, one := range log {
 			want.WriteString(one.text + "\n")
@@ -122,9 +121,7 @@ func TestALineThatIsTooLongIsPrintedInPieces(t *testing.T) {
 	if len(printed) != 2 {
 		t.Errorf("%d pieces were printed, want 2", len(printed))
 	}
-	if err := newCopying(strings.NewReader(sent), &at, true, print).run(); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, newCopying(strings.NewReader(sent), &at, true, print).run())
 	if got := strings.Join(printed, ""); got != long+"short" {
 		t.Errorf("%d bytes came of %d", len(got), len(long)+5)
 	}
@@ -152,9 +149,7 @@ func TestReplicasHaveColoursOfTheirOwn(t *testing.T) {
 		p := newPrinter(&out, true, false, profile)
 		p.introduce("learner-0")
 		for _, name := range names {
-			if err := p.print(line{replica: name, text: []byte("text")}); err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, p.print(line{replica: name, text: []byte("text")}))
 		}
 		return slices.Collect(strings.Lines(out.String()))
 	}

@@ -11,14 +11,14 @@ import (
 
 	"k8s.io/client-go/rest"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 func TestServerInAClusterRefusesRightsOfItsOwn(t *testing.T) {
 	t.Parallel()
 	mounted, none := filepath.Join(t.TempDir(), "token"), filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(mounted, []byte("secret"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, os.WriteFile(mounted, []byte("secret"), 0o600))
 	if err := refuseOwnRights(&rest.Config{Host: "https://api"}, mounted); err == nil || !strings.Contains(err.Error(), "automountServiceAccountToken: false") {
 		t.Errorf("a mounted token: %v", err)
 	}

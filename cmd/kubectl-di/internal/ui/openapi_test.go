@@ -7,14 +7,12 @@ import (
 	"testing"
 
 	"github.com/getkin/kin-openapi/openapi3"
+
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 func TestDocumentOfTheAPIIsValid(t *testing.T) {
 	document, err := openapi3.NewLoader().LoadFromFile("openapi.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := document.Validate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
+	expect.NoError(t, document.Validate(t.Context()))
 }

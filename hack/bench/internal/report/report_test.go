@@ -13,15 +13,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"opendilab.org/di-orchestrator/hack/bench/internal/results"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 func TestThePageOfBenchmarksIsThatOfTheRawResults(t *testing.T) {
 	t.Parallel()
 	docs := filepath.Join("..", "..", "..", "..", "docs")
 	files, err := Files(docs)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	for name, want := range files {
 		got, err := os.ReadFile(filepath.Join(docs, name))
 		if err != nil || !bytes.Equal(got, want) {
@@ -51,9 +50,7 @@ func TestCostsOfAnAddedPodAreThoseOfEachStep(t *testing.T) {
 		name := got.Name
 		got.Name = ""
 		if expected, checked := want[name]; checked {
-			if diff := cmp.Diff(expected, got); diff != "" {
-				t.Errorf("%s (-want +got):\n%s", name, diff)
-			}
+			expect.Equal(t, name, expected, got)
 			delete(want, name)
 		}
 	}

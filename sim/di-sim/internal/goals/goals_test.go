@@ -9,19 +9,16 @@ import (
 	"testing"
 
 	"opendilab.org/di-orchestrator/sim/di-sim/internal/experiment"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 // invented returns a bench on the first invented workload of the load 2.0.
 func invented(t *testing.T) *bench {
 	t.Helper()
 	traces, err := experiment.Open("../../../simulator/testdata/traces")
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	workloads, err := traces.Workloads("2.0", 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return &bench{
 		traces: traces, progress: io.Discard, loads: []string{"2.0"},
 		workloads: map[string][]experiment.Workload{"2.0": workloads}, outcomes: map[string]*experiment.Outcome{},
@@ -43,9 +40,7 @@ func TestEveryPartMeasuresItsFigures(t *testing.T) {
 		"Horizon halved, doubled: change of the mean, blind | < 2 % |": b.constants,
 	} {
 		figures, err := part()
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		var lines []string
 		for _, figure := range figures {
 			lines = append(lines, strings.Join([]string{figure.Name, figure.Goal, figure.Measured}, " | "))

@@ -22,6 +22,7 @@ import (
 	"opendilab.org/di-orchestrator/allocation/goodput"
 	"opendilab.org/di-orchestrator/sim/di-sim/internal/incluster"
 	"opendilab.org/di-orchestrator/sim/simulator"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 func TestMain(m *testing.M) {
@@ -36,12 +37,8 @@ func applications(t *testing.T) map[string]*simulator.Application {
 	traces := t.TempDir()
 	write := func(path string, lines ...string) {
 		path = filepath.Join(traces, path)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		expect.NoError(t, os.WriteFile(path, []byte(strings.Join(lines, "\n")+"\n"), 0o600))
 	}
 	for _, batch := range []string{"32", "128"} {
 		lines := []string{"progress,iteration,grad_sqr,grad_var"}
@@ -58,9 +55,7 @@ func applications(t *testing.T) map[string]*simulator.Application {
 	write("applications/tiny/placements.csv", places...)
 	write("grid-aws/tiny.csv", grid...)
 	found, err := simulator.LoadApplications(traces)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return found
 }
 
@@ -84,18 +79,14 @@ func run(t *testing.T, options incluster.Options) *incluster.Result {
 	t.Helper()
 	options.Rules, options.Factor, options.ReportInterval, options.Clock = rules(), 200, 30, clock.RealClock{}
 	result, err := incluster.Run(t.Context(), workload(t), options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return result
 }
 
 func TestJobsOfFixedSizeTrainInTheOperatorAsInTheSimulator(t *testing.T) {
 	row := simulator.Row{Fixed: true}
 	want, err := simulator.Run(workload(t), simulator.NewAllocator(fit.Fit{}, row, rules().Restart), rules(), time.Now)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	got := run(t, incluster.Options{Policy: fit.Fit{}, PolicyName: "fit", Row: row})
 	for i := range want.Jobs {
 		job, simulated := &got.Jobs[i], &want.Jobs[i]

@@ -16,6 +16,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 	"opendilab.org/di-orchestrator/test/workload/cartpole/diserver"
 )
 
@@ -56,9 +57,7 @@ func newClient(t *testing.T, f *transport) *diserver.Client {
 		URL: "di-server.di-system:8080", APIVersion: "/v1alpha1", Namespace: "ns", Name: "c",
 		RetryWait: time.Second, HTTP: &http.Client{Transport: f},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return c
 }
 
@@ -99,9 +98,7 @@ func TestCallsLookLikeThoseOfDeployedClients(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := &transport{statuses: []int{200}, reply: goodReply}
-			if err := tc.call(t.Context(), newClient(t, f)); err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, tc.call(t.Context(), newClient(t, f)))
 			if !slices.Equal(f.calls, []string{tc.want}) {
 				t.Errorf("got %q, want %q", f.calls, tc.want)
 			}
@@ -158,9 +155,7 @@ func TestURLsAreTakenWithAndWithoutScheme(t *testing.T) {
 	for url, want := range tests {
 		f := &transport{statuses: []int{200}, reply: goodReply}
 		c, err := diserver.New(diserver.Config{URL: url, APIVersion: "v1alpha1", HTTP: &http.Client{Transport: f}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		if _, err := c.OfCoordinator(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -183,18 +178,14 @@ func TestEachCallReadsTheTokenAgain(t *testing.T) {
 	call := func(tokenFile string) {
 		config.TokenFile = tokenFile
 		c, err := diserver.New(config)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		if _, err := c.OfCoordinator(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
 	call(file)
 	for _, token := range []string{"first", "second\n"} {
-		if err := os.WriteFile(file, []byte(token), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, os.WriteFile(file, []byte(token), 0o600))
 		call(file)
 	}
 	call("")

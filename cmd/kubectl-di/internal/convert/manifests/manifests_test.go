@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/convert/manifests"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 // same returns the origins of a part that did not move.
@@ -72,12 +73,8 @@ func TestAFileIsCutIntoItsDocuments(t *testing.T) {
 			for _, part := range manifests.Split([]byte(tc.file)) {
 				bodies, lines = append(bodies, part.Body), append(lines, part.Line)
 			}
-			if diff := cmp.Diff(tc.bodies, bodies); diff != "" {
-				t.Errorf("bodies (-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff(tc.lines, lines); diff != "" {
-				t.Errorf("lines (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, "bodies", tc.bodies, bodies)
+			expect.Equal(t, "lines", tc.lines, lines)
 		})
 	}
 }
@@ -300,20 +297,12 @@ func TestWhatMovesTakesItsCommentsAlong(t *testing.T) {
 func TestNewTextReadsAsText(t *testing.T) {
 	t.Parallel()
 	content, err := json.Marshal([]string{"yes", "on", "010", "1e3", "null", "~", "", " x", "a: b", "# c", "2001-01-01", "1:30", "*a", "two\nlines\n", "trailing \n", "\t", "0x1F", "é\u2028", "-", "<<", "="})
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	out, err := manifests.YAML(content)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	read, err := yaml.YAMLToJSON(out)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(decode(t, content), decode(t, read)); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", out, diff)
-	}
+	expect.NoError(t, err)
+	expect.Equal(t, string(out), decode(t, content), decode(t, read))
 }
 
 // TestTheExamplesSurvive rewrites the manifests of this repository.
@@ -325,17 +314,13 @@ func TestTheExamplesSurvive(t *testing.T) {
 	}
 	for _, file := range files {
 		content, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		for _, part := range manifests.Split(content) {
 			if part.IsEmpty() {
 				continue
 			}
 			got := rewrite(t, part.Body, string(parse(t, part.Body).JSON()), same)
-			if diff := cmp.Diff(part.Body, got); diff != "" {
-				t.Errorf("%s (-want +got):\n%s", file, diff)
-			}
+			expect.Equal(t, file, part.Body, got)
 		}
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
+
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 func TestAJobHasOnlyWhatItsFlagsSay(t *testing.T) {
@@ -59,14 +61,10 @@ tasks:
 			t.Parallel()
 			tc.flags.Name, tc.flags.Image = "pong", "train:1"
 			job, err := tc.flags.Job()
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, err)
 			var want, got any
 			content, err := yaml.Marshal(job.Object["spec"])
-			if err := yaml.Unmarshal(content, &got); err != nil {
-				t.Fatal(err)
-			}
+			expect.NoError(t, yaml.Unmarshal(content, &got))
 			if err != nil || yaml.Unmarshal([]byte(tc.spec), &want) != nil {
 				t.Fatal(err)
 			}

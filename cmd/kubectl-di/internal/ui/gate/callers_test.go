@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"k8s.io/utils/clock"
+
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 // fakeCaller is a caller whose requests wait for release.
@@ -93,9 +95,7 @@ func (c *callers) signIn(name string) error { return c.begin(name, Login{Token: 
 func (c *callers) signedIn(names ...string) {
 	c.t.Helper()
 	for _, name := range names {
-		if err := c.signIn(name); err != nil {
-			c.t.Fatal(err)
-		}
+		expect.NoError(c.t, c.signIn(name))
 	}
 }
 

@@ -44,13 +44,9 @@ func (s *Store) put(job *v2alpha1.DIJob) { s.Apply(cluster.Change{Object: Reduce
 func query(t *testing.T, text string) *Query {
 	t.Helper()
 	values, err := url.ParseQuery(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	parsed, err := ParseQuery(values)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.NoError(t, err)
 	return parsed
 }
 
@@ -156,9 +152,7 @@ func TestWrongQueryNamesTheParameterAndWhatWouldBeRight(t *testing.T) {
 		strings.Repeat("phase=x&", 21): "phase is given 21 times",
 	} {
 		values, err := url.ParseQuery(given)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.NoError(t, err)
 		if _, err := ParseQuery(values); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %s", given, err, want)
 		}
