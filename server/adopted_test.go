@@ -15,6 +15,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
 const adoptedUnit = trainer + "-aggregator-7hc88"
@@ -54,7 +55,7 @@ func newAdopted(ctx context.Context, namespace string) *v2alpha1.DIJob {
 
 var _ = Describe("A job whose replicas an earlier release made", func() {
 	It("is listed by the names and ports that its pods have", func(ctx SpecContext) {
-		namespace, url := newNamespace(ctx), newServer(api.cached)
+		namespace, url := specs.Namespace(ctx, api.live), newServer(api.cached)
 		newAdopted(ctx, namespace)
 		_, answer := call(ctx, http.MethodGet, fmt.Sprintf("%s/v1alpha1/replicas?namespace=%s&coordinator=%s-coordinator", url, namespace, trainer), "")
 		Expect(answer).To(And(
@@ -67,7 +68,7 @@ var _ = Describe("A job whose replicas an earlier release made", func() {
 	})
 
 	It("replaces a unit whose DDP learner is reported", func(ctx SpecContext) {
-		namespace, url := newNamespace(ctx), newServer(api.cached)
+		namespace, url := specs.Namespace(ctx, api.live), newServer(api.cached)
 		job := newAdopted(ctx, namespace)
 		status, answer := call(ctx, http.MethodPost, url+"/v1alpha1/replicas/failed", fmt.Sprintf(
 			`{"namespace":%q,"coordinator":%q,"learners":[%q]}`, namespace, adoptedUnit, trainer+"-ddp-learner-bbbbb"))

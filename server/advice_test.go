@@ -16,13 +16,14 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
 var _ = Describe("the advice of the ratio rule", func() {
 	var namespace, base string
 
 	BeforeEach(func(ctx SpecContext) {
-		namespace = newNamespace(ctx)
+		namespace = specs.Namespace(ctx, api.live)
 		base = newServer(api.cached)
 	})
 

@@ -14,6 +14,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
 var _ = Describe("a body", func() {
@@ -73,7 +74,7 @@ var _ = Describe("a body", func() {
 	)
 
 	It("may say quantities as numbers and as strings, and more than is known", func(ctx SpecContext) {
-		namespace := newNamespace(ctx)
+		namespace := specs.Namespace(ctx, api.live)
 		job := newTrainer(ctx, namespace)
 		code, answer := call(ctx, http.MethodPost, newServer(api.cached)+replicas, fmt.Sprintf(
 			`{"namespace":%q,"coordinator":%q,"cpu":1,
@@ -89,15 +90,13 @@ var _ = Describe("a body", func() {
 
 var _ = Describe("an answer", func() {
 	It("says how long it is, however long it is", func(ctx SpecContext) {
-		namespace := newNamespace(ctx)
+		namespace := specs.Namespace(ctx, api.live)
 		newTrainer(ctx, namespace)
-		request, err := http.NewRequestWithContext(ctx, http.MethodPost, newServer(api.cached)+replicas, strings.NewReader(fmt.Sprintf(
-			`{"namespace":%q,"coordinator":%q,"collectors":{"replicas":200}}`, namespace, names.CoordinatorPod(trainer))))
-		Expect(err).NotTo(HaveOccurred())
+		request := specs.Must(http.NewRequestWithContext(ctx, http.MethodPost, newServer(api.cached)+replicas, strings.NewReader(fmt.Sprintf(
+			`{"namespace":%q,"coordinator":%q,"collectors":{"replicas":200}}`, namespace, names.CoordinatorPod(trainer)))))
 		response, err := http.DefaultClient.Do(request)
 		Expect(err).NotTo(HaveOccurred())
-		content, err := io.ReadAll(response.Body)
-		Expect(err).NotTo(HaveOccurred())
+		content := specs.Must(io.ReadAll(response.Body))
 		Expect(response.Body.Close()).To(Succeed())
 		Expect(len(content)).To(BeNumerically(">", 4<<10))
 		Expect(response.ContentLength).To(BeEquivalentTo(len(content)))

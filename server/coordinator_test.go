@@ -19,13 +19,14 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/job/membership"
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
 var _ = Describe("the v1 protocol", func() {
 	var namespace, base string
 
 	BeforeEach(func(ctx SpecContext) {
-		namespace = newNamespace(ctx)
+		namespace = specs.Namespace(ctx, api.live)
 		base = newServer(api.cached) + "/v1alpha1/replicas"
 	})
 
@@ -320,7 +321,7 @@ var _ = Describe("the v1 protocol", func() {
 
 	It("knows a coordinator that was created a moment ago", func(ctx SpecContext) {
 		for range 10 {
-			fresh := newNamespace(ctx)
+			fresh := specs.Namespace(ctx, api.live)
 			newTrainer(ctx, fresh)
 			status, answer := call(ctx, http.MethodGet, base+"?namespace="+fresh+"&coordinator=cartpole-dqn-coordinator", "{}")
 			Expect(golden(status, answer, fresh)).To(Equal(
@@ -354,7 +355,7 @@ var _ = Describe("the v1 protocol", func() {
 		job := newJob(ctx, namespace, trainer, coordinatorLed())
 		newPod(ctx, job, names.CoordinatorPod(trainer), names.ReplicaTypeCoordinator)
 		elsewhere := job.DeepCopy()
-		elsewhere.Namespace = newNamespace(ctx)
+		elsewhere.Namespace = specs.Namespace(ctx, api.live)
 		cacheKnows(ctx, newPod(ctx, elsewhere, "cartpole-dqn-collector-bcdfg", names.ReplicaTypeCollector))
 		_, listed := call(ctx, http.MethodGet, base+"?namespace="+namespace+"&coordinator=cartpole-dqn-coordinator", "{}")
 		Expect(urlsIn(listed, names.ReplicaTypeCollector)).To(BeEmpty())
@@ -388,7 +389,7 @@ var _ = Describe("the v1 protocol", func() {
 	})
 
 	It("uses an AggregatorConfig of another namespace only where that is shared with the job's", func(ctx SpecContext) {
-		other := newNamespace(ctx)
+		other := specs.Namespace(ctx, api.live)
 		config := &v2alpha1.AggregatorConfig{ObjectMeta: metav1.ObjectMeta{Namespace: other, Name: "mine"}}
 		config.Spec.Aggregator.Template = raw(template)
 		Expect(api.live.Create(ctx, config)).To(Succeed())

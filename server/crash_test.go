@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
 var errCrashed = errors.New("the server has crashed")
@@ -102,7 +103,7 @@ var _ = Describe("a server that crashes", func() {
 	for _, done := range []bool{false, true} {
 		for crashAt := 1; crashAt <= 5; crashAt++ {
 			It(fmt.Sprintf("at its write %d, which is done: %t, leaves nothing doubled or lost", crashAt, done), func(ctx SpecContext) {
-				namespace := newNamespace(ctx)
+				namespace := specs.Namespace(ctx, api.live)
 				job := newTrainer(ctx, namespace)
 				mortal := newServer(&mortalClient{Client: api.cached, writes: crashAt, done: done})
 				second := newServer(api.cached)

@@ -27,6 +27,7 @@ import (
 	"opendilab.org/di-orchestrator/server"
 	"opendilab.org/di-orchestrator/server/auth"
 	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
 // trainer is the coordinator-led job of the specs.
@@ -52,8 +53,7 @@ func newServer(through client.Client, changes ...func(*server.Options)) string {
 	for _, change := range changes {
 		change(&options)
 	}
-	served, err := server.New(options)
-	Expect(err).NotTo(HaveOccurred())
+	served := specs.Must(server.New(options))
 	return listen(ending(served.Handler()))
 }
 
@@ -78,8 +78,7 @@ func start(ctx context.Context, options server.Options) *started {
 			addresses <- found[1]
 		}
 	}, funcr.Options{})
-	served, err := server.New(options)
-	Expect(err).NotTo(HaveOccurred())
+	served := specs.Must(server.New(options))
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s := &started{Server: served, stop: stop, stopped: make(chan error, 1)}
 	ended := make(chan struct{})
@@ -140,14 +139,6 @@ func apiReader(through client.Client) client.Reader {
 		return own.reader()
 	}
 	return api.own
-}
-
-// newNamespace creates a namespace for one spec.
-func newNamespace(ctx context.Context) string {
-	GinkgoHelper()
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "spec-"}}
-	Expect(api.live.Create(ctx, namespace)).To(Succeed())
-	return namespace.Name
 }
 
 func raw(content string) v2alpha1.RawObject {

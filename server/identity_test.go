@@ -32,6 +32,7 @@ import (
 	"opendilab.org/di-orchestrator/server"
 	"opendilab.org/di-orchestrator/server/auth"
 	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
 // addresses gives each pod of the specs a separate loopback address, from which a client of this process
@@ -52,7 +53,7 @@ var _ = Describe("who may call", func() {
 	var job *v2alpha1.DIJob
 
 	BeforeEach(func(ctx SpecContext) {
-		namespace = newNamespace(ctx)
+		namespace = specs.Namespace(ctx, api.live)
 		Expect(api.live.Create(ctx, serviceAccount(namespace))).To(Succeed())
 		job = newTrainer(ctx, namespace)
 	})
@@ -145,7 +146,7 @@ var _ = Describe("who may call", func() {
 	strangers := func(ctx context.Context) []refusal {
 		GinkgoHelper()
 		other := newJob(ctx, namespace, "other", coordinatorLed())
-		namesake := newJob(ctx, newNamespace(ctx), trainer, coordinatorLed())
+		namesake := newJob(ctx, specs.Namespace(ctx, api.live), trainer, coordinatorLed())
 		hostNetwork := func(pod *corev1.Pod) { pod.Spec.HostNetwork = true }
 		ended := func(phase corev1.PodPhase) func(*corev1.Pod) {
 			return func(pod *corev1.Pod) { pod.Status.Phase = phase }
@@ -160,7 +161,7 @@ var _ = Describe("who may call", func() {
 		byAddress("a pod of no job", 403, func(a string) { at(ctx, nil, a, nil) })
 		byAddress("a pod of another job", 403, func(a string) { at(ctx, other, a, nil) })
 		byAddress("a pod of a job of the same name in another namespace", 403, func(a string) { at(ctx, namesake, a, nil) })
-		elsewhere := newNamespace(ctx)
+		elsewhere := specs.Namespace(ctx, api.live)
 		byAddress("a pod of another namespace that says it is the job's", 403, func(a string) {
 			at(ctx, job, a, func(pod *corev1.Pod) { pod.Namespace = elsewhere })
 		})
@@ -317,10 +318,9 @@ var _ = Describe("who may call", func() {
 				},
 			})
 			// Writes use the flaky client. Reads use the cache.
-			served, err := server.New(server.Options{
+			served := specs.Must(server.New(server.Options{
 				Client: readFrom{flaky, api.cached}, APIReader: api.own, Cache: api.cache, Log: GinkgoLogr,
-			})
-			Expect(err).NotTo(HaveOccurred())
+			}))
 			url := listen(served.Handler())
 			own := tokenOf(ctx, at(ctx, job, given.next(), nil), names.ServerAudience)
 			Expect(status(withToken(ctx, own, http.MethodGet, url+list(), ""))).To(Equal(http.StatusOK))
@@ -403,16 +403,14 @@ func callFrom(ctx context.Context, address, method, url, body string, headers ..
 	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}
 	through := &http.Transport{DialContext: dialer.DialContext}
 	defer through.CloseIdleConnections()
-	request, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
-	Expect(err).NotTo(HaveOccurred())
+	request := specs.Must(http.NewRequestWithContext(ctx, method, url, strings.NewReader(body)))
 	for i := 0; i+1 < len(headers); i += 2 {
 		request.Header.Set(headers[i], headers[i+1])
 	}
 	response, err := (&http.Client{Transport: through}).Do(request)
 	Expect(err).NotTo(HaveOccurred())
 	defer func() { _ = response.Body.Close() }()
-	content, err := io.ReadAll(response.Body)
-	Expect(err).NotTo(HaveOccurred())
+	content := specs.Must(io.ReadAll(response.Body))
 	return response.StatusCode, string(content)
 }
 

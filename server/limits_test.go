@@ -19,6 +19,7 @@ import (
 	"opendilab.org/di-orchestrator/server"
 	"opendilab.org/di-orchestrator/server/auth"
 	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
 // hurried gives the handler's removals less time than other requests, because these specs wait for them in
@@ -39,12 +40,11 @@ func hurried(handler http.Handler) http.Handler {
 var _ = Describe("what one job may ask for", func() {
 	serve := func(limits server.Limits, log *gbytes.Buffer) string {
 		GinkgoHelper()
-		served, err := server.New(server.Options{
+		served := specs.Must(server.New(server.Options{
 			Client: api.cached, APIReader: api.own, Cache: api.cache, Identity: auth.ModeDisabled, Limits: limits,
 			Times: server.Times{Request: testkit.Patience, Call: testkit.Patience},
 			Log:   funcr.New(func(_, args string) { _, _ = fmt.Fprintln(log, args) }, funcr.Options{}),
-		})
-		Expect(err).NotTo(HaveOccurred())
+		}))
 		return listen(hurried(served.Handler()))
 	}
 	ask := func(namespace string, collectors int) string {
@@ -52,7 +52,7 @@ var _ = Describe("what one job may ask for", func() {
 	}
 
 	It("is bounded for each request, for the job, and in time", func(ctx SpecContext) {
-		namespace, log := newNamespace(ctx), gbytes.NewBuffer()
+		namespace, log := specs.Namespace(ctx, api.live), gbytes.NewBuffer()
 		job := newTrainer(ctx, namespace)
 		url := serve(server.Limits{ReplicasPerRequest: 3, ReplicasPerJob: 4, WritesPerSecond: 1e-6, WriteBurst: 3}, log) + "/v1alpha1/replicas"
 
@@ -74,7 +74,7 @@ var _ = Describe("what one job may ask for", func() {
 	})
 
 	It("holds for worker-led jobs too", func(ctx SpecContext) {
-		namespace, log := newNamespace(ctx), gbytes.NewBuffer()
+		namespace, log := specs.Namespace(ctx, api.live), gbytes.NewBuffer()
 		newJob(ctx, namespace, "w", v2alpha1.DIJobSpec{
 			Tasks: []v2alpha1.Task{{Type: v2alpha1.TaskTypeCollector, Name: "collector", Template: raw(template)}},
 		})

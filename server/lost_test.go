@@ -24,6 +24,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/server"
 	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
 // flakyClient is a client with some failing writes and live reads.
@@ -100,7 +101,7 @@ var _ = Describe("a write", func() {
 	var job *v2alpha1.DIJob
 
 	BeforeEach(func(ctx SpecContext) {
-		namespace = newNamespace(ctx)
+		namespace = specs.Namespace(ctx, api.live)
 		job = newTrainer(ctx, namespace)
 	})
 

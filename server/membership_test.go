@@ -22,6 +22,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/server"
 	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
 var _ = Describe("the membership of a job that holds state", func() {
@@ -42,14 +43,13 @@ var _ = Describe("the membership of a job that holds state", func() {
 	}
 	acks := func(ctx context.Context) *v2alpha1.MembershipAcks {
 		GinkgoHelper()
-		var current v2alpha1.DIJob
-		Expect(api.live.Get(ctx, client.ObjectKeyFromObject(job), &current)).To(Succeed())
+		current := specs.Get[v2alpha1.DIJob](ctx, api.live, job.Namespace, job.Name)
 		return current.Status.MembershipAcks
 	}
 	path := func() string { return base + "/v2alpha1/" + namespace + "." + name + "/membership" }
 
 	BeforeEach(func(ctx SpecContext) {
-		namespace = newNamespace(ctx)
+		namespace = specs.Namespace(ctx, api.live)
 		base = newServer(api.cached, func(options *server.Options) { options.Times.Watch = 50 * time.Millisecond })
 		three := int32(3)
 		job = newJob(ctx, namespace, name, v2alpha1.DIJobSpec{
@@ -156,7 +156,7 @@ var _ = Describe("the membership of a job that holds state", func() {
 
 var _ = Describe("the membership of a coordinator-led job that holds state", func() {
 	It("is served by rank as to a worker-led job, and acknowledged by each replica", func(ctx SpecContext) {
-		namespace := newNamespace(ctx)
+		namespace := specs.Namespace(ctx, api.live)
 		base := newServer(api.cached, func(options *server.Options) { options.Times.Watch = 50 * time.Millisecond })
 		spec := coordinatorLed()
 		spec.Tasks[2].Drain = &v2alpha1.Drain{}
@@ -209,7 +209,7 @@ var _ = Describe("the membership of a coordinator-led job that holds state", fun
 		}))
 
 		By("refusing jobs that hold no state")
-		other := newNamespace(ctx)
+		other := specs.Namespace(ctx, api.live)
 		newTrainer(ctx, other)
 		status, _ = call(ctx, http.MethodGet, path+"?namespace="+other+"&coordinator="+names.CoordinatorPod(trainer), "")
 		Expect(status).To(Equal(http.StatusConflict))

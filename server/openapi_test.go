@@ -25,6 +25,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"opendilab.org/di-orchestrator/server"
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
 // documentPath is the document of the API that users read.
@@ -65,10 +66,8 @@ type checked struct {
 
 func newChecked(handler http.Handler) *checked {
 	GinkgoHelper()
-	document, err := readDocument()
-	Expect(err).NotTo(HaveOccurred())
-	router, err := legacy.NewRouter(document)
-	Expect(err).NotTo(HaveOccurred())
+	document := specs.Must(readDocument())
+	router := specs.Must(legacy.NewRouter(document))
 	return &checked{handler: handler, document: document, router: router}
 }
 
@@ -162,14 +161,12 @@ func (c *copiedAnswer) Unwrap() http.ResponseWriter {
 
 var _ = Describe("the OpenAPI document", func() {
 	It("is valid, and so are its examples", func(ctx SpecContext) {
-		document, err := readDocument()
-		Expect(err).NotTo(HaveOccurred())
+		document := specs.Must(readDocument())
 		Expect(document.Validate(ctx, openapi3.EnableExamplesValidation())).To(Succeed())
 	})
 
 	It("names each route with its methods, and no other", func() {
-		served, err := server.New(server.Options{Client: api.cached, APIReader: api.own, Cache: api.cache, Log: GinkgoLogr})
-		Expect(err).NotTo(HaveOccurred())
+		served := specs.Must(server.New(server.Options{Client: api.cached, APIReader: api.own, Cache: api.cache, Log: GinkgoLogr}))
 		engine, isGin := served.Handler().(*gin.Engine)
 		Expect(isGin).To(BeTrue())
 		var routes, documented []string
@@ -177,8 +174,7 @@ var _ = Describe("the OpenAPI document", func() {
 		for _, route := range engine.Routes() {
 			routes = append(routes, route.Method+" "+parameter.ReplaceAllString(route.Path, "{$1}"))
 		}
-		document, err := readDocument()
-		Expect(err).NotTo(HaveOccurred())
+		document := specs.Must(readDocument())
 		for path, item := range document.Paths.Map() {
 			for method := range item.Operations() {
 				documented = append(documented, method+" "+path)

@@ -18,14 +18,14 @@ import (
 	"opendilab.org/di-orchestrator/server"
 	"opendilab.org/di-orchestrator/server/store"
 	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
 // samples returns the values of the server's counters and gauges, and the counts of its histograms, by
 // name and labels. It omits zeros.
 func samples(registry prometheus.Gatherer) map[string]float64 {
 	GinkgoHelper()
-	families, err := registry.Gather()
-	Expect(err).NotTo(HaveOccurred())
+	families := specs.Must(registry.Gather())
 	found := map[string]float64{}
 	for _, family := range families {
 		for _, metric := range family.GetMetric() {
@@ -46,7 +46,7 @@ var _ = Describe("The metrics of requests", func() {
 	It("count them by route, method and code, for any made-up path", func(ctx SpecContext) {
 		registry := prometheus.NewRegistry()
 		base := newServer(api.cached, func(options *server.Options) { options.Metrics = registry })
-		namespace := newNamespace(ctx)
+		namespace := specs.Namespace(ctx, api.live)
 		cacheKnows(ctx, newTrainer(ctx, namespace))
 		for _, path := range []string{
 			"/v1alpha1/replicas?namespace=" + namespace, "/v1alpha1/replicas?namespace=" + namespace + "&coordinator=unknown",
@@ -86,7 +86,7 @@ var _ = Describe("The metrics of requests", func() {
 	It("logs each request for those who debug, and each write, with its job and its caller", func(ctx SpecContext) {
 		log, lines := testkit.ObserveLog()
 		base := newServer(api.cached, func(options *server.Options) { options.Log = log })
-		namespace := newNamespace(ctx)
+		namespace := specs.Namespace(ctx, api.live)
 		job := newTrainer(ctx, namespace)
 		cacheKnows(ctx, job)
 		cacheKnows(ctx, podNamed(namespace, "cartpole-dqn-coordinator"))

@@ -27,12 +27,13 @@ import (
 	"opendilab.org/di-orchestrator/server"
 	"opendilab.org/di-orchestrator/server/auth"
 	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
 var _ = Describe("a request to resize a worker-led job", func() {
 	var namespace string
 
-	BeforeEach(func(ctx SpecContext) { namespace = newNamespace(ctx) })
+	BeforeEach(func(ctx SpecContext) { namespace = specs.Namespace(ctx, api.live) })
 
 	// newWorkers creates a job of one learner and the given number of collectors, with the status of an
 	// operator that has reconciled it.
@@ -394,15 +395,13 @@ type sent struct {
 // send sends a request, with a token if there is one.
 func send(ctx context.Context, method, url, body, token string) sent {
 	GinkgoHelper()
-	request, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
-	Expect(err).NotTo(HaveOccurred())
+	request := specs.Must(http.NewRequestWithContext(ctx, method, url, strings.NewReader(body)))
 	if token != "" {
 		request.Header.Set("Authorization", "Bearer "+token)
 	}
 	response, err := http.DefaultClient.Do(request)
 	Expect(err).NotTo(HaveOccurred())
 	defer func() { Expect(response.Body.Close()).To(Succeed()) }()
-	content, err := io.ReadAll(response.Body)
-	Expect(err).NotTo(HaveOccurred())
+	content := specs.Must(io.ReadAll(response.Body))
 	return sent{response, string(content)}
 }

@@ -23,6 +23,7 @@ import (
 	"opendilab.org/di-orchestrator/server/auth"
 	"opendilab.org/di-orchestrator/server/store"
 	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
 var _ = Describe("a server that is started and stopped", func() {
@@ -43,7 +44,7 @@ var _ = Describe("a server that is started and stopped", func() {
 		}
 
 		By("stopping it while a write waits for its Membership")
-		namespace := newNamespace(ctx)
+		namespace := specs.Namespace(ctx, api.live)
 		job := newJob(ctx, namespace, trainer, coordinatorLed())
 		newPod(ctx, job, names.CoordinatorPod(trainer), names.ReplicaTypeCoordinator)
 		answered := make(chan int, 1)
@@ -73,8 +74,7 @@ var _ = Describe("a server that is started and stopped", func() {
 		Eventually(func() error { return served.Ready(nil) }).Should(Succeed())
 		get := func() *http.Response {
 			GinkgoHelper()
-			request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+served.addresses[0]+"/healthz", http.NoBody)
-			Expect(err).NotTo(HaveOccurred())
+			request := specs.Must(http.NewRequestWithContext(ctx, http.MethodGet, "http://"+served.addresses[0]+"/healthz", http.NoBody))
 			response, err := http.DefaultClient.Do(request)
 			Expect(err).NotTo(HaveOccurred())
 			Expect(response.Body.Close()).To(Succeed())
@@ -88,12 +88,11 @@ var _ = Describe("a server that is started and stopped", func() {
 	})
 
 	It("makes the sender of a request that it cannot do in time retry, and is not ready while its watches are broken", func(ctx SpecContext) {
-		served, err := server.New(server.Options{
+		served := specs.Must(server.New(server.Options{
 			Client: api.cached, APIReader: api.own, Cache: api.cache, Log: GinkgoLogr, Identity: auth.ModeDisabled,
 			Addresses: []string{"127.0.0.1:0"}, Watches: store.NewWatches(GinkgoLogr, clock.RealClock{}),
 			Times: server.Times{Request: 200 * time.Millisecond, BrokenWatch: time.Nanosecond},
-		})
-		Expect(err).NotTo(HaveOccurred())
+		}))
 		url := listen(served.Handler())
 		for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodDelete} {
 			Expect(isLater(call(ctx, method, url+replicas, "{}"))).To(BeTrue())
@@ -154,14 +153,12 @@ var _ = Describe("a server that is started and stopped", func() {
 			Times: server.Times{Body: 200 * time.Millisecond, Request: testkit.Patience},
 		})
 		Expect(err).NotTo(HaveOccurred())
-		slow, err := (&net.Dialer{}).DialContext(ctx, "tcp", strings.TrimPrefix(listen(served.Handler()), "http://"))
-		Expect(err).NotTo(HaveOccurred())
+		slow := specs.Must((&net.Dialer{}).DialContext(ctx, "tcp", strings.TrimPrefix(listen(served.Handler()), "http://")))
 		DeferCleanup(slow.Close)
 		_, err = fmt.Fprintf(slow, "POST %s HTTP/1.1\r\nHost: di-server\r\nContent-Length: 9\r\n\r\n", replicas)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(slow.SetReadDeadline(time.Now().Add(testkit.Patience))).To(Succeed())
-		answer, err := io.ReadAll(slow)
-		Expect(err).NotTo(HaveOccurred())
+		answer := specs.Must(io.ReadAll(slow))
 		Expect(string(answer)).To(And(HavePrefix("HTTP/1.1 200 "), ContainSubstring("Connection: close"), ContainSubstring(failed)))
 		Eventually(samples).WithArguments(registry).Should(HaveKeyWithValue("requests_total later POST /v1alpha1/replicas", 1.0))
 	})
@@ -195,11 +192,10 @@ var _ = Describe("a server that is started and stopped", func() {
 	It("says which options are missing, and which address is no good", func(ctx SpecContext) {
 		_, err := server.New(server.Options{})
 		Expect(err).To(MatchError("server options: Client, APIReader and Cache are required"))
-		served, err := server.New(server.Options{
+		served := specs.Must(server.New(server.Options{
 			Client: api.cached, APIReader: api.own, Cache: api.cache, Log: GinkgoLogr,
 			Addresses: []string{"127.0.0.1:0", "nowhere"},
-		})
-		Expect(err).NotTo(HaveOccurred())
+		}))
 		Expect(served.Ready(nil)).NotTo(Succeed(), "it is not started")
 		Expect(served.Start(ctx)).To(MatchError(ContainSubstring(`listening on "nowhere"`)))
 	})

@@ -25,6 +25,7 @@ import (
 	"opendilab.org/di-orchestrator/server"
 	"opendilab.org/di-orchestrator/server/auth"
 	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
 // callCounter counts the API calls of a server.
@@ -97,14 +98,14 @@ var _ = Describe("strangers", func() {
 	var job *v2alpha1.DIJob
 
 	BeforeEach(func(ctx SpecContext) {
-		namespace = newNamespace(ctx)
+		namespace = specs.Namespace(ctx, api.live)
 		job = newTrainer(ctx, namespace)
 		cacheKnows(ctx, job)
 		cacheKnows(ctx, podNamed(namespace, names.CoordinatorPod(trainer)))
 	})
 
 	It("cost the API server next to nothing, for any request", func(ctx SpecContext) {
-		elsewhere := newNamespace(ctx)
+		elsewhere := specs.Namespace(ctx, api.live)
 		other := newJob(ctx, elsewhere, "other", coordinatorLed())
 		froms := []string{given.next(), given.next(), given.next()}
 		podAt(ctx, elsewhere, nil, froms[0])
@@ -126,7 +127,7 @@ var _ = Describe("strangers", func() {
 	})
 
 	It("are answered the same about what is there and what is not", func(ctx SpecContext) {
-		elsewhere := newNamespace(ctx)
+		elsewhere := specs.Namespace(ctx, api.live)
 		for whose, owner := range map[string]*v2alpha1.DIJob{"no job": nil, "another job": newJob(ctx, elsewhere, "other", coordinatorLed())} {
 			from := given.next()
 			podAt(ctx, elsewhere, owner, from)
@@ -202,7 +203,7 @@ var _ = Describe("pods that share their node's network", func() {
 	}
 
 	BeforeEach(func(ctx SpecContext) {
-		namespace, node = newNamespace(ctx), given.next()
+		namespace, node = specs.Namespace(ctx, api.live), given.next()
 		job = newTrainer(ctx, namespace)
 		cacheKnows(ctx, job)
 		cacheKnows(ctx, podNamed(namespace, names.CoordinatorPod(trainer)))
@@ -226,8 +227,7 @@ var _ = Describe("pods that share their node's network", func() {
 		Expect(seen).NotTo(ContainSubstring(names.CoordinatorPod("third")))
 
 		By("ending its pods there")
-		var pods corev1.PodList
-		Expect(api.live.List(ctx, &pods, client.InNamespace(namespace))).To(Succeed())
+		pods := specs.List[corev1.PodList](ctx, api.live, client.InNamespace(namespace))
 		for i := range pods.Items {
 			if pod := &pods.Items[i]; pod.Spec.HostNetwork && metav1.IsControlledBy(pod, job) {
 				Expect(api.live.Delete(ctx, pod, client.GracePeriodSeconds(0))).To(Succeed())
@@ -248,7 +248,7 @@ var _ = Describe("pods that share their node's network", func() {
 
 var _ = Describe("a foreign pod that claims to be of a job", func() {
 	It("is the job's, as rights on the pods of a namespace are rights on its jobs, and no other namespace's", func(ctx SpecContext) {
-		namespace, elsewhere := newNamespace(ctx), newNamespace(ctx)
+		namespace, elsewhere := specs.Namespace(ctx, api.live), specs.Namespace(ctx, api.live)
 		job := newTrainer(ctx, namespace)
 		cacheKnows(ctx, job)
 		cacheKnows(ctx, podNamed(namespace, names.CoordinatorPod(trainer)))
@@ -302,8 +302,7 @@ var _ = Describe("connections", func() {
 		address := start(ctx, server.Options{Limits: server.Limits{ConnectionsPerAddress: 3}}).addresses[0]
 		greedy := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(given.next())}}
 		for range 3 {
-			connection, err := greedy.DialContext(ctx, "tcp", address)
-			Expect(err).NotTo(HaveOccurred())
+			connection := specs.Must(greedy.DialContext(ctx, "tcp", address))
 			DeferCleanup(connection.Close)
 		}
 		one, err := greedy.DialContext(ctx, "tcp", address)

@@ -12,24 +12,17 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	logf "sigs.k8s.io/controller-runtime/pkg/log"
-	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
-	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/server/store"
 	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
 func TestServer(t *testing.T) {
-	RegisterFailHandler(Fail)
-	SetDefaultEventuallyTimeout(testkit.Patience)
-	EnforceDefaultTimeoutsWhenUsingContexts()
-	RunSpecs(t, "di-server on a real API server")
+	specs.Run(t, "di-server on a real API server")
 }
 
 // cluster is the API server of all specs, with the clients of a server.
@@ -46,26 +39,16 @@ type cluster struct {
 var api cluster
 
 var _ = BeforeSuite(func(started SpecContext) {
-	logf.SetLogger(zap.New(zap.WriteTo(GinkgoWriter), zap.UseDevMode(true)))
-	environment, err := testkit.StartAPI(started)
-	Expect(err).NotTo(HaveOccurred())
+	environment := specs.Must(testkit.StartAPI(started))
 	DeferCleanup(environment.Stop)
 
-	environment.Config.QPS = -1
-	scheme := runtime.NewScheme()
-	Expect(clientgoscheme.AddToScheme(scheme)).To(Succeed())
-	Expect(v2alpha1.AddToScheme(scheme)).To(Succeed())
-	api.live, err = client.NewWithWatch(environment.Config, client.Options{Scheme: scheme})
-	Expect(err).NotTo(HaveOccurred())
-	account, err := environment.As(testkit.Server)
-	Expect(err).NotTo(HaveOccurred())
-	api.own, err = client.NewWithWatch(account, client.Options{Scheme: scheme})
-	Expect(err).NotTo(HaveOccurred())
+	api.live = specs.Must(testkit.NewClient(environment.Config))
+	account := specs.Must(environment.As(testkit.Server))
+	api.own = specs.Must(testkit.NewClient(account))
 
 	options := store.CacheOptions()
-	options.Scheme = scheme
-	api.cache, err = cache.New(account, options)
-	Expect(err).NotTo(HaveOccurred())
+	options.Scheme = api.live.Scheme()
+	api.cache = specs.Must(cache.New(account, options))
 	ctx, cancel := context.WithCancel(context.Background())
 	DeferCleanup(cancel)
 	Expect(store.SetupIndexes(ctx, api.cache)).To(Succeed())
@@ -75,11 +58,10 @@ var _ = BeforeSuite(func(started SpecContext) {
 		cancel()
 		Eventually(stopped).Should(Receive(BeNil()))
 	})
-	api.cached, err = client.New(account, client.Options{
-		Scheme: scheme,
+	api.cached = specs.Must(client.New(account, client.Options{
+		Scheme: options.Scheme,
 		Cache:  &client.CacheOptions{Reader: api.cache},
-	})
-	Expect(err).NotTo(HaveOccurred())
+	}))
 
 	// With two nodes of 8 GPUs, a learner of 10 is split into 8 and 2.
 	for _, name := range []string{"node-a", "node-b"} {

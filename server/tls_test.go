@@ -18,6 +18,7 @@ import (
 
 	"opendilab.org/di-orchestrator/internal/certs"
 	"opendilab.org/di-orchestrator/server"
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
 // createAuthority creates the authority of an issuer, as the webhooks do.
@@ -29,7 +30,7 @@ func createAuthority(ctx context.Context, issuer *certs.Issuer) {
 
 var _ = Describe("a server that serves TLS", func() {
 	It("serves with the certificate that the operator issued, as soon as it is there", func(ctx SpecContext) {
-		namespace := newNamespace(ctx)
+		namespace := specs.Namespace(ctx, api.live)
 		of := func(name string) types.NamespacedName { return types.NamespacedName{Namespace: namespace, Name: name} }
 		issuer := &certs.Issuer{
 			API: api.live, Authority: of("authority"), Secret: of("certificate"), Bundle: of("trust"),
@@ -55,8 +56,7 @@ var _ = Describe("a server that serves TLS", func() {
 				RootCAs: roots, ServerName: issuer.Hosts[0], NextProtos: []string{protocol}, MinVersion: tls.VersionTLS12,
 			}, ForceAttemptHTTP2: protocol == "h2"}
 			DeferCleanup(transport.CloseIdleConnections)
-			request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+address+"/v1alpha1/replicas", strings.NewReader("{}"))
-			Expect(err).NotTo(HaveOccurred())
+			request := specs.Must(http.NewRequestWithContext(ctx, http.MethodGet, "https://"+address+"/v1alpha1/replicas", strings.NewReader("{}")))
 			response, err := (&http.Client{Transport: transport}).Do(request)
 			Expect(err).NotTo(HaveOccurred())
 			Expect(response.Body.Close()).To(Succeed())
@@ -68,7 +68,7 @@ var _ = Describe("a server that serves TLS", func() {
 	It("serves HTTP/2 whichever of its doors opens first", func(ctx SpecContext) {
 		issuer := &certs.Issuer{
 			API: api.live, Clock: clock.RealClock{}, Log: GinkgoLogr, Hosts: []string{"di-server.di-system"},
-			Authority: types.NamespacedName{Namespace: newNamespace(ctx), Name: "authority"},
+			Authority: types.NamespacedName{Namespace: specs.Namespace(ctx, api.live), Name: "authority"},
 		}
 		issuer.Secret, issuer.Bundle = issuer.Authority, issuer.Authority
 		issuer.Secret.Name, issuer.Bundle.Name = "certificate", "trust"
@@ -78,8 +78,7 @@ var _ = Describe("a server that serves TLS", func() {
 		Expect(issued.Read(ctx)).To(Succeed())
 		for range 50 {
 			transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true} // another spec checks the certificate
-			request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+start(ctx, servingTLS(issued)).addresses[1]+"/healthz", http.NoBody)
-			Expect(err).NotTo(HaveOccurred())
+			request := specs.Must(http.NewRequestWithContext(ctx, http.MethodGet, "https://"+start(ctx, servingTLS(issued)).addresses[1]+"/healthz", http.NoBody))
 			response, err := (&http.Client{Transport: transport}).Do(request)
 			Expect(err).NotTo(HaveOccurred())
 			Expect(response.Body.Close()).To(Succeed())

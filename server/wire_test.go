@@ -21,6 +21,7 @@ import (
 	"opendilab.org/di-orchestrator/job/membership"
 	"opendilab.org/di-orchestrator/job/workload"
 	"opendilab.org/di-orchestrator/server"
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
 // gpuTemplate returns a pod template whose main container requests two of a resource.
@@ -48,7 +49,7 @@ var _ = Describe("the v1 protocol, to the letter", func() {
 	var namespace, base string
 
 	BeforeEach(func(ctx SpecContext) {
-		namespace = newNamespace(ctx)
+		namespace = specs.Namespace(ctx, api.live)
 		base = newServer(api.cached) + "/v1alpha1/replicas"
 		newAggregatorConfig(ctx)
 	})
@@ -169,7 +170,7 @@ var _ = Describe("An aggregator's own list", func() {
 	}
 
 	BeforeEach(func(ctx SpecContext) {
-		namespace = newNamespace(ctx)
+		namespace = specs.Namespace(ctx, api.live)
 		base = newServer(api.cached) + replicas
 		newAggregatorConfig(ctx)
 		job = newTrainer(ctx, namespace)
@@ -213,16 +214,14 @@ func buildUnit(ctx context.Context, job *v2alpha1.DIJob) (*corev1.Pod, []*corev1
 	Expect(api.live.Get(ctx, client.ObjectKey{Namespace: "default", Name: "aggregator-config"}, &config)).To(Succeed())
 	member := &membershipOf(ctx, job).Spec.Members[0]
 	builder := workload.NewBuilder(job, workload.Settings{})
-	aggregator, err := builder.Aggregator(&config, member, member.PodName)
-	Expect(err).NotTo(HaveOccurred())
+	aggregator := specs.Must(builder.Aggregator(&config, member, member.PodName))
 	aggregator.Spec.NodeName = "node-a"
 	Expect(api.live.Create(ctx, aggregator)).To(Succeed())
 	cacheKnows(ctx, aggregator)
 	pods := membership.DDPPodNames(job.Name, member, aggregator.Name)
 	var learners []*corev1.Pod
 	for i := range pods {
-		learner, err := builder.DDPLearner(member, aggregator, pods, i)
-		Expect(err).NotTo(HaveOccurred())
+		learner := specs.Must(builder.DDPLearner(member, aggregator, pods, i))
 		Expect(api.live.Create(ctx, learner)).To(Succeed())
 		cacheKnows(ctx, learner)
 		learners = append(learners, learner)

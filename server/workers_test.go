@@ -21,6 +21,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/server"
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
 // decodeNumbers decodes JSON and keeps its numbers as written.
@@ -35,7 +36,7 @@ var _ = Describe("the v2 protocol", func() {
 	var namespace, base string
 
 	BeforeEach(func(ctx SpecContext) {
-		namespace = newNamespace(ctx)
+		namespace = specs.Namespace(ctx, api.live)
 		base = newServer(api.cached) + "/v2alpha1/"
 	})
 
@@ -51,8 +52,7 @@ var _ = Describe("the v2 protocol", func() {
 	}
 	gold := func(status int, answer string) string { return golden(status, answer, namespace) }
 	status := func(ctx SpecContext) v2alpha1.DIJobStatus {
-		var job v2alpha1.DIJob
-		Expect(api.live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &job)).To(Succeed())
+		job := specs.Get[v2alpha1.DIJob](ctx, api.live, namespace, name)
 		return job.Status
 	}
 
@@ -188,8 +188,7 @@ var _ = Describe("the v2 protocol", func() {
 		for i := range 50_000 {
 			keys[fmt.Sprintf("layer/%06d", i)] = i
 		}
-		many, err := json.Marshal(keys)
-		Expect(err).NotTo(HaveOccurred())
+		many := specs.Must(json.Marshal(keys))
 		Expect(len(many)).To(BeNumerically(">", 900_000))
 		one := func(size int) string { return `{"a":"` + strings.Repeat("x", size-len(`{"a":""}`)) + `"}` }
 		for _, content := range []string{string(many), one(1 << 20)} {

@@ -17,6 +17,7 @@ import (
 
 	"opendilab.org/di-orchestrator/test/testkit"
 	"opendilab.org/di-orchestrator/test/testkit/expect"
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
 const noContainer = ".containers: Required value: a pod needs a container"
@@ -24,7 +25,7 @@ const noContainer = ".containers: Required value: a pod needs a container"
 // aggregators returns an AggregatorConfig of the version whose template has the pod spec.
 func aggregators(version, namespace, podSpec string) *unstructured.Unstructured {
 	GinkgoHelper()
-	object := job(version, namespace, "aggregator-config", "spec: {aggregator: {template: {spec: "+podSpec+"}}}")
+	object := specs.Job(version, namespace, "aggregator-config", "spec: {aggregator: {template: {spec: "+podSpec+"}}}")
 	object.SetKind("AggregatorConfig")
 	return object
 }
@@ -36,7 +37,7 @@ var _ = Describe("An AggregatorConfig", func() {
 	for _, version := range []string{"v1alpha1", "v2alpha1"} {
 		DescribeTable("is held to what pods are made from, in "+version,
 			func(ctx SpecContext, podSpec, message string) {
-				err := c.Create(ctx, aggregators(version, newNamespace(ctx), podSpec))
+				err := c.Create(ctx, aggregators(version, specs.Namespace(ctx, c), podSpec))
 				if message == "" {
 					Expect(err).NotTo(HaveOccurred())
 				} else {
@@ -53,7 +54,7 @@ var _ = Describe("An AggregatorConfig", func() {
 
 	It("is warned about for what aggregators will not have, once", func(ctx SpecContext) {
 		listener, warnings := listening(api.Config)
-		config := aggregators("v1alpha1", newNamespace(ctx), `{containers: [{name: a, imagee: b, env: [{name: AGGREGATOR_PORT}], ports: [{name: di-port, containerPort: 80}]}]}`)
+		config := aggregators("v1alpha1", specs.Namespace(ctx, c), `{containers: [{name: a, imagee: b, env: [{name: AGGREGATOR_PORT}], ports: [{name: di-port, containerPort: 80}]}]}`)
 		Expect(listener.Create(ctx, config)).To(Succeed())
 		const at = "spec.aggregator.template.spec.containers[0]."
 		Expect(warnings.take()).To(Equal([]string{
@@ -66,7 +67,7 @@ var _ = Describe("An AggregatorConfig", func() {
 	})
 
 	It("that broke a rule before there was one may be changed elsewhere, released and deleted", Serial, func(ctx SpecContext) {
-		namespace := newNamespace(ctx)
+		namespace := specs.Namespace(ctx, c)
 		label(ctx, namespace, `"true"`)
 		spare(ctx, `{"matchExpressions":[{"key":"unguarded","operator":"DoesNotExist"}]}`)
 		DeferCleanup(func(ctx SpecContext) { spare(ctx, `{}`) })

@@ -28,6 +28,7 @@ import (
 
 	"opendilab.org/di-orchestrator/internal/scope"
 	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 	"opendilab.org/di-orchestrator/webhook"
 )
 
@@ -59,8 +60,7 @@ func listening(of *rest.Config) (client.Client, *heard) {
 	warnings := &heard{}
 	config := rest.CopyConfig(of)
 	config.WarningHandler = warnings
-	listener, err := client.New(config, client.Options{})
-	Expect(err).NotTo(HaveOccurred())
+	listener := specs.Must(client.New(config, client.Options{}))
 	return listener, warnings
 }
 
@@ -74,9 +74,9 @@ func jsonPatch(body string) client.Patch {
 
 var _ = Describe("A warning", func() {
 	It("reaches who writes a job, also in a dry run, by the paths of the version", func(ctx SpecContext) {
-		namespace := newNamespace(ctx)
+		namespace := specs.Namespace(ctx, c)
 		listener, warnings := listening(api.Config)
-		misspelt := job("v1alpha1", namespace, "j", `
+		misspelt := specs.Job("v1alpha1", namespace, "j", `
 spec:
   coordinator: {template: {spec: {containers: [{name: di-container, image: a}]}}}
   collector: {template: {spec: {containers: [{name: di-container, image: a, imagee: a}]}}}
@@ -90,7 +90,7 @@ spec:
 		Expect(warnings.take()).To(Equal([]string{want}))
 
 		By("changing a template of the job that lives")
-		stored := get(ctx, "v2alpha1", namespace, "j")
+		stored := specs.GetJob(ctx, c, "v2alpha1", namespace, "j")
 		Expect(listener.Patch(ctx, stored, jsonPatch(`[{"op":"add","path":"/spec/tasks/0/template/spec/containers/0/image","value":"b"}]`))).To(Succeed())
 		Expect(warnings.take()).To(Equal([]string{
 			"spec.tasks[0].template: is changed: new pods use it, running pods stay unchanged"}))
@@ -111,14 +111,13 @@ spec:
 
 	It("reaches who creates a job that no operator runs, and nobody else", func(ctx SpecContext) {
 		alone := newCluster(ctx)
-		watched, err := scope.New([]string{"team-a"}, types.NamespacedName{})
-		Expect(err).NotTo(HaveOccurred())
+		watched := specs.Must(scope.New([]string{"team-a"}, types.NamespacedName{}))
 		Expect(alone.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team-a"}})).To(Succeed())
 		server := alone.serve(ctx, webhook.Options{Namespaces: watched})
 		Expect(server.WaitPublished(ctx)).To(Succeed())
 		listener, warnings := listening(alone.environment.Config)
 		spec := `spec: {tasks: [{type: learner, template: {spec: {containers: [{name: a, image: b}]}}}]}`
-		unseen := job("v2alpha1", "default", "j", spec)
+		unseen := specs.Job("v2alpha1", "default", "j", spec)
 		Eventually(func(g Gomega) []string {
 			warnings.take()
 			g.Expect(listener.Create(ctx, unseen.DeepCopy(), client.DryRunAll)).To(Succeed())
@@ -127,24 +126,21 @@ spec:
 		Expect(listener.Create(ctx, unseen)).To(Succeed())
 		warnings.take()
 		Expect(listener.Patch(ctx, unseen, mergePatch(`{"spec":{"backoffLimit":1}}`))).To(Succeed())
-		Expect(listener.Create(ctx, job("v2alpha1", "team-a", "j", spec))).To(Succeed())
+		Expect(listener.Create(ctx, specs.Job("v2alpha1", "team-a", "j", spec))).To(Succeed())
 		Expect(warnings.take()).To(BeEmpty())
 	})
 
 	It("about a name that is written twice is the API server's, which decides what counts", func(ctx SpecContext) {
 		body := `{"apiVersion":"diengine.opendilab.org/v2alpha1","kind":"DIJob","metadata":{"name":"twice"},"spec":{"tasks":[
   {"type":"learner","template":{"spec":{"containers":[{"name":"a","image":"b","image":"c"}]}}}]}}`
-		posting, err := rest.HTTPClientFor(api.Config)
-		Expect(err).NotTo(HaveOccurred())
-		url := strings.TrimSuffix(api.Config.Host, "/") + "/apis/diengine.opendilab.org/v2alpha1/namespaces/" + newNamespace(ctx) + "/dijobs?fieldValidation="
+		posting := specs.Must(rest.HTTPClientFor(api.Config))
+		url := strings.TrimSuffix(api.Config.Host, "/") + "/apis/diengine.opendilab.org/v2alpha1/namespaces/" + specs.Namespace(ctx, c) + "/dijobs?fieldValidation="
 		for validation, status := range map[string]int{"Strict": http.StatusBadRequest, "Warn": http.StatusCreated} {
-			request, err := http.NewRequestWithContext(ctx, http.MethodPost, url+validation, bytes.NewBufferString(body))
-			Expect(err).NotTo(HaveOccurred())
+			request := specs.Must(http.NewRequestWithContext(ctx, http.MethodPost, url+validation, bytes.NewBufferString(body)))
 			request.Header.Set("Content-Type", "application/json")
 			response, err := posting.Do(request)
 			Expect(err).NotTo(HaveOccurred())
-			answer, err := io.ReadAll(response.Body)
-			Expect(err).NotTo(HaveOccurred())
+			answer := specs.Must(io.ReadAll(response.Body))
 			Expect(response.Body.Close()).To(Succeed())
 			Expect(response.StatusCode).To(Equal(status), string(answer))
 			Expect(string(answer) + strings.Join(response.Header.Values("Warning"), "\n")).To(
@@ -153,12 +149,12 @@ spec:
 	})
 
 	It("names the newer fields that a client built for v1.1.3 drops", func(ctx SpecContext) {
-		namespace := newNamespace(ctx)
+		namespace := specs.Namespace(ctx, c)
 		listener, warnings := listening(api.Config)
-		written := job("v2alpha1", namespace, "j", v2Job)
+		written := specs.Job("v2alpha1", namespace, "j", v2Job)
 		Expect(unstructured.SetNestedField(written.Object, int64(60), "spec", "ttlSecondsAfterFinished")).To(Succeed())
 		Expect(c.Create(ctx, written)).To(Succeed())
-		typed := get(ctx, "v2alpha1", namespace, "j")
+		typed := specs.GetJob(ctx, c, "v2alpha1", namespace, "j")
 		for _, newer := range []string{"ttlSecondsAfterFinished", "elastic"} {
 			unstructured.RemoveNestedField(typed.Object, "spec", newer)
 		}
@@ -170,7 +166,7 @@ spec:
 
 var _ = Describe("A value of the wrong type", func() {
 	It("is refused by path and value before the schema is asked, which names neither", func(ctx SpecContext) {
-		mistyped := job("v2alpha1", newNamespace(ctx), "j", v2Job)
+		mistyped := specs.Job("v2alpha1", specs.Namespace(ctx, c), "j", v2Job)
 		Expect(unstructured.SetNestedField(mistyped.Object, "three", "spec", "backoffLimit")).To(Succeed())
 		Expect(c.Create(ctx, mistyped)).To(MatchError(ContainSubstring(`"j" is invalid: spec.backoffLimit: Invalid value: "three": must be an integer`)))
 		Expect(unstructured.SetNestedField(mistyped.Object, int64(3000000000), "spec", "backoffLimit")).To(Succeed())
@@ -191,7 +187,7 @@ var _ = Describe("A value of the wrong type", func() {
 				[]string{"spec.group", "spec.coordinator.template.spec.hostNetwork", "spec.coordinator.template.spec.containers[0].name"},
 			},
 		} {
-			err := c.Create(ctx, job(version, newNamespace(ctx), "j", tc.spec))
+			err := c.Create(ctx, specs.Job(version, specs.Namespace(ctx, c), "j", tc.spec))
 			Expect(err).To(HaveOccurred())
 			for _, want := range tc.want {
 				Expect(err.Error()).To(ContainSubstring(want+": Invalid value"), version)
@@ -202,10 +198,10 @@ var _ = Describe("A value of the wrong type", func() {
 
 var _ = DescribeTable("An update through v1alpha1 keeps what only v2alpha1 can say, and removes it where it says so",
 	func(ctx SpecContext, change func(context.Context, *unstructured.Unstructured) error, suspended bool) {
-		namespace := newNamespace(ctx)
-		Expect(c.Create(ctx, job("v2alpha1", namespace, "j", coordinatorLedJob))).To(Succeed())
-		Expect(change(ctx, get(ctx, "v1alpha1", namespace, "j"))).To(Succeed())
-		spec := get(ctx, "v2alpha1", namespace, "j").Object["spec"]
+		namespace := specs.Namespace(ctx, c)
+		Expect(c.Create(ctx, specs.Job("v2alpha1", namespace, "j", coordinatorLedJob))).To(Succeed())
+		Expect(change(ctx, specs.GetJob(ctx, c, "v1alpha1", namespace, "j"))).To(Succeed())
+		spec := specs.GetJob(ctx, c, "v2alpha1", namespace, "j").Object["spec"]
 		if suspended {
 			Expect(spec).To(HaveKeyWithValue("suspend", true))
 		} else {
@@ -255,7 +251,7 @@ func applying(flag, text string) func(context.Context, *unstructured.Unstructure
 			if err := os.WriteFile(file, []byte(manifest), 0o600); err != nil {
 				return err
 			}
-			out, err := kubectl(ctx, api.KubeConfig, "apply", flag, "--force-conflicts="+isServerSide(flag), "-f", file)
+			out, err := specs.Kubectl(ctx, api.KubeConfig, "apply", flag, "--force-conflicts="+isServerSide(flag), "-f", file)
 			Expect(err).NotTo(HaveOccurred(), out)
 		}
 		return nil
@@ -271,18 +267,18 @@ func isServerSide(flag string) string {
 
 var _ = DescribeTable("An old client that takes a finalizer off a job that is being deleted leaves its spec alone",
 	func(ctx SpecContext, manifest string) {
-		namespace := newNamespace(ctx)
-		written := job("v2alpha1", namespace, "j", manifest)
+		namespace := specs.Namespace(ctx, c)
+		written := specs.Job("v2alpha1", namespace, "j", manifest)
 		written.SetFinalizers([]string{"test/first", "test/last"})
 		Expect(c.Create(ctx, written)).To(Succeed())
 		Expect(c.Delete(ctx, written)).To(Succeed())
-		before := get(ctx, "v2alpha1", namespace, "j")
+		before := specs.GetJob(ctx, c, "v2alpha1", namespace, "j")
 
-		old := get(ctx, "v1alpha1", namespace, "j")
+		old := specs.GetJob(ctx, c, "v1alpha1", namespace, "j")
 		unstructured.RemoveNestedField(old.Object, "spec", "extended")
 		old.SetFinalizers([]string{"test/last"})
 		Expect(c.Update(ctx, old)).To(Succeed())
-		after := get(ctx, "v2alpha1", namespace, "j")
+		after := specs.GetJob(ctx, c, "v2alpha1", namespace, "j")
 		Expect(after.GetFinalizers()).To(Equal([]string{"test/last"}))
 		Expect(after.Object["spec"]).To(Equal(before.Object["spec"]))
 
@@ -295,19 +291,17 @@ var _ = DescribeTable("An old client that takes a finalizer off a job that is be
 
 var _ = Describe("While no webhook answers", func() {
 	It("jobs are deleted, released, labelled, scaled and given a status, and not changed otherwise", func(ctx SpecContext) {
-		environment, err := testkit.StartAPI(ctx)
-		Expect(err).NotTo(HaveOccurred())
+		environment := specs.Must(testkit.StartAPI(ctx))
 		defer func() { Expect(environment.Stop()).To(Succeed()) }()
-		alone, err := client.New(environment.Config, client.Options{})
-		Expect(err).NotTo(HaveOccurred())
-		out, err := kubectl(ctx, environment.KubeConfig, "apply", "-k", filepath.Join(testkit.Root(), "config", "webhook"))
+		alone := specs.Must(client.New(environment.Config, client.Options{}))
+		out, err := specs.Kubectl(ctx, environment.KubeConfig, "apply", "-k", filepath.Join(testkit.Root(), "config", "webhook"))
 		Expect(err).NotTo(HaveOccurred(), out)
 		stop := serveOn(ctx, environment)
-		released := job("v2alpha1", metav1.NamespaceDefault, "released", v2Job)
+		released := specs.Job("v2alpha1", metav1.NamespaceDefault, "released", v2Job)
 		Eventually(func() error { return alone.Create(ctx, released.DeepCopy(), client.DryRunAll) }).Should(Succeed())
 		released.SetFinalizers([]string{"test/last", metav1.FinalizerDeleteDependents})
 		Expect(alone.Create(ctx, released)).To(Succeed())
-		live := job("v2alpha1", metav1.NamespaceDefault, "live", v2Job)
+		live := specs.Job("v2alpha1", metav1.NamespaceDefault, "live", v2Job)
 		Expect(alone.Create(ctx, live)).To(Succeed())
 		config := aggregators("v2alpha1", metav1.NamespaceDefault, `{containers: [{name: di-container}]}`)
 		config.SetFinalizers([]string{"test/last"})
@@ -316,13 +310,13 @@ var _ = Describe("While no webhook answers", func() {
 
 		By("changing it, which fails")
 		Expect(alone.Patch(ctx, live.DeepCopy(), mergePatch(`{"spec":{"cleanPodPolicy":"None"}}`))).To(MatchError(ContainSubstring("failed calling webhook")))
-		Expect(alone.Create(ctx, job("v2alpha1", metav1.NamespaceDefault, "new", v2Job))).To(MatchError(ContainSubstring("failed calling webhook")))
+		Expect(alone.Create(ctx, specs.Job("v2alpha1", metav1.NamespaceDefault, "new", v2Job))).To(MatchError(ContainSubstring("failed calling webhook")))
 
 		Expect(alone.Patch(ctx, config.DeepCopy(), mergePatch(`{"spec":null}`))).To(MatchError(ContainSubstring("failed calling webhook")))
 
 		By("writing labels, scale and status")
 		Expect(alone.Patch(ctx, live, mergePatch(`{"metadata":{"labels":{"a":"b"}}}`))).To(Succeed())
-		out, err = kubectl(ctx, environment.KubeConfig, "scale", "dijob/live", "--replicas=5")
+		out, err = specs.Kubectl(ctx, environment.KubeConfig, "scale", "dijob/live", "--replicas=5")
 		Expect(err).NotTo(HaveOccurred(), out)
 		Expect(alone.Get(ctx, client.ObjectKeyFromObject(live), live)).To(Succeed())
 		live.Object["status"] = content(`{phase: Running, replicas: 5}`)
@@ -352,54 +346,51 @@ var _ = Describe("A manifest that is moved from kubectl apply in v1alpha1 to ser
 		}
 		manifest := filepath.Join(GinkgoT().TempDir(), "job.yaml")
 		Expect(os.WriteFile(manifest, []byte(`{apiVersion: diengine.opendilab.org/`+version+`, kind: DIJob, metadata: {name: j, namespace: `+namespace+`}, spec: {`+spec+`}}`), 0o600)).To(Succeed())
-		out, err := kubectl(ctx, api.KubeConfig, append([]string{"apply", "-f", manifest}, flags...)...)
+		out, err := specs.Kubectl(ctx, api.KubeConfig, append([]string{"apply", "-f", manifest}, flags...)...)
 		Expect(err).NotTo(HaveOccurred(), out)
 	}
 	left := HaveKeyWithValue("group", "g")
 
 	It("keeps what left it, if both change at once", func(ctx SpecContext) {
-		namespace := newNamespace(ctx)
+		namespace := specs.Namespace(ctx, c)
 		apply(ctx, "v1alpha1", namespace, group)
 		apply(ctx, "v2alpha1", namespace, "", "--server-side", "--force-conflicts")
-		Expect(get(ctx, "v2alpha1", namespace, "j").Object["spec"]).To(left)
+		Expect(specs.GetJob(ctx, c, "v2alpha1", namespace, "j").Object["spec"]).To(left)
 	})
 
 	It("loses it, if the same is applied by the server first, in either version", func(ctx SpecContext) {
-		namespace := newNamespace(ctx)
+		namespace := specs.Namespace(ctx, c)
 		apply(ctx, "v1alpha1", namespace, group)
 		apply(ctx, "v1alpha1", namespace, group, "--server-side")
 		apply(ctx, "v2alpha1", namespace, group, "--server-side")
-		Expect(get(ctx, "v2alpha1", namespace, "j").Object["spec"]).To(left)
+		Expect(specs.GetJob(ctx, c, "v2alpha1", namespace, "j").Object["spec"]).To(left)
 		apply(ctx, "v2alpha1", namespace, "", "--server-side")
-		Expect(get(ctx, "v2alpha1", namespace, "j").Object["spec"]).NotTo(left)
+		Expect(specs.GetJob(ctx, c, "v2alpha1", namespace, "j").Object["spec"]).NotTo(left)
 	})
 })
 
 var _ = Describe("A job that v1alpha1 manages", func() {
 	It("loses what its managers own where it is written while no webhook answers, and is mended as documented", func(ctx SpecContext) {
-		environment, err := testkit.StartAPI(ctx)
-		Expect(err).NotTo(HaveOccurred())
+		environment := specs.Must(testkit.StartAPI(ctx))
 		defer func() { Expect(environment.Stop()).To(Succeed()) }()
 		apply := func(parts string, flags ...string) (string, error) {
 			manifest := filepath.Join(GinkgoT().TempDir(), "job.yaml")
 			Expect(os.WriteFile(manifest, []byte(`{apiVersion: diengine.opendilab.org/v1alpha1, kind: DIJob, metadata: {name: j, namespace: default}, spec: {`+
 				parts+`coordinator: {template: {spec: {containers: [{name: di-container}]}}}}}`), 0o600)).To(Succeed())
-			return kubectl(ctx, environment.KubeConfig, append([]string{"apply", "--server-side", "-f", manifest}, flags...)...)
+			return specs.Kubectl(ctx, environment.KubeConfig, append([]string{"apply", "--server-side", "-f", manifest}, flags...)...)
 		}
 		succeed := func(out string, err error) { Expect(err).NotTo(HaveOccurred(), out) }
-		succeed(kubectl(ctx, environment.KubeConfig, "apply", "-k", filepath.Join(testkit.Root(), "config", "webhook")))
+		succeed(specs.Kubectl(ctx, environment.KubeConfig, "apply", "-k", filepath.Join(testkit.Root(), "config", "webhook")))
 		const collector = `collector: {template: {spec: {containers: [{name: di-container}]}}}, `
 		stop := serveOn(ctx, environment)
 		Eventually(func() error { _, err := apply(collector); return err }).Should(Succeed())
 		stop()
 
 		By("writing its status at v2alpha1, as the operator and di-server do")
-		alone, err := client.New(environment.Config, client.Options{})
-		Expect(err).NotTo(HaveOccurred())
-		live := job("v2alpha1", metav1.NamespaceDefault, "j", "{}")
+		alone := specs.Must(client.New(environment.Config, client.Options{}))
+		live := specs.Job("v2alpha1", metav1.NamespaceDefault, "j", "{}")
 		Expect(alone.Status().Patch(ctx, live, mergePatch(`{"status":{"phase":"Running"}}`))).To(Succeed())
-		version, err := discovery.NewDiscoveryClientForConfigOrDie(environment.Config).ServerVersion()
-		Expect(err).NotTo(HaveOccurred())
+		version := specs.Must(discovery.NewDiscoveryClientForConfigOrDie(environment.Config).ServerVersion())
 		if keeps := strings.TrimRight(version.Minor, "+") >= "37"; keeps {
 			Expect(live.GetManagedFields()).NotTo(BeEmpty())
 			return
@@ -412,18 +403,18 @@ var _ = Describe("A job that v1alpha1 manages", func() {
 		Eventually(func() string { out, _ := apply(changed); return out }).Should(ContainSubstring(`conflict with "before-first-apply"`))
 		succeed(apply(changed, "--force-conflicts"))
 		jsonpath := []string{"get", "dijobs.v1alpha1.diengine.opendilab.org", "j", "-o", "jsonpath={.spec}"}
-		out, err := kubectl(ctx, environment.KubeConfig, jsonpath...)
+		out, err := specs.Kubectl(ctx, environment.KubeConfig, jsonpath...)
 		Expect(err).NotTo(HaveOccurred(), out)
 		Expect(out).To(ContainSubstring(`"collector"`))
 
 		By("taking that out once, after which applying works as before")
-		succeed(kubectl(ctx, environment.KubeConfig, "patch", "dijobs.v1alpha1.diengine.opendilab.org", "j", "--type=merge", "-p", `{"spec":{"collector":null}}`))
-		out, err = kubectl(ctx, environment.KubeConfig, jsonpath...)
+		succeed(specs.Kubectl(ctx, environment.KubeConfig, "patch", "dijobs.v1alpha1.diengine.opendilab.org", "j", "--type=merge", "-p", `{"spec":{"collector":null}}`))
+		out, err = specs.Kubectl(ctx, environment.KubeConfig, jsonpath...)
 		Expect(err).NotTo(HaveOccurred(), out)
 		Expect(out).NotTo(ContainSubstring(`"collector"`))
 		succeed(apply(changed + collector))
 		succeed(apply(changed))
-		out, err = kubectl(ctx, environment.KubeConfig, jsonpath...)
+		out, err = specs.Kubectl(ctx, environment.KubeConfig, jsonpath...)
 		Expect(err).NotTo(HaveOccurred(), out)
 		Expect(out).NotTo(ContainSubstring(`"collector"`))
 	})
@@ -432,9 +423,7 @@ var _ = Describe("A job that v1alpha1 manages", func() {
 // serveOn serves webhooks for an API server that only this process uses.
 func serveOn(ctx context.Context, api *testkit.API) (stop func()) {
 	GinkgoHelper()
-	config, err := api.As(testkit.Webhook)
-	Expect(err).NotTo(HaveOccurred())
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
-	Expect(err).NotTo(HaveOccurred())
+	config := specs.Must(api.As(testkit.Webhook))
+	listener := specs.Must((&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0"))
 	return serve(ctx, webhook.Options{Config: config, URL: "https://" + listener.Addr().String(), Listener: listener})
 }

@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
 var _ = Describe("The creator of a job", func() {
@@ -34,12 +36,12 @@ var _ = Describe("The creator of a job", func() {
 	}
 	for version, manifest := range map[string]string{"v1alpha1": v1, "v2alpha1": v2} {
 		It("is who the API server authenticated, not who a manifest of "+version+" says, and stays", func(ctx SpecContext) {
-			namespace := newNamespace(ctx)
-			plain := job(version, namespace, "plain", manifest)
+			namespace := specs.Namespace(ctx, c)
+			plain := specs.Job(version, namespace, "plain", manifest)
 			Expect(as("alice@example.com").Create(ctx, plain)).To(Succeed())
 			Expect(plain.GetAnnotations()).To(HaveKeyWithValue(annotation, "alice@example.com"))
 
-			forged := job(version, namespace, "forged", manifest)
+			forged := specs.Job(version, namespace, "forged", manifest)
 			forged.SetAnnotations(map[string]string{annotation: "alice@example.com", "own": "kept"})
 			Expect(as("mallory").Create(ctx, forged)).To(Succeed())
 			Expect(forged.GetAnnotations()).To(Equal(map[string]string{annotation: "mallory", "own": "kept"}))
@@ -50,7 +52,7 @@ var _ = Describe("The creator of a job", func() {
 				`{"metadata":{"annotations":null}}`,
 			} {
 				Expect(patch(ctx, as("mallory"), plain, merge)).To(Succeed())
-				Expect(get(ctx, version, namespace, "plain").GetAnnotations()).To(HaveKeyWithValue(annotation, "alice@example.com"), merge)
+				Expect(specs.GetJob(ctx, c, version, namespace, "plain").GetAnnotations()).To(HaveKeyWithValue(annotation, "alice@example.com"), merge)
 			}
 		})
 	}

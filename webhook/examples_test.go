@@ -26,6 +26,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/job/workload"
 	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
 // example is an object of a manifest.
@@ -40,12 +41,10 @@ func examples() []example {
 	folder := filepath.Join(testkit.Root(), "examples")
 	var found []example
 	for _, pattern := range []string{"*/*.yaml", "*/*/*.yaml"} {
-		files, err := filepath.Glob(filepath.Join(folder, pattern))
-		Expect(err).NotTo(HaveOccurred())
+		files := specs.Must(filepath.Glob(filepath.Join(folder, pattern)))
 		Expect(files).NotTo(BeEmpty(), pattern)
 		for _, file := range files {
-			name, err := filepath.Rel(folder, file)
-			Expect(err).NotTo(HaveOccurred())
+			name := specs.Must(filepath.Rel(folder, file))
 			for _, object := range objectsOf(file) {
 				found = append(found, example{name, object})
 			}
@@ -58,8 +57,7 @@ func examples() []example {
 
 func objectsOf(file string) []*unstructured.Unstructured {
 	GinkgoHelper()
-	opened, err := os.Open(file)
-	Expect(err).NotTo(HaveOccurred())
+	opened := specs.Must(os.Open(file))
 	defer func() { Expect(opened.Close()).To(Succeed()) }()
 	var objects []*unstructured.Unstructured
 	decoder := utilyaml.NewYAMLOrJSONDecoder(opened, 4096)
@@ -78,7 +76,7 @@ func objectsOf(file string) []*unstructured.Unstructured {
 func podsOf(ctx context.Context, stored client.Object) []*corev1.Pod {
 	GinkgoHelper()
 	job := &v2alpha1.DIJob{}
-	read := get(ctx, "v2alpha1", stored.GetNamespace(), stored.GetName())
+	read := specs.GetJob(ctx, c, "v2alpha1", stored.GetNamespace(), stored.GetName())
 	Expect(runtime.DefaultUnstructuredConverter.FromUnstructured(read.Object, job)).To(Succeed())
 	builder := workload.NewBuilder(job, workload.Settings{})
 	assignment := &workload.Assignment{}
@@ -117,7 +115,7 @@ func variables(container *corev1.Container) []string {
 
 var _ = Describe("The examples", func() {
 	It("are admitted as they are, and so are their pods, whose commands read variables that exist", func(ctx SpecContext) {
-		namespace := newNamespace(ctx)
+		namespace := specs.Namespace(ctx, c)
 		strict := &client.CreateOptions{Raw: &metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict}}
 		for _, e := range examples() {
 			By(e.file)

@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 	"opendilab.org/di-orchestrator/webhook"
 	"opendilab.org/di-orchestrator/webhook/admissionprobe"
 )
@@ -41,8 +42,7 @@ func (i *issuer) issue(ctx context.Context) {
 	GinkgoHelper()
 	authority, authorityKey := newCertificate("authority", nil, nil)
 	leaf, key := newCertificate("leaf", authority, authorityKey)
-	encoded, err := x509.MarshalECPrivateKey(key)
-	Expect(err).NotTo(HaveOccurred())
+	encoded := specs.Must(x509.MarshalECPrivateKey(key))
 	i.authority = encodePEM(authority)
 	i.write(ctx, map[string][]byte{
 		corev1.TLSCertKey:       encodePEM(leaf),
@@ -62,10 +62,8 @@ func (i *issuer) write(ctx context.Context, data map[string][]byte) {
 // newCertificate returns a certificate that another signs, or a self-signed authority.
 func newCertificate(name string, by *x509.Certificate, byKey *ecdsa.PrivateKey) (*x509.Certificate, *ecdsa.PrivateKey) {
 	GinkgoHelper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	Expect(err).NotTo(HaveOccurred())
-	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 100))
-	Expect(err).NotTo(HaveOccurred())
+	key := specs.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
+	serial := specs.Must(rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 100)))
 	template := &x509.Certificate{
 		SerialNumber: serial, Subject: pkix.Name{CommonName: name + serial.String()},
 		NotBefore: time.Now().Add(-48 * time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
@@ -76,10 +74,8 @@ func newCertificate(name string, by *x509.Certificate, byKey *ecdsa.PrivateKey) 
 		template.IPAddresses, template.ExtKeyUsage = nil, nil
 		by, byKey = template, key
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, by, key.Public(), byKey)
-	Expect(err).NotTo(HaveOccurred())
-	made, err := x509.ParseCertificate(der)
-	Expect(err).NotTo(HaveOccurred())
+	der := specs.Must(x509.CreateCertificate(rand.Reader, template, by, key.Public(), byKey))
+	made := specs.Must(x509.ParseCertificate(der))
 	return made, key
 }
 

@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
 // awaitLearned returns when the API server has observed everything that was published until now,
@@ -46,7 +48,7 @@ func (c *cluster) awaitLearned(ctx context.Context, calling *caller) {
 
 // markedDefinition defines a kind that has a column of the mark's name.
 func markedDefinition(mark string) *unstructured.Unstructured {
-	return read(`
+	return specs.Object(`
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
 metadata: {name: marks.mark.test}
@@ -87,7 +89,7 @@ func (c *cluster) columns(ctx context.Context) (string, error) {
 func markedWebhooks(kind, mark string) *unstructured.Unstructured {
 	GinkgoHelper()
 	short := strings.ToLower(strings.TrimSuffix(kind, "WebhookConfiguration"))
-	return read(`
+	return specs.Object(`
 apiVersion: admissionregistration.k8s.io/v1
 kind: ` + kind + `
 metadata: {name: marked}

@@ -30,6 +30,7 @@ import (
 
 	"opendilab.org/di-orchestrator/test/testkit"
 	"opendilab.org/di-orchestrator/test/testkit/expect"
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 	"opendilab.org/di-orchestrator/webhook"
 )
 
@@ -129,12 +130,12 @@ var _ = Describe("What is refused", func() {
 // breakRule writes an object that the rule refuses, and returns the error.
 func breakRule(ctx context.Context, version string, broken *refused) error {
 	GinkgoHelper()
-	namespace := newNamespace(ctx)
+	namespace := specs.Namespace(ctx, c)
 	name := broken.Name
 	if name == "" && broken.GenerateName == "" {
 		name = "j"
 	}
-	written := job(version, namespace, name, "{}")
+	written := specs.Job(version, namespace, name, "{}")
 	written.SetGenerateName(broken.GenerateName)
 	if broken.Spec != nil {
 		written.Object["spec"] = broken.Spec
@@ -142,7 +143,7 @@ func breakRule(ctx context.Context, version string, broken *refused) error {
 	if broken.Old == nil {
 		return c.Create(ctx, written)
 	}
-	old := job("v2alpha1", namespace, name, "{}")
+	old := specs.Job("v2alpha1", namespace, name, "{}")
 	old.Object["spec"] = broken.Old
 	Expect(c.Create(ctx, old)).To(Succeed())
 	written.SetResourceVersion(old.GetResourceVersion())
@@ -155,16 +156,16 @@ var _ = Describe("A job that broke a rule before there was one", Ordered, func()
 
 	BeforeAll(func(ctx SpecContext) {
 		Expect(err).NotTo(HaveOccurred())
-		namespace = newNamespace(ctx)
+		namespace = specs.Namespace(ctx, c)
 		label(ctx, namespace, `"true"`)
 		spare(ctx, `{"matchExpressions":[{"key":"unguarded","operator":"DoesNotExist"}]}`)
 		DeferCleanup(func(ctx SpecContext) { spare(ctx, `{}`) })
 		probe := func(g Gomega) error {
-			return c.Create(ctx, job("v2alpha1", namespace, "probe", "spec: {}"), client.DryRunAll)
+			return c.Create(ctx, specs.Job("v2alpha1", namespace, "probe", "spec: {}"), client.DryRunAll)
 		}
 		Eventually(probe).WithContext(ctx).Should(Succeed(), "unguarded")
 		for i, stored := range table.Stored {
-			object := job("v2alpha1", namespace, stored.name(i), "{}")
+			object := specs.Job("v2alpha1", namespace, stored.name(i), "{}")
 			object.Object["spec"] = stored.Spec
 			Expect(c.Create(ctx, object)).To(Succeed(), stored.Rule)
 		}
@@ -174,16 +175,15 @@ var _ = Describe("A job that broke a rule before there was one", Ordered, func()
 
 	for i, stored := range table.Stored {
 		It(fmt.Sprintf("may be changed elsewhere: %s (%d, %s)", stored.Rule, i, stored.Version), func(ctx SpecContext) {
-			object := get(ctx, stored.Version, namespace, stored.name(i))
+			object := specs.GetJob(ctx, c, stored.Version, namespace, stored.name(i))
 			if stored.Worse != nil {
-				worse, err := json.Marshal(stored.Worse)
-				Expect(err).NotTo(HaveOccurred())
+				worse := specs.Must(json.Marshal(stored.Worse))
 				Expect(c.Patch(ctx, object.DeepCopy(), client.RawPatch(types.JSONPatchType, worse))).To(
 					MatchError(HaveSuffix(`" is invalid: ` + stored.Error)))
 			}
 			elsewhere := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"group":"elsewhere"}}`))
 			Expect(c.Patch(ctx, object, elsewhere)).To(Succeed())
-			Expect(get(ctx, "v2alpha1", namespace, stored.name(i)).Object["spec"]).To(HaveKeyWithValue("group", "elsewhere"))
+			Expect(specs.GetJob(ctx, c, "v2alpha1", namespace, stored.name(i)).Object["spec"]).To(HaveKeyWithValue("group", "elsewhere"))
 		})
 	}
 
@@ -198,8 +198,7 @@ var _ = Describe("A job that broke a rule before there was one", Ordered, func()
 		for _, stored := range table.Stored {
 			tested = append(tested, stored.Rule)
 		}
-		rules, err := readTable[messages]("messages.yaml")
-		Expect(err).NotTo(HaveOccurred())
+		rules := specs.Must(readTable[messages]("messages.yaml"))
 		for _, rule := range rules.Rules {
 			if rule.By == byWebhook && !slices.Contains(exempt, rule.Rule) {
 				held = append(held, rule.Rule)

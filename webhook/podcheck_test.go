@@ -19,22 +19,23 @@ import (
 
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
 // unmounted returns a job of a version with a mount that has no volume.
 func unmounted(version, namespace string) *unstructured.Unstructured {
 	const template = `{template: {spec: {containers: [{name: a, image: di, volumeMounts: [{name: data, mountPath: /data}]}]}}}`
 	if version == "v1alpha1" {
-		return job(version, namespace, "tried", "spec: {coordinator: "+template+"}")
+		return specs.Job(version, namespace, "tried", "spec: {coordinator: "+template+"}")
 	}
-	return job(version, namespace, "tried", "spec: {tasks: [{type: learner, "+template[1:]+"]}")
+	return specs.Job(version, namespace, "tried", "spec: {tasks: [{type: learner, "+template[1:]+"]}")
 }
 
 var _ = Describe("A dry run of a job", func() {
 	const refused = `.template.spec.containers[0].volumeMounts[0].name: Not found: "data"`
 
 	It("warns of what its pods would be refused for, by the fields of its version, and creates nothing", func(ctx SpecContext) {
-		namespace := newNamespace(ctx)
+		namespace := specs.Namespace(ctx, c)
 		listener, heard := listening(api.Config)
 		for version, at := range map[string]string{"v1alpha1": "spec.coordinator", "v2alpha1": "spec.tasks[0]"} {
 			// The API server learns of webhooks by watches.
@@ -43,12 +44,11 @@ var _ = Describe("A dry run of a job", func() {
 				g.Expect(heard.take()).To(ContainElement("pods would be refused: " + at + refused))
 			}).WithContext(ctx).Should(Succeed())
 		}
-		var pods corev1.PodList
-		Expect(c.List(ctx, &pods, client.InNamespace(namespace))).To(Succeed())
+		pods := specs.List[corev1.PodList](ctx, c, client.InNamespace(namespace))
 		Expect(pods.Items).To(BeEmpty())
 
 		By("leaving the real create, a client that wants no check, and a good job alone")
-		good := job("v2alpha1", namespace, "good", "spec: {tasks: [{type: learner, template: {spec: {containers: [{name: a, image: di}]}}}]}")
+		good := specs.Job("v2alpha1", namespace, "good", "spec: {tasks: [{type: learner, template: {spec: {containers: [{name: a, image: di}]}}}]}")
 		Expect(listener.Create(ctx, good, client.DryRunAll)).To(Succeed())
 		Expect(listener.Create(ctx, unmounted("v2alpha1", namespace), client.DryRunAll, client.FieldOwner(names.NoPodCheck))).To(Succeed())
 		Expect(listener.Create(ctx, unmounted("v2alpha1", namespace))).To(Succeed())
@@ -56,18 +56,18 @@ var _ = Describe("A dry run of a job", func() {
 	})
 
 	It("checks a bounded number of tasks, and says so", func(ctx SpecContext) {
-		namespace := newNamespace(ctx)
+		namespace := specs.Namespace(ctx, c)
 		listener, heard := listening(api.Config)
 		var tasks strings.Builder
 		for _, name := range []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"} {
 			tasks.WriteString(`{type: none, name: ` + name + `, template: {spec: {containers: [{name: a, image: di}]}}},`)
 		}
-		Expect(listener.Create(ctx, job("v2alpha1", namespace, "many", "spec: {tasks: ["+tasks.String()+"]}"), client.DryRunAll)).To(Succeed())
+		Expect(listener.Create(ctx, specs.Job("v2alpha1", namespace, "many", "spec: {tasks: ["+tasks.String()+"]}"), client.DryRunAll)).To(Succeed())
 		Expect(heard.take()).To(ConsistOf("the pods of 2 more tasks are not checked"))
 	})
 
 	It("tells nothing to who may not create pods", func(ctx SpecContext) {
-		namespace := newNamespace(ctx)
+		namespace := specs.Namespace(ctx, c)
 		kim, heard := listeningAs("kim")
 		allow(ctx, namespace, "kim", "diengine.opendilab.org", "dijobs")
 		Eventually(func() error { return kim.Create(ctx, unmounted("v2alpha1", namespace), client.DryRunAll) }).WithContext(ctx).Should(Succeed())
@@ -82,9 +82,9 @@ var _ = Describe("A dry run of a job", func() {
 
 var _ = Describe("The policy of the webhooks' pods", func() {
 	It("lets their service account create pods in dry run only", func(ctx SpecContext) {
-		namespace := newNamespace(ctx)
+		namespace := specs.Namespace(ctx, c)
 		for _, file := range []string{"webhook.yaml", "webhook-binding.yaml"} {
-			out, err := kubectl(ctx, api.KubeConfig, "apply", "-f", filepath.Join(testkit.Root(), "config", "policy", file))
+			out, err := specs.Kubectl(ctx, api.KubeConfig, "apply", "-f", filepath.Join(testkit.Root(), "config", "policy", file))
 			Expect(err).NotTo(HaveOccurred(), out)
 		}
 		account := testkit.AccountName(testkit.Webhook)
@@ -107,8 +107,7 @@ func listeningAs(user string) (client.Client, *heard) {
 	warnings := &heard{}
 	config := rest.CopyConfig(api.Config)
 	config.WarningHandler, config.Impersonate.UserName = warnings, user
-	listener, err := client.New(config, client.Options{})
-	Expect(err).NotTo(HaveOccurred())
+	listener := specs.Must(client.New(config, client.Options{}))
 	return listener, warnings
 }
 

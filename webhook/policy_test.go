@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 	"opendilab.org/di-orchestrator/upgrade/crds"
 	"opendilab.org/di-orchestrator/webhook"
 )
@@ -52,11 +53,10 @@ var _ = Describe("The policy that protects the conversion", func() {
 		unstructured.RemoveNestedField(bare.Object, "spec", "conversion")
 		bare.Object["metadata"] = map[string]any{"name": webhook.CRD}
 		delete(bare.Object, "status")
-		raw, err := bare.MarshalJSON()
-		Expect(err).NotTo(HaveOccurred())
+		raw := specs.Must(bare.MarshalJSON())
 		Expect(os.WriteFile(manifest, raw, 0o600)).To(Succeed())
 		for _, args := range [][]string{{"replace"}, {"replace", "--dry-run=server"}, {"apply", "--server-side", "--force-conflicts", "--field-manager=helm"}} {
-			out, err := kubectl(ctx, alone.environment.KubeConfig, append(args, "-f", manifest)...)
+			out, err := specs.Kubectl(ctx, alone.environment.KubeConfig, append(args, "-f", manifest)...)
 			if args[0] == "apply" {
 				// Apply keeps the fields that are not named, because the operator owns them.
 				Expect(err).NotTo(HaveOccurred(), out)
@@ -93,8 +93,7 @@ var _ = Describe("The policy that protects the conversion", func() {
 		Eventually(func() error { return alone.Create(ctx, bare.DeepCopy(), client.DryRunAll) }).WithContext(ctx).Should(MatchError(ContainSubstring(refusal)))
 
 		By("the API server having found no fault in it")
-		policy := &admissionregistrationv1.ValidatingAdmissionPolicy{}
-		Expect(alone.Get(ctx, client.ObjectKey{Name: "di-orchestrator-conversion"}, policy)).To(Succeed())
+		policy := specs.Get[admissionregistrationv1.ValidatingAdmissionPolicy](ctx, alone, "", "di-orchestrator-conversion")
 		if policy.Status.TypeChecking != nil {
 			Expect(policy.Status.TypeChecking.ExpressionWarnings).To(BeEmpty())
 		}
@@ -185,7 +184,7 @@ var _ = Describe("The policy that bounds the webhooks", func() {
 var _ = Describe("The policy about who may submit jobs", func() {
 	It("lets those submit who may create pods in the namespace, and leaves all other writes alone", func(ctx SpecContext) {
 		alone := newCluster(ctx)
-		out, err := kubectl(ctx, alone.environment.KubeConfig, "apply", "-k", filepath.Join(testkit.Root(), "config", "policy", "submitters"))
+		out, err := specs.Kubectl(ctx, alone.environment.KubeConfig, "apply", "-k", filepath.Join(testkit.Root(), "config", "policy", "submitters"))
 		Expect(err).NotTo(HaveOccurred(), out)
 		server := alone.serve(ctx, webhook.Options{})
 		Expect(server.WaitPublished(ctx)).To(Succeed())
@@ -225,9 +224,7 @@ func (c *cluster) as(user string) client.Client {
 	GinkgoHelper()
 	config := rest.CopyConfig(c.environment.Config)
 	config.Impersonate = rest.ImpersonationConfig{UserName: user}
-	api, err := client.New(config, client.Options{})
-	Expect(err).NotTo(HaveOccurred())
-	return api
+	return specs.Must(client.New(config, client.Options{}))
 }
 
 // allow gives a user all verbs on a resource.
@@ -245,10 +242,7 @@ func (c *cluster) allow(ctx context.Context, name, user, group, resource string)
 // unstructuredJob returns a job of v2alpha1 with a spec.
 func unstructuredJob(spec string) *unstructured.Unstructured {
 	GinkgoHelper()
-	job := &unstructured.Unstructured{}
-	Expect(job.UnmarshalJSON([]byte(`{"apiVersion":"diengine.opendilab.org/v2alpha1","kind":"DIJob",` +
-		`"metadata":{"namespace":"default","name":"job"},"spec":` + spec + `}`))).To(Succeed())
-	return job
+	return specs.Job("v2alpha1", metav1.NamespaceDefault, "job", "spec: "+spec)
 }
 
 // stored writes the stored versions of the definition's status.
@@ -287,9 +281,7 @@ func (c *cluster) typed() client.Client {
 	scheme := runtime.NewScheme()
 	Expect(clientgoscheme.AddToScheme(scheme)).To(Succeed())
 	Expect(apiextensionsv1.AddToScheme(scheme)).To(Succeed())
-	typed, err := client.New(c.environment.Config, client.Options{Scheme: scheme})
-	Expect(err).NotTo(HaveOccurred())
-	return typed
+	return specs.Must(client.New(c.environment.Config, client.Options{Scheme: scheme}))
 }
 
 var _ = Describe("The policy about disruption budgets", func() {
@@ -298,8 +290,7 @@ var _ = Describe("The policy about disruption budgets", func() {
 		by, warnings := listening(alone.environment.Config)
 		warned := func(spec string) bool {
 			GinkgoHelper()
-			budget := &unstructured.Unstructured{}
-			Expect(budget.UnmarshalJSON([]byte(`{"apiVersion":"policy/v1","kind":"PodDisruptionBudget","metadata":{"namespace":"default","name":"b"},"spec":` + spec + `}`))).To(Succeed())
+			budget := specs.Object(`{apiVersion: policy/v1, kind: PodDisruptionBudget, metadata: {namespace: default, name: b}, spec: ` + spec + `}`)
 			Expect(by.Create(ctx, budget, client.DryRunAll)).To(Succeed())
 			heard := strings.Join(warnings.take(), "\n")
 			return strings.Contains(heard, "needs minAvailable as a whole number") && strings.Contains(heard, "spec.disruption of the job")

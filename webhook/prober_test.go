@@ -11,7 +11,6 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
@@ -20,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 	"opendilab.org/di-orchestrator/webhook"
 	"opendilab.org/di-orchestrator/webhook/admissionprobe"
 )
@@ -42,8 +42,7 @@ func startProbing(ctx context.Context, elected bool) *probing {
 		clock: testclock.NewFakeClock(time.Now()), recorder: events.NewFakeRecorder(10), registry: prometheus.NewRegistry(),
 		done: make(chan struct{}), fail: func() error { return nil },
 	}
-	live, err := client.NewWithWatch(api.Config, client.Options{})
-	Expect(err).NotTo(HaveOccurred())
+	live := specs.Must(client.NewWithWatch(api.Config, client.Options{}))
 	p.Prober = admissionprobe.Prober{
 		Namespace: "default", Interval: time.Minute, Clock: p.clock, Recorder: p.recorder, IsElected: func() bool { return elected }, Log: GinkgoLogr, Reader: live,
 		API: interceptor.NewClient(live, interceptor.Funcs{
@@ -82,8 +81,7 @@ func (p *probing) once() {
 // count returns the number of probes with a result, "" for all.
 func (p *probing) count(result string) float64 {
 	GinkgoHelper()
-	families, err := p.registry.Gather()
-	Expect(err).NotTo(HaveOccurred())
+	families := specs.Must(p.registry.Gather())
 	total := 0.0
 	for _, family := range families {
 		for _, metric := range family.GetMetric() {
@@ -97,8 +95,7 @@ func (p *probing) count(result string) float64 {
 
 func (p *probing) ok() float64 {
 	GinkgoHelper()
-	families, err := p.registry.Gather()
-	Expect(err).NotTo(HaveOccurred())
+	families := specs.Must(p.registry.Gather())
 	for _, family := range families {
 		if family.GetName() == "di_orchestrator_probe_ok" {
 			return family.GetMetric()[0].GetGauge().GetValue()
@@ -146,36 +143,26 @@ var _ = Describe("The probe of the way through the API server", func() {
 		By("an operator that may not create jobs")
 		user := rest.CopyConfig(api.Config)
 		user.Impersonate.UserName = "nobody"
-		forbidden, err := client.New(user, client.Options{})
-		Expect(err).NotTo(HaveOccurred())
+		forbidden := specs.Must(client.New(user, client.Options{}))
 		Expect(admissionprobe.Classify(admissionprobe.Probe(ctx, forbidden, "default"))).To(Equal("forbidden"))
 
 		By("an API server that nobody answers at")
 		nowhere := &rest.Config{Host: "https://127.0.0.1:1"}
-		unreachable, err := client.New(nowhere, client.Options{Mapper: c.RESTMapper()})
-		Expect(err).NotTo(HaveOccurred())
+		unreachable := specs.Must(client.New(nowhere, client.Options{Mapper: c.RESTMapper()}))
 		Expect(admissionprobe.Classify(admissionprobe.Probe(ctx, unreachable, "default"))).To(Equal("unreachable"))
 
 		By("a webhook that does not answer")
-		bare, err := testkit.StartAPI(ctx)
-		Expect(err).NotTo(HaveOccurred())
+		bare := specs.Must(testkit.StartAPI(ctx))
 		DeferCleanup(bare.Stop)
-		lonely, err := client.New(bare.Config, client.Options{})
-		Expect(err).NotTo(HaveOccurred())
-		crd := &unstructured.Unstructured{}
-		crd.SetAPIVersion("apiextensions.k8s.io/v1")
-		crd.SetKind("CustomResourceDefinition")
-		crd.SetName(webhook.CRD)
-		Expect(lonely.Patch(ctx, crd, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"conversion":{"strategy":"Webhook",`+
+		lonely := specs.Must(client.New(bare.Config, client.Options{}))
+		Expect(lonely.Patch(ctx, specs.Definition(webhook.CRD), client.RawPatch(types.MergePatchType, []byte(`{"spec":{"conversion":{"strategy":"Webhook",`+
 			`"webhook":{"conversionReviewVersions":["v1"],"clientConfig":{"url":"https://127.0.0.1:1/convert"}}}}}`)))).To(Succeed())
 		Eventually(func() string { return admissionprobe.Classify(admissionprobe.Probe(ctx, lonely, "default")) }).Should(Equal("conversion"))
 
 		By("a version that is not served")
-		empty, err := testkit.StartBareAPI()
-		Expect(err).NotTo(HaveOccurred())
+		empty := specs.Must(testkit.StartBareAPI())
 		DeferCleanup(empty.Stop)
-		without, err := client.New(empty.Config, client.Options{})
-		Expect(err).NotTo(HaveOccurred())
+		without := specs.Must(client.New(empty.Config, client.Options{}))
 		Expect(admissionprobe.Classify(admissionprobe.Probe(ctx, without, "default"))).To(Equal("not-served"))
 	})
 })

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 	"opendilab.org/di-orchestrator/webhook"
 	"opendilab.org/di-orchestrator/webhook/admissionprobe"
 )
@@ -25,8 +26,7 @@ import (
 // restorations returns the counters of restorations.
 func restorations(registry *prometheus.Registry) map[string]float64 {
 	GinkgoHelper()
-	families, err := registry.Gather()
-	Expect(err).NotTo(HaveOccurred())
+	families := specs.Must(registry.Gather())
 	counts := map[string]float64{}
 	for _, family := range families {
 		for _, metric := range family.GetMetric() {

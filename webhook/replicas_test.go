@@ -25,11 +25,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	testclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 	"opendilab.org/di-orchestrator/webhook"
 	"opendilab.org/di-orchestrator/webhook/admissionprobe"
 )
@@ -44,13 +44,11 @@ type cluster struct {
 
 func newCluster(ctx context.Context) *cluster {
 	GinkgoHelper()
-	environment, err := testkit.StartAPI(ctx)
-	Expect(err).NotTo(HaveOccurred())
+	environment := specs.Must(testkit.StartAPI(ctx))
 	DeferCleanup(environment.Stop)
 	environment.Config.QPS = -1
-	alone, err := client.New(environment.Config, client.Options{})
-	Expect(err).NotTo(HaveOccurred())
-	out, err := kubectl(ctx, environment.KubeConfig, "apply", "-k", filepath.Join(testkit.Root(), "config", "webhook"))
+	alone := specs.Must(client.New(environment.Config, client.Options{}))
+	out, err := specs.Kubectl(ctx, environment.KubeConfig, "apply", "-k", filepath.Join(testkit.Root(), "config", "webhook"))
 	Expect(err).NotTo(HaveOccurred(), out)
 	return &cluster{Client: alone, environment: environment}
 }
@@ -58,15 +56,12 @@ func newCluster(ctx context.Context) *cluster {
 // definition reads the definition of DIJobs.
 func (c *cluster) definition(ctx context.Context) *unstructured.Unstructured {
 	GinkgoHelper()
-	found, err := definition(ctx, c)
-	Expect(err).NotTo(HaveOccurred())
-	return found
+	return specs.Must(definition(ctx, c))
 }
 
 func definition(ctx context.Context, api client.Client) (*unstructured.Unstructured, error) {
-	crd := &unstructured.Unstructured{}
-	crd.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
-	if err := api.Get(ctx, client.ObjectKey{Name: webhook.CRD}, crd); err != nil {
+	crd := specs.Definition(webhook.CRD)
+	if err := api.Get(ctx, client.ObjectKeyFromObject(crd), crd); err != nil {
 		return nil, fmt.Errorf("reading the definition: %w", err)
 	}
 	return crd, nil
@@ -85,9 +80,7 @@ func validatingConfiguration() *admissionregistrationv1.ValidatingWebhookConfigu
 // authority reads the Secret of the webhooks' own authority.
 func (c *cluster) authority(ctx context.Context) *corev1.Secret {
 	GinkgoHelper()
-	secret := &corev1.Secret{}
-	Expect(c.Get(ctx, client.ObjectKey{Namespace: "di-system", Name: webhook.AuthoritySecret}, secret)).To(Succeed())
-	return secret
+	return specs.Get[corev1.Secret](ctx, c, "di-system", webhook.AuthoritySecret)
 }
 
 // replica is a webhook server in the test's process.
@@ -104,8 +97,7 @@ type replica struct {
 // and its client calls the API server directly.
 func (c *cluster) serve(ctx context.Context, options webhook.Options) *replica {
 	GinkgoHelper()
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
-	Expect(err).NotTo(HaveOccurred())
+	listener := specs.Must((&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0"))
 	// Certificates are valid from an hour before they are signed, and API servers use the real
 	// time. No certificate may be signed later than that.
 	made := &replica{address: listener.Addr().String()}
@@ -127,8 +119,7 @@ func (c *cluster) serve(ctx context.Context, options webhook.Options) *replica {
 	if options.URL == "" {
 		options.URL = "https://" + made.address
 	}
-	made.Server, err = webhook.New(options)
-	Expect(err).NotTo(HaveOccurred())
+	made.Server = specs.Must(webhook.New(options))
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	ended := make(chan error, 1)
 	go func() { ended <- made.Run(running) }()
@@ -174,8 +165,7 @@ type balancer struct {
 
 func newBalancer(ctx context.Context) *balancer {
 	GinkgoHelper()
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
-	Expect(err).NotTo(HaveOccurred())
+	listener := specs.Must((&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0"))
 	b := &balancer{address: listener.Addr().String(), open: map[*replica]int{}}
 	DeferCleanup(listener.Close)
 	go func() {

@@ -22,6 +22,7 @@ import (
 
 	"opendilab.org/di-orchestrator/internal/certs"
 	"opendilab.org/di-orchestrator/internal/certs/record"
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 	"opendilab.org/di-orchestrator/webhook"
 	"opendilab.org/di-orchestrator/webhook/admissionprobe"
 )
@@ -186,7 +187,7 @@ var _ = Describe("Replacing the authority while jobs are read and written all th
 		r.caller = &caller{api: r, address: r.balancer.address}
 		first, second := r.start(ctx, "first"), r.start(ctx, "second")
 		Eventually(func() error { return admissionprobe.Probe(ctx, r, metav1.NamespaceDefault) }).WithContext(ctx).Should(Succeed())
-		r.caller.job = job("v1alpha1", metav1.NamespaceDefault, "kept", "spec: {coordinator: {template: {spec: {containers: [{name: di-container, image: a}]}}}}")
+		r.caller.job = specs.Job("v1alpha1", metav1.NamespaceDefault, "kept", "spec: {coordinator: {template: {spec: {containers: [{name: di-container, image: a}]}}}}")
 		Expect(r.Create(ctx, r.caller.job.DeepCopy())).To(Succeed())
 		stop := r.caller.start(ctx)
 
@@ -243,7 +244,7 @@ var _ = Describe("Replacing the authority while jobs are read and written all th
 		clock := testclock.NewFakeClock(time.Now().Add(-48 * time.Hour))
 		survivor := r.startAs(ctx, webhook.Options{Replica: "survivor", Clock: clock})
 		Eventually(func() error { return admissionprobe.Probe(ctx, r, metav1.NamespaceDefault) }).WithContext(ctx).Should(Succeed())
-		r.caller.job = job("v1alpha1", metav1.NamespaceDefault, "kept", "spec: {coordinator: {template: {spec: {containers: [{name: di-container, image: a}]}}}}")
+		r.caller.job = specs.Job("v1alpha1", metav1.NamespaceDefault, "kept", "spec: {coordinator: {template: {spec: {containers: [{name: di-container, image: a}]}}}}")
 		Expect(r.Create(ctx, r.caller.job.DeepCopy())).To(Succeed())
 
 		for writes, killed := 1, true; killed; writes++ {

@@ -19,6 +19,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/test/testkit"
 	"opendilab.org/di-orchestrator/test/testkit/expect"
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
 const (
@@ -38,7 +39,7 @@ func scaledTo(ctx SpecContext, job *unstructured.Unstructured, replicas int32, o
 
 var _ = Describe("The scale subresource", func() {
 	It("is refused where a ratio rule sets the number, except for the autoscaler", func(ctx SpecContext) {
-		ruled := job("v2alpha1", newNamespace(ctx), "j", ratioJob+withRatio+"}")
+		ruled := specs.Job("v2alpha1", specs.Namespace(ctx, c), "j", ratioJob+withRatio+"}")
 		Expect(c.Create(ctx, ruled)).To(Succeed())
 		Expect(scaledTo(ctx, ruled, 5)).To(MatchError(ContainSubstring(scaleRefused)))
 		Expect(scaledTo(ctx, ruled, 2)).To(Succeed(), "the same number")
@@ -46,15 +47,14 @@ var _ = Describe("The scale subresource", func() {
 		Expect(scaledTo(ctx, ruled, 5, byAutoscaler)).To(MatchError(ContainSubstring(scaleRefused)), "anybody may use its name")
 		as := rest.CopyConfig(api.Config)
 		as.Impersonate = rest.ImpersonationConfig{UserName: "operator", Groups: []string{"system:masters", "system:serviceaccounts:" + names.SystemNamespace}}
-		operator, err := client.New(as, client.Options{Scheme: c.Scheme()})
-		Expect(err).NotTo(HaveOccurred())
+		operator := specs.Must(client.New(as, client.Options{Scheme: c.Scheme()}))
 		scale := &autoscalingv1.Scale{Spec: autoscalingv1.ScaleSpec{Replicas: 5}}
 		Expect(operator.SubResource("scale").Update(ctx, ruled, client.WithSubResourceBody(scale))).To(MatchError(ContainSubstring(scaleRefused)))
 		Expect(operator.SubResource("scale").Update(ctx, ruled, byAutoscaler, client.WithSubResourceBody(scale))).To(Succeed())
 	})
 
 	It("passes for any other job", func(ctx SpecContext) {
-		free := job("v2alpha1", newNamespace(ctx), "j", ratioJob+"}")
+		free := specs.Job("v2alpha1", specs.Namespace(ctx, c), "j", ratioJob+"}")
 		Expect(c.Create(ctx, free)).To(Succeed())
 		Expect(scaledTo(ctx, free, 5)).To(Succeed())
 	})
@@ -63,7 +63,7 @@ var _ = Describe("The scale subresource", func() {
 // plan returns a ScalePlan for job j.
 func plan(namespace, spec string) *unstructured.Unstructured {
 	GinkgoHelper()
-	object := job("v2alpha1", namespace, "p", "spec: "+spec)
+	object := specs.Job("v2alpha1", namespace, "p", "spec: "+spec)
 	object.SetKind("ScalePlan")
 	return object
 }
@@ -73,9 +73,9 @@ var _ = Describe("A ScalePlan", func() {
 
 	DescribeTable("is held to its job before it is stored",
 		func(ctx SpecContext, fields, spec, message string) {
-			namespace := newNamespace(ctx)
+			namespace := specs.Namespace(ctx, c)
 			if fields != "none" {
-				Expect(c.Create(ctx, job("v2alpha1", namespace, "j", ratioJob+fields+"}"))).To(Succeed())
+				Expect(c.Create(ctx, specs.Job("v2alpha1", namespace, "j", ratioJob+fields+"}"))).To(Succeed())
 			}
 			err := c.Create(ctx, plan(namespace, spec))
 			if message == "" {
@@ -106,8 +106,8 @@ var _ = Describe("A ScalePlan", func() {
 	)
 
 	It("is immutable, and changes something", func(ctx SpecContext) {
-		namespace := newNamespace(ctx)
-		Expect(c.Create(ctx, job("v2alpha1", namespace, "j", ratioJob+"}"))).To(Succeed())
+		namespace := specs.Namespace(ctx, c)
+		Expect(c.Create(ctx, specs.Job("v2alpha1", namespace, "j", ratioJob+"}"))).To(Succeed())
 		Expect(c.Create(ctx, plan(namespace, `{job: j}`))).To(MatchError(ContainSubstring(
 			`spec: Invalid value: must change something: tasks, launch, remove or migrate`)))
 		stored := plan(namespace, `{job: j, remove: [j-actor-1]}`)

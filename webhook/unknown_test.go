@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/discovery"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
 const (
@@ -26,9 +28,9 @@ const (
 func misspelt(namespace string) map[string]*unstructured.Unstructured {
 	const pod = `{template: {spec: {containers: [{name: a, imagee: b}]}}`
 	return map[string]*unstructured.Unstructured{
-		"spec.coordinator.template.spec.containers[0].imagee": job("v1alpha1", namespace, "old", "spec: {coordinator: "+pod+"}}"),
-		"spec.tasks[0].template.spec.containers[0].imagee":    job("v2alpha1", namespace, "new", "spec: {tasks: [{type: none, name: a, "+pod[1:]+"}]}"),
-		"spec.volumes[0].emptydir": job("v2alpha1", namespace, "volume",
+		"spec.coordinator.template.spec.containers[0].imagee": specs.Job("v1alpha1", namespace, "old", "spec: {coordinator: "+pod+"}}"),
+		"spec.tasks[0].template.spec.containers[0].imagee":    specs.Job("v2alpha1", namespace, "new", "spec: {tasks: [{type: none, name: a, "+pod[1:]+"}]}"),
+		"spec.volumes[0].emptydir": specs.Job("v2alpha1", namespace, "volume",
 			"spec: {volumes: [{name: v, emptydir: {}}], tasks: [{type: none, name: a, template: {spec: {containers: [{name: a}]}}}]}"),
 		"spec.aggregator.template.spec.containers[0].imagee": aggregators("v2alpha1", namespace, `{containers: [{name: a, imagee: b}]}`),
 	}
@@ -36,13 +38,13 @@ func misspelt(namespace string) map[string]*unstructured.Unstructured {
 
 var _ = Describe("An unknown field of a template", func() {
 	It("is refused by its path where the writer asks for strict validation", func(ctx SpecContext) {
-		for path, object := range misspelt(newNamespace(ctx)) {
+		for path, object := range misspelt(specs.Namespace(ctx, c)) {
 			Expect(c.Create(ctx, object, strict)).To(MatchError(ContainSubstring("is invalid: "+path+refusedAsUnknown)), path)
 		}
 	})
 
 	It("is warned about where the writer says nothing, and not mentioned where it is to be ignored", func(ctx SpecContext) {
-		namespace := newNamespace(ctx)
+		namespace := specs.Namespace(ctx, c)
 		for path, object := range misspelt(namespace) {
 			listener, heard := listening(api.Config)
 			Expect(listener.Create(ctx, object.DeepCopy(), ignore, client.DryRunAll)).To(Succeed())
@@ -53,7 +55,7 @@ var _ = Describe("An unknown field of a template", func() {
 	})
 
 	It("does not keep a strict writer from changing the rest of what is stored", func(ctx SpecContext) {
-		namespace := newNamespace(ctx)
+		namespace := specs.Namespace(ctx, c)
 		for path, object := range misspelt(namespace) {
 			Expect(c.Create(ctx, object)).To(Succeed())
 			change := `[{"op":"add","path":"/spec/cleanPodPolicy","value":"None"}]`
@@ -65,7 +67,7 @@ var _ = Describe("An unknown field of a template", func() {
 	})
 
 	It("is refused by kubectl's default, for a job as for a Deployment", func(ctx SpecContext) {
-		namespace := newNamespace(ctx)
+		namespace := specs.Namespace(ctx, c)
 		manifest := filepath.Join(GinkgoT().TempDir(), "job.yaml")
 		Expect(os.WriteFile(manifest, []byte(`
 apiVersion: diengine.opendilab.org/v2alpha1
@@ -73,16 +75,16 @@ kind: DIJob
 metadata: {name: j}
 spec: {tasks: [{type: none, name: a, template: {spec: {containers: [{name: a, imagee: b}]}}}]}
 `), 0o600)).To(Succeed())
-		out, err := kubectl(ctx, api.KubeConfig, "apply", "-n", namespace, "-f", manifest)
+		out, err := specs.Kubectl(ctx, api.KubeConfig, "apply", "-n", namespace, "-f", manifest)
 		Expect(err).To(HaveOccurred(), out)
 		Expect(out).To(ContainSubstring("spec.tasks[0].template.spec.containers[0].imagee" + refusedAsUnknown))
-		out, err = kubectl(ctx, api.KubeConfig, "apply", "--validate=warn", "-n", namespace, "-f", manifest)
+		out, err = specs.Kubectl(ctx, api.KubeConfig, "apply", "--validate=warn", "-n", namespace, "-f", manifest)
 		Expect(err).NotTo(HaveOccurred(), out)
 		Expect(out).To(ContainSubstring(`Warning: unknown field "spec.tasks[0].template.spec.containers[0].imagee"`))
 	})
 
 	It("that is written twice is refused by the API server itself", func(ctx SpecContext) {
-		namespace := newNamespace(ctx)
+		namespace := specs.Namespace(ctx, c)
 		raw, err := discovery.NewDiscoveryClientForConfig(api.Config)
 		Expect(err).NotTo(HaveOccurred())
 		err = raw.RESTClient().Post().AbsPath("/apis/diengine.opendilab.org/v2alpha1/namespaces/"+namespace+"/dijobs").

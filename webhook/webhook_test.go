@@ -20,6 +20,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 	"opendilab.org/di-orchestrator/webhook"
 )
 
@@ -50,10 +51,10 @@ spec:
 
 var _ = Describe("A job in both versions", func() {
 	It("comes back as it was written through v1alpha1", func(ctx SpecContext) {
-		namespace := newNamespace(ctx)
-		Expect(c.Create(ctx, job("v1alpha1", namespace, "j", v1Job))).To(Succeed())
+		namespace := specs.Namespace(ctx, c)
+		Expect(c.Create(ctx, specs.Job("v1alpha1", namespace, "j", v1Job))).To(Succeed())
 
-		Expect(get(ctx, "v2alpha1", namespace, "j").Object["spec"]).To(Equal(content(`
+		Expect(specs.GetJob(ctx, c, "v2alpha1", namespace, "j").Object["spec"]).To(Equal(content(`
   lifecycle: CoordinatorLed
   backoffLimit: 0
   priorityClassName: ""
@@ -62,28 +63,28 @@ var _ = Describe("A job in both versions", func() {
   - {type: coordinator, name: coordinator, replicas: 1, template: {spec: {containers: [{name: di-container, image: a, newerThanUs: [null, 1.50]}]}}}
   - {type: collector, name: collector, replicas: 0, template: {metadata: {creationTimestamp: null}, spec: {containers: [{name: di-container}]}}}
 `)))
-		want := job("v1alpha1", namespace, "j", v1Job)
+		want := specs.Job("v1alpha1", namespace, "j", v1Job)
 		Expect(unstructured.SetNestedField(want.Object, "All", "spec", "cleanPodPolicy")).To(Succeed())
-		seen := get(ctx, "v1alpha1", namespace, "j")
+		seen := specs.GetJob(ctx, c, "v1alpha1", namespace, "j")
 		Expect(seen.Object["spec"]).To(Equal(want.Object["spec"]))
 		Expect(seen.GetAnnotations()).To(Equal(map[string]string{"diengine/creator": "admin"}), "only what admission records")
 	})
 
 	It("is selected by its phase, in the words of each version", func(ctx SpecContext) {
-		namespace := newNamespace(ctx)
+		namespace := specs.Namespace(ctx, c)
 		for name, phase := range map[string]string{"one": "Pending", "two": "Running"} {
-			led := job("v2alpha1", namespace, name, coordinatorLedJob)
+			led := specs.Job("v2alpha1", namespace, name, coordinatorLedJob)
 			Expect(c.Create(ctx, led)).To(Succeed())
 			Expect(unstructured.SetNestedField(led.Object, phase, "status", "phase")).To(Succeed())
 			Expect(c.Status().Update(ctx, led)).To(Succeed())
 		}
-		Expect(c.Create(ctx, job("v2alpha1", namespace, "workers", v2Job))).To(Succeed())
+		Expect(c.Create(ctx, specs.Job("v2alpha1", namespace, "workers", v2Job))).To(Succeed())
 		for version, selected := range map[string]map[string]string{
 			"v2alpha1": {"status.phase=Pending": "one", "status.phase=Running": "two", "status.phase=Failed": "", "spec.lifecycle!=CoordinatorLed": "workers"},
 			"v1alpha1": {"status.phase=Created": "one", "status.phase=Running": "two", "status.phase=Pending": ""},
 		} {
 			for selector, name := range selected {
-				out, err := kubectl(ctx, api.KubeConfig, "get", "dijobs."+version+".diengine.opendilab.org", "-n", namespace, "--field-selector", selector, "-o", "jsonpath={.items[*].metadata.name}")
+				out, err := specs.Kubectl(ctx, api.KubeConfig, "get", "dijobs."+version+".diengine.opendilab.org", "-n", namespace, "--field-selector", selector, "-o", "jsonpath={.items[*].metadata.name}")
 				Expect(err).NotTo(HaveOccurred(), out)
 				Expect(strings.TrimSpace(out[strings.LastIndex(out, "\n")+1:])).To(Equal(name), "%s in %s", selector, version)
 			}
@@ -91,9 +92,9 @@ var _ = Describe("A job in both versions", func() {
 	})
 
 	It("shows and keeps what only v2alpha1 can say", func(ctx SpecContext) {
-		namespace := newNamespace(ctx)
-		Expect(c.Create(ctx, job("v2alpha1", namespace, "led", coordinatorLedJob))).To(Succeed())
-		Expect(get(ctx, "v1alpha1", namespace, "led").Object["spec"]).To(Equal(content(`
+		namespace := specs.Namespace(ctx, c)
+		Expect(c.Create(ctx, specs.Job("v2alpha1", namespace, "led", coordinatorLedJob))).To(Succeed())
+		Expect(specs.GetJob(ctx, c, "v1alpha1", namespace, "led").Object["spec"]).To(Equal(content(`
   cleanPodPolicy: Running
   coordinator: {template: {spec: {containers: [{name: di-container}]}}}
   learner: {template: {spec: {containers: [{name: di-container}]}}}
@@ -101,18 +102,18 @@ var _ = Describe("A job in both versions", func() {
 `)))
 
 		By("writing through v1alpha1 without extended, as an old client does")
-		old := get(ctx, "v1alpha1", namespace, "led")
+		old := specs.GetJob(ctx, c, "v1alpha1", namespace, "led")
 		unstructured.RemoveNestedField(old.Object, "spec", "extended")
 		Expect(unstructured.SetNestedField(old.Object, "None", "spec", "cleanPodPolicy")).To(Succeed())
 		Expect(c.Update(ctx, old)).To(Succeed())
-		Expect(get(ctx, "v2alpha1", namespace, "led").Object["spec"]).To(And(
+		Expect(specs.GetJob(ctx, c, "v2alpha1", namespace, "led").Object["spec"]).To(And(
 			HaveKeyWithValue("suspend", true), HaveKeyWithValue("cleanPodPolicy", "None"), HaveKeyWithValue("lifecycle", "CoordinatorLed")))
 	})
 
 	It("is defaulted through v2alpha1, and shown to v1alpha1", func(ctx SpecContext) {
-		namespace := newNamespace(ctx)
-		Expect(c.Create(ctx, job("v2alpha1", namespace, "w", v2Job))).To(Succeed())
-		stored := get(ctx, "v2alpha1", namespace, "w")
+		namespace := specs.Namespace(ctx, c)
+		Expect(c.Create(ctx, specs.Job("v2alpha1", namespace, "w", v2Job))).To(Succeed())
+		stored := specs.GetJob(ctx, c, "v2alpha1", namespace, "w")
 		Expect(stored.Object["spec"]).To(Equal(content(`
   priority: normal
   cleanPodPolicy: Running
@@ -123,19 +124,19 @@ var _ = Describe("A job in both versions", func() {
   - {type: collector, name: collector, replicas: 3, template: {spec: {containers: [{name: di-container}]}}}
   - {type: evaluator, name: evaluator, replicas: 1, template: {spec: {containers: [{name: di-container}]}}}
 `)))
-		seen := get(ctx, "v1alpha1", namespace, "w")
+		seen := specs.GetJob(ctx, c, "v1alpha1", namespace, "w")
 		Expect(seen.Object["spec"]).To(HaveKeyWithValue("coordinator", BeEmpty()))
 
 		By("writing labels through v1alpha1, without extended")
 		seen.SetLabels(map[string]string{"a": "b"})
 		unstructured.RemoveNestedField(seen.Object, "spec", "extended")
 		Expect(c.Update(ctx, seen)).To(Succeed())
-		labelled := get(ctx, "v2alpha1", namespace, "w")
+		labelled := specs.GetJob(ctx, c, "v2alpha1", namespace, "w")
 		Expect(labelled.GetLabels()).To(HaveKeyWithValue("a", "b"))
 		Expect(labelled.Object["spec"]).To(Equal(stored.Object["spec"]))
 
 		By("writing labels through v1alpha1 as a typed client does, with empty members of its own")
-		typed := get(ctx, "v1alpha1", namespace, "w")
+		typed := specs.GetJob(ctx, c, "v1alpha1", namespace, "w")
 		typed.SetLabels(map[string]string{"a": "c"})
 		Expect(unstructured.SetNestedField(typed.Object, content(`{metadata: {creationTimestamp: null}, spec: {containers: null}}`),
 			"spec", "coordinator", "template")).To(Succeed())
@@ -143,28 +144,28 @@ var _ = Describe("A job in both versions", func() {
 		Expect(c.Update(ctx, typed)).To(Succeed())
 
 		By("writing the spec through v1alpha1")
-		seen = get(ctx, "v1alpha1", namespace, "w")
+		seen = specs.GetJob(ctx, c, "v1alpha1", namespace, "w")
 		Expect(unstructured.SetNestedField(seen.Object, "None", "spec", "cleanPodPolicy")).To(Succeed())
 		Expect(c.Update(ctx, seen)).To(MatchError(And(ContainSubstring("spec: Forbidden"), ContainSubstring("kubectl edit dijobs.v2alpha1"))))
 	})
 
 	It("levels the two counts of the elastic task to the one that changed", func(ctx SpecContext) {
-		namespace := newNamespace(ctx)
-		Expect(c.Create(ctx, job("v2alpha1", namespace, "w", v2Job))).To(Succeed())
+		namespace := specs.Namespace(ctx, c)
+		Expect(c.Create(ctx, specs.Job("v2alpha1", namespace, "w", v2Job))).To(Succeed())
 		counts := func() []int32 {
 			stored := &v2alpha1.DIJob{}
-			Expect(runtime.DefaultUnstructuredConverter.FromUnstructured(get(ctx, "v2alpha1", namespace, "w").Object, stored)).To(Succeed())
+			Expect(runtime.DefaultUnstructuredConverter.FromUnstructured(specs.GetJob(ctx, c, "v2alpha1", namespace, "w").Object, stored)).To(Succeed())
 			return []int32{*stored.Spec.Elastic.Replicas, *stored.Spec.Tasks[1].Replicas}
 		}
 		patch := func(body string) {
 			GinkgoHelper()
-			Expect(c.Patch(ctx, get(ctx, "v2alpha1", namespace, "w"), client.RawPatch("application/json-patch+json", []byte(body)))).To(Succeed())
+			Expect(c.Patch(ctx, specs.GetJob(ctx, c, "v2alpha1", namespace, "w"), client.RawPatch("application/json-patch+json", []byte(body)))).To(Succeed())
 		}
 		patch(`[{"op":"replace","path":"/spec/tasks/1/replicas","value":5}]`)
 		Expect(counts()).To(Equal([]int32{5, 5}))
 		patch(`[{"op":"replace","path":"/spec/elastic/replicas","value":2}]`)
 		Expect(counts()).To(Equal([]int32{2, 2}))
-		_, err := kubectl(ctx, api.KubeConfig, "scale", "dijob/w", "-n", namespace, "--replicas=4")
+		_, err := specs.Kubectl(ctx, api.KubeConfig, "scale", "dijob/w", "-n", namespace, "--replicas=4")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(counts()).To(Equal([]int32{4, 2}), "no webhook sees the scale subresource")
 		patch(`[{"op":"replace","path":"/spec/cleanPodPolicy","value":"None"}]`)
@@ -173,24 +174,24 @@ var _ = Describe("A job in both versions", func() {
 		Expect(counts()).To(Equal([]int32{4, 2}), "a count that is out of bounds already is no reason to refuse a change")
 
 		By("scaling beyond the bounds, which no webhook sees and the schema does")
-		out, err := kubectl(ctx, api.KubeConfig, "scale", "dijob/w", "-n", namespace, "--replicas=5")
+		out, err := specs.Kubectl(ctx, api.KubeConfig, "scale", "dijob/w", "-n", namespace, "--replicas=5")
 		Expect(err).To(HaveOccurred())
 		Expect(out).To(ContainSubstring("spec.elastic.replicas: Invalid value: must be at most maxReplicas, which is 3, "))
 		patch(`[{"op":"add","path":"/spec/preemptible","value":true}]`)
-		_, err = kubectl(ctx, api.KubeConfig, "scale", "dijob/w", "-n", namespace, "--replicas=5")
+		_, err = specs.Kubectl(ctx, api.KubeConfig, "scale", "dijob/w", "-n", namespace, "--replicas=5")
 		Expect(err).NotTo(HaveOccurred(), "the size of a preemptible job is the allocator's")
 	})
 
 	DescribeTable("resizes another task when the one that nobody named is applied away", func(ctx SpecContext, flag string) {
-		namespace := newNamespace(ctx)
+		namespace := specs.Namespace(ctx, c)
 		file := filepath.Join(GinkgoT().TempDir(), "job.yaml")
 		apply := func(tasks string) any {
 			GinkgoHelper()
 			manifest := "apiVersion: diengine.opendilab.org/v2alpha1\nkind: DIJob\nmetadata: {name: w, namespace: " + namespace + "}\nspec: {tasks: [" + tasks + "]}\n"
 			Expect(os.WriteFile(file, []byte(manifest), 0o600)).To(Succeed())
-			out, err := kubectl(ctx, api.KubeConfig, "apply", flag, "-f", file)
+			out, err := specs.Kubectl(ctx, api.KubeConfig, "apply", flag, "-f", file)
 			Expect(err).NotTo(HaveOccurred(), out)
-			elastic, _, err := unstructured.NestedMap(get(ctx, "v2alpha1", namespace, "w").Object, "spec", "elastic")
+			elastic, _, err := unstructured.NestedMap(specs.GetJob(ctx, c, "v2alpha1", namespace, "w").Object, "spec", "elastic")
 			Expect(err).NotTo(HaveOccurred())
 			return elastic
 		}
@@ -205,13 +206,13 @@ var _ = Describe("A job in both versions", func() {
 	)
 
 	It("has its status written and read in both", func(ctx SpecContext) {
-		namespace := newNamespace(ctx)
-		Expect(c.Create(ctx, job("v1alpha1", namespace, "j", v1Job))).To(Succeed())
+		namespace := specs.Namespace(ctx, c)
+		Expect(c.Create(ctx, specs.Job("v1alpha1", namespace, "j", v1Job))).To(Succeed())
 
-		stored := get(ctx, "v2alpha1", namespace, "j")
+		stored := specs.GetJob(ctx, c, "v2alpha1", namespace, "j")
 		stored.Object["status"] = content(`{phase: Starting, restarts: 2, taskStatus: {coordinator: {Pending: 1}, aggregator: {Running: 1}}}`)
 		Expect(c.Status().Update(ctx, stored)).To(Succeed())
-		seen := get(ctx, "v1alpha1", namespace, "j")
+		seen := specs.GetJob(ctx, c, "v1alpha1", namespace, "j")
 		Expect(seen.Object["status"]).To(Equal(content(`
   phase: Created
   replicaStatus: {Coordinator: {active: 1}, Aggregator: {active: 1}}
@@ -221,19 +222,19 @@ var _ = Describe("A job in both versions", func() {
 		By("writing through v1alpha1 without extended")
 		seen.Object["status"] = content(`{phase: Failed, replicaStatus: {Coordinator: {failed: 1}}}`)
 		Expect(c.Status().Update(ctx, seen)).To(Succeed())
-		Expect(get(ctx, "v2alpha1", namespace, "j").Object["status"]).To(Equal(content(
+		Expect(specs.GetJob(ctx, c, "v2alpha1", namespace, "j").Object["status"]).To(Equal(content(
 			`{phase: Failed, restarts: 2, taskStatus: {coordinator: {Failed: 1}}}`)))
 
 		By("writing what v2alpha1 cannot hold")
-		seen = get(ctx, "v1alpha1", namespace, "j")
+		seen = specs.GetJob(ctx, c, "v1alpha1", namespace, "j")
 		Expect(unstructured.SetNestedField(seen.Object, "two", "status", "extended", "restarts")).To(Succeed())
 		Expect(c.Status().Update(ctx, seen)).To(MatchError(ContainSubstring(`status.extended.restarts: Invalid value: "two": must be an integer`)))
 	})
 
 	It("is in the list of either version", func(ctx SpecContext) {
-		namespace := newNamespace(ctx)
-		Expect(c.Create(ctx, job("v1alpha1", namespace, "a", v1Job))).To(Succeed())
-		Expect(c.Create(ctx, job("v2alpha1", namespace, "b", v2Job))).To(Succeed())
+		namespace := specs.Namespace(ctx, c)
+		Expect(c.Create(ctx, specs.Job("v1alpha1", namespace, "a", v1Job))).To(Succeed())
+		Expect(c.Create(ctx, specs.Job("v2alpha1", namespace, "b", v2Job))).To(Succeed())
 		for _, version := range []string{"v1alpha1", "v2alpha1"} {
 			list := &unstructured.UnstructuredList{}
 			list.SetGroupVersionKind(schema.GroupVersionKind{Group: "diengine.opendilab.org", Version: version, Kind: "DIJobList"})
@@ -244,7 +245,7 @@ var _ = Describe("A job in both versions", func() {
 				Expect(item.GetAPIVersion()).To(Equal("diengine.opendilab.org/" + version))
 			}
 			Expect(names).To(Equal([]string{"a", "b"}))
-			out, err := kubectl(ctx, api.KubeConfig, "get", "dijobs."+version+".diengine.opendilab.org", "-n", namespace, "-o", "name")
+			out, err := specs.Kubectl(ctx, api.KubeConfig, "get", "dijobs."+version+".diengine.opendilab.org", "-n", namespace, "-o", "name")
 			Expect(err).NotTo(HaveOccurred(), out)
 			Expect(out).To(HaveSuffix("dijob.diengine.opendilab.org/a\ndijob.diengine.opendilab.org/b\n"))
 			Expect(strings.HasPrefix(out, "Warning: ")).To(Equal(version == "v1alpha1"), out)
@@ -254,8 +255,7 @@ var _ = Describe("A job in both versions", func() {
 
 var _ = Describe("The server", func() {
 	It("is ready by what it has published", func(ctx SpecContext) {
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "/readyz", nil)
-		Expect(err).NotTo(HaveOccurred())
+		request := specs.Must(http.NewRequestWithContext(ctx, http.MethodGet, "/readyz", nil))
 		Expect(api.Webhooks.Ready(request)).To(Succeed())
 	})
 
@@ -286,9 +286,8 @@ var _ = Describe("The server", func() {
 // published returns the published URL.
 func published(ctx context.Context) string {
 	GinkgoHelper()
-	crd := &unstructured.Unstructured{}
-	crd.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
-	Expect(c.Get(ctx, client.ObjectKey{Name: webhook.CRD}, crd)).To(Succeed())
+	crd := specs.Definition(webhook.CRD)
+	Expect(c.Get(ctx, client.ObjectKeyFromObject(crd), crd)).To(Succeed())
 	url, _, err := unstructured.NestedString(crd.Object, "spec", "conversion", "webhook", "clientConfig", "url")
 	Expect(err).NotTo(HaveOccurred())
 	return strings.TrimSuffix(url, webhook.PathConvert)
@@ -301,7 +300,7 @@ var _ = Describe("The CRDs", func() {
 			"v2alpha1": {"spec.lifecycle", "spec.elastic.onResize", "status.taskStatus"},
 		} {
 			for _, field := range fields {
-				out, err := kubectl(ctx, api.KubeConfig, "explain", "dijobs."+field, "--api-version=diengine.opendilab.org/"+version)
+				out, err := specs.Kubectl(ctx, api.KubeConfig, "explain", "dijobs."+field, "--api-version=diengine.opendilab.org/"+version)
 				Expect(err).NotTo(HaveOccurred(), out)
 				Expect(out).To(ContainSubstring("DESCRIPTION:"))
 				Expect(out).NotTo(ContainSubstring("<empty>"))
@@ -310,17 +309,16 @@ var _ = Describe("The CRDs", func() {
 	})
 
 	It("are installed by a plain kubectl apply, before and after webhooks are published by Service and by URL", func(ctx SpecContext) {
-		bare, err := testkit.StartBareAPI()
-		Expect(err).NotTo(HaveOccurred())
+		bare := specs.Must(testkit.StartBareAPI())
 		defer func() { Expect(bare.Stop()).To(Succeed()) }()
 		apply := func() {
 			GinkgoHelper()
 			for _, folder := range []string{"crd", "webhook"} {
-				out, err := kubectl(ctx, bare.KubeConfig, "apply", "-k", filepath.Join(testkit.Root(), "config", folder))
+				out, err := specs.Kubectl(ctx, bare.KubeConfig, "apply", "-k", filepath.Join(testkit.Root(), "config", folder))
 				Expect(err).NotTo(HaveOccurred(), out)
 			}
 		}
-		out, err := kubectl(ctx, bare.KubeConfig, "create", "namespace", "di-system")
+		out, err := specs.Kubectl(ctx, bare.KubeConfig, "create", "namespace", "di-system")
 		Expect(err).NotTo(HaveOccurred(), out)
 		apply()
 		for _, url := range []string{"", "https://127.0.0.1:1", ""} {
@@ -347,13 +345,11 @@ var _ = Describe("The CRDs", func() {
 // serve runs a server until it is published and ready, and returns how to stop it.
 func serve(ctx context.Context, options webhook.Options) (stop func()) {
 	GinkgoHelper()
-	server, err := webhook.New(options)
-	Expect(err).NotTo(HaveOccurred())
+	server := specs.Must(webhook.New(options))
 	running, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- server.Run(running) }()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "/readyz", nil)
-	Expect(err).NotTo(HaveOccurred())
+	request := specs.Must(http.NewRequestWithContext(ctx, http.MethodGet, "/readyz", nil))
 	Expect(server.WaitPublished(ctx)).To(Succeed())
 	Expect(server.Ready(request)).To(Succeed())
 	return func() {
@@ -367,7 +363,7 @@ func serve(ctx context.Context, options webhook.Options) (stop func()) {
 // clientConfigs returns the client configurations of all webhooks.
 func clientConfigs(ctx context.Context, kubeconfig []byte) []map[string]any {
 	GinkgoHelper()
-	out, err := kubectl(ctx, kubeconfig, "get", "-o", "json", "crd/"+webhook.CRD,
+	out, err := specs.Kubectl(ctx, kubeconfig, "get", "-o", "json", "crd/"+webhook.CRD,
 		"mutatingwebhookconfiguration/"+webhook.MutatingConfiguration, "validatingwebhookconfiguration/"+webhook.ValidatingConfiguration)
 	Expect(err).NotTo(HaveOccurred(), out)
 	type webhookConfig struct {

@@ -17,6 +17,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/autoscale/optimizer"
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
 // fixed is an optimizer that always makes the same plan, and records what it was told.
@@ -89,8 +90,7 @@ var _ = Describe("The optimizer of a job", func() {
 	}
 	plans := func(ctx SpecContext) []v2alpha1.ScalePlan {
 		GinkgoHelper()
-		var list v2alpha1.ScalePlanList
-		Expect(api.List(ctx, &list, client.InNamespace(w.namespace))).To(Succeed())
+		list := specs.List[v2alpha1.ScalePlanList](ctx, api, client.InNamespace(w.namespace))
 		return list.Items
 	}
 

@@ -15,9 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/rand"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/events"
 	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
@@ -30,32 +28,23 @@ import (
 	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/job/membership"
 	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 	"opendilab.org/di-orchestrator/test/webhooks"
 )
 
 func TestAutoscaler(t *testing.T) {
-	RegisterFailHandler(Fail)
-	EnforceDefaultTimeoutsWhenUsingContexts()
-	RunSpecs(t, "Autoscaler on a real API server")
+	specs.Run(t, "Autoscaler on a real API server")
 }
 
 // api is the API server that all specs share. own writes to it as the operator.
 var api, own client.WithWatch
 
 var _ = BeforeSuite(func(ctx SpecContext) {
-	environment, err := webhooks.StartAPIWithWebhooks(ctx)
-	Expect(err).NotTo(HaveOccurred())
+	environment := specs.Must(webhooks.StartAPIWithWebhooks(ctx))
 	DeferCleanup(environment.Stop)
-	scheme := runtime.NewScheme()
-	Expect(clientgoscheme.AddToScheme(scheme)).To(Succeed())
-	Expect(v2alpha1.AddToScheme(scheme)).To(Succeed())
-	environment.Config.QPS = -1
-	api, err = client.NewWithWatch(environment.Config, client.Options{Scheme: scheme})
-	Expect(err).NotTo(HaveOccurred())
-	account, err := environment.As(testkit.Operator)
-	Expect(err).NotTo(HaveOccurred())
-	own, err = client.NewWithWatch(account, client.Options{Scheme: scheme, Cache: &client.CacheOptions{Reader: api}})
-	Expect(err).NotTo(HaveOccurred())
+	api = specs.Must(testkit.NewClient(environment.Config))
+	account := specs.Must(environment.As(testkit.Operator))
+	own = specs.Must(client.NewWithWatch(account, client.Options{Scheme: api.Scheme(), Cache: &client.CacheOptions{Reader: api}}))
 })
 
 // world is a namespace with one job, its reports, and an autoscaler. Its clock moves by steps.
@@ -73,10 +62,8 @@ type world struct {
 
 func newWorld(ctx context.Context, job *v2alpha1.DIJob) *world {
 	GinkgoHelper()
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "spec-"}}
-	Expect(api.Create(ctx, namespace)).To(Succeed())
 	w := &world{
-		namespace: namespace.Name, clock: clocktesting.NewFakePassiveClock(time.Now().Truncate(time.Second).Add(time.Minute)), collector: 20, learner: 80, queue: 1600,
+		namespace: specs.Namespace(ctx, api), clock: clocktesting.NewFakePassiveClock(time.Now().Truncate(time.Second).Add(time.Minute)), collector: 20, learner: 80, queue: 1600,
 		rates: map[string]*v2alpha1.RoleRates{},
 	}
 	w.restart(interceptor.Funcs{})
@@ -91,10 +78,9 @@ func (w *world) restart(faults interceptor.Funcs) {
 	GinkgoHelper()
 	faults.List = listByOwner
 	w.events = events.NewFakeRecorder(100)
-	made, err := New(interceptor.NewClient(own, faults), interceptor.NewClient(own, interceptor.Funcs{List: w.count}), Options{
+	made := specs.Must(New(interceptor.NewClient(own, faults), interceptor.NewClient(own, interceptor.Funcs{List: w.count}), Options{
 		Recorder: w.events, Registerer: prometheus.NewRegistry(), Clock: w.clock, Prometheus: w,
-	})
-	Expect(err).NotTo(HaveOccurred())
+	}))
 	w.autoscaler = made
 }
 
@@ -145,9 +131,7 @@ func listByOwner(ctx context.Context, next client.WithWatch, list client.ObjectL
 
 func (w *world) job(ctx context.Context) *v2alpha1.DIJob {
 	GinkgoHelper()
-	job := &v2alpha1.DIJob{}
-	Expect(api.Get(ctx, client.ObjectKey{Namespace: w.namespace, Name: "job"}, job)).To(Succeed())
-	return job
+	return specs.Get[v2alpha1.DIJob](ctx, api, w.namespace, "job")
 }
 
 // status changes the status of the job as another writer does.
@@ -294,9 +278,7 @@ func newCoordinatorLed(driver v2alpha1.RatioDriver) *v2alpha1.DIJob {
 // members reads the Membership of the job.
 func (w *world) members(ctx context.Context) *v2alpha1.Membership {
 	GinkgoHelper()
-	list := &v2alpha1.Membership{}
-	Expect(api.Get(ctx, client.ObjectKey{Namespace: w.namespace, Name: "job"}, list)).To(Succeed())
-	return list
+	return specs.Get[v2alpha1.Membership](ctx, api, w.namespace, "job")
 }
 
 // request sets the number of collectors as di-server does for the coordinator.

@@ -21,6 +21,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/job/membership"
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
 // takeOver reconciles until the operator writes nothing. It checks that the earlier objects still exist
@@ -183,8 +184,7 @@ var _ = Describe("A change of the AggregatorConfig", func() {
 		s.takeOver(ctx)
 		before := s.identities(ctx)
 
-		config := &v1alpha1.AggregatorConfig{}
-		Expect(shared.api.Get(ctx, client.ObjectKey{Namespace: s.name, Name: "aggregator-config"}, config)).To(Succeed())
+		config := specs.Get[v1alpha1.AggregatorConfig](ctx, shared.api, s.name, "aggregator-config")
 		config.Spec.Aggregator.Template = legacyTemplate("aggregator:newer", "0")
 		Expect(shared.api.Update(ctx, config)).To(Succeed())
 		Expect(s.settle(ctx)).To(Succeed())
@@ -281,8 +281,7 @@ func (s *space) expectRanks(ctx context.Context) {
 		}
 		lost := membership.Losses(&s.membership(ctx).Status, member.Slot)
 		for index, name := range membership.DDPPodNames("job", &member, membership.PodName("job", &member, lost)) {
-			pod := &corev1.Pod{}
-			Expect(shared.api.Get(ctx, client.ObjectKey{Namespace: s.name, Name: name}, pod)).To(Succeed())
+			pod := specs.Get[corev1.Pod](ctx, shared.api, s.name, name)
 			Expect(pod.Spec.Containers[0].Env).To(ContainElements(
 				variable("START_RANK", start), variable("LOCAL_WORLD_SIZE", member.DDPGPUs[index]), variable("WORLD_SIZE", world),
 			), name)

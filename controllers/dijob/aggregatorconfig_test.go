@@ -8,9 +8,9 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
 var _ = Describe("An AggregatorConfig of another namespace", func() {
@@ -32,8 +32,7 @@ var _ = Describe("An AggregatorConfig of another namespace", func() {
 		Expect(s.settle(ctx)).To(Succeed())
 		s.askForReplicas(ctx)
 		Expect(s.settle(ctx)).To(Succeed())
-		var job v2alpha1.DIJob
-		Expect(shared.api.Get(ctx, types.NamespacedName{Namespace: s.name, Name: "job"}, &job)).To(Succeed())
+		job := specs.Get[v2alpha1.DIJob](ctx, shared.api, s.name, "job")
 		Expect(job.Status.Conditions).To(ContainElement(And(
 			HaveField("Type", v2alpha1.ConditionAggregatorConfigMissing), HaveField("Status", corev1.ConditionTrue),
 			HaveField("Message", ContainSubstring("that is not shared: annotate "+owner.name+"/mine with diengine/shared-with="+s.name)))))

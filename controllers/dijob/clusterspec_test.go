@@ -16,6 +16,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
 var _ = Describe("A job whose frameworks read a cluster spec", func() {
@@ -76,11 +77,10 @@ func (s *space) expectCluster(ctx context.Context, workers int) {
 			HaveKeyWithValue("MASTER_ADDR", "job-chief-0"+domain), HaveKeyWithValue("MASTER_PORT", "10314"),
 			HaveKeyWithValue("WORLD_SIZE", strconv.Itoa(1+workers)), HaveKeyWithValue("RANK", strconv.Itoa(rank)),
 		), pods[i].Name)
-		config, err := json.Marshal(map[string]any{
+		config := specs.Must(json.Marshal(map[string]any{
 			"cluster": map[string][]string{"chief": {"job-chief-0" + domain + ":22270"}, "worker": addresses},
 			"task":    map[string]any{"type": task, "index": index}, "environment": "cloud",
-		})
-		Expect(err).NotTo(HaveOccurred())
+		}))
 		Expect(told["TF_CONFIG"]).To(MatchJSON(config), pods[i].Name)
 	}
 }
@@ -88,7 +88,5 @@ func (s *space) expectCluster(ctx context.Context, workers int) {
 // variablesOf returns the environment of a pod's first container as its program reads it.
 func variablesOf(ctx context.Context, pod *corev1.Pod) map[string]string {
 	GinkgoHelper()
-	variables, err := testkit.Environment(ctx, shared.api, pod, 0)
-	Expect(err).NotTo(HaveOccurred())
-	return variables
+	return specs.Must(testkit.Environment(ctx, shared.api, pod, 0))
 }

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
 var _ = Describe("A job that is recreated under its name", func() {
@@ -54,8 +55,7 @@ var _ = Describe("A job that is recreated under its name", func() {
 			Expect(shared.api.Delete(ctx, &old[i], client.GracePeriodSeconds(0))).To(Succeed())
 			Expect(s.reconcile(ctx)).To(Succeed())
 		}
-		service := &corev1.Service{}
-		Expect(shared.api.Get(ctx, client.ObjectKey{Namespace: s.name, Name: "di-job"}, service)).To(Succeed())
+		service := specs.Get[corev1.Service](ctx, shared.api, s.name, "di-job")
 		Expect(shared.api.Delete(ctx, service)).To(Succeed())
 		Expect(s.settle(ctx)).To(Succeed())
 		Expect(s.podNames(ctx)).To(HaveLen(pods))

@@ -16,10 +16,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
 // release describes the differences between the releases v1.1.0 to v1.1.3: the service of job "job", the
@@ -182,8 +182,7 @@ func ended(exitCode int32) func(*corev1.Pod) {
 // expectPeers expects that new pods have the same form of address as the existing ones, know the ranks of
 // those, and are reached through the same service.
 func (e *earlier) expectPeers(ctx context.Context, made string, rank int) {
-	pod := &corev1.Pod{}
-	Expect(shared.api.Get(ctx, client.ObjectKey{Namespace: e.name, Name: made}, pod)).To(Succeed())
+	pod := specs.Get[corev1.Pod](ctx, shared.api, e.name, made)
 	Expect(pod.Spec.Hostname + "." + pod.Spec.Subdomain).To(Equal(made + "." + e.subdomain))
 	env := variablesOf(ctx, pod)
 	Expect(env).To(HaveKeyWithValue("DI_RANK", strconv.Itoa(rank)))
@@ -194,8 +193,7 @@ func (e *earlier) expectPeers(ctx context.Context, made string, rank int) {
 			Expect(nodes[at]).To(Equal(e.fqdn(name)))
 		}
 	}
-	service := &corev1.Service{}
-	Expect(shared.api.Get(ctx, client.ObjectKey{Namespace: e.name, Name: e.service}, service)).To(Succeed())
+	service := specs.Get[corev1.Service](ctx, shared.api, e.name, e.service)
 	for key, value := range service.Spec.Selector {
 		Expect(pod.Labels).To(HaveKeyWithValue(key, value))
 	}
@@ -371,8 +369,7 @@ var _ = Describe("A worker-led job of an earlier release is taken over", func() 
 
 // expectOwnService expects that the job's service and pods are those of this version.
 func (s *space) expectOwnService(ctx context.Context) {
-	service := &corev1.Service{}
-	Expect(shared.api.Get(ctx, client.ObjectKey{Namespace: s.name, Name: "di-job"}, service)).To(Succeed())
+	service := specs.Get[corev1.Service](ctx, shared.api, s.name, "di-job")
 	Expect(service.Spec.PublishNotReadyAddresses).To(BeTrue())
 	Expect(service.Spec.Selector).To(Equal(map[string]string{"diengine/operator": "di-operator", "diengine/job": "job"}))
 	for _, pod := range s.pods(ctx) {

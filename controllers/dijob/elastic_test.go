@@ -6,9 +6,6 @@ package dijob
 import (
 	"context"
 	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -29,7 +26,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
-	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
 // resizer is a writer that resizes the collectors.
@@ -333,16 +330,14 @@ func (s *elastic) expectAtRest(ctx context.Context, collectors int32) {
 	Expect(shared.api.SubResource("scale").Get(ctx, job, scale)).To(Succeed())
 	Expect(scale.Status.Replicas).To(Equal(collectors))
 	var selected corev1.PodList
-	selector, err := metav1.ParseToLabelSelector(scale.Status.Selector)
-	Expect(err).NotTo(HaveOccurred())
+	selector := specs.Must(metav1.ParseToLabelSelector(scale.Status.Selector))
 	Expect(shared.api.List(ctx, &selected, client.InNamespace(s.name), client.MatchingLabels(selector.MatchLabels))).To(Succeed())
 	Expect(selected.Items).To(HaveLen(int(collectors)))
 }
 
 // notes returns the stored Events about resizes.
 func (s *elastic) notes(ctx context.Context) []string {
-	var list eventsv1.EventList
-	Expect(shared.api.List(ctx, &list, client.InNamespace(s.name))).To(Succeed())
+	list := specs.List[eventsv1.EventList](ctx, shared.api, client.InNamespace(s.name))
 	var told []string
 	for i := range list.Items {
 		if event := &list.Items[i]; event.Reason == v2alpha1.ReasonResized {
@@ -369,16 +364,14 @@ func (s *space) seats(ctx context.Context) map[string]seat {
 // expectPeerList expects that a pod reads these peers by rank, including itself.
 func (s *space) expectPeerList(ctx context.Context, name string, peers ...string) {
 	GinkgoHelper()
-	pod := &corev1.Pod{}
-	Expect(shared.api.Get(ctx, client.ObjectKey{Namespace: s.name, Name: name}, pod)).To(Succeed())
+	pod := specs.Get[corev1.Pod](ctx, shared.api, s.name, name)
 	env := variablesOf(ctx, pod)
 	nodes := strings.Split(env[names.EnvDINodes], ",")
 	Expect(nodes).To(HaveLen(len(peers)))
 	for rank, peer := range peers {
 		Expect(nodes[rank]).To(HavePrefix(peer + ".di-job."))
 	}
-	rank, err := strconv.Atoi(env["DI_RANK"])
-	Expect(err).NotTo(HaveOccurred())
+	rank := specs.Must(strconv.Atoi(env["DI_RANK"]))
 	Expect(peers[rank]).To(Equal(name))
 }
 
@@ -423,19 +416,13 @@ func clientOf(userAgent string) client.Client {
 	GinkgoHelper()
 	config := rest.CopyConfig(shared.config)
 	config.UserAgent = userAgent
-	api, err := client.New(config, client.Options{Scheme: shared.scheme})
-	Expect(err).NotTo(HaveOccurred())
-	return api
+	return specs.Must(client.New(config, client.Options{Scheme: shared.scheme}))
 }
 
 // kubectl runs the real kubectl in the namespace.
 func (s *space) kubectl(ctx context.Context, args ...string) error {
 	GinkgoHelper()
-	file := filepath.Join(GinkgoT().TempDir(), "kubeconfig")
-	Expect(os.WriteFile(file, shared.kubeConfig, 0o600)).To(Succeed())
-	command := exec.CommandContext(ctx, filepath.Join(os.Getenv(testkit.AssetsVariable), "kubectl"), append([]string{"--namespace", s.name}, args...)...)
-	command.Env = append(os.Environ(), "KUBECONFIG="+file)
-	out, err := command.CombinedOutput()
+	out, err := specs.Kubectl(ctx, shared.kubeConfig, append([]string{"--namespace", s.name}, args...)...)
 	if err != nil {
 		return fmt.Errorf("%w: %s", err, out)
 	}
@@ -490,8 +477,7 @@ func (s *space) storeWithoutDefaults(ctx context.Context) {
 // exemptFromDefaults exempts new jobs of the namespace from mutating webhooks.
 func (s *space) exemptFromDefaults(ctx context.Context) {
 	GinkgoHelper()
-	var list admissionregistrationv1.MutatingWebhookConfigurationList
-	Expect(shared.api.List(ctx, &list)).To(Succeed())
+	list := specs.List[admissionregistrationv1.MutatingWebhookConfigurationList](ctx, shared.api)
 	for i := range list.Items {
 		configuration := &list.Items[i]
 		original := configuration.DeepCopy()

@@ -21,6 +21,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
 // submitWith submits a worker-led job of a learner and two collectors after a change.
@@ -80,8 +81,7 @@ func (s *space) nextAt(ctx context.Context) time.Time {
 // next returns the delay until the operator's next reconcile without an event.
 func (s *space) next(ctx context.Context) time.Duration {
 	GinkgoHelper()
-	result, err := s.operator.Reconcile(ctx, ctrl.Request{NamespacedName: client.ObjectKey{Namespace: s.name, Name: "job"}})
-	Expect(err).NotTo(HaveOccurred())
+	result := specs.Must(s.operator.Reconcile(ctx, ctrl.Request{NamespacedName: client.ObjectKey{Namespace: s.name, Name: "job"}}))
 	return result.RequeueAfter
 }
 
@@ -261,8 +261,7 @@ var _ = Describe("A replica that is disrupted repeatedly", func() {
 // API server.
 func (s *space) recordForReal(ctx context.Context) {
 	GinkgoHelper()
-	clients, err := kubernetes.NewForConfig(shared.account)
-	Expect(err).NotTo(HaveOccurred())
+	clients := specs.Must(kubernetes.NewForConfig(shared.account))
 	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: clients.EventsV1()})
 	Expect(broadcaster.StartRecordingToSinkWithContext(ctx)).To(Succeed())
 	DeferCleanup(broadcaster.Shutdown)
@@ -271,8 +270,7 @@ func (s *space) recordForReal(ctx context.Context) {
 
 // notesOf returns the notes of the Events with a reason.
 func (s *space) notesOf(ctx context.Context, reason string) []string {
-	var list eventsv1.EventList
-	Expect(shared.api.List(ctx, &list, client.InNamespace(s.name))).To(Succeed())
+	list := specs.List[eventsv1.EventList](ctx, shared.api, client.InNamespace(s.name))
 	var notes []string
 	for i := range list.Items {
 		if list.Items[i].Reason == reason {

@@ -29,6 +29,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/test/docs"
 	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
 // The healths of Argo CD.
@@ -249,8 +250,7 @@ func (s *space) messageOf(ctx context.Context, kind string) string {
 func argoHealth(object *unstructured.Unstructured) (health, message string) {
 	GinkgoHelper()
 	settings := &corev1.ConfigMap{}
-	content, err := os.ReadFile(filepath.Join(testkit.Root(), "config", "argocd", "argocd-cm.yaml"))
-	Expect(err).NotTo(HaveOccurred())
+	content := specs.Must(os.ReadFile(filepath.Join(testkit.Root(), "config", "argocd", "argocd-cm.yaml")))
 	Expect(yaml.UnmarshalStrict(content, settings)).To(Succeed())
 	script := settings.Data["resource.customizations.health."+v2alpha1.GroupName+"_"+object.GetKind()]
 	Expect(script).NotTo(BeEmpty())
@@ -310,8 +310,7 @@ func fluxResult(object *unstructured.Unstructured) string {
 	if _, hasStatus := object.Object["status"]; !hasStatus || isSet && observed != object.GetGeneration() {
 		return fluxInProgress
 	}
-	environment, err := cel.NewEnv(cel.OptionalTypes(), cel.CrossTypeNumericComparisons(true))
-	Expect(err).NotTo(HaveOccurred())
+	environment := specs.Must(cel.NewEnv(cel.OptionalTypes(), cel.CrossTypeNumericComparisons(true)))
 	expressions := fluxExpressions()
 	for _, result := range []string{fluxInProgress, fluxFailed, fluxCurrent} {
 		expression, isGiven := expressions[result]
@@ -320,8 +319,7 @@ func fluxResult(object *unstructured.Unstructured) string {
 		}
 		parsed, issues := environment.Parse(expression)
 		Expect(issues.Err()).NotTo(HaveOccurred())
-		program, err := environment.Program(parsed)
-		Expect(err).NotTo(HaveOccurred())
+		program := specs.Must(environment.Program(parsed))
 		value, _, err := program.Eval(object.Object)
 		Expect(err).NotTo(HaveOccurred(), expression)
 		if value.Value() == true {
@@ -347,8 +345,7 @@ func fluxExpressions() map[string]string {
 // exampleWith returns the block of docs/gitops.md that has a text.
 func exampleWith(text string) string {
 	GinkgoHelper()
-	blocks, err := docs.Blocks(testkit.Root(), "docs/gitops.md")
-	Expect(err).NotTo(HaveOccurred())
+	blocks := specs.Must(docs.Blocks(testkit.Root(), "docs/gitops.md"))
 	for _, block := range blocks {
 		if strings.Contains(block.Text, text) {
 			return block.Text
@@ -373,11 +370,9 @@ func argoDiff(manifest, live *unstructured.Unstructured) string {
 			delete(fields, "replicas")
 		}
 		Expect(unstructured.SetNestedSlice(object.Object, tasks, "spec", "tasks")).To(Succeed())
-		raw, err := json.Marshal(object.Object)
-		Expect(err).NotTo(HaveOccurred())
+		raw := specs.Must(json.Marshal(object.Object))
 		sides = append(sides, raw)
 	}
-	patch, err := jsonmergepatch.CreateThreeWayJSONMergePatch(sides[0], sides[0], sides[1])
-	Expect(err).NotTo(HaveOccurred())
+	patch := specs.Must(jsonmergepatch.CreateThreeWayJSONMergePatch(sides[0], sides[0], sides[1]))
 	return string(patch)
 }

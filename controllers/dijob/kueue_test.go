@@ -22,6 +22,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/controllers/dijob/discover"
 	"opendilab.org/di-orchestrator/job/queueing"
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
 // newQueue creates a namespace with a job of three replicas in a queue of Kueue's. A stand-in for Kueue's
@@ -198,8 +199,7 @@ var _ = Describe("The queues that jobs name", func() {
 	It("are Kueue's once its API is served", func(ctx SpecContext) {
 		httpClient, err := rest.HTTPClientFor(shared.config)
 		Expect(err).NotTo(HaveOccurred())
-		mapper, err := apiutil.NewDynamicRESTMapper(shared.config, httpClient)
-		Expect(err).NotTo(HaveOccurred())
+		mapper := specs.Must(apiutil.NewDynamicRESTMapper(shared.config, httpClient))
 		clock := clocktesting.NewFakePassiveClock(time.Now())
 		finder := discover.NewKueue(mapper, clock)
 		Expect(finder.IsServed(ctx)).To(BeFalse())

@@ -24,6 +24,7 @@ import (
 	allocatorcontroller "opendilab.org/di-orchestrator/controllers/allocator"
 	"opendilab.org/di-orchestrator/controllers/scaleplan"
 	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
 // patience is how long the watches may take under load.
@@ -79,8 +80,7 @@ var _ = Describe("The operator in its manager", func() {
 		s.submitLed(ctx, "")
 		Eventually(s.podNames).WithContext(ctx).WithTimeout(patience).Should(ConsistOf("job-coordinator"))
 		s.run(ctx)
-		config := &v2alpha1.AggregatorConfig{}
-		Expect(shared.api.Get(ctx, client.ObjectKey{Namespace: s.name, Name: "aggregator-config"}, config)).To(Succeed())
+		config := specs.Get[v2alpha1.AggregatorConfig](ctx, shared.api, s.name, "aggregator-config")
 		Expect(shared.api.Delete(ctx, config)).To(Succeed())
 		s.askForReplicas(ctx)
 		Eventually(s.podNames).WithContext(ctx).WithTimeout(patience).Should(HaveLen(3))
@@ -139,8 +139,7 @@ func (s *space) phase(ctx context.Context) v2alpha1.Phase {
 
 // reasons returns the reasons of all Events in the namespace.
 func (s *space) reasons(ctx context.Context) []string {
-	var list eventsv1.EventList
-	Expect(shared.api.List(ctx, &list, client.InNamespace(s.name))).To(Succeed())
+	list := specs.List[eventsv1.EventList](ctx, shared.api, client.InNamespace(s.name))
 	var reasons []string
 	for i := range list.Items {
 		reasons = append(reasons, list.Items[i].Reason)

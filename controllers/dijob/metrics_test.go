@@ -17,13 +17,13 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/controllers/dijob/jobmetrics"
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
 // measure gives the operator metrics and returns them.
 func (s *space) measure() *prometheus.Registry {
 	registry := prometheus.NewRegistry()
-	metrics, err := jobmetrics.New(registry)
-	Expect(err).NotTo(HaveOccurred())
+	metrics := specs.Must(jobmetrics.New(registry))
 	s.operator.metrics = metrics
 	return registry
 }
@@ -32,8 +32,7 @@ func (s *space) measure() *prometheus.Registry {
 // names with the prefix.
 func samples(registry prometheus.Gatherer, prefix string) map[string]float64 {
 	GinkgoHelper()
-	families, err := registry.Gather()
-	Expect(err).NotTo(HaveOccurred())
+	families := specs.Must(registry.Gather())
 	found := map[string]float64{}
 	for _, family := range families {
 		for _, metric := range family.GetMetric() {
@@ -86,8 +85,7 @@ var _ = Describe("The metrics of jobs", func() {
 			"job_reschedules_total{}":                                  1,
 			"jobs_finished_total{lifecycle=WorkerLed,phase=Succeeded}": 1,
 		}))
-		problems, err := testutil.GatherAndLint(registry)
-		Expect(err).NotTo(HaveOccurred())
+		problems := specs.Must(testutil.GatherAndLint(registry))
 		Expect(problems).To(BeEmpty())
 	})
 
@@ -164,8 +162,7 @@ var _ = Describe("The metrics of jobs", func() {
 		Expect(s.settle(ctx)).To(Succeed())
 		Expect(s.phase(ctx)).To(Equal(v2alpha1.JobRunning))
 		sums := map[string]float64{}
-		families, err := registry.Gather()
-		Expect(err).NotTo(HaveOccurred())
+		families := specs.Must(registry.Gather())
 		for _, family := range families {
 			sums[family.GetName()] = family.GetMetric()[0].GetHistogram().GetSampleSum()
 		}

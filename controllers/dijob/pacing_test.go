@@ -30,6 +30,7 @@ import (
 	"opendilab.org/di-orchestrator/controllers"
 	"opendilab.org/di-orchestrator/controllers/assume"
 	"opendilab.org/di-orchestrator/job/lifecycle"
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
 // requests counts a client's requests to the API server by verb and resource.
@@ -177,11 +178,9 @@ var _ = Describe("A job of more pods than are created in one go", func() {
 			})).To(Succeed())
 		}
 		s.submitMany(ctx, pods)
-		result, err := s.pass(ctx)
-		Expect(err).NotTo(HaveOccurred())
+		result := specs.Must(s.pass(ctx))
 		Expect(result.RequeueAfter).To(Equal(time.Millisecond), "the service was created")
-		result, err = s.pass(ctx)
-		Expect(err).NotTo(HaveOccurred())
+		result = specs.Must(s.pass(ctx))
 		Expect(result.RequeueAfter).To(BeNumerically("~", lifecycle.ConflictDelay, lifecycle.ConflictDelay/10))
 	})
 })

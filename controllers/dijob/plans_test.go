@@ -21,6 +21,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/job/lifecycle"
 	"opendilab.org/di-orchestrator/job/scaling"
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
 // submitPlan creates a ScalePlan of the job.
@@ -30,9 +31,7 @@ func (s *space) submitPlan(ctx context.Context, name string, spec v2alpha1.Scale
 }
 
 func (s *space) planNamed(ctx context.Context, name string) *v2alpha1.ScalePlan {
-	plan := &v2alpha1.ScalePlan{}
-	Expect(shared.api.Get(ctx, client.ObjectKey{Namespace: s.name, Name: name}, plan)).To(Succeed())
-	return plan
+	return specs.Get[v2alpha1.ScalePlan](ctx, shared.api, s.name, name)
 }
 
 // expectPlan runs pods until a plan has a phase.
@@ -176,8 +175,7 @@ var _ = Describe("A ScalePlan", func() {
 
 // notes returns the notes of all Events in the namespace.
 func (s *space) notes(ctx context.Context) []string {
-	var list eventsv1.EventList
-	Expect(shared.api.List(ctx, &list, client.InNamespace(s.name))).To(Succeed())
+	list := specs.List[eventsv1.EventList](ctx, shared.api, client.InNamespace(s.name))
 	var notes []string
 	for i := range list.Items {
 		notes = append(notes, list.Items[i].Note)

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
 var _ = Describe("A pod that ends after SIGTERM", func() {
@@ -31,8 +32,7 @@ var _ = Describe("A pod that ends after SIGTERM", func() {
 		s.start(ctx)
 	}
 	report := func(ctx context.Context, s *space, reason, message string) {
-		pod := &corev1.Pod{}
-		Expect(shared.api.Get(ctx, client.ObjectKey{Namespace: s.name, Name: "job-learner-0"}, pod)).To(Succeed())
+		pod := specs.Get[corev1.Pod](ctx, shared.api, s.name, "job-learner-0")
 		Expect(shared.api.Create(ctx, &corev1.Event{
 			ObjectMeta: metav1.ObjectMeta{Namespace: s.name, GenerateName: "job-learner-0."}, Reason: reason, Message: message,
 			InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: s.name, Name: pod.Name, UID: pod.UID, FieldPath: "spec.containers{di-container}"},

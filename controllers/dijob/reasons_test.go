@@ -24,6 +24,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/test/testkit"
 	"opendilab.org/di-orchestrator/test/testkit/expect"
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
 // critic is the recorder of all specs. It fails a spec if the operator records an Event that
@@ -34,8 +35,7 @@ type critic struct {
 
 func newCritic() *critic {
 	GinkgoHelper()
-	documented, err := testkit.DocumentedEvents()
-	Expect(err).NotTo(HaveOccurred())
+	documented := specs.Must(testkit.DocumentedEvents())
 	Expect(documented).NotTo(BeEmpty())
 	return &critic{documented: documented}
 }

@@ -22,6 +22,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/job/lifecycle"
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
 // restoreLabel is the label that Velero sets on restored objects.
@@ -95,12 +96,10 @@ func withLabel(labels map[string]string, key, value string) map[string]string {
 
 // asDocumented returns the objects that match the selector in docs/backup.md.
 func asDocumented(backup []*unstructured.Unstructured) []*unstructured.Unstructured {
-	guide, err := os.ReadFile("../../docs/backup.md")
-	Expect(err).NotTo(HaveOccurred())
+	guide := specs.Must(os.ReadFile("../../docs/backup.md"))
 	told := regexp.MustCompile(`--selector '([^']+)'`).FindSubmatch(guide)
 	Expect(told).NotTo(BeNil())
-	selector, err := labels.Parse(string(told[1]))
-	Expect(err).NotTo(HaveOccurred())
+	selector := specs.Must(labels.Parse(string(told[1])))
 	var taken []*unstructured.Unstructured
 	for _, object := range backup {
 		if selector.Matches(labels.Set(object.GetLabels())) {

@@ -23,6 +23,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/job/workload"
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
 // requesting returns a template with resources.
@@ -46,10 +47,8 @@ var _ = Describe("The resources of replicas", func() {
 		Expect(shared.api.Status().Update(ctx, node)).To(Succeed())
 		DeferCleanup(func(ctx SpecContext) { Expect(shared.api.Delete(ctx, node)).To(Succeed()) })
 		nodeName = node.Name
-		transport, err := rest.HTTPClientFor(shared.account)
-		Expect(err).NotTo(HaveOccurred())
-		s.operator.resize, err = discover.NewResize(shared.account, transport)
-		Expect(err).NotTo(HaveOccurred())
+		transport := specs.Must(rest.HTTPClientFor(shared.account))
+		s.operator.resize = specs.Must(discover.NewResize(shared.account, transport))
 		s.submitWith(ctx, func(spec *v2alpha1.DIJobSpec) {
 			spec.Tasks[0].Template, spec.Tasks[1].Template = requesting(resources), requesting(resources)
 			spec.Autoscale = &v2alpha1.Autoscale{Memory: &v2alpha1.MemoryRule{}, Pending: &v2alpha1.PendingRule{}}
@@ -61,9 +60,7 @@ var _ = Describe("The resources of replicas", func() {
 	}
 	pod := func(ctx context.Context, name string) *corev1.Pod {
 		GinkgoHelper()
-		found := &corev1.Pod{}
-		Expect(shared.api.Get(ctx, client.ObjectKey{Namespace: s.name, Name: name}, found)).To(Succeed())
-		return found
+		return specs.Get[corev1.Pod](ctx, shared.api, s.name, name)
 	}
 	// bind gives every pod a node that runs it.
 	bind := func(ctx context.Context) {

@@ -22,14 +22,14 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
 // report writes a pod's status as the kubelet or the scheduler does. START stands for a container's start
 // one minute ago, END for its termination just now.
 func (s *space) report(ctx context.Context, name, status string) {
 	GinkgoHelper()
-	pod := &corev1.Pod{}
-	Expect(shared.api.Get(ctx, client.ObjectKey{Namespace: s.name, Name: name}, pod)).To(Succeed())
+	pod := specs.Get[corev1.Pod](ctx, shared.api, s.name, name)
 	at := func(ago time.Duration) string { return `"` + time.Now().UTC().Add(-ago).Format(time.RFC3339) + `"` }
 	status = strings.NewReplacer("START", at(time.Minute), "END", at(0)).Replace(status)
 	pod.Status = corev1.PodStatus{}

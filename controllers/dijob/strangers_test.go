@@ -27,6 +27,7 @@ import (
 	"opendilab.org/di-orchestrator/controllers/shards"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/job/lifecycle"
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
 // identity is the metadata of a pod, without what the API server writes.
@@ -276,8 +277,7 @@ var _ = Describe("A job whose objects others change", func() {
 		led.start(ctx)
 		for _, each := range []*space{s, led} {
 			stored := func() []corev1.Service {
-				var list corev1.ServiceList
-				Expect(shared.api.List(ctx, &list, client.InNamespace(each.name))).To(Succeed())
+				list := specs.List[corev1.ServiceList](ctx, shared.api, client.InNamespace(each.name))
 				for i := range list.Items {
 					list.Items[i].ManagedFields, list.Items[i].ResourceVersion, list.Items[i].UID = nil, "", ""
 					list.Items[i].CreationTimestamp = metav1.Time{}
@@ -296,8 +296,7 @@ var _ = Describe("A job whose objects others change", func() {
 					service.Spec.PublishNotReadyAddresses = !service.Spec.PublishNotReadyAddresses
 				},
 			} {
-				var list corev1.ServiceList
-				Expect(shared.api.List(ctx, &list, client.InNamespace(each.name))).To(Succeed())
+				list := specs.List[corev1.ServiceList](ctx, shared.api, client.InNamespace(each.name))
 				changed := list.Items[0].DeepCopy()
 				change(changed)
 				Expect(shared.api.Patch(ctx, changed, client.MergeFrom(&list.Items[0]))).To(Succeed(), what)
@@ -559,8 +558,7 @@ var _ = Describe("The operator's watches", func() {
 			}
 		})
 		Eventually(s.podIdentities).WithContext(ctx).WithTimeout(patience).Should(Equal(before))
-		var list corev1.ServiceList
-		Expect(shared.api.List(ctx, &list, client.InNamespace(s.name))).To(Succeed())
+		list := specs.List[corev1.ServiceList](ctx, shared.api, client.InNamespace(s.name))
 		changed := list.Items[0].DeepCopy()
 		changed.Spec.Selector, changed.OwnerReferences = map[string]string{"a": "b"}, nil
 		Expect(shared.api.Patch(ctx, changed, client.MergeFrom(&list.Items[0]))).To(Succeed())

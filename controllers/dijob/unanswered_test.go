@@ -25,6 +25,7 @@ import (
 	"opendilab.org/di-orchestrator/controllers"
 	"opendilab.org/di-orchestrator/conversion"
 	"opendilab.org/di-orchestrator/job/lifecycle/state"
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
 // denied returns the answer of an admission plugin, or of the authorizer.
@@ -91,8 +92,7 @@ var _ = Describe("A new job whose objects cannot be created", func() {
 				Expect(stored.Status.ObservedGeneration).To(Equal(stored.Generation))
 				Expect(stored.Status.Summary).To(HaveField("Reason", answer.reason))
 				Expect(stored.Status.Summary).To(HaveField("Ready", job.ready))
-				earlier, err := conversion.FromHub(stored)
-				Expect(err).NotTo(HaveOccurred())
+				earlier := specs.Must(conversion.FromHub(stored))
 				Expect(earlier.Status.Phase).To(Equal(v1alpha1.JobCreated))
 			})
 		}

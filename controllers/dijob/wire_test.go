@@ -21,6 +21,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v1alpha1"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
 // wireTemplate has a sidecar before the main container, so the tests distinguish the settings of both.
@@ -232,8 +233,7 @@ var _ = Describe("The pods of a coordinator-led job, as deployed programs know t
 		s.submitWire(ctx)
 		s.run(ctx)
 		name := s.replicaPods(ctx)[0]
-		pod := &corev1.Pod{}
-		Expect(shared.api.Get(ctx, client.ObjectKey{Namespace: s.name, Name: name}, pod)).To(Succeed())
+		pod := specs.Get[corev1.Pod](ctx, shared.api, s.name, name)
 		pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "sidecar"}, {Name: "di-container", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1}}}}
 		Expect(shared.api.Status().Update(ctx, pod)).To(Succeed())
 		s.end(ctx, "job-coordinator", 0)
@@ -270,8 +270,7 @@ var _ = Describe("The pods of a coordinator-led job, as deployed programs know t
 })
 
 func (s *space) phaseInV1(ctx context.Context) v1alpha1.Phase {
-	job := &v1alpha1.DIJob{}
-	Expect(shared.api.Get(ctx, client.ObjectKey{Namespace: s.name, Name: "job"}, job)).To(Succeed())
+	job := specs.Get[v1alpha1.DIJob](ctx, shared.api, s.name, "job")
 	return job.Status.Phase
 }
 

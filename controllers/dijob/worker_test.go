@@ -21,6 +21,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/job/lifecycle"
 	"opendilab.org/di-orchestrator/job/workload"
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
 var _ = Describe("A worker-led job", func() {
@@ -102,8 +103,7 @@ var _ = Describe("A worker-led job", func() {
 		Expect(s.settle(ctx)).To(Succeed())
 		first := s.configMaps(ctx)
 		Expect(first).To(HaveLen(1))
-		stored := &corev1.ConfigMap{}
-		Expect(shared.api.Get(ctx, client.ObjectKey{Namespace: s.name, Name: first[0]}, stored)).To(Succeed())
+		stored := specs.Get[corev1.ConfigMap](ctx, shared.api, s.name, first[0])
 		Expect(*stored.Immutable).To(BeTrue())
 		Expect(metav1.IsControlledBy(stored, s.job(ctx))).To(BeTrue())
 		for _, pod := range s.pods(ctx) {
@@ -166,8 +166,7 @@ var _ = Describe("A worker-led job", func() {
 
 		By("going on once the name is free")
 		Expect(shared.api.Delete(ctx, taken)).To(Succeed())
-		result, err := s.pass(ctx)
-		Expect(err).NotTo(HaveOccurred())
+		result := specs.Must(s.pass(ctx))
 		Expect(result.RequeueAfter).To(And(BeNumerically(">", 0), BeNumerically("<=", 30*time.Second)))
 		s.advance(30 * time.Second)
 		Expect(s.settle(ctx)).To(Succeed())
@@ -179,8 +178,7 @@ var _ = Describe("A worker-led job", func() {
 		s := newSharedSpace(ctx)
 		s.submitWorkers(ctx, 0)
 		Expect(s.settle(ctx)).To(Succeed())
-		forged := &corev1.ConfigMap{}
-		Expect(shared.api.Get(ctx, client.ObjectKey{Namespace: s.name, Name: s.configMaps(ctx)[0]}, forged)).To(Succeed())
+		forged := specs.Get[corev1.ConfigMap](ctx, shared.api, s.name, s.configMaps(ctx)[0])
 		Expect(shared.api.Delete(ctx, forged)).To(Succeed())
 		forged.ResourceVersion, forged.UID = "", ""
 		forged.Data["DI_NODES"] = "another.example"

@@ -13,8 +13,9 @@ import (
 	"sync/atomic"
 
 	. "github.com/onsi/ginkgo/v2"
-	. "github.com/onsi/gomega"
 	"k8s.io/client-go/rest"
+
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
 // gateway is a proxy to the API server that parses requests. A test can drop the answer to one, or
@@ -30,10 +31,8 @@ type gateway struct {
 
 func newGateway(config *rest.Config) *gateway {
 	GinkgoHelper()
-	target, err := url.Parse(config.Host)
-	Expect(err).NotTo(HaveOccurred())
-	transport, err := rest.TransportFor(config)
-	Expect(err).NotTo(HaveOccurred())
+	target := specs.Must(url.Parse(config.Host))
+	transport := specs.Must(rest.TransportFor(config))
 	proxy := &httputil.ReverseProxy{
 		Rewrite:       func(request *httputil.ProxyRequest) { request.SetURL(target) },
 		Transport:     transport,

@@ -29,6 +29,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/server"
 	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
 // kubelet runs the pods of a namespace as processes, each at its own address.
@@ -211,9 +212,8 @@ var _ = Describe("A job of parameter servers", func() {
 		Expect(err).NotTo(HaveOccurred(), string(output))
 
 		served := newServer(ctx, shared.account.Host, server.Times{}).waitReady()
-		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "spec-"}}
-		Expect(shared.live.Create(ctx, namespace)).To(Succeed())
-		nodes := &kubelet{namespace: namespace.Name, binary: binary, server: served.url, pods: map[types.UID]*podProcess{}}
+		namespace := specs.Namespace(ctx, shared.live)
+		nodes := &kubelet{namespace: namespace, binary: binary, server: served.url, pods: map[types.UID]*podProcess{}}
 		running, stop := context.WithCancel(context.WithoutCancel(ctx))
 		followed := make(chan struct{})
 		go func() {
@@ -227,7 +227,7 @@ var _ = Describe("A job of parameter servers", func() {
 				GinkgoWriter.Println(logs)
 			}
 		})
-		job := &v2alpha1.DIJob{ObjectMeta: metav1.ObjectMeta{Namespace: namespace.Name, Name: "job"}, Spec: v2alpha1.DIJobSpec{
+		job := &v2alpha1.DIJob{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "job"}, Spec: v2alpha1.DIJobSpec{
 			BackoffLimit:  ptr.To(int32(0)),
 			SuccessPolicy: &v2alpha1.SuccessPolicy{TargetTasks: []string{"worker"}},
 			Tasks: []v2alpha1.Task{

@@ -27,8 +27,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	logf "sigs.k8s.io/controller-runtime/pkg/log"
-	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
@@ -39,14 +37,12 @@ import (
 	"opendilab.org/di-orchestrator/server/store"
 	"opendilab.org/di-orchestrator/test/testkit"
 	"opendilab.org/di-orchestrator/test/testkit/proxy"
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 	"opendilab.org/di-orchestrator/test/workload/cartpole/diserver"
 )
 
 func TestFaults(t *testing.T) {
-	RegisterFailHandler(Fail)
-	SetDefaultEventuallyTimeout(testkit.Patience)
-	EnforceDefaultTimeoutsWhenUsingContexts()
-	RunSpecs(t, "What passes reaches no client of di-server")
+	specs.Run(t, "What passes reaches no client of di-server")
 }
 
 // cluster is the API server with the operator that all specs share.
@@ -61,22 +57,16 @@ type cluster struct {
 var shared cluster
 
 var _ = BeforeSuite(func(ctx SpecContext) {
-	logf.SetLogger(zap.New(zap.WriteTo(GinkgoWriter), zap.UseDevMode(true)))
 	// These settings are those of the deployed program, except for the times.
 	GinkgoT().Setenv("HTTP2_READ_IDLE_TIMEOUT_SECONDS", "1")
 	GinkgoT().Setenv("HTTP2_PING_TIMEOUT_SECONDS", "1")
-	environment, err := testkit.StartAPI(ctx)
-	Expect(err).NotTo(HaveOccurred())
+	environment := specs.Must(testkit.StartAPI(ctx))
 	DeferCleanup(environment.Stop)
-	shared.live, err = testkit.NewClient(environment.Config)
-	Expect(err).NotTo(HaveOccurred())
-	shared.account, err = environment.As(testkit.Server)
-	Expect(err).NotTo(HaveOccurred())
-	operator, err := environment.As(testkit.Operator)
-	Expect(err).NotTo(HaveOccurred())
+	shared.live = specs.Must(testkit.NewClient(environment.Config))
+	shared.account = specs.Must(environment.As(testkit.Server))
+	operator := specs.Must(environment.As(testkit.Operator))
 
-	mgr, err := ctrl.NewManager(operator, managerOptions(controllers.CacheOptions()))
-	Expect(err).NotTo(HaveOccurred())
+	mgr := specs.Must(ctrl.NewManager(operator, managerOptions(controllers.CacheOptions())))
 	Expect(dijob.Setup(ctx, mgr, dijob.Options{Registerer: prometheus.NewRegistry(), Drain: time.Nanosecond})).To(Succeed())
 	DeferCleanup(start(mgr))
 })
@@ -125,15 +115,13 @@ func newServer(ctx context.Context, api string, times server.Times) *running {
 	}
 	watches := store.NewWatches(GinkgoLogr, clock.RealClock{})
 	config.Wrap(watches.Wrap)
-	mgr, err := ctrl.NewManager(config, managerOptions(store.CacheOptions()))
-	Expect(err).NotTo(HaveOccurred())
+	mgr := specs.Must(ctrl.NewManager(config, managerOptions(store.CacheOptions())))
 	Expect(store.SetupIndexes(ctx, mgr.GetCache())).To(Succeed())
 	address := freeAddress(ctx)
-	served, err := server.New(server.Options{
+	served := specs.Must(server.New(server.Options{
 		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Cache: mgr.GetCache(), Watches: watches,
 		Log: GinkgoLogr, Addresses: []string{address}, Times: times,
-	})
-	Expect(err).NotTo(HaveOccurred())
+	}))
 	Expect(mgr.Add(served)).To(Succeed())
 	stop := start(mgr)
 	DeferCleanup(stop)
@@ -149,8 +137,7 @@ func (r *running) waitReady() *running {
 // newProxy returns an open proxy to an address for the duration of the spec.
 func newProxy(ctx context.Context, to string) *proxy.Proxy {
 	GinkgoHelper()
-	made, err := proxy.New(ctx, "127.0.0.1:0", to)
-	Expect(err).NotTo(HaveOccurred())
+	made := specs.Must(proxy.New(ctx, "127.0.0.1:0", to))
 	DeferCleanup(made.Close)
 	return made
 }
@@ -158,8 +145,7 @@ func newProxy(ctx context.Context, to string) *proxy.Proxy {
 func freeAddress(ctx context.Context) string {
 	GinkgoHelper()
 	// No other program listens on this address, so the port is not taken before it is used.
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.8.0.1:0")
-	Expect(err).NotTo(HaveOccurred())
+	listener := specs.Must((&net.ListenConfig{}).Listen(ctx, "tcp", "127.8.0.1:0"))
 	defer func() { _ = listener.Close() }()
 	return listener.Addr().String()
 }
@@ -173,12 +159,10 @@ type caller struct {
 // submit submits a job in a new namespace.
 func submit(ctx context.Context, spec v2alpha1.DIJobSpec) caller {
 	GinkgoHelper()
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "spec-"}}
-	Expect(shared.live.Create(ctx, namespace)).To(Succeed())
 	for i := range spec.Tasks {
 		spec.Tasks[i].Template = template()
 	}
-	job := &v2alpha1.DIJob{ObjectMeta: metav1.ObjectMeta{Namespace: namespace.Name, Name: "job"}, Spec: spec}
+	job := &v2alpha1.DIJob{ObjectMeta: metav1.ObjectMeta{Namespace: specs.Namespace(ctx, shared.live), Name: "job"}, Spec: spec}
 	Expect(shared.live.Create(ctx, job)).To(Succeed())
 	n := shared.addresses.Add(1)
 	return caller{key: client.ObjectKeyFromObject(job), address: fmt.Sprintf("127.7.%d.%d", n/200, n%200+1)}
@@ -204,8 +188,7 @@ func (c caller) runPod(ctx context.Context, name string) {
 // pods returns the number of the job's pods that are not terminating.
 func (c caller) pods(ctx context.Context) int {
 	GinkgoHelper()
-	var pods corev1.PodList
-	Expect(shared.live.List(ctx, &pods, client.InNamespace(c.key.Namespace))).To(Succeed())
+	pods := specs.List[corev1.PodList](ctx, shared.live, client.InNamespace(c.key.Namespace))
 	count := 0
 	for i := range pods.Items {
 		if pods.Items[i].DeletionTimestamp == nil {
@@ -242,11 +225,10 @@ func (t *trainer) run(ctx context.Context) *trainer {
 // client returns a client of a server for the coordinator.
 func (t *trainer) client(url string, headers ...string) *diserver.Client {
 	GinkgoHelper()
-	made, err := diserver.New(diserver.Config{
+	made := specs.Must(diserver.New(diserver.Config{
 		URL: url, APIVersion: "/v1alpha1", Namespace: t.key.Namespace, Name: names.CoordinatorPod(t.key.Name),
 		RetryWait: time.Second, HTTP: t.http(headers),
-	})
-	Expect(err).NotTo(HaveOccurred())
+	}))
 	return made
 }
 
@@ -266,8 +248,7 @@ func (w withHeaders) RoundTrip(request *http.Request) (*http.Response, error) {
 // collect requests collectors and returns their pods.
 func (t *trainer) collect(ctx context.Context, by *diserver.Client, collectors int) []string {
 	GinkgoHelper()
-	got, err := by.Create(ctx, diserver.Resources{Replicas: collectors, CPUs: "1"}, diserver.Resources{})
-	Expect(err).NotTo(HaveOccurred())
+	got := specs.Must(by.Create(ctx, diserver.Resources{Replicas: collectors, CPUs: "1"}, diserver.Resources{}))
 	pods := make([]string, 0, collectors)
 	for _, url := range got.Collectors {
 		pod, _, _ := strings.Cut(url, ".")

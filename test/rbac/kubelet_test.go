@@ -14,6 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
 // kubelet runs every pod at its own address from which this machine can call. Without it pods would
@@ -25,8 +27,7 @@ type kubelet struct {
 
 // run runs pods until the context ends.
 func (k *kubelet) run(ctx context.Context) {
-	watching, err := k.api.Watch(ctx, &corev1.PodList{})
-	Expect(err).NotTo(HaveOccurred())
+	watching := specs.Must(k.api.Watch(ctx, &corev1.PodList{}))
 	defer watching.Stop()
 	for event := range watching.ResultChan() {
 		pod, isPod := event.Object.(*corev1.Pod)

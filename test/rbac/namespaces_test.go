@@ -17,11 +17,11 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
-	"sigs.k8s.io/yaml"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
 // others is a namespace that an installation does not watch.
@@ -62,8 +62,7 @@ var _ = Describe("An installation that watches one namespace", func() {
 
 		By("leaving the job of the other namespace alone, which di-server does not know")
 		Expect(s.elsewhere(ctx).ResourceVersion).To(Equal(before.ResourceVersion))
-		var pods corev1.PodList
-		Expect(p.api.List(ctx, &pods, client.InNamespace(others))).To(Succeed())
+		pods := specs.List[corev1.PodList](ctx, p.api, client.InNamespace(others))
 		Expect(pods.Items).To(BeEmpty())
 		Expect(p.api.Create(ctx, &rbacv1.RoleBinding{
 			ObjectMeta: metav1.ObjectMeta{Namespace: others, Name: "caller"},
@@ -91,8 +90,7 @@ var _ = Describe("An installation that watches one namespace", func() {
 		server.stop()
 		stop()
 		p.stop()
-		uses, err := readUses(p.auditLog)
-		Expect(err).NotTo(HaveOccurred())
+		uses := specs.Must(readUses(p.auditLog))
 		Expect(strings.Join(findings(nil, uses, nil, system), "\n")).To(BeEmpty())
 	}, SpecTimeout(15*time.Minute))
 })
@@ -100,16 +98,11 @@ var _ = Describe("An installation that watches one namespace", func() {
 // submitElsewhere creates a job in the namespace that is not watched. The webhooks serve all namespaces.
 func (s *story) submitElsewhere(ctx context.Context) *v2alpha1.DIJob {
 	GinkgoHelper()
-	object := &unstructured.Unstructured{}
-	manifest := `{apiVersion: diengine.opendilab.org/v1alpha1, kind: DIJob, metadata: {name: foreign, namespace: ` + others + `}, spec: {coordinator: {template: ` + template + `}}}`
-	Expect(yaml.Unmarshal([]byte(manifest), &object.Object)).To(Succeed())
-	Expect(s.api.Create(ctx, object)).To(Succeed())
+	Expect(s.api.Create(ctx, specs.Job("v1alpha1", others, "foreign", `spec: {coordinator: {template: `+template+`}}`))).To(Succeed())
 	return s.elsewhere(ctx)
 }
 
 func (s *story) elsewhere(ctx context.Context) *v2alpha1.DIJob {
 	GinkgoHelper()
-	job := &v2alpha1.DIJob{}
-	Expect(s.api.Get(ctx, client.ObjectKey{Namespace: others, Name: "foreign"}, job)).To(Succeed())
-	return job
+	return specs.Get[v2alpha1.DIJob](ctx, s.api, others, "foreign")
 }

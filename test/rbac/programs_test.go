@@ -26,6 +26,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
 // asAccount returns the environment of a process that runs as a service account.
@@ -112,8 +113,7 @@ func (p *plane) start(ctx context.Context, objects []*unstructured.Unstructured,
 	GinkgoHelper()
 	probe := freeAddress(ctx)
 	args := append(mount(objects, argsOf(objects, "Deployment", name)), "--metrics-address=0", "--probe-address="+probe)
-	log, err := os.CreateTemp(GinkgoT().TempDir(), name)
-	Expect(err).NotTo(HaveOccurred())
+	log := specs.Must(os.CreateTemp(GinkgoT().TempDir(), name))
 	started := &process{command: exec.CommandContext(ctx, p.binary, append(args, where...)...), ended: make(chan error, 1), log: log.Name()}
 	started.command.Env = p.asAccount(ctx, name)
 	started.command.Stdout, started.command.Stderr = log, log
@@ -171,8 +171,7 @@ const programHost = "127.8.0.2"
 
 func freeAddress(ctx context.Context) string {
 	GinkgoHelper()
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(programHost, "0"))
-	Expect(err).NotTo(HaveOccurred())
+	listener := specs.Must((&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(programHost, "0")))
 	defer func() { _ = listener.Close() }()
 	return listener.Addr().String()
 }
@@ -204,15 +203,13 @@ func (c *call) answer(ctx context.Context, base string) (int, string) {
 		dialer.LocalAddr = &net.TCPAddr{IP: net.ParseIP(c.from)}
 	}
 	through := &http.Transport{DialContext: dialer.DialContext, DisableKeepAlives: true}
-	request, err := http.NewRequestWithContext(ctx, c.method, base+c.path, strings.NewReader(c.body))
-	Expect(err).NotTo(HaveOccurred())
+	request := specs.Must(http.NewRequestWithContext(ctx, c.method, base+c.path, strings.NewReader(c.body)))
 	if c.token != "" {
 		request.Header.Set("Authorization", "Bearer "+c.token)
 	}
 	response, err := (&http.Client{Transport: through}).Do(request)
 	Expect(err).NotTo(HaveOccurred())
 	defer func() { _ = response.Body.Close() }()
-	content, err := io.ReadAll(response.Body)
-	Expect(err).NotTo(HaveOccurred())
+	content := specs.Must(io.ReadAll(response.Body))
 	return response.StatusCode, string(content)
 }

@@ -29,11 +29,11 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
-	"sigs.k8s.io/yaml"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 	"opendilab.org/di-orchestrator/upgrade/migration"
 )
 
@@ -72,16 +72,14 @@ var _ = Describe("The audit log", func() {
 		p := newPlane(ctx)
 		objects := chart(ctx, quick, "aggregatorConfig.template.spec.containers[0].name=di-container", "aggregatorConfig.template.spec.containers[0].image=di")
 		p.installRights(ctx, objects)
-		grants, err := readGrants(objects)
-		Expect(err).NotTo(HaveOccurred())
+		grants := specs.Must(readGrants(objects))
 		Expect(grants).NotTo(BeEmpty())
 		p.waitGranted(ctx, grants)
 
 		p.play(ctx, objects)
 
 		p.stop()
-		uses, err := readUses(p.auditLog)
-		Expect(err).NotTo(HaveOccurred())
+		uses := specs.Must(readUses(p.auditLog))
 		Expect(strings.Join(findings(grants, uses, exceptions(), system), "\n")).To(BeEmpty())
 	}, SpecTimeout(15*time.Minute))
 })
@@ -91,8 +89,7 @@ var _ = Describe("The audit log with certificates that cert-manager issues", fun
 		p := newPlane(ctx)
 		objects := chart(ctx, "certManager.enabled=true")
 		p.installRights(ctx, objects)
-		grants, err := readGrants(objects)
-		Expect(err).NotTo(HaveOccurred())
+		grants := specs.Must(readGrants(objects))
 		p.waitGranted(ctx, grants)
 		p.run(ctx, objects, "install-crds")
 		p.install(ctx, objects, "Service", "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
@@ -107,8 +104,7 @@ var _ = Describe("The audit log with certificates that cert-manager issues", fun
 		stop()
 
 		p.stop()
-		uses, err := readUses(p.auditLog)
-		Expect(err).NotTo(HaveOccurred())
+		uses := specs.Must(readUses(p.auditLog))
 		// Another story covers the other grants.
 		grants = slices.DeleteFunc(grants, func(g grant) bool { return g.resource != "secrets" })
 		Expect(grants).NotTo(BeEmpty())
@@ -210,11 +206,9 @@ func (s *story) tryJob(ctx context.Context) {
 	warned := &warnings{}
 	config := rest.CopyConfig(s.environment.Config)
 	config.WarningHandler = warned
-	api, err := client.New(config, client.Options{})
-	Expect(err).NotTo(HaveOccurred())
-	job := &unstructured.Unstructured{}
-	Expect(yaml.Unmarshal([]byte(`{apiVersion: diengine.opendilab.org/v2alpha1, kind: DIJob, metadata: {name: tried, namespace: `+jobs+`}, spec: {tasks: [
-		{type: learner, template: {spec: {containers: [{name: a, image: di, volumeMounts: [{name: none, mountPath: /a}]}]}}}]}}`), &job.Object)).To(Succeed())
+	api := specs.Must(client.New(config, client.Options{}))
+	job := specs.Job("v2alpha1", jobs, "tried",
+		`spec: {tasks: [{type: learner, template: {spec: {containers: [{name: a, image: di, volumeMounts: [{name: none, mountPath: /a}]}]}}}]}`)
 	Eventually(func(g Gomega) {
 		g.Expect(api.Create(ctx, job.DeepCopy(), client.DryRunAll)).To(Succeed())
 		g.Expect(warned.texts).To(ContainElement(ContainSubstring("volumeMounts[0].name: Not found")))
@@ -230,8 +224,7 @@ func (w *warnings) HandleWarningHeader(_ int, _, text string) { w.texts = append
 // migrate migrates objects to v1alpha1 and back to v2alpha1, including owner references.
 func (s *story) migrate(ctx context.Context) {
 	GinkgoHelper()
-	var jobsToDelete v2alpha1.DIJobList
-	Expect(s.api.List(ctx, &jobsToDelete, client.InNamespace(jobs))).To(Succeed())
+	jobsToDelete := specs.List[v2alpha1.DIJobList](ctx, s.api, client.InNamespace(jobs))
 	for i := range jobsToDelete.Items {
 		if len(migration.Misruns(&jobsToDelete.Items[i], migration.ReleaseV0)) > 0 {
 			Expect(client.IgnoreNotFound(s.api.Delete(ctx, &jobsToDelete.Items[i]))).To(Succeed())
@@ -269,19 +262,14 @@ func (s *story) migrationRecord(ctx context.Context, g Gomega) string {
 
 func (s *story) annotate(ctx context.Context, key, value string) {
 	GinkgoHelper()
-	definition := &unstructured.Unstructured{}
-	definition.SetAPIVersion("apiextensions.k8s.io/v1")
-	definition.SetKind("CustomResourceDefinition")
-	definition.SetName("dijobs." + v2alpha1.GroupName)
+	definition := specs.Definition("dijobs." + v2alpha1.GroupName)
 	patch := `{"metadata":{"annotations":{"` + v2alpha1.GroupName + "/" + key + `":"` + value + `"}}}`
 	Expect(s.api.Patch(ctx, definition, client.RawPatch("application/merge-patch+json", []byte(patch)))).To(Succeed())
 }
 
 func (s *story) definition(ctx context.Context, g Gomega, name string) *unstructured.Unstructured {
-	definition := &unstructured.Unstructured{}
-	definition.SetAPIVersion("apiextensions.k8s.io/v1")
-	definition.SetKind("CustomResourceDefinition")
-	g.Expect(s.api.Get(ctx, client.ObjectKey{Name: name + "." + v2alpha1.GroupName}, definition)).To(Succeed())
+	definition := specs.Definition(name + "." + v2alpha1.GroupName)
+	g.Expect(s.api.Get(ctx, client.ObjectKeyFromObject(definition), definition)).To(Succeed())
 	return definition
 }
 
@@ -342,8 +330,7 @@ func (s *story) startServer(ctx context.Context) *process {
 // submit creates the object of a manifest in the jobs' namespace.
 func (s *story) submit(ctx context.Context, manifest string) {
 	GinkgoHelper()
-	object := &unstructured.Unstructured{}
-	Expect(yaml.Unmarshal([]byte(manifest), &object.Object)).To(Succeed())
+	object := specs.Object(manifest)
 	object.SetNamespace(jobs)
 	Expect(s.api.Create(ctx, object)).To(Succeed())
 }
@@ -440,9 +427,7 @@ func (s *story) leaveEarlierInstallation(ctx context.Context) {
   selector: {matchLabels: {control-plane: %[1]s}}, template: {metadata: {labels: {control-plane: %[1]s}}, spec: {containers: [{name: main, image: earlier}]}}}}`, name))
 	}
 	for _, manifest := range manifests {
-		object := &unstructured.Unstructured{}
-		Expect(yaml.Unmarshal([]byte(manifest), &object.Object)).To(Succeed())
-		Expect(s.api.Create(ctx, object)).To(Succeed())
+		Expect(s.api.Create(ctx, specs.Object(manifest))).To(Succeed())
 	}
 	s.leaveEarlierServer(ctx)
 }
@@ -546,11 +531,7 @@ func (s *story) leavePod(ctx context.Context, owner, name, service, version stri
 func (s *story) outdateDefinitions(ctx context.Context) {
 	GinkgoHelper()
 	for _, name := range []string{"dijobs", "aggregatorconfigs", "memberships", "scaleplans"} {
-		definition := &unstructured.Unstructured{}
-		definition.SetAPIVersion("apiextensions.k8s.io/v1")
-		definition.SetKind("CustomResourceDefinition")
-		definition.SetName(name + "." + v2alpha1.GroupName)
-		Expect(s.api.Patch(ctx, definition, client.RawPatch("application/json-patch+json",
+		Expect(s.api.Patch(ctx, specs.Definition(name+"."+v2alpha1.GroupName), client.RawPatch("application/json-patch+json",
 			[]byte(`[{"op":"remove","path":"/spec/versions/0/additionalPrinterColumns/0"}]`)))).To(Succeed())
 	}
 }
@@ -890,12 +871,10 @@ func (s *story) scale(ctx context.Context) {
 // serveMetrics serves PodMetrics, as metrics-server does, but has none.
 func (s *story) serveMetrics(ctx context.Context) {
 	GinkgoHelper()
-	definition := &unstructured.Unstructured{}
-	Expect(yaml.Unmarshal([]byte(`{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition,
+	Expect(s.api.Create(ctx, specs.Object(`{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition,
   metadata: {name: pods.metrics.k8s.io, annotations: {api-approved.kubernetes.io: "unapproved, for a test"}},
   spec: {group: metrics.k8s.io, scope: Namespaced, names: {kind: PodMetrics, listKind: PodMetricsList, plural: pods, singular: pod},
-  versions: [{name: v1beta1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}]}}`), &definition.Object)).To(Succeed())
-	Expect(s.api.Create(ctx, definition)).To(Succeed())
+  versions: [{name: v1beta1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}]}}`))).To(Succeed())
 	Eventually(func() error {
 		list := &unstructured.UnstructuredList{}
 		list.SetAPIVersion("metrics.k8s.io/v1beta1")

@@ -21,17 +21,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
-	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
-	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/test/testkit"
 	"opendilab.org/di-orchestrator/test/testkit/program"
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
 const (
@@ -42,12 +38,8 @@ const (
 )
 
 func TestRBAC(t *testing.T) {
-	RegisterFailHandler(Fail)
-	logf.SetLogger(GinkgoLogr)
-	SetDefaultEventuallyTimeout(patience)
-	EnforceDefaultTimeoutsWhenUsingContexts()
 	SetDefaultEventuallyPollingInterval(50 * time.Millisecond)
-	RunSpecs(t, "The programs use what they may")
+	specs.Run(t, "The programs use what they may")
 }
 
 // plane is an API server that logs the programs' requests.
@@ -69,8 +61,7 @@ func newPlane(ctx context.Context) *plane {
 	folder := GinkgoT().TempDir()
 	p := &plane{environment: &envtest.Environment{ControlPlaneStartTimeout: testkit.Patience, ControlPlaneStopTimeout: testkit.Patience}, auditLog: filepath.Join(folder, "audit.log")}
 	var err error
-	p.binary, err = program.Build(ctx, folder)
-	Expect(err).NotTo(HaveOccurred())
+	p.binary = specs.Must(program.Build(ctx, folder))
 
 	policy := filepath.Join(folder, "policy.yaml")
 	Expect(os.WriteFile(policy, []byte(auditPolicy), 0o600)).To(Succeed())
@@ -82,12 +73,7 @@ func newPlane(ctx context.Context) *plane {
 	err = testkit.Start(p.environment)
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(p.stop)
-	scheme := runtime.NewScheme()
-	Expect(clientgoscheme.AddToScheme(scheme)).To(Succeed())
-	Expect(v2alpha1.AddToScheme(scheme)).To(Succeed())
-	p.environment.Config.QPS, p.environment.Config.WarningHandler = -1, rest.NoWarnings{}
-	p.api, err = client.NewWithWatch(p.environment.Config, client.Options{Scheme: scheme})
-	Expect(err).NotTo(HaveOccurred())
+	p.api = specs.Must(testkit.NewClient(p.environment.Config))
 	for _, name := range []string{system, jobs} {
 		Expect(p.api.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})).To(Succeed())
 	}
@@ -112,11 +98,8 @@ func chart(ctx context.Context, values ...string) []*unstructured.Unstructured {
 	for _, value := range values {
 		args = append(args, "--set", value)
 	}
-	output, err := exec.CommandContext(ctx, helm, args...).Output()
-	Expect(err).NotTo(HaveOccurred())
-	objects, err := testkit.Decode(output)
-	Expect(err).NotTo(HaveOccurred())
-	return objects
+	output := specs.Must(exec.CommandContext(ctx, helm, args...).Output())
+	return specs.Must(testkit.Decode(output))
 }
 
 // install creates the objects of the given kinds.

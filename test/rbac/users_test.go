@@ -26,6 +26,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
 // permissions are the verbs on each resource that the roles of users grant. A right column adds to the
@@ -56,9 +57,7 @@ var _ = Describe("The roles of users", Ordered, func() {
 		GinkgoHelper()
 		impersonated := rest.CopyConfig(config)
 		impersonated.Impersonate.UserName = user
-		api, err := testkit.NewClient(impersonated)
-		Expect(err).NotTo(HaveOccurred())
-		return api
+		return specs.Must(testkit.NewClient(impersonated))
 	}
 	may := func(ctx context.Context, api client.Client, namespace, resource, verb string) bool {
 		GinkgoHelper()
@@ -71,12 +70,10 @@ var _ = Describe("The roles of users", Ordered, func() {
 	}
 
 	BeforeAll(func(ctx SpecContext) {
-		environment, err := testkit.StartAPI(ctx)
-		Expect(err).NotTo(HaveOccurred())
+		environment := specs.Must(testkit.StartAPI(ctx))
 		DeferCleanup(environment.Stop)
 		config = environment.Config
-		admin, err = testkit.NewClient(config)
-		Expect(err).NotTo(HaveOccurred())
+		admin = specs.Must(testkit.NewClient(config))
 		aggregate(ctx, admin)
 		for _, name := range []string{namespace, "another"} {
 			Expect(admin.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})).To(Succeed())

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 	"opendilab.org/di-orchestrator/test/webhooks"
 )
 
@@ -47,9 +48,9 @@ var _ = Describe("Restoring jobs from a backup", func() {
 	It("is refused while no webhook answers, spoils nothing, and brings both versions' jobs back afterwards", func(ctx SpecContext) {
 		s := newSite(ctx)
 		stop := s.serve(ctx)
-		Expect(s.Create(ctx, job(v1, "led", ledV1))).To(Succeed())
-		Expect(s.Create(ctx, job(v2, "workers", workersV2))).To(Succeed())
-		Expect(s.Create(ctx, job(v2, "live", workersV2))).To(Succeed())
+		Expect(s.Create(ctx, specs.Job(v1, namespace, "led", "spec:\n"+ledV1))).To(Succeed())
+		Expect(s.Create(ctx, specs.Job(v2, namespace, "workers", "spec:\n"+workersV2))).To(Succeed())
+		Expect(s.Create(ctx, specs.Job(v2, namespace, "live", "spec:\n"+workersV2))).To(Succeed())
 		before := map[string]any{}
 		var backup []*unstructured.Unstructured
 		for _, version := range []string{v1, v2} {
@@ -63,7 +64,7 @@ var _ = Describe("Restoring jobs from a backup", func() {
 		By("losing jobs and the operator")
 		stop()
 		for _, lost := range backup {
-			Expect(s.Delete(ctx, job(v2, lost.GetName(), " {}"))).To(Succeed(), "deletion in the stored version needs nobody")
+			Expect(s.Delete(ctx, specs.Job(v2, namespace, lost.GetName(), "spec: {}"))).To(Succeed(), "deletion in the stored version needs nobody")
 		}
 		for _, saved := range backup {
 			Expect(s.Create(ctx, saved.DeepCopy())).NotTo(Succeed())
@@ -86,7 +87,7 @@ var _ = Describe("Restoring jobs from a backup", func() {
 		}
 
 		By("applying the old manifest to the restored job, by kubectl's two ways")
-		old := job(v1, "led", `
+		old := specs.Job(v1, namespace, "led", "spec:\n"+`
   cleanPodPolicy: None
   coordinator: {template: {spec: {containers: [{name: di-container, image: c}]}}}
   collector: {template: {spec: {containers: [{name: di-container, image: b}]}}}
@@ -122,8 +123,8 @@ var _ = Describe("Applying an old definition", func() {
 	It("is refused where it would strand or mix up stored jobs, or is mended at once, and no job is spoilt", func(ctx SpecContext) {
 		s := newSite(ctx)
 		s.serve(ctx)
-		Expect(s.Create(ctx, job(v1, "led", ledV1))).To(Succeed())
-		Expect(s.Create(ctx, job(v2, "workers", workersV2))).To(Succeed())
+		Expect(s.Create(ctx, specs.Job(v1, namespace, "led", "spec:\n"+ledV1))).To(Succeed())
+		Expect(s.Create(ctx, specs.Job(v2, namespace, "workers", "spec:\n"+workersV2))).To(Succeed())
 		led, workers := s.get(ctx, v2, "led").Object["spec"], s.get(ctx, v2, "workers").Object["spec"]
 		intact := func() {
 			GinkgoHelper()

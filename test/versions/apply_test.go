@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
 // These are the same job as a manifest of each version. That of v2alpha1 omits the group and
@@ -51,11 +53,10 @@ type way func(ctx context.Context, version, namespace, manifest string) error
 // clientSide applies like kubectl apply.
 func clientSide(ctx context.Context, version, namespace, manifest string) error {
 	GinkgoHelper()
-	raw, err := job(version, namespace, "j", manifest).MarshalJSON()
-	Expect(err).NotTo(HaveOccurred())
+	raw := specs.Must(specs.Job(version, namespace, "j", manifest).MarshalJSON())
 	file := filepath.Join(GinkgoT().TempDir(), "job.json")
 	Expect(os.WriteFile(file, raw, 0o600)).To(Succeed())
-	out, err := kubectl(ctx, namespace, nil, "apply", "-f", file)
+	out, err := specs.Kubectl(ctx, api.KubeConfig, "apply", "--namespace", namespace, "-f", file)
 	GinkgoWriter.Println(out)
 	return err
 }
@@ -63,7 +64,7 @@ func clientSide(ctx context.Context, version, namespace, manifest string) error 
 // serverSide applies as a field manager, like kubectl apply --server-side.
 func serverSide(manager string, options ...client.ApplyOption) way {
 	return func(ctx context.Context, version, namespace, manifest string) error {
-		applied := client.ApplyConfigurationFromUnstructured(job(version, namespace, "j", manifest))
+		applied := client.ApplyConfigurationFromUnstructured(specs.Job(version, namespace, "j", manifest))
 		return c.Apply(ctx, applied, append(options, client.FieldOwner(manager))...)
 	}
 }
@@ -81,19 +82,19 @@ func managers(of *unstructured.Unstructured) map[string]string {
 func report(ctx context.Context, namespace string) {
 	GinkgoHelper()
 	patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"status":{"phase":"Running","restarts":%d}}`, reports.Add(1)))
-	Expect(operator.Status().Patch(ctx, job(v2, namespace, "j", "{}"), patch, client.FieldOwner("di-orchestrator"))).To(Succeed())
+	Expect(operator.Status().Patch(ctx, specs.Job(v2, namespace, "j", "{}"), patch, client.FieldOwner("di-orchestrator"))).To(Succeed())
 }
 
 // specAfter applies manifests one after the other, with an operator that reports in between, and returns the
 // spec in v2alpha1.
 func specAfter(ctx context.Context, apply way, steps ...[2]string) map[string]any {
 	GinkgoHelper()
-	namespace := newNamespace(ctx)
+	namespace := specs.Namespace(ctx, c)
 	for _, step := range steps {
 		Expect(apply(ctx, step[0], namespace, step[1])).To(Succeed())
 		report(ctx, namespace)
 	}
-	spec, _, err := unstructured.NestedMap(get(ctx, v2, namespace, "j").Object, "spec")
+	spec, _, err := unstructured.NestedMap(specs.GetJob(ctx, c, v2, namespace, "j").Object, "spec")
 	Expect(err).NotTo(HaveOccurred())
 	return spec
 }
@@ -134,12 +135,12 @@ var _ = DescribeTable("A manifest of v1alpha1 removes what it no longer says, al
 
 		By("a part of what a map has")
 		less := strings.NewReplacer(", c: d", "", "disk: ssd, ", "").Replace(withMore)
-		namespace := newNamespace(ctx)
+		namespace := specs.Namespace(ctx, c)
 		for _, step := range []string{withMore, less, less} {
 			Expect(apply(ctx, v1, namespace, step)).To(Succeed())
 			report(ctx, namespace)
 		}
-		expectSame(part(less, "spec"), get(ctx, v1, namespace, "j").Object["spec"])
+		expectSame(part(less, "spec"), specs.GetJob(ctx, c, v1, namespace, "j").Object["spec"])
 	},
 	Entry("kubectl apply", way(clientSide)),
 	Entry("kubectl apply --server-side", serverSide("kubectl")),
@@ -148,25 +149,24 @@ var _ = DescribeTable("A manifest of v1alpha1 removes what it no longer says, al
 
 var _ = Describe("What an apply at v1alpha1 gives up", func() {
 	It("stays if another manager of v1alpha1 applies it, too", func(ctx SpecContext) {
-		namespace := newNamespace(ctx)
+		namespace := specs.Namespace(ctx, c)
 		Expect(serverSide("one")(ctx, v1, namespace, withMore)).To(Succeed())
 		Expect(serverSide("two")(ctx, v1, namespace, withMore)).To(Succeed())
 		report(ctx, namespace)
 		Expect(serverSide("one")(ctx, v1, namespace, manifestV1)).To(Succeed())
-		expectSame(part(withMore, "spec"), get(ctx, v1, namespace, "j").Object["spec"])
+		expectSame(part(withMore, "spec"), specs.GetJob(ctx, c, v1, namespace, "j").Object["spec"])
 	})
 
 	It("stays, with a warning, if another user owns a part of the spec at v2alpha1", func(ctx SpecContext) {
-		namespace := newNamespace(ctx)
+		namespace := specs.Namespace(ctx, c)
 		Expect(serverSide("one")(ctx, v1, namespace, withMore)).To(Succeed())
 		patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"suspend":true}}`))
-		Expect(c.Patch(ctx, job(v2, namespace, "j", "{}"), patch, client.FieldOwner("person"))).To(Succeed())
+		Expect(c.Patch(ctx, specs.Job(v2, namespace, "j", "{}"), patch, client.FieldOwner("person"))).To(Succeed())
 		warnings := &heard{}
 		listening := rest.CopyConfig(api.Config)
 		listening.WarningHandler = warnings
-		by, err := client.New(listening, client.Options{})
-		Expect(err).NotTo(HaveOccurred())
-		Expect(by.Apply(ctx, client.ApplyConfigurationFromUnstructured(job(v1, namespace, "j", manifestV1)), client.FieldOwner("one"))).To(Succeed())
+		by := specs.Must(client.New(listening, client.Options{}))
+		Expect(by.Apply(ctx, client.ApplyConfigurationFromUnstructured(specs.Job(v1, namespace, "j", manifestV1)), client.FieldOwner("one"))).To(Succeed())
 		Expect(warnings.said).To(ContainElement(And(ContainSubstring("is left out but stays"), ContainSubstring("apply v2alpha1"))))
 	})
 })
@@ -218,7 +218,7 @@ spec:
 
 var _ = Describe("Two managers, each with its version", func() {
 	It("conflict where they say different things, in the words of the one that is in the way", func(ctx SpecContext) {
-		namespace := newNamespace(ctx)
+		namespace := specs.Namespace(ctx, c)
 		old, young := serverSide("old"), serverSide("young")
 		Expect(old(ctx, v1, namespace, manifestV1)).To(Succeed())
 		const otherImage = `
@@ -232,7 +232,7 @@ spec:
 
 		By("forcing")
 		Expect(serverSide("young", client.ForceOwnership)(ctx, v2, namespace, otherImage)).To(Succeed())
-		stored := get(ctx, v2, namespace, "j")
+		stored := specs.GetJob(ctx, c, v2, namespace, "j")
 		Expect(managers(stored)).To(Equal(map[string]string{"old": group + "/" + v1, "young": group + "/" + v2}))
 		Expect(stored.Object["spec"]).To(HaveKeyWithValue("group", "g"), "what only the old manager says is still its own")
 		Expect(stored.Object["spec"]).To(HaveKeyWithValue("tasks", HaveLen(1)), "the list of tasks has one owner")
@@ -241,38 +241,38 @@ spec:
 		Expect(old(ctx, v1, namespace, manifestV1)).To(MatchError(And(
 			ContainSubstring(`conflict with "young"`), ContainSubstring(".spec.tasks"))))
 		Expect(serverSide("old", client.ForceOwnership)(ctx, v1, namespace, manifestV1)).To(Succeed())
-		expectSame(part(manifestV1AsV2, "spec"), get(ctx, v2, namespace, "j").Object["spec"])
+		expectSame(part(manifestV1AsV2, "spec"), specs.GetJob(ctx, c, v2, namespace, "j").Object["spec"])
 	})
 
 	It("own together what they say alike", func(ctx SpecContext) {
-		namespace := newNamespace(ctx)
+		namespace := specs.Namespace(ctx, c)
 		Expect(serverSide("old")(ctx, v1, namespace, manifestV1)).To(Succeed())
 		Expect(serverSide("young")(ctx, v2, namespace, manifestV1AsV2)).To(Succeed())
 		Expect(serverSide("old")(ctx, v1, namespace, manifestV1)).To(Succeed())
-		expectSame(part(manifestV1AsV2, "spec"), get(ctx, v2, namespace, "j").Object["spec"])
+		expectSame(part(manifestV1AsV2, "spec"), specs.GetJob(ctx, c, v2, namespace, "j").Object["spec"])
 		expectOneJob(ctx, v1, namespace, "j")
 	})
 
 	It("conflict also where the other has updated the job", func(ctx SpecContext) {
-		namespace := newNamespace(ctx)
+		namespace := specs.Namespace(ctx, c)
 		Expect(serverSide("old")(ctx, v1, namespace, manifestV1)).To(Succeed())
-		stored := get(ctx, v2, namespace, "j")
+		stored := specs.GetJob(ctx, c, v2, namespace, "j")
 		Expect(unstructured.SetNestedField(stored.Object, "None", "spec", "cleanPodPolicy")).To(Succeed())
 		Expect(c.Update(ctx, stored, client.FieldOwner("person"))).To(Succeed())
 		Expect(serverSide("old")(ctx, v1, namespace, manifestV1)).To(MatchError(And(
 			ContainSubstring(`conflict with "person"`), ContainSubstring(".spec.cleanPodPolicy"))))
 		Expect(serverSide("old", client.ForceOwnership)(ctx, v1, namespace, manifestV1)).To(Succeed())
-		Expect(managers(get(ctx, v1, namespace, "j"))).To(Equal(map[string]string{"old": group + "/" + v1}))
+		Expect(managers(specs.GetJob(ctx, c, v1, namespace, "j"))).To(Equal(map[string]string{"old": group + "/" + v1}))
 	})
 
 	It("may each have the status and the spec", func(ctx SpecContext) {
-		namespace := newNamespace(ctx)
+		namespace := specs.Namespace(ctx, c)
 		Expect(serverSide("old")(ctx, v1, namespace, manifestV1)).To(Succeed())
-		status := client.ApplyConfigurationFromUnstructured(job(v2, namespace, "j", `status: {phase: Starting, restarts: 1}`))
+		status := client.ApplyConfigurationFromUnstructured(specs.Job(v2, namespace, "j", `status: {phase: Starting, restarts: 1}`))
 		Expect(c.Status().Apply(ctx, status, client.FieldOwner("operator"))).To(Succeed())
 		Expect(serverSide("old")(ctx, v1, namespace, manifestV1)).To(Succeed())
-		seen := get(ctx, v1, namespace, "j")
-		expectSame(fields(`{phase: Created, extended: {phase: Starting, restarts: 1}}`), seen.Object["status"])
+		seen := specs.GetJob(ctx, c, v1, namespace, "j")
+		expectSame(specs.Object(`{phase: Created, extended: {phase: Starting, restarts: 1}}`).Object, seen.Object["status"])
 		for _, entry := range seen.GetManagedFields() {
 			Expect(entry.Operation).To(Equal(metav1.ManagedFieldsOperationApply))
 		}

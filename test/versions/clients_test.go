@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
 // ledJob has fields in v2alpha1 that v1alpha1 cannot express.
@@ -64,15 +66,13 @@ func oldClient(version string, as runtime.Object) client.Client {
 	scheme := runtime.NewScheme()
 	scheme.AddKnownTypeWithName(kind(version, "DIJob"), as)
 	metav1.AddToGroupVersion(scheme, kind(version, "DIJob").GroupVersion())
-	old, err := client.New(api.Config, client.Options{Scheme: scheme})
-	Expect(err).NotTo(HaveOccurred())
-	return old
+	return specs.Must(client.New(api.Config, client.Options{Scheme: scheme}))
 }
 
 // writeStatus writes a status through v2alpha1.
 func writeStatus(ctx context.Context, namespace, name, manifest string) {
 	GinkgoHelper()
-	stored := get(ctx, v2, namespace, name)
+	stored := specs.GetJob(ctx, c, v2, namespace, name)
 	stored.Object["status"] = part(manifest, "status")
 	Expect(c.Status().Update(ctx, stored)).To(Succeed())
 }
@@ -80,7 +80,7 @@ func writeStatus(ctx context.Context, namespace, name, manifest string) {
 // serialSpec returns the spec of a job of a coordinator only, in v1alpha1.
 func serialSpec(image string) any {
 	GinkgoHelper()
-	return fields(`{cleanPodPolicy: Running, coordinator: {template: {spec: {containers: [{name: di-container, image: ` + image + `}]}}}}`)
+	return specs.Object(`{cleanPodPolicy: Running, coordinator: {template: {spec: {containers: [{name: di-container, image: ` + image + `}]}}}}`).Object
 }
 
 // changed returns a copy of a part of a job in which one field has another value, or is removed
@@ -105,7 +105,7 @@ var _ = Describe("A typed client of v0.2.2", func() {
 	)
 	BeforeEach(func(ctx SpecContext) {
 		old = oldClient(v1, &oldV1Job{})
-		namespace = newNamespace(ctx)
+		namespace = specs.Namespace(ctx, c)
 	})
 	read := func(ctx context.Context, name string) *oldV1Job {
 		GinkgoHelper()
@@ -119,7 +119,7 @@ var _ = Describe("A typed client of v0.2.2", func() {
 		seen := read(ctx, "j")
 		seen.Labels["seen"] = "yes"
 		Expect(old.Update(ctx, seen)).To(Succeed())
-		after := get(ctx, v2, namespace, "j")
+		after := specs.GetJob(ctx, c, v2, namespace, "j")
 		Expect(after.GetLabels()).To(Equal(map[string]string{"team": "rl", "seen": "yes"}))
 		expectSame(withoutEmpty(before.Object["spec"]), withoutEmpty(after.Object["spec"]))
 	})
@@ -129,7 +129,7 @@ var _ = Describe("A typed client of v0.2.2", func() {
 		seen := read(ctx, "j")
 		seen.Spec.CleanPodPolicy = "ALL"
 		Expect(old.Update(ctx, seen)).To(Succeed())
-		expectSame(withoutEmpty(changed(before.Object["spec"], "All", "cleanPodPolicy")), withoutEmpty(get(ctx, v2, namespace, "j").Object["spec"]))
+		expectSame(withoutEmpty(changed(before.Object["spec"], "All", "cleanPodPolicy")), withoutEmpty(specs.GetJob(ctx, c, v2, namespace, "j").Object["spec"]))
 	})
 
 	It("drops fields of pod templates that it does not know, as a typed client does with any kind", func(ctx SpecContext) {
@@ -142,8 +142,8 @@ spec:
   - {type: learner, template: {spec: {containers: [{name: di-container}]}}}
 `)
 		Expect(old.Update(ctx, read(ctx, "j"))).To(Succeed())
-		tasks, _, _ := unstructured.NestedSlice(get(ctx, v2, namespace, "j").Object, "spec", "tasks")
-		expectSame(withoutEmpty(fields(`{type: coordinator, name: coordinator, replicas: 1, template: {spec: {containers: [{name: di-container}]}}}`)), withoutEmpty(tasks[0]))
+		tasks, _, _ := unstructured.NestedSlice(specs.GetJob(ctx, c, v2, namespace, "j").Object, "spec", "tasks")
+		expectSame(withoutEmpty(specs.Object(`{type: coordinator, name: coordinator, replicas: 1, template: {spec: {containers: [{name: di-container}]}}}`).Object), withoutEmpty(tasks[0]))
 	})
 
 	It("creates a job of all roles", func(ctx SpecContext) {
@@ -152,7 +152,7 @@ spec:
 		create(ctx, v2, namespace, "model", ledJob)
 		written.Spec = read(ctx, "model").Spec
 		Expect(old.Create(ctx, written)).To(Succeed())
-		spec := get(ctx, v2, namespace, "j").Object["spec"]
+		spec := specs.GetJob(ctx, c, v2, namespace, "j").Object["spec"]
 		Expect(spec).To(And(HaveKeyWithValue("lifecycle", "CoordinatorLed"), HaveKeyWithValue("backoffLimit", int64(0)), Not(HaveKey("suspend"))))
 	})
 
@@ -161,7 +161,7 @@ spec:
 		written.Namespace, written.Name = namespace, "j"
 		written.Spec.Coordinator.Template.Spec.Containers = []corev1.Container{{Name: "di-container", Image: "a"}}
 		Expect(old.Create(ctx, written)).To(Succeed())
-		expectSame(serialSpec("a"), withoutEmpty(get(ctx, v1, namespace, "j").Object["spec"]))
+		expectSame(serialSpec("a"), withoutEmpty(specs.GetJob(ctx, c, v1, namespace, "j").Object["spec"]))
 	})
 
 	It("labels and changes a serial job, which stays one", func(ctx SpecContext) {
@@ -169,14 +169,14 @@ spec:
 		seen := read(ctx, "j")
 		seen.Labels = map[string]string{"seen": "yes"}
 		Expect(old.Update(ctx, seen)).To(Succeed())
-		labelled := get(ctx, v1, namespace, "j")
+		labelled := specs.GetJob(ctx, c, v1, namespace, "j")
 		Expect(labelled.GetLabels()).To(HaveKeyWithValue("seen", "yes"))
 		expectSame(serialSpec("a"), withoutEmpty(labelled.Object["spec"]))
 
 		seen = read(ctx, "j")
 		seen.Spec.Coordinator.Template.Spec.Containers[0].Image = "b"
 		Expect(old.Update(ctx, seen)).To(Succeed())
-		expectSame(serialSpec("b"), withoutEmpty(get(ctx, v1, namespace, "j").Object["spec"]))
+		expectSame(serialSpec("b"), withoutEmpty(specs.GetJob(ctx, c, v1, namespace, "j").Object["spec"]))
 	})
 
 	It("keeps the collector of a job that has one and no learner, and takes it away", func(ctx SpecContext) {
@@ -191,12 +191,12 @@ spec:
 		seen := read(ctx, "j")
 		seen.Labels = map[string]string{"seen": "yes"}
 		Expect(old.Update(ctx, seen)).To(Succeed())
-		expectSame(withoutEmpty(before.Object["spec"]), withoutEmpty(get(ctx, v2, namespace, "j").Object["spec"]))
+		expectSame(withoutEmpty(before.Object["spec"]), withoutEmpty(specs.GetJob(ctx, c, v2, namespace, "j").Object["spec"]))
 
 		seen = read(ctx, "j")
 		seen.Spec.Collector = oldV1Role{}
 		Expect(old.Update(ctx, seen)).To(Succeed())
-		after := get(ctx, v2, namespace, "j").Object["spec"]
+		after := specs.GetJob(ctx, c, v2, namespace, "j").Object["spec"]
 		Expect(after).To(And(HaveKeyWithValue("suspend", true), HaveKeyWithValue("tasks", HaveLen(1))))
 	})
 
@@ -206,15 +206,15 @@ spec:
 		seen := read(ctx, "j")
 		seen.Status.Phase = "Running"
 		Expect(old.Status().Update(ctx, seen)).To(Succeed())
-		expectSame(changed(part(ledStatus, "status"), "Running", "phase"), get(ctx, v2, namespace, "j").Object["status"])
+		expectSame(changed(part(ledStatus, "status"), "Running", "phase"), specs.GetJob(ctx, c, v2, namespace, "j").Object["status"])
 
 		By("counting what v2alpha1 counts more finely")
 		seen = read(ctx, "j")
 		Expect(seen.Status.ReplicaStatus).To(HaveKeyWithValue("Coordinator", &oldV1Replicas{Active: 1}))
 		seen.Status.ReplicaStatus["Coordinator"] = &oldV1Replicas{Succeeded: 1}
 		Expect(old.Status().Update(ctx, seen)).To(Succeed())
-		Expect(get(ctx, v2, namespace, "j").Object["status"]).To(HaveKeyWithValue("taskStatus", fields(
-			`{aggregator: {Running: 1}, coordinator: {Succeeded: 1}}`)))
+		Expect(specs.GetJob(ctx, c, v2, namespace, "j").Object["status"]).To(HaveKeyWithValue("taskStatus", specs.Object(
+			`{aggregator: {Running: 1}, coordinator: {Succeeded: 1}}`).Object))
 	})
 
 	It("labels a worker-led job and cannot change its spec", func(ctx SpecContext) {
@@ -222,7 +222,7 @@ spec:
 		seen := read(ctx, "j")
 		seen.Labels, seen.Finalizers = map[string]string{"seen": "yes"}, []string{"example.com/keep"}
 		Expect(old.Update(ctx, seen)).To(Succeed())
-		after := get(ctx, v2, namespace, "j")
+		after := specs.GetJob(ctx, c, v2, namespace, "j")
 		Expect(after.GetLabels()).To(HaveKeyWithValue("seen", "yes"))
 		Expect(after.GetFinalizers()).To(ConsistOf("example.com/keep"))
 		expectSame(before.Object["spec"], after.Object["spec"])
@@ -243,7 +243,7 @@ var _ = Describe("A typed client of v1.1.3", func() {
 	)
 	BeforeEach(func(ctx SpecContext) {
 		old = oldClient(v2, &oldV2Job{})
-		namespace = newNamespace(ctx)
+		namespace = specs.Namespace(ctx, c)
 	})
 	read := func(ctx context.Context) *oldV2Job {
 		GinkgoHelper()
@@ -257,7 +257,7 @@ var _ = Describe("A typed client of v1.1.3", func() {
 		seen := read(ctx)
 		seen.Labels["seen"] = "yes"
 		Expect(old.Update(ctx, seen)).To(Succeed())
-		after := get(ctx, v2, namespace, "j")
+		after := specs.GetJob(ctx, c, v2, namespace, "j")
 		Expect(after.GetLabels()).To(Equal(map[string]string{"team": "rl", "seen": "yes"}))
 		want := part(ledJob, "spec")
 		for _, newer := range []string{"group", "suspend", "ttlSecondsAfterFinished", "scheduling"} {
@@ -271,10 +271,10 @@ var _ = Describe("A typed client of v1.1.3", func() {
 		seen := read(ctx)
 		seen.Spec.Tasks[1].Replicas = 3
 		Expect(old.Update(ctx, seen)).To(Succeed())
-		spec := get(ctx, v2, namespace, "j").Object["spec"]
+		spec := specs.GetJob(ctx, c, v2, namespace, "j").Object["spec"]
 		Expect(spec).To(And(
 			HaveKeyWithValue("lifecycle", "WorkerLed"),
-			HaveKeyWithValue("elastic", fields(`{task: collector, replicas: 3}`)),
+			HaveKeyWithValue("elastic", specs.Object(`{task: collector, replicas: 3}`).Object),
 			Not(HaveKey("activeDeadlineSeconds")),
 		))
 	})
@@ -297,6 +297,6 @@ spec:
 		seen.Status.Replicas = 4
 		Expect(old.Status().Update(ctx, seen)).To(Succeed())
 		want := changed(changed(part(ledStatus, "status"), nil, "observedGeneration"), int64(4), "replicas")
-		expectSame(changed(want, map[string]any{}, "profilings"), get(ctx, v2, namespace, "j").Object["status"])
+		expectSame(changed(want, map[string]any{}, "profilings"), specs.GetJob(ctx, c, v2, namespace, "j").Object["status"])
 	})
 })

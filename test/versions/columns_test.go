@@ -13,17 +13,16 @@ import (
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
 // table requests the table of a namespace's jobs of a version as kubectl does.
 func table(ctx context.Context, version, namespace string) *metav1.Table {
 	GinkgoHelper()
-	httpClient, err := rest.HTTPClientFor(api.Config)
-	Expect(err).NotTo(HaveOccurred())
-	jobs, err := url.JoinPath(api.Config.Host, "apis", group, version, "namespaces", namespace, "dijobs")
-	Expect(err).NotTo(HaveOccurred())
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, jobs, nil)
-	Expect(err).NotTo(HaveOccurred())
+	httpClient := specs.Must(rest.HTTPClientFor(api.Config))
+	jobs := specs.Must(url.JoinPath(api.Config.Host, "apis", group, version, "namespaces", namespace, "dijobs"))
+	request := specs.Must(http.NewRequestWithContext(ctx, http.MethodGet, jobs, nil))
 	request.Header.Set("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
 	response, err := httpClient.Do(request)
 	Expect(err).NotTo(HaveOccurred())
@@ -84,9 +83,9 @@ conditions:
 
 var _ = DescribeTable("A table shows the counts of each role and what is wrong",
 	func(ctx SpecContext, version, of, status string, want map[string]any) {
-		namespace := newNamespace(ctx)
+		namespace := specs.Namespace(ctx, c)
 		written := create(ctx, v2, namespace, "j", of)
-		written.Object["status"] = fields(status)
+		written.Object["status"] = specs.Object(status).Object
 		Expect(c.Status().Update(ctx, written)).To(Succeed())
 		expectSame(want, cells(table(ctx, version, namespace)))
 	},
@@ -110,7 +109,7 @@ var _ = DescribeTable("A table shows the counts of each role and what is wrong",
 
 var _ = DescribeTable("A table has the same columns in both versions, and the counts of roles in the wide form",
 	func(ctx SpecContext, version string, wide []string) {
-		shown := table(ctx, version, newNamespace(ctx))
+		shown := table(ctx, version, specs.Namespace(ctx, c))
 		Expect(columns(shown, false)).To(Equal([]string{"Name", "Phase", "Ready", "Reason", "Restarts", "Duration", "Age"}))
 		Expect(columns(shown, true)).To(Equal(wide))
 	},

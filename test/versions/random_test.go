@@ -14,6 +14,8 @@ import (
 	. "github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
 // randomJobs is the number of jobs for each version. The pure tests of the conversion try many
@@ -225,7 +227,7 @@ func createRandom(ctx context.Context, r random, version, namespace, name string
 	}
 	written.Object["status"] = runtime.DeepCopyJSON(status)
 	Expect(c.Status().Update(ctx, written)).To(Succeed())
-	expectSame(status, get(ctx, version, namespace, name).Object["status"])
+	expectSame(status, specs.GetJob(ctx, c, version, namespace, name).Object["status"])
 }
 
 // expectDefaulted verifies that a stored object has all written fields. Empty or absent fields may
@@ -266,7 +268,7 @@ func expectDefaulted(written, stored map[string]any) {
 
 var _ = DescribeTable("Random jobs are the same jobs in both versions, created through",
 	func(ctx SpecContext, version string, seed int64) {
-		namespace := newNamespace(ctx)
+		namespace := specs.Namespace(ctx, c)
 		r := random{rand.New(rand.NewSource(seed))}
 		for i := range randomJobs {
 			name := fmt.Sprint("j", i)

@@ -10,6 +10,8 @@ import (
 	. "github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
 // one is a container list; admission requires one in every template.
@@ -19,14 +21,14 @@ const one = `template: {spec: {containers: [{name: di-container}]}}`
 // unchanged through either, spec and status, changes nothing in storage.
 func expectOneJob(ctx context.Context, version, namespace, name string) {
 	GinkgoHelper()
-	before := get(ctx, version, namespace, name)
+	before := specs.GetJob(ctx, c, version, namespace, name)
 	for _, through := range []string{other(version), version} {
-		seen := get(ctx, through, namespace, name)
+		seen := specs.GetJob(ctx, c, through, namespace, name)
 		Expect(c.Update(ctx, seen)).To(Succeed())
 		Expect(c.Status().Update(ctx, seen)).To(Succeed())
 		Expect(seen.GetResourceVersion()).To(Equal(before.GetResourceVersion()), "unchanged through "+through)
 	}
-	after := get(ctx, version, namespace, name)
+	after := specs.GetJob(ctx, c, version, namespace, name)
 	expectSame(before.Object["spec"], after.Object["spec"])
 	expectSame(before.Object["status"], after.Object["status"])
 	expectSame(before.GetAnnotations(), after.GetAnnotations())
@@ -34,7 +36,7 @@ func expectOneJob(ctx context.Context, version, namespace, name string) {
 
 var _ = DescribeTable("A job is the same job in both versions, created through",
 	func(ctx SpecContext, version, manifest, stored string) {
-		namespace := newNamespace(ctx)
+		namespace := specs.Namespace(ctx, c)
 		if stored == "" {
 			stored = manifest
 		}
@@ -159,17 +161,17 @@ status:
 
 var _ = DescribeTable("A status is the same status in both versions, written through",
 	func(ctx SpecContext, version, of, manifest, stored string) {
-		namespace := newNamespace(ctx)
+		namespace := specs.Namespace(ctx, c)
 		create(ctx, v2, namespace, "j", of)
 		if stored == "" {
 			stored = manifest
 		}
-		written := get(ctx, version, namespace, "j")
+		written := specs.GetJob(ctx, c, version, namespace, "j")
 		written.Object["status"] = part(manifest, "status")
 		written.SetLabels(map[string]string{"not": "stored"})
 		Expect(unstructured.SetNestedField(written.Object, "not stored", "spec", "group")).To(Succeed())
 		Expect(c.Status().Update(ctx, written)).To(Succeed())
-		seen := get(ctx, version, namespace, "j")
+		seen := specs.GetJob(ctx, c, version, namespace, "j")
 		expectSame(part(stored, "status"), seen.Object["status"])
 		Expect(seen.GetLabels()).To(BeEmpty())
 		Expect(seen.Object["spec"]).NotTo(HaveKey("group"))
@@ -211,28 +213,28 @@ status:
 
 var _ = Describe("A job", func() {
 	It("has one generation and one UID in both versions, and moves on by one through either", func(ctx SpecContext) {
-		namespace := newNamespace(ctx)
+		namespace := specs.Namespace(ctx, c)
 		create(ctx, v1, namespace, "j", `spec: {coordinator: {`+one+`}}`)
 		for i, version := range []string{v1, v2, v1} {
-			seen := get(ctx, version, namespace, "j")
+			seen := specs.GetJob(ctx, c, version, namespace, "j")
 			Expect(seen.GetGeneration()).To(BeEquivalentTo(i + 1))
 			Expect(unstructured.SetNestedField(seen.Object, []string{"a", "b", "c"}[i], "spec", "group")).To(Succeed())
 			Expect(c.Update(ctx, seen)).To(Succeed())
 		}
-		Expect(get(ctx, v1, namespace, "j").GetUID()).To(Equal(get(ctx, v2, namespace, "j").GetUID()))
+		Expect(specs.GetJob(ctx, c, v1, namespace, "j").GetUID()).To(Equal(specs.GetJob(ctx, c, v2, namespace, "j").GetUID()))
 	})
 
 	It("refuses a write through one version that was read before a write through the other", func(ctx SpecContext) {
-		namespace := newNamespace(ctx)
+		namespace := specs.Namespace(ctx, c)
 		stale := create(ctx, v1, namespace, "j", `spec: {coordinator: {`+one+`}}`)
-		seen := get(ctx, v2, namespace, "j")
+		seen := specs.GetJob(ctx, c, v2, namespace, "j")
 		seen.SetLabels(map[string]string{"a": "b"})
 		Expect(c.Update(ctx, seen)).To(Succeed())
 		Expect(c.Update(ctx, stale)).To(MatchError(ContainSubstring("the object has been modified")))
 	})
 
 	It("is deleted through either version", func(ctx SpecContext) {
-		namespace := newNamespace(ctx)
+		namespace := specs.Namespace(ctx, c)
 		for _, version := range []string{v1, v2} {
 			created := create(ctx, other(version), namespace, "j", ledIn(other(version)))
 			created.SetGroupVersionKind(kind(version, "DIJob"))

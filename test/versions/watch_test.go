@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
 func list(version string) *unstructured.UnstructuredList {
@@ -37,11 +39,10 @@ func next(ctx context.Context, from watch.Interface) (watch.EventType, *unstruct
 
 var _ = Describe("Watches", func() {
 	It("of both versions show the same events, each in its own shape", func(ctx SpecContext) {
-		namespace := newNamespace(ctx)
+		namespace := specs.Namespace(ctx, c)
 		watches := map[string]watch.Interface{}
 		for _, version := range []string{v1, v2} {
-			started, err := c.Watch(ctx, list(version), client.InNamespace(namespace))
-			Expect(err).NotTo(HaveOccurred())
+			started := specs.Must(c.Watch(ctx, list(version), client.InNamespace(namespace)))
 			DeferCleanup(started.Stop)
 			watches[version] = started
 		}
@@ -65,7 +66,7 @@ var _ = Describe("Watches", func() {
 		for _, version := range []string{v1, v2} {
 			create(ctx, version, namespace, "j-"+version, ledIn(version))
 			expect(watch.Added)
-			written := get(ctx, other(version), namespace, "j-"+version)
+			written := specs.GetJob(ctx, c, other(version), namespace, "j-"+version)
 			Expect(unstructured.SetNestedField(written.Object, "g", "spec", "group")).To(Succeed())
 			Expect(c.Update(ctx, written)).To(Succeed())
 			expect(watch.Modified)
@@ -78,13 +79,12 @@ var _ = Describe("Watches", func() {
 	}, SpecTimeout(timeout))
 
 	It("resumes at a version at which the other was listed", func(ctx SpecContext) {
-		namespace := newNamespace(ctx)
+		namespace := specs.Namespace(ctx, c)
 		listed := list(v1)
 		Expect(c.List(ctx, listed, client.InNamespace(namespace))).To(Succeed())
 		create(ctx, v1, namespace, "j", ledIn(v1))
-		resumed, err := c.Watch(ctx, list(v2), client.InNamespace(namespace),
-			&client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: listed.GetResourceVersion()}})
-		Expect(err).NotTo(HaveOccurred())
+		resumed := specs.Must(c.Watch(ctx, list(v2), client.InNamespace(namespace),
+			&client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: listed.GetResourceVersion()}}))
 		DeferCleanup(resumed.Stop)
 		kind, seen := next(ctx, resumed)
 		Expect(kind).To(Equal(watch.Added))
@@ -94,7 +94,7 @@ var _ = Describe("Watches", func() {
 
 var _ = Describe("Lists", func() {
 	It("of one version go on page by page where a page of the other ended", func(ctx SpecContext) {
-		namespace := newNamespace(ctx)
+		namespace := specs.Namespace(ctx, c)
 		for _, name := range []string{"a", "b", "c"} {
 			create(ctx, v1, namespace, name, ledIn(v1))
 		}
@@ -107,7 +107,7 @@ var _ = Describe("Lists", func() {
 	})
 
 	It("of both versions select alike", func(ctx SpecContext) {
-		namespace := newNamespace(ctx)
+		namespace := specs.Namespace(ctx, c)
 		create(ctx, v1, namespace, "a", ledIn(v1))
 		create(ctx, v2, namespace, "b", "metadata: {labels: {team: rl}}\n"+ledIn(v2))
 		for _, version := range []string{v1, v2} {
@@ -123,18 +123,18 @@ var _ = Describe("Lists", func() {
 
 var _ = DescribeTable("A patch changes in either version what it names, and nothing else",
 	func(ctx SpecContext, version string, kind types.PatchType, body, status, want string) {
-		namespace := newNamespace(ctx)
+		namespace := specs.Namespace(ctx, c)
 		before := create(ctx, v2, namespace, "j", ledJob)
 		writeStatus(ctx, namespace, "j", ledStatus)
-		patched := get(ctx, version, namespace, "j")
+		patched := specs.GetJob(ctx, c, version, namespace, "j")
 		if body != "" {
 			Expect(c.Patch(ctx, patched, client.RawPatch(kind, []byte(body)))).To(Succeed())
 		}
 		if status != "" {
 			Expect(c.Status().Patch(ctx, patched, client.RawPatch(kind, []byte(status)))).To(Succeed())
 		}
-		after := get(ctx, v2, namespace, "j")
-		wanted := fields(want)
+		after := specs.GetJob(ctx, c, v2, namespace, "j")
+		wanted := specs.Object(want).Object
 		for key, value := range wanted {
 			of := map[string]any{"spec": before.Object["spec"], "status": part(ledStatus, "status")}
 			named, _ := value.(map[string]any)

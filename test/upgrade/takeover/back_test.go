@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/test/testkit/program"
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 	"opendilab.org/di-orchestrator/test/upgrade/legacy"
 )
 
@@ -54,8 +55,7 @@ func (t *takenOver) giveBack(ctx context.Context) {
 // kubectlDI builds and runs the plugin and returns its output.
 func (m *machine) kubectlDI(ctx context.Context, args ...string) (string, error) {
 	GinkgoHelper()
-	plugin, err := program.BuildCommand(ctx, filepath.Dir(binary), "kubectl-di")
-	Expect(err).NotTo(HaveOccurred())
+	plugin := specs.Must(program.BuildCommand(ctx, filepath.Dir(binary), "kubectl-di"))
 	output, err := exec.CommandContext(ctx, plugin, append(args, "--kubeconfig", m.kubeconfig)...).CombinedOutput()
 	return string(output), err
 }
@@ -72,8 +72,7 @@ func (p *plane) awaitStored(ctx context.Context, version string) {
 // serves them.
 func (p *plane) apply(ctx context.Context, release legacy.Release) {
 	GinkgoHelper()
-	objects, err := release.Objects()
-	Expect(err).NotTo(HaveOccurred())
+	objects := specs.Must(release.Objects())
 	for _, object := range objects {
 		if kind := object.GetKind(); kind == "MutatingWebhookConfiguration" || kind == "ValidatingWebhookConfiguration" || kind == "Namespace" {
 			continue

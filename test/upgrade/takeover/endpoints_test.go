@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
 const (
@@ -40,9 +41,8 @@ type endpoints struct {
 func (p *plane) watchEndpoints(ctx context.Context) *endpoints {
 	GinkgoHelper()
 	e := &endpoints{known: map[string]discoveryv1.EndpointSlice{}}
-	changes, err := p.api.Watch(ctx, &discoveryv1.EndpointSliceList{}, client.InNamespace(system),
-		client.MatchingLabels{discoveryv1.LabelServiceName: "di-server"})
-	Expect(err).NotTo(HaveOccurred())
+	changes := specs.Must(p.api.Watch(ctx, &discoveryv1.EndpointSliceList{}, client.InNamespace(system),
+		client.MatchingLabels{discoveryv1.LabelServiceName: "di-server"}))
 	var done sync.WaitGroup
 	done.Go(func() {
 		for change := range changes.ResultChan() {

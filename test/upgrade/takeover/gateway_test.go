@@ -15,9 +15,10 @@ import (
 	"sync/atomic"
 
 	. "github.com/onsi/ginkgo/v2"
-	. "github.com/onsi/gomega"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/set"
+
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
 // jobs is the namespace of the jobs.
@@ -57,10 +58,8 @@ type gateway struct {
 
 func newGateway(config *rest.Config, ledger *ledger, who string) *gateway {
 	GinkgoHelper()
-	target, err := url.Parse(config.Host)
-	Expect(err).NotTo(HaveOccurred())
-	transport, err := rest.TransportFor(config)
-	Expect(err).NotTo(HaveOccurred())
+	target := specs.Must(url.Parse(config.Host))
+	transport := specs.Must(rest.TransportFor(config))
 	g := &gateway{ledger: ledger, who: who}
 	proxy := &httputil.ReverseProxy{
 		Rewrite:        func(request *httputil.ProxyRequest) { request.SetURL(target) },

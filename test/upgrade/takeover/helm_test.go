@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 	"opendilab.org/di-orchestrator/test/upgrade/legacy"
 )
 
@@ -42,8 +43,7 @@ func takeOverByHelm(ctx context.Context, key string, more ...string) *takenOver 
 	GinkgoHelper()
 	p := newPlane(ctx)
 	release := legacy.V022()
-	left, err := release.Install(ctx, p.api, jobs, 10)
-	Expect(err).NotTo(HaveOccurred())
+	left := specs.Must(release.Install(ctx, p.api, jobs, 10))
 	p.runDeployments(ctx)
 	before, service, kept := p.read(ctx, "v1alpha1"), p.service(ctx), p.uids(ctx)
 	polling := p.poll(ctx, "v1alpha1", left[3].Name)
@@ -70,8 +70,7 @@ var _ = DescribeTable("Helm upgrades its release of v1.1.3, which has the defini
 		Expect(p.api.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: system}})).To(Succeed())
 		m := newMachine(ctx, p)
 		m.mustHelm(ctx, "HELM3", "install", "di-orchestrator", earlierChart(release, true))
-		left, err := release.Jobs(ctx, p.api, jobs, 10)
-		Expect(err).NotTo(HaveOccurred())
+		left := specs.Must(release.Jobs(ctx, p.api, jobs, 10))
 		left = going(left)
 		// Its di-server does not end before its grace period.
 		p.runUntilEnd(ctx, earlierGrace)
@@ -113,9 +112,7 @@ var _ = DescribeTable("Helm upgrades its release of v1.1.3, which has the defini
 // service returns the Service di-server.
 func (p *plane) service(ctx context.Context) *corev1.Service {
 	GinkgoHelper()
-	found := &corev1.Service{}
-	Expect(p.api.Get(ctx, client.ObjectKey{Namespace: system, Name: "di-server"}, found)).To(Succeed())
-	return found
+	return specs.Get[corev1.Service](ctx, p.api, system, "di-server")
 }
 
 // expectSameService expects that clients reach di-server, old pods and new ones, at the same
@@ -132,8 +129,7 @@ func (p *plane) expectSameService(ctx context.Context, before *corev1.Service) {
 // uids returns the UIDs of the definitions.
 func (p *plane) uids(ctx context.Context) map[string]types.UID {
 	GinkgoHelper()
-	var found apiextensionsv1.CustomResourceDefinitionList
-	Expect(p.api.List(ctx, &found)).To(Succeed())
+	found := specs.List[apiextensionsv1.CustomResourceDefinitionList](ctx, p.api)
 	uids := map[string]types.UID{}
 	for i := range found.Items {
 		Expect(found.Items[i].DeletionTimestamp).To(BeNil())

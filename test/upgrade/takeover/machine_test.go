@@ -25,6 +25,7 @@ import (
 
 	"opendilab.org/di-orchestrator/test/testkit"
 	"opendilab.org/di-orchestrator/test/testkit/program"
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 	"opendilab.org/di-orchestrator/test/upgrade/legacy"
 )
 
@@ -174,8 +175,7 @@ func (m *machine) release(command string, more ...string) []string {
 // includes the definitions as templates only if requested.
 func earlierChart(release legacy.Release, definitions bool) string {
 	GinkgoHelper()
-	objects, err := release.Objects()
-	Expect(err).NotTo(HaveOccurred())
+	objects := specs.Must(release.Objects())
 	folder := GinkgoT().TempDir()
 	Expect(release.WriteChart(folder, slices.DeleteFunc(objects, func(object *unstructured.Unstructured) bool {
 		return object.GetKind() == "Namespace" || object.GetKind() == "CustomResourceDefinition" && !definitions
@@ -186,8 +186,7 @@ func earlierChart(release legacy.Release, definitions bool) string {
 // deployments returns the names of all Deployments of the system namespace.
 func (m *machine) deployments(ctx context.Context) []string {
 	GinkgoHelper()
-	var found appsv1.DeploymentList
-	Expect(m.api.List(ctx, &found, client.InNamespace(system))).To(Succeed())
+	found := specs.List[appsv1.DeploymentList](ctx, m.api, client.InNamespace(system))
 	names := map[string]bool{}
 	for i := range found.Items {
 		names[found.Items[i].Name] = true

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/test/testkit/proxy"
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 	"opendilab.org/di-orchestrator/test/upgrade/legacy"
 )
 
@@ -23,8 +24,7 @@ var _ = Describe("Two operators", func() {
 	It("take v0.2.2 over once between them, though each is killed after each of its writes", func(ctx SpecContext) {
 		p := newPlane(ctx)
 		release := legacy.V022()
-		left, err := release.Install(ctx, p.api, jobs, 10)
-		Expect(err).NotTo(HaveOccurred())
+		left := specs.Must(release.Install(ctx, p.api, jobs, 10))
 		p.runDeployments(ctx)
 		before := p.read(ctx, "v1alpha1")
 		p.install(ctx)
@@ -99,8 +99,7 @@ func (p *plane) startPair(ctx context.Context) *pair {
 		started.addresses[who] = freeAddress(ctx)
 		started.ways[who] = newGateway(p.environment.Config, p.ledger, who)
 	}
-	service, err := proxy.New(ctx, p.address, slices.Collect(maps.Values(started.addresses))...)
-	Expect(err).NotTo(HaveOccurred())
+	service := specs.Must(proxy.New(ctx, p.address, slices.Collect(maps.Values(started.addresses))...))
 	DeferCleanup(service.Close)
 	for who := range started.ways {
 		started.restart(ctx, who)

@@ -25,29 +25,23 @@ import (
 	"k8s.io/utils/set"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
-	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"opendilab.org/di-orchestrator/test/testkit"
 	"opendilab.org/di-orchestrator/test/testkit/program"
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 	"opendilab.org/di-orchestrator/test/webhooks"
 )
 
 func TestTakeover_Slow(t *testing.T) {
-	RegisterFailHandler(Fail)
-	logf.SetLogger(GinkgoLogr)
-	SetDefaultEventuallyTimeout(testkit.Patience)
-	EnforceDefaultTimeoutsWhenUsingContexts()
 	SetDefaultEventuallyPollingInterval(50 * time.Millisecond)
-	RunSpecs(t, "An earlier release is taken over")
+	specs.Run(t, "An earlier release is taken over")
 }
 
 // binary is the built program.
 var binary string
 
 var _ = BeforeSuite(func(ctx SpecContext) {
-	var err error
-	binary, err = program.Build(ctx, GinkgoT().TempDir())
-	Expect(err).NotTo(HaveOccurred())
+	binary = specs.Must(program.Build(ctx, GinkgoT().TempDir()))
 })
 
 // plane is the API server of one spec, and the proxy through which programs reach it.
@@ -62,19 +56,16 @@ type plane struct {
 
 func newPlane(ctx context.Context) *plane {
 	GinkgoHelper()
-	environment, err := testkit.StartBareAPI()
-	Expect(err).NotTo(HaveOccurred())
+	environment := specs.Must(testkit.StartBareAPI())
 	DeferCleanup(environment.Stop)
-	api, err := testkit.NewClient(environment.Config)
-	Expect(err).NotTo(HaveOccurred())
+	api := specs.Must(testkit.NewClient(environment.Config))
 	return &plane{environment: environment, api: api, gateway: newGateway(environment.Config, &ledger{leaders: set.New[string]()}, "operator"), address: freeAddress(ctx)}
 }
 
 // freeAddress returns an address that is not in use.
 func freeAddress(ctx context.Context) string {
 	GinkgoHelper()
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.8.0.3:0")
-	Expect(err).NotTo(HaveOccurred())
+	listener := specs.Must((&net.ListenConfig{}).Listen(ctx, "tcp", "127.8.0.3:0"))
 	Expect(listener.Close()).To(Succeed())
 	return listener.Addr().String()
 }
@@ -144,21 +135,19 @@ const quick = "common: {kubeAPIQPS: 1000}"
 
 func (g *gateway) startOperator(ctx context.Context, configuration string, flags ...string) *program.Process {
 	GinkgoHelper()
-	started, err := program.StartOperator(ctx, &program.Operator{
+	started := specs.Must(program.StartOperator(ctx, &program.Operator{
 		Binary: binary, Folder: GinkgoT().TempDir(), Environment: g.environment(), Configuration: configuration, Flags: flags, NoWait: true,
-	})
-	Expect(err).NotTo(HaveOccurred())
+	}))
 	killAtEnd("the operator", started)
 	return started
 }
 
 func (g *gateway) startWebhooks(ctx context.Context, address, reached, configuration string, flags ...string) *program.Process {
 	GinkgoHelper()
-	started, err := program.StartWebhooks(ctx, &program.Webhooks{
+	started := specs.Must(program.StartWebhooks(ctx, &program.Webhooks{
 		Binary: binary, Folder: GinkgoT().TempDir(), Environment: g.environment(), Address: address, URL: "https://" + reached, Configuration: configuration,
 		Flags: flags, NoWait: true,
-	})
-	Expect(err).NotTo(HaveOccurred())
+	}))
 	killAtEnd("the webhooks", started)
 	return started
 }

@@ -20,6 +20,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 	"opendilab.org/di-orchestrator/test/upgrade/legacy"
 )
 
@@ -30,8 +31,7 @@ var _ = Describe("Taking v0.2.2 over", func() {
 	It("loses no field, deletes no pod and fails no read, with 200 jobs and while cert-manager writes its bundle", func(ctx SpecContext) {
 		p := newPlane(ctx)
 		release := legacy.V022()
-		left, err := release.Install(ctx, p.api, jobs, 200)
-		Expect(err).NotTo(HaveOccurred())
+		left := specs.Must(release.Install(ctx, p.api, jobs, 200))
 		p.runDeployments(ctx)
 		injected := p.injectBundles(ctx)
 		before := p.read(ctx, "v1alpha1")
@@ -76,8 +76,7 @@ var _ = Describe("Taking v0.2.2 over", func() {
 var _ = DescribeTable("Taking a release of workers over goes on wherever the operator was killed, and restarts nothing that runs",
 	func(ctx SpecContext, release legacy.Release) {
 		p := newPlane(ctx)
-		left, err := release.Install(ctx, p.api, jobs, 10)
-		Expect(err).NotTo(HaveOccurred())
+		left := specs.Must(release.Install(ctx, p.api, jobs, 10))
 		left = going(left)
 		p.runDeployments(ctx)
 		before := p.read(ctx, "v2alpha1")
@@ -167,8 +166,7 @@ func (p *plane) killAfterEachWrite(ctx context.Context) []string {
 func (p *plane) expectReplicas(ctx context.Context, wanted map[string]int32) {
 	GinkgoHelper()
 	for name, replicas := range wanted {
-		deployment := &appsv1.Deployment{}
-		Expect(p.api.Get(ctx, client.ObjectKey{Namespace: system, Name: name}, deployment)).To(Succeed())
+		deployment := specs.Get[appsv1.Deployment](ctx, p.api, system, name)
 		Expect(*deployment.Spec.Replicas).To(Equal(replicas), name)
 	}
 }

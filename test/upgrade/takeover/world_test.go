@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 	"opendilab.org/di-orchestrator/test/upgrade/legacy"
 )
 
@@ -73,8 +74,7 @@ func (p *plane) runDeployments(ctx context.Context) { p.runUntilEnd(ctx, 0) }
 // runUntilEnd does so for programs that run for a grace period after they are deleted.
 func (p *plane) runUntilEnd(ctx context.Context, grace time.Duration) {
 	GinkgoHelper()
-	var deployments appsv1.DeploymentList
-	Expect(p.api.List(ctx, &deployments, client.InNamespace(system))).To(Succeed())
+	deployments := specs.List[appsv1.DeploymentList](ctx, p.api, client.InNamespace(system))
 	Expect(deployments.Items).NotTo(BeEmpty())
 	for i := range deployments.Items {
 		p.createPod(ctx, deployments.Items[i].Name, deployments.Items[i].Spec.Template.Labels)
@@ -239,9 +239,7 @@ func (p *plane) read(ctx context.Context, version string) map[string]map[string]
 // definition returns the definition of a kind.
 func (p *plane) definition(ctx context.Context, name string) *apiextensionsv1.CustomResourceDefinition {
 	GinkgoHelper()
-	found := &apiextensionsv1.CustomResourceDefinition{}
-	Expect(p.api.Get(ctx, client.ObjectKey{Name: name}, found)).To(Succeed())
-	return found
+	return specs.Get[apiextensionsv1.CustomResourceDefinition](ctx, p.api, "", name)
 }
 
 // awaitStep waits until the takeover records a step.
@@ -298,8 +296,7 @@ func expectKept(before, after map[string]map[string]any) {
 // remaining version.
 func (p *plane) expectAlive(ctx context.Context, left []legacy.Job) {
 	GinkgoHelper()
-	var pods corev1.PodList
-	Expect(p.api.List(ctx, &pods, client.InNamespace(jobs))).To(Succeed())
+	pods := specs.List[corev1.PodList](ctx, p.api, client.InNamespace(jobs))
 	found := map[string]*corev1.Pod{}
 	for i := range pods.Items {
 		found[pods.Items[i].Name] = &pods.Items[i]
