@@ -19,6 +19,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/job/membership"
+	"opendilab.org/di-orchestrator/test/testkit/jobs"
 	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
@@ -119,7 +120,7 @@ var _ = Describe("the v1 protocol", func() {
 
 	DescribeTable("refuses reports that are not of a coordinator", func(ctx SpecContext, coordinator, data string, status int, reason string) {
 		newTrainer(ctx, namespace)
-		newJob(ctx, namespace, "pong", v2alpha1.DIJobSpec{Tasks: []v2alpha1.Task{{Type: v2alpha1.TaskTypeCollector, Name: "collector", Template: raw(template)}}})
+		newJob(ctx, namespace, "pong", v2alpha1.DIJobSpec{Tasks: []v2alpha1.Task{{Type: v2alpha1.TaskTypeCollector, Name: "collector", Template: jobs.Serving()}}})
 		url := strings.Replace(base, "/replicas", "/profilings", 1)
 		code, answer := call(ctx, http.MethodPost, url, fmt.Sprintf(`{"namespace":%q,"coordinator":%q%s}`, namespace, coordinator, data))
 		Expect(code).To(Equal(status), answer)
@@ -139,7 +140,7 @@ var _ = Describe("the v1 protocol", func() {
 		Expect(api.live.Status().Update(ctx, list)).To(Succeed())
 		cacheKnows(ctx, list)
 		for i := range job.Spec.Tasks {
-			job.Spec.Tasks[i].Template = raw(strings.ReplaceAll(template, "22270", "1234"))
+			job.Spec.Tasks[i].Template = jobs.Raw(strings.ReplaceAll(template, "22270", "1234"))
 		}
 		Expect(api.live.Update(ctx, job)).To(Succeed())
 		cacheKnows(ctx, job)
@@ -391,7 +392,7 @@ var _ = Describe("the v1 protocol", func() {
 	It("uses an AggregatorConfig of another namespace only where that is shared with the job's", func(ctx SpecContext) {
 		other := specs.Namespace(ctx, api.live)
 		config := &v2alpha1.AggregatorConfig{ObjectMeta: metav1.ObjectMeta{Namespace: other, Name: "mine"}}
-		config.Spec.Aggregator.Template = raw(template)
+		config.Spec.Aggregator.Template = jobs.Serving()
 		Expect(api.live.Create(ctx, config)).To(Succeed())
 		cacheKnows(ctx, config)
 		spec := coordinatorLed()
@@ -450,7 +451,7 @@ var _ = Describe("the v1 protocol", func() {
 func newAggregatorConfig(ctx SpecContext) {
 	GinkgoHelper()
 	config := &v2alpha1.AggregatorConfig{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "aggregator-config"}}
-	config.Spec.Aggregator.Template = raw(strings.Replace(template, "22270", "22280", 1))
+	config.Spec.Aggregator.Template = jobs.Raw(strings.Replace(template, "22270", "22280", 1))
 	Expect(client.IgnoreAlreadyExists(api.live.Create(ctx, config))).To(Succeed())
 	cacheKnows(ctx, config)
 }

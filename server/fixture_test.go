@@ -17,7 +17,6 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -27,6 +26,7 @@ import (
 	"opendilab.org/di-orchestrator/server"
 	"opendilab.org/di-orchestrator/server/auth"
 	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/jobs"
 	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
@@ -141,10 +141,6 @@ func apiReader(through client.Client) client.Reader {
 	return api.own
 }
 
-func raw(content string) v2alpha1.RawObject {
-	return v2alpha1.RawObject{JSON: apiextensionsv1.JSON{Raw: []byte(content)}}
-}
-
 // newJob creates a job as a user does.
 func newJob(ctx context.Context, namespace, name string, spec v2alpha1.DIJobSpec) *v2alpha1.DIJob {
 	GinkgoHelper()
@@ -153,16 +149,7 @@ func newJob(ctx context.Context, namespace, name string, spec v2alpha1.DIJobSpec
 	return job
 }
 
-func coordinatorLed() v2alpha1.DIJobSpec {
-	return v2alpha1.DIJobSpec{
-		Lifecycle: v2alpha1.LifecycleCoordinatorLed,
-		Tasks: []v2alpha1.Task{
-			{Type: v2alpha1.TaskTypeCoordinator, Template: raw(template)},
-			{Type: v2alpha1.TaskTypeCollector, Template: raw(template)},
-			{Type: v2alpha1.TaskTypeLearner, Template: raw(template)},
-		},
-	}
-}
+func coordinatorLed() v2alpha1.DIJobSpec { return jobs.CoordinatorLed(jobs.Serving()) }
 
 // newTrainer creates a coordinator-led job with the objects that the operator creates for it: its empty
 // Membership and its coordinator.
@@ -176,10 +163,7 @@ func newTrainer(ctx context.Context, namespace string) *v2alpha1.DIJob {
 
 func newMembership(ctx context.Context, job *v2alpha1.DIJob) {
 	GinkgoHelper()
-	Expect(api.live.Create(ctx, &v2alpha1.Membership{
-		ObjectMeta: metav1.ObjectMeta{Namespace: job.Namespace, Name: job.Name},
-		Spec:       v2alpha1.MembershipSpec{JobUID: job.UID},
-	})).To(Succeed())
+	Expect(api.live.Create(ctx, jobs.Membership(job))).To(Succeed())
 }
 
 // newPod creates a pod of a coordinator-led job as the operator does.
@@ -194,9 +178,7 @@ func newPod(ctx context.Context, job *v2alpha1.DIJob, name string, role names.Re
 func createPod(ctx context.Context, job *v2alpha1.DIJob, pod *corev1.Pod) *corev1.Pod {
 	GinkgoHelper()
 	pod.Namespace = job.Namespace
-	pod.OwnerReferences = []metav1.OwnerReference{
-		*metav1.NewControllerRef(job, v2alpha1.GroupVersion.WithKind("DIJob")),
-	}
+	pod.OwnerReferences = jobs.Owner(job)
 	if pod.Spec.Containers == nil {
 		pod.Spec.Containers = []corev1.Container{{
 			Name:  names.Container,

@@ -32,6 +32,7 @@ import (
 	"opendilab.org/di-orchestrator/server"
 	"opendilab.org/di-orchestrator/server/auth"
 	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/jobs"
 	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
@@ -74,7 +75,7 @@ var _ = Describe("who may call", func() {
 			Spec: corev1.PodSpec{ServiceAccountName: "worker", Containers: []corev1.Container{{Name: "a", Image: "a"}}}}
 		if owner != nil {
 			pod.Namespace = owner.Namespace
-			pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(owner, v2alpha1.GroupVersion.WithKind("DIJob"))}
+			pod.OwnerReferences = jobs.Owner(owner)
 		}
 		pod.Status.Phase = corev1.PodRunning
 		if change != nil {
@@ -357,7 +358,7 @@ var _ = Describe("who may call", func() {
 			Expect(status(withToken(ctx, token, http.MethodGet, base+"/v1alpha1/replicas", ""))).To(Equal(http.StatusForbidden))
 			Expect(status(withToken(ctx, token, http.MethodPost, base+"/v1alpha1/replicas", fmt.Sprintf(post, namespace)))).To(Equal(http.StatusForbidden))
 			worker := newJob(ctx, namespace, "worker-led", v2alpha1.DIJobSpec{
-				Tasks: []v2alpha1.Task{{Type: v2alpha1.TaskTypeCollector, Name: "collector", Template: raw(template)}},
+				Tasks: []v2alpha1.Task{{Type: v2alpha1.TaskTypeCollector, Name: "collector", Template: jobs.Serving()}},
 			})
 			Expect(status(withToken(ctx, token, http.MethodPost, base+"/v2alpha1/"+namespace+"."+worker.Name+"/replicas", `{"replicas":1}`))).To(Equal(http.StatusForbidden))
 		})

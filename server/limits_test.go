@@ -19,6 +19,7 @@ import (
 	"opendilab.org/di-orchestrator/server"
 	"opendilab.org/di-orchestrator/server/auth"
 	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/jobs"
 	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
@@ -76,7 +77,7 @@ var _ = Describe("what one job may ask for", func() {
 	It("holds for worker-led jobs too", func(ctx SpecContext) {
 		namespace, log := specs.Namespace(ctx, api.live), gbytes.NewBuffer()
 		newJob(ctx, namespace, "w", v2alpha1.DIJobSpec{
-			Tasks: []v2alpha1.Task{{Type: v2alpha1.TaskTypeCollector, Name: "collector", Template: raw(template)}},
+			Tasks: []v2alpha1.Task{{Type: v2alpha1.TaskTypeCollector, Name: "collector", Template: jobs.Serving()}},
 		})
 		url := serve(server.Limits{ReplicasPerRequest: 3, ReplicasPerJob: 4}, log) + "/v2alpha1/" + namespace + ".w/replicas"
 		Expect(status(call(ctx, http.MethodPost, url, `{"replicas":4}`))).To(Equal(http.StatusBadRequest))

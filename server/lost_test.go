@@ -24,6 +24,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/server"
 	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/jobs"
 	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
@@ -181,7 +182,7 @@ var _ = Describe("a write", func() {
 
 	It("of a worker-led job whose answer is lost on the way from the API server is done once", func(ctx SpecContext) {
 		two := int32(2)
-		tasks := []v2alpha1.Task{{Type: v2alpha1.TaskTypeCollector, Name: "collector", Replicas: &two, Template: raw(template)}}
+		tasks := []v2alpha1.Task{{Type: v2alpha1.TaskTypeCollector, Name: "collector", Replicas: &two, Template: jobs.Serving()}}
 		newJob(ctx, namespace, "plain", v2alpha1.DIJobSpec{Tasks: tasks})
 		newJob(ctx, namespace, "preemptible", v2alpha1.DIJobSpec{Tasks: tasks, Preemptible: true})
 		flaky := &flakyClient{Client: api.cached, err: errLost, done: true}

@@ -22,6 +22,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/server"
 	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/jobs"
 	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
@@ -53,7 +54,7 @@ var _ = Describe("the membership of a job that holds state", func() {
 		base = newServer(api.cached, func(options *server.Options) { options.Times.Watch = 50 * time.Millisecond })
 		three := int32(3)
 		job = newJob(ctx, namespace, name, v2alpha1.DIJobSpec{
-			Tasks: []v2alpha1.Task{{Type: v2alpha1.TaskTypeNone, Name: "ps", Replicas: &three, Template: raw(template), Drain: &v2alpha1.Drain{}}},
+			Tasks: []v2alpha1.Task{{Type: v2alpha1.TaskTypeNone, Name: "ps", Replicas: &three, Template: jobs.Serving(), Drain: &v2alpha1.Drain{}}},
 		})
 		Expect(api.live.Create(ctx, serviceAccount(namespace))).To(Succeed())
 		for rank := range 3 {

@@ -16,7 +16,6 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -26,10 +25,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/server/auth"
 	"opendilab.org/di-orchestrator/server/store"
 	"opendilab.org/di-orchestrator/test/testkit/expect"
+	"opendilab.org/di-orchestrator/test/testkit/jobs"
+	"opendilab.org/di-orchestrator/test/testkit/pods"
 )
 
 // memory is a store without a cluster, in the time of a synctest bubble. Its cache equals the API server's
@@ -212,35 +212,17 @@ func (m *memory) mustCreate(t *testing.T, object client.Object) {
 	expect.NoError(t, m.objects.Create(t.Context(), object))
 }
 
-func rawTemplate() v2alpha1.RawObject {
-	return v2alpha1.RawObject{JSON: apiextensionsv1.JSON{Raw: []byte(`{"spec":{"containers":[{"name":"di-container","image":"di"}]}}`)}}
-}
-
 // newCoordinatorLed creates a coordinator-led job with its coordinator and its empty list.
 func (m *memory) newCoordinatorLed(t *testing.T) *v2alpha1.DIJob {
 	t.Helper()
 	job := &v2alpha1.DIJob{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "job", UID: "job-uid"},
-		Spec: v2alpha1.DIJobSpec{Lifecycle: v2alpha1.LifecycleCoordinatorLed, Tasks: []v2alpha1.Task{
-			{Type: v2alpha1.TaskTypeCoordinator, Template: rawTemplate()},
-			{Type: v2alpha1.TaskTypeCollector, Template: rawTemplate()},
-			{Type: v2alpha1.TaskTypeLearner, Template: rawTemplate()},
-		}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "job", UID: "job-uid"}, Spec: jobs.CoordinatorLed(jobs.Template()),
 	}
 	m.mustCreate(t, job)
-	m.mustCreate(t, &v2alpha1.Membership{
-		ObjectMeta: metav1.ObjectMeta{Namespace: job.Namespace, Name: job.Name},
-		Spec:       v2alpha1.MembershipSpec{JobUID: job.UID},
-	})
-	name := names.CoordinatorPod(job.Name)
-	m.mustCreate(t, &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: job.Namespace, Name: name, UID: "pod-uid", Labels: names.ReplicaLabels(job.Name, names.ReplicaTypeCoordinator, name),
-			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(job, v2alpha1.GroupVersion.WithKind("DIJob"))},
-		},
-		Spec:   corev1.PodSpec{Containers: []corev1.Container{{Name: names.Container, Image: "di"}}},
-		Status: corev1.PodStatus{Phase: corev1.PodRunning},
-	})
+	m.mustCreate(t, jobs.Membership(job))
+	coordinator := pods.Coordinator(job)
+	coordinator.UID, coordinator.Status.Phase = "pod-uid", corev1.PodRunning
+	m.mustCreate(t, coordinator)
 	return job
 }
 

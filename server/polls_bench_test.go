@@ -35,6 +35,7 @@ import (
 	"opendilab.org/di-orchestrator/test/testkit/coordinator"
 	"opendilab.org/di-orchestrator/test/testkit/expect"
 	"opendilab.org/di-orchestrator/test/testkit/figures"
+	"opendilab.org/di-orchestrator/test/testkit/jobs"
 )
 
 // polledJobs is the number of jobs, each with a polling coordinator, four collectors and a learner.
@@ -173,7 +174,7 @@ func (w *polled) makeJob(b *testing.B, index int) coordinator.Caller {
 	must(w.live.Create(b.Context(), job))
 	list := &v2alpha1.Membership{Spec: v2alpha1.MembershipSpec{JobUID: job.UID}}
 	list.Namespace, list.Name = job.Namespace, job.Name
-	list.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(job, v2alpha1.GroupVersion.WithKind("DIJob"))}
+	list.OwnerReferences = jobs.Owner(job)
 	grow := membership.Grow{Job: job.Name, MaxMembers: membership.MaxMembers, Random: rand.String, Demands: []membership.Demand{
 		{Task: v2alpha1.TaskTypeCollector, Replicas: 4}, {Task: v2alpha1.TaskTypeLearner, Replicas: 1},
 	}}

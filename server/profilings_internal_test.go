@@ -23,6 +23,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/test/testkit/expect"
+	"opendilab.org/di-orchestrator/test/testkit/jobs"
 )
 
 func (m *memory) newWorkerLed(t *testing.T) *v2alpha1.DIJob {
@@ -35,7 +36,7 @@ func (m *memory) newWorkerLed(t *testing.T) *v2alpha1.DIJob {
 func workerLed(name string) *v2alpha1.DIJob {
 	return &v2alpha1.DIJob{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name + "-uid")},
-		Spec:       v2alpha1.DIJobSpec{Tasks: []v2alpha1.Task{{Type: v2alpha1.TaskTypeCollector, Name: "collector", Template: rawTemplate()}}},
+		Spec:       v2alpha1.DIJobSpec{Tasks: []v2alpha1.Task{{Type: v2alpha1.TaskTypeCollector, Name: "collector", Template: jobs.Template()}}},
 		Status:     v2alpha1.DIJobStatus{Replicas: 1},
 	}
 }

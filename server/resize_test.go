@@ -27,6 +27,8 @@ import (
 	"opendilab.org/di-orchestrator/server"
 	"opendilab.org/di-orchestrator/server/auth"
 	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/jobs"
+	"opendilab.org/di-orchestrator/test/testkit/pods"
 	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
@@ -40,8 +42,8 @@ var _ = Describe("a request to resize a worker-led job", func() {
 	newWorkers := func(ctx SpecContext, name string, collectors int32, change func(*v2alpha1.DIJobSpec)) *v2alpha1.DIJob {
 		GinkgoHelper()
 		spec := v2alpha1.DIJobSpec{Tasks: []v2alpha1.Task{
-			{Type: v2alpha1.TaskTypeLearner, Template: raw(template)},
-			{Type: v2alpha1.TaskTypeCollector, Replicas: &collectors, Template: raw(template)},
+			{Type: v2alpha1.TaskTypeLearner, Template: jobs.Serving()},
+			{Type: v2alpha1.TaskTypeCollector, Replicas: &collectors, Template: jobs.Serving()},
 		}}
 		if change != nil {
 			change(&spec)
@@ -270,7 +272,7 @@ var _ = Describe("a request to resize a worker-led job", func() {
 	It("of a worker is recognized where it was not answered, a removal too, and of an unknown sender it is not", func(ctx SpecContext) {
 		job := newWorkers(ctx, "w", 9, nil)
 		pod := createPod(ctx, job, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: names.WorkerPod("w", "collector", 0)}})
-		pod.Status.Phase, pod.Status.PodIP, pod.Status.PodIPs = corev1.PodRunning, "127.10.0.5", []corev1.PodIP{{IP: "127.10.0.5"}}
+		pods.Run(pod, "127.10.0.5")
 		Expect(api.live.Status().Update(ctx, pod)).To(Succeed())
 		cacheKnows(ctx, pod)
 		for mode, left := range map[auth.Mode]int32{auth.ModeEnforce: 1, auth.ModeDisabled: 2} {

@@ -25,6 +25,8 @@ import (
 	"opendilab.org/di-orchestrator/server"
 	"opendilab.org/di-orchestrator/server/auth"
 	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/jobs"
+	"opendilab.org/di-orchestrator/test/testkit/pods"
 	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
@@ -61,10 +63,10 @@ func podAt(ctx context.Context, namespace string, owner *v2alpha1.DIJob, address
 		Spec:       corev1.PodSpec{ServiceAccountName: serviceAccount(namespace).Name, Containers: []corev1.Container{{Name: "a", Image: "a"}}},
 	}
 	if owner != nil {
-		pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(owner, v2alpha1.GroupVersion.WithKind("DIJob"))}
+		pod.OwnerReferences = jobs.Owner(owner)
 	}
 	Expect(api.live.Create(ctx, pod)).To(Succeed())
-	pod.Status.Phase, pod.Status.PodIP, pod.Status.PodIPs = corev1.PodRunning, address, []corev1.PodIP{{IP: address}}
+	pods.Run(pod, address)
 	Expect(api.live.Status().Update(ctx, pod)).To(Succeed())
 	cacheKnows(ctx, pod)
 	return pod
@@ -186,10 +188,10 @@ var _ = Describe("pods that share their node's network", func() {
 			Spec:       corev1.PodSpec{HostNetwork: true, Containers: []corev1.Container{{Name: "a", Image: "a"}}},
 		}
 		if owner != nil {
-			pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(owner, v2alpha1.GroupVersion.WithKind("DIJob"))}
+			pod.OwnerReferences = jobs.Owner(owner)
 		}
 		Expect(api.live.Create(ctx, pod)).To(Succeed())
-		pod.Status.Phase, pod.Status.PodIP, pod.Status.PodIPs = corev1.PodRunning, node, []corev1.PodIP{{IP: node}}
+		pods.Run(pod, node)
 		Expect(api.live.Status().Update(ctx, pod)).To(Succeed())
 		cacheKnows(ctx, pod)
 		return pod

@@ -21,6 +21,7 @@ import (
 	"opendilab.org/di-orchestrator/job/membership"
 	"opendilab.org/di-orchestrator/job/workload"
 	"opendilab.org/di-orchestrator/server"
+	"opendilab.org/di-orchestrator/test/testkit/jobs"
 	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
@@ -81,7 +82,7 @@ var _ = Describe("the v1 protocol, to the letter", func() {
 		func(ctx SpecContext, learners string, cut []int32) {
 			const gpu = corev1.ResourceName("f.test/gpu")
 			spec := coordinatorLed()
-			spec.Tasks[2].Template = raw(gpuTemplate(gpu))
+			spec.Tasks[2].Template = jobs.Raw(gpuTemplate(gpu))
 			job := newJob(ctx, namespace, trainer, spec)
 			newMembership(ctx, job)
 			newPod(ctx, job, names.CoordinatorPod(trainer), names.ReplicaTypeCoordinator)

@@ -21,6 +21,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/server"
+	"opendilab.org/di-orchestrator/test/testkit/jobs"
 	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
@@ -44,7 +45,7 @@ var _ = Describe("the v2 protocol", func() {
 	newPong := func(ctx SpecContext, restarts, reschedules int32) *v2alpha1.DIJob {
 		four := int32(4)
 		job := newJob(ctx, namespace, name, v2alpha1.DIJobSpec{
-			Tasks: []v2alpha1.Task{{Type: v2alpha1.TaskTypeNone, Name: "work", Replicas: &four, Template: raw(template)}},
+			Tasks: []v2alpha1.Task{{Type: v2alpha1.TaskTypeNone, Name: "work", Replicas: &four, Template: jobs.Serving()}},
 		})
 		job.Status.Replicas, job.Status.Restarts, job.Status.Reschedules = 4, restarts, reschedules
 		Expect(api.live.Status().Update(ctx, job)).To(Succeed())
@@ -201,7 +202,7 @@ var _ = Describe("the v2 protocol", func() {
 
 		By("refusing also what is more than is stored with all that the job has")
 		large := newJob(ctx, namespace, "large", v2alpha1.DIJobSpec{Tasks: []v2alpha1.Task{{
-			Type: v2alpha1.TaskTypeNone, Name: "work", Template: raw(`{"a":"` + strings.Repeat("x", 1<<20) + `"}`),
+			Type: v2alpha1.TaskTypeNone, Name: "work", Template: jobs.Raw(`{"a":"` + strings.Repeat("x", 1<<20) + `"}`),
 		}}})
 		code, answer := call(ctx, http.MethodPost, base+namespace+"."+large.Name+"/profilings", one(1<<20))
 		Expect(code).To(Equal(http.StatusBadRequest))
@@ -220,8 +221,8 @@ var _ = Describe("the v2 protocol", func() {
 		newPong(ctx, 0, 0)
 		newTrainer(ctx, namespace)
 		newJob(ctx, namespace, "rigid", v2alpha1.DIJobSpec{Tasks: []v2alpha1.Task{
-			{Type: v2alpha1.TaskTypeLearner, Template: raw(template)},
-			{Type: v2alpha1.TaskTypeEvaluator, Template: raw(template)},
+			{Type: v2alpha1.TaskTypeLearner, Template: jobs.Serving()},
+			{Type: v2alpha1.TaskTypeEvaluator, Template: jobs.Serving()},
 		}})
 		for _, refused := range []struct {
 			method, path, body string

@@ -146,7 +146,7 @@ func TestKubectlRunsThePlugin(t *testing.T) {
 	}
 	bin := t.TempDir()
 	_, err := program.BuildCommand(t.Context(), bin, "kubectl-di", "-ldflags", "-X main.version=v9.9.9")
-	must(t, err)
+	expect.NoError(t, err)
 	for name, tc := range map[string]struct {
 		args []string
 		want string

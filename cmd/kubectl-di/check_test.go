@@ -22,6 +22,7 @@ import (
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cli"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 // checkedJob is a job of two tasks; a test replaces a part of the second.
@@ -43,7 +44,7 @@ func checked(spec, container string) string {
 // policies by watches.
 func (w *world) refuses(t *testing.T, namespace, text string) {
 	t.Helper()
-	must(t, wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, testkit.Patience, true, func(ctx context.Context) (bool, error) {
+	expect.NoError(t, wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, testkit.Patience, true, func(ctx context.Context) (bool, error) {
 		err := w.live.Create(ctx, &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "probe"},
 			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "probe", Image: "di"}}},
@@ -95,7 +96,7 @@ func TestPodsOfASubmittedJobAreChecked(t *testing.T) {
 func (w *world) isEmpty(t *testing.T, namespace string) {
 	t.Helper()
 	for _, list := range []client.ObjectList{&v2alpha1.DIJobList{}, &corev1.PodList{}} {
-		must(t, w.live.List(t.Context(), list, client.InNamespace(namespace)))
+		expect.NoError(t, w.live.List(t.Context(), list, client.InNamespace(namespace)))
 		if left := meta.LenList(list); left > 0 {
 			t.Errorf("a check left %d objects: %v", left, list)
 		}
@@ -166,9 +167,9 @@ func TestACheckReportsWhatTheNamespaceForbids(t *testing.T) {
 		{"a quota", "exceeded quota", func(namespace string) {
 			hard := corev1.ResourceList{corev1.ResourcePods: resource.MustParse("0")}
 			quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "team"}, Spec: corev1.ResourceQuotaSpec{Hard: hard}}
-			must(t, w.live.Create(t.Context(), quota))
+			expect.NoError(t, w.live.Create(t.Context(), quota))
 			quota.Status = corev1.ResourceQuotaStatus{Hard: hard, Used: hard}
-			must(t, w.live.Status().Update(t.Context(), quota))
+			expect.NoError(t, w.live.Status().Update(t.Context(), quota))
 		}, []string{"spec.tasks[0].template.spec: exceeded quota: team, requested: pods=1, limited: pods=0\n  task collector:\n    spec.tasks[1].template.spec: exceeded"}},
 		{"a Pod Security Standard", "violates PodSecurity", func(namespace string) {
 			w.labelNamespace(t, namespace, "pod-security.kubernetes.io/enforce", "restricted")
@@ -197,7 +198,7 @@ func TestACheckReportsWhatTheNamespaceForbids(t *testing.T) {
 func (w *world) labelNamespace(t *testing.T, name, key, value string) {
 	t.Helper()
 	patch := `{"metadata":{"labels":{"` + key + `":"` + value + `"}}}`
-	must(t, w.live.Patch(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, client.RawPatch("application/merge-patch+json", []byte(patch))))
+	expect.NoError(t, w.live.Patch(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, client.RawPatch("application/merge-patch+json", []byte(patch))))
 }
 
 // onlyImagesOf creates a policy for the pods of labelled namespaces.
@@ -219,8 +220,8 @@ func (w *world) onlyImagesOf(t *testing.T, registry string) {
 			}},
 		},
 	}
-	must(t, w.live.Create(t.Context(), policy))
-	must(t, w.live.Create(t.Context(), &admissionregistrationv1.ValidatingAdmissionPolicyBinding{
+	expect.NoError(t, w.live.Create(t.Context(), policy))
+	expect.NoError(t, w.live.Create(t.Context(), &admissionregistrationv1.ValidatingAdmissionPolicyBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "images"},
 		Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
 			PolicyName: "images", ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
@@ -252,7 +253,7 @@ func TestACheckTriesTheAggregatorThatTheJobNames(t *testing.T) {
 	ns := w.namespace(t)
 	config := &v2alpha1.AggregatorConfig{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "own"}}
 	config.Spec.Aggregator.Template.Raw = []byte(`{"spec":{"containers":[{"name":"a","image":"di","volumeMounts":[{"name":"none","mountPath":"/a"}]}]}}`)
-	must(t, w.live.Create(t.Context(), config))
+	expect.NoError(t, w.live.Create(t.Context(), config))
 	const led = `apiVersion: diengine.opendilab.org/v2alpha1
 kind: DIJob
 metadata: {name: pong}

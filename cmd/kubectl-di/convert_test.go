@@ -315,9 +315,9 @@ func TestFilesAreConverted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			at, to := folder(t), t.TempDir()
-			must(t, os.Chmod(filepath.Join(at, "a.yaml"), 0o640))
+			expect.NoError(t, os.Chmod(filepath.Join(at, "a.yaml"), 0o640))
 			if tc.prepare != nil {
-				must(t, tc.prepare(at))
+				expect.NoError(t, tc.prepare(at))
 			}
 			want := contents(t, at)
 			maps.Copy(want, tc.at)
@@ -353,12 +353,12 @@ func TestAFileIsReadOnce(t *testing.T) {
 	t.Parallel()
 	at, link := folder(t), filepath.Join(t.TempDir(), "link")
 	for to, from := range map[string]string{link: at, filepath.Join(at, "circle.yaml"): at} {
-		must(t, os.Symlink(from, to))
+		expect.NoError(t, os.Symlink(from, to))
 	}
 	working, err := os.Getwd()
-	must(t, err)
+	expect.NoError(t, err)
 	relative, err := filepath.Rel(working, filepath.Join(at, "a.yaml"))
-	must(t, err)
+	expect.NoError(t, err)
 	if once, twice := converts(t, "", "-f", filepath.Join(at, "a.yaml")), converts(t, "", "-f", filepath.Join(at, "a.yaml"), "-f", relative); once != twice {
 		t.Errorf("(-want +got):\n%s", cmp.Diff(once.stdout, twice.stdout))
 	}
@@ -380,7 +380,7 @@ func TestAnInterruptEndsTheWaitForInput(t *testing.T) {
 		if code := run(ctx, command); code != cli.Failed || report.String() != "kubectl-di: interrupted: nothing was "+written+"\n" {
 			t.Errorf("%s: exit code %d, %s", verb, code, report)
 		}
-		must(t, writer.Close()) // The read ends.
+		expect.NoError(t, writer.Close()) // The read ends.
 	}
 }
 

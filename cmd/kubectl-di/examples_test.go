@@ -14,13 +14,14 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 
 	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 // invocations returns the arguments of each kubectl di command in a shell text.
 func invocations(t *testing.T, text string) [][]string {
 	t.Helper()
 	file, err := syntax.NewParser(syntax.RecoverErrors(100)).Parse(strings.NewReader(text), "")
-	must(t, err)
+	expect.NoError(t, err)
 	var found [][]string
 	syntax.Walk(file, func(node syntax.Node) bool {
 		call, isCall := node.(*syntax.CallExpr)
@@ -30,7 +31,7 @@ func invocations(t *testing.T, text string) [][]string {
 		var words []string
 		for _, word := range call.Args {
 			text, err := expand.Literal(nil, word)
-			must(t, err)
+			expect.NoError(t, err)
 			words = append(words, text)
 		}
 		if words[1] == "di" {
@@ -86,7 +87,7 @@ func TestEveryCommandHasExamplesThatAreRight(t *testing.T) {
 func TestEveryCommandInTheDocsIsRight(t *testing.T) {
 	t.Parallel()
 	pages, err := filepath.Glob(filepath.Join(testkit.Root(), "docs", "*.md"))
-	must(t, err)
+	expect.NoError(t, err)
 	code := regexp.MustCompile("(?ms)^```\\w*\n(.*?)^```$|^    ([^\n]*kubectl di [^\n]*)$")
 	inText := regexp.MustCompile("`kubectl di ([a-z-]+)[^`]*`")
 	checked := 0

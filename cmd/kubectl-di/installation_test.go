@@ -12,11 +12,13 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cli"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
+	"opendilab.org/di-orchestrator/test/testkit/jobs"
 	"opendilab.org/di-orchestrator/test/webhooks"
 	"opendilab.org/di-orchestrator/upgrade/preflight"
 )
@@ -34,13 +36,13 @@ func TestPreflightEndsWithOneWhereSomethingStopsAnInstallation(t *testing.T) {
 	}
 	got = w.preflight(t, ns, "-o", "json")
 	report := preflight.Report{}
-	must(t, json.Unmarshal([]byte(got.stdout), &report))
+	expect.NoError(t, json.Unmarshal([]byte(got.stdout), &report))
 	if got.code != cli.Done || !report.Fine || report.Release != "this program" || !hasJobs(&report) {
 		t.Fatalf("got %+v", got)
 	}
 
 	labels := map[string]string{"control-plane": "di-operator"}
-	must(t, w.live.Create(t.Context(), &appsv1.Deployment{
+	expect.NoError(t, w.live.Create(t.Context(), &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "di-operator", Labels: labels},
 		Spec: appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: corev1.PodTemplateSpec{
 			ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "manager", Image: "old:v1"}}},
@@ -71,10 +73,10 @@ func hasJobs(report *preflight.Report) bool {
 func TestReplacingTheAuthorityIsFollowedToItsEnd(t *testing.T) {
 	t.Parallel()
 	api, err := webhooks.StartAPIWithWebhooks(t.Context())
-	must(t, err)
-	t.Cleanup(func() { must(t, api.Stop()) })
+	expect.NoError(t, err)
+	t.Cleanup(func() { expect.NoError(t, api.Stop()) })
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
-	must(t, os.WriteFile(kubeconfig, api.KubeConfig, 0o600))
+	expect.NoError(t, os.WriteFile(kubeconfig, api.KubeConfig, 0o600))
 
 	got := kubectlDI(t, "", "rotate-ca", "--kubeconfig", kubeconfig, "--wait")
 	if got.code != cli.Done || !strings.HasSuffix(got.stderr, "certificate authority: the webhook serves by it; the old one is dropped\n") {
@@ -102,7 +104,7 @@ func TestProfilingsArePrintedAsTheyWereReported(t *testing.T) {
 	ns := w.namespace(t)
 	job := w.workers(t, ns, "pong", v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
 	w.setStatus(t, job, func(status *v2alpha1.DIJobStatus) {
-		status.Profilings = &v2alpha1.RawObject{JSON: apiextensionsv1.JSON{Raw: []byte(`{"episodes":12345678901,"reward":{"mean":20.5,"best":null}}`)}}
+		status.Profilings = ptr.To(jobs.Raw(`{"episodes":12345678901,"reward":{"mean":20.5,"best":null}}`))
 	})
 	w.workers(t, ns, "silent", v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
 	const want = "{\n  \"episodes\": 12345678901,\n  \"reward\": {\n    \"best\": null,\n    \"mean\": 20.5\n  }\n}\n"

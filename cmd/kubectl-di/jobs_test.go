@@ -22,6 +22,7 @@ import (
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cli"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 func TestJobsAreSuspendedAndResumed(t *testing.T) {
@@ -31,7 +32,7 @@ func TestJobsAreSuspendedAndResumed(t *testing.T) {
 	jobs := []*v2alpha1.DIJob{w.trainer(t, ns, "cartpole"), w.workers(t, ns, "pong", v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})}
 	for _, job := range jobs {
 		job.Labels = map[string]string{"team": "rl"}
-		must(t, w.live.Update(t.Context(), job))
+		expect.NoError(t, w.live.Update(t.Context(), job))
 	}
 	w.setStatus(t, w.workers(t, ns, "finished", v2alpha1.Task{Type: v2alpha1.TaskTypeCollector}), func(status *v2alpha1.DIJobStatus) {
 		status.Phase = v2alpha1.JobSucceeded
@@ -64,7 +65,7 @@ func TestJobsAreSuspendedAndResumed(t *testing.T) {
 			t.Errorf("%v: got %+v", step.args, got)
 		}
 		for i, job := range jobs {
-			must(t, w.live.Get(t.Context(), client.ObjectKeyFromObject(job), job))
+			expect.NoError(t, w.live.Get(t.Context(), client.ObjectKeyFromObject(job), job))
 			if ptr.Deref(job.Spec.Suspend, false) != step.suspended[i] {
 				t.Errorf("%v: job %s: spec.suspend is %v", step.args, job.Name, job.Spec.Suspend)
 			}
@@ -78,7 +79,7 @@ func TestSuspendAndResumeWaitUntilItIsSo(t *testing.T) {
 	ns := w.namespace(t)
 	job := w.workers(t, ns, "pong", v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
 	observe := func(change func(*v2alpha1.DIJobStatus)) {
-		must(t, w.live.Get(t.Context(), client.ObjectKeyFromObject(job), job))
+		expect.NoError(t, w.live.Get(t.Context(), client.ObjectKeyFromObject(job), job))
 		w.setStatus(t, job, func(status *v2alpha1.DIJobStatus) {
 			status.ObservedGeneration, status.Replicas = job.Generation, 3
 			change(status)
@@ -157,7 +158,7 @@ func TestJobsAreSubmitted(t *testing.T) {
 		}
 	}
 	var jobs v2alpha1.DIJobList
-	must(t, w.live.List(t.Context(), &jobs, client.InNamespace(ns)))
+	expect.NoError(t, w.live.List(t.Context(), &jobs, client.InNamespace(ns)))
 	if len(jobs.Items) != 7 {
 		t.Errorf("there are %d jobs, want 7", len(jobs.Items))
 	}
@@ -171,7 +172,7 @@ func TestOtherObjectsAreSkippedOrCreatedBeforeTheirJob(t *testing.T) {
 		ns := w.namespace(t)
 		claims := func() int {
 			var list corev1.PersistentVolumeClaimList
-			must(t, w.live.List(t.Context(), &list, client.InNamespace(ns)))
+			expect.NoError(t, w.live.List(t.Context(), &list, client.InNamespace(ns)))
 			return len(list.Items)
 		}
 		const skipped = "is no DIJob and is skipped; --with-objects creates it\n"
@@ -217,7 +218,7 @@ func TestAnObjectThatExistsStaysAndAWrongOneStopsAll(t *testing.T) {
 		}
 	}
 	var jobs v2alpha1.DIJobList
-	must(t, w.live.List(t.Context(), &jobs, client.InNamespace(ns)))
+	expect.NoError(t, w.live.List(t.Context(), &jobs, client.InNamespace(ns)))
 	if len(jobs.Items) != 2 {
 		t.Errorf("there are %d jobs, want two", len(jobs.Items))
 	}
@@ -263,7 +264,7 @@ func TestWhatIsWrongWithASubmittedJobIsReported(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 	var jobs v2alpha1.DIJobList
-	must(t, w.live.List(t.Context(), &jobs, client.InNamespace(ns)))
+	expect.NoError(t, w.live.List(t.Context(), &jobs, client.InNamespace(ns)))
 	if len(jobs.Items) != 1 {
 		t.Errorf("there are %d jobs, want the one of before", len(jobs.Items))
 	}
@@ -273,9 +274,9 @@ func TestWhatIsWrongWithASubmittedJobIsReported(t *testing.T) {
 func (w *world) operated(t *testing.T, namespace, name string, change func(*v2alpha1.DIJobStatus)) *v2alpha1.DIJob {
 	t.Helper()
 	job := &v2alpha1.DIJob{}
-	must(t, w.live.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, job))
+	expect.NoError(t, w.live.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, job))
 	change(&job.Status)
-	must(t, w.live.Status().Update(t.Context(), job))
+	expect.NoError(t, w.live.Status().Update(t.Context(), job))
 	return job
 }
 
@@ -286,7 +287,7 @@ func (w *world) event(t *testing.T, job *v2alpha1.DIJob, kind, reason, message s
 
 func (w *world) eventAt(t *testing.T, job *v2alpha1.DIJob, kind, reason, message string, at time.Time) {
 	t.Helper()
-	must(t, w.live.Create(t.Context(), &corev1.Event{
+	expect.NoError(t, w.live.Create(t.Context(), &corev1.Event{
 		ObjectMeta:     metav1.ObjectMeta{Namespace: job.Namespace, GenerateName: job.Name + "-"},
 		InvolvedObject: corev1.ObjectReference{APIVersion: v2alpha1.GroupVersion.String(), Kind: "DIJob", Namespace: job.Namespace, Name: job.Name, UID: job.UID},
 		Type:           kind, Reason: reason, Message: message, LastTimestamp: metav1.NewTime(at), Source: corev1.EventSource{Component: names.ControllerName},
@@ -348,7 +349,7 @@ func TestFollowingStopsWithTheJobOrTheTime(t *testing.T) {
 	ns := w.namespace(t)
 	deleted := w.start(t, ns, manifest("pong"), "submit", "-f", "-", "--watch", "-o", "name")
 	deleted.report.shows(t, "not observed by the operator yet")
-	must(t, w.live.Delete(t.Context(), &v2alpha1.DIJob{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "pong"}}))
+	expect.NoError(t, w.live.Delete(t.Context(), &v2alpha1.DIJob{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "pong"}}))
 	if code := deleted.ended(t); code != cli.Failed || !strings.Contains(deleted.report.String(), "job "+ns+"/pong is gone: it was deleted\n") {
 		t.Errorf("exit code %d, %s", code, deleted.report)
 	}
@@ -379,7 +380,7 @@ func TestTheVersionsAreThoseOfTheImages(t *testing.T) {
 		"operator": "registry:5000/di-orchestrator:v2.1.0", "webhook": "di-orchestrator:dev", "server": "di-orchestrator@sha256:abc",
 	} {
 		labels := map[string]string{"app.kubernetes.io/name": "di-orchestrator", "app.kubernetes.io/component": name}
-		must(t, w.live.Create(t.Context(), &appsv1.Deployment{
+		expect.NoError(t, w.live.Create(t.Context(), &appsv1.Deployment{
 			ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "di-" + name, Labels: labels},
 			Spec: appsv1.DeploymentSpec{
 				Replicas: ptr.To[int32](2), Selector: &metav1.LabelSelector{MatchLabels: labels},
@@ -399,11 +400,11 @@ func TestTheVersionsAreThoseOfTheImages(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 	var report struct{ Operator struct{ Version string } }
-	must(t, yaml.Unmarshal([]byte(w.ranWell(t, ns, "version", "--server-namespace", ns, "-o", "yaml")), &report))
+	expect.NoError(t, yaml.Unmarshal([]byte(w.ranWell(t, ns, "version", "--server-namespace", ns, "-o", "yaml")), &report))
 	if report.Operator.Version != "v2.1.0" {
 		t.Errorf("got %+v", report)
 	}
-	must(t, yaml.Unmarshal([]byte(w.ranWell(t, ns, "version", "--server-namespace", ns, "-o", "json")), &report))
+	expect.NoError(t, yaml.Unmarshal([]byte(w.ranWell(t, ns, "version", "--server-namespace", ns, "-o", "json")), &report))
 	if got := w.run(t, ns, "version", "-o", "wide"); got.code != cli.Usage {
 		t.Errorf("got %+v", got)
 	}
@@ -421,7 +422,7 @@ func TestAJobIsDescribedAsFarAsItMayBeRead(t *testing.T) {
 	w.event(t, job, corev1.EventTypeNormal, "SuccessfulCreate", "created pod cartpole-coordinator")
 	w.did(t, ns, "add", "collector", "cartpole", "--cpus", "2")
 	collector := w.members(t, job, v2alpha1.TaskTypeCollector)[0].PodName
-	must(t, w.live.Create(t.Context(), &corev1.Event{
+	expect.NoError(t, w.live.Create(t.Context(), &corev1.Event{
 		ObjectMeta:     metav1.ObjectMeta{Namespace: ns, Name: "unhealthy"},
 		InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: ns, Name: "cartpole-coordinator"},
 		Type:           corev1.EventTypeWarning, Reason: "Unhealthy", Message: "Readiness probe failed", LastTimestamp: metav1.Now(),

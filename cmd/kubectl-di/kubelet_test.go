@@ -20,6 +20,7 @@ import (
 	"k8s.io/streaming/pkg/httpstream/spdy"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 // kubelet implements the port forwarding of a kubelet. Each connection leads to di-server, for any
@@ -52,10 +53,10 @@ func (w *world) kubelet(t *testing.T, server *httptest.Server) string {
 		t.Fatalf("%v is no TCP address", server.Listener.Addr())
 	}
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{GenerateName: "node-"}}
-	must(t, w.live.Create(t.Context(), node))
+	expect.NoError(t, w.live.Create(t.Context(), node))
 	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: address.IP.String()}}
 	node.Status.DaemonEndpoints.KubeletEndpoint.Port = int32(address.Port) // a port fits
-	must(t, w.live.Status().Update(t.Context(), node))
+	expect.NoError(t, w.live.Status().Update(t.Context(), node))
 	return node.Name
 }
 

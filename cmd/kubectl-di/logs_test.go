@@ -25,6 +25,7 @@ import (
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cli"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/test/testkit/expect"
+	"opendilab.org/di-orchestrator/test/testkit/jobs"
 )
 
 // replica creates a running replica of a coordinator-led job with log lines.
@@ -150,7 +151,7 @@ func TestLogsAreFollowedThroughWhatHappensToPods(t *testing.T) {
 
 	// The other pod is replaced under the same name.
 	k.end(t, second, names.Container, 1)
-	must(t, w.live.Delete(t.Context(), second, client.GracePeriodSeconds(0)))
+	expect.NoError(t, w.live.Delete(t.Context(), second, client.GracePeriodSeconds(0)))
 	second = k.worker(t, 1)
 	k.start(t, second, names.Container, "two")
 	command.out.shows(t, "[learner-1] two\n")
@@ -246,7 +247,7 @@ func TestNoMoreLogsAreFollowedThanAllowed(t *testing.T) {
 	}
 
 	// A later container waits until a slot is free.
-	must(t, w.live.Delete(t.Context(), second, client.GracePeriodSeconds(0)))
+	expect.NoError(t, w.live.Delete(t.Context(), second, client.GracePeriodSeconds(0)))
 	command := w.start(t, ns, "", "logs", "pong", "-f", "--max-log-requests", "1")
 	command.out.shows(t, "one\n")
 	second = k.worker(t, 1)
@@ -302,14 +303,14 @@ func (k *logKubelet) pod(t *testing.T, name string, labels map[string]string, co
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: k.job.Namespace, Name: name, Labels: labels,
-			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(k.job, v2alpha1.GroupVersion.WithKind("DIJob"))},
+			OwnerReferences: jobs.Owner(k.job),
 		},
 		Spec: corev1.PodSpec{NodeName: k.node, ServiceAccountName: account, RestartPolicy: corev1.RestartPolicyOnFailure},
 	}
 	for _, container := range append([]string{names.Container}, containers...) {
 		pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: container, Image: "di"})
 	}
-	must(t, k.world.live.Create(t.Context(), pod))
+	expect.NoError(t, k.world.live.Create(t.Context(), pod))
 	return pod
 }
 
@@ -328,7 +329,7 @@ func (k *logKubelet) start(t *testing.T, pod *corev1.Pod, container string, line
 	status.LastTerminationState, status.ContainerID = status.State, fmt.Sprintf("run://%s/%d", key, status.RestartCount)
 	status.State = corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}
 	pod.Status.Phase = corev1.PodRunning
-	must(t, k.world.live.Status().Update(t.Context(), pod))
+	expect.NoError(t, k.world.live.Status().Update(t.Context(), pod))
 }
 
 // write writes lines to the log of a container's last run.
@@ -351,7 +352,7 @@ func (k *logKubelet) end(t *testing.T, pod *corev1.Pod, container string, exitCo
 	if exitCode == 0 {
 		pod.Status.Phase = corev1.PodSucceeded
 	}
-	must(t, k.world.live.Status().Update(t.Context(), pod))
+	expect.NoError(t, k.world.live.Status().Update(t.Context(), pod))
 }
 
 // cut breaks all streams.

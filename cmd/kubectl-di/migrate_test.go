@@ -29,6 +29,7 @@ import (
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/installation"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 	"opendilab.org/di-orchestrator/upgrade/crds"
 	"opendilab.org/di-orchestrator/upgrade/migration"
 )
@@ -48,8 +49,8 @@ type stored struct {
 func worldOfDefinitions(t *testing.T) *world {
 	t.Helper()
 	w, err := startCluster()
-	t.Cleanup(func() { must(t, w.end()) })
-	must(t, err)
+	t.Cleanup(func() { expect.NoError(t, w.end()) })
+	expect.NoError(t, err)
 	w.unprotect(t)
 	return w
 }
@@ -58,7 +59,7 @@ func worldOfDefinitions(t *testing.T) *world {
 func (w *world) unprotect(t *testing.T) {
 	t.Helper()
 	binding := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: "di-orchestrator-conversion"}}
-	must(t, w.live.Delete(t.Context(), binding))
+	expect.NoError(t, w.live.Delete(t.Context(), binding))
 	none := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"conversion":{"strategy":"None","webhook":null}}}`))
 	for {
 		err := w.live.Patch(t.Context(), w.definition(t, "dijobs"), none, client.DryRunAll)
@@ -79,7 +80,7 @@ func (w *world) unprotect(t *testing.T) {
 func (w *world) definition(t *testing.T, resource string) *apiextensionsv1.CustomResourceDefinition {
 	t.Helper()
 	definition := &apiextensionsv1.CustomResourceDefinition{}
-	must(t, w.live.Get(t.Context(), client.ObjectKey{Name: resource + "." + v2alpha1.GroupName}, definition))
+	expect.NoError(t, w.live.Get(t.Context(), client.ObjectKey{Name: resource + "." + v2alpha1.GroupName}, definition))
 	return definition
 }
 
@@ -99,18 +100,18 @@ func (w *world) are(t *testing.T, as stored) {
 		for key, value := range as.annotations {
 			metav1.SetMetaDataAnnotation(&changed.ObjectMeta, key, value)
 		}
-		must(t, w.live.Patch(t.Context(), changed, client.MergeFrom(found)))
+		expect.NoError(t, w.live.Patch(t.Context(), changed, client.MergeFrom(found)))
 		status, err := json.Marshal(map[string]any{"status": map[string]any{"storedVersions": as.versions}})
-		must(t, err)
-		must(t, w.live.Status().Patch(t.Context(), found, client.RawPatch(types.MergePatchType, status)))
+		expect.NoError(t, err)
+		expect.NoError(t, w.live.Status().Patch(t.Context(), found, client.RawPatch(types.MergePatchType, status)))
 	}
 	record := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: names.SystemNamespace, Name: migration.RecordName}}
-	must(t, client.IgnoreNotFound(w.live.Delete(t.Context(), record)))
+	expect.NoError(t, client.IgnoreNotFound(w.live.Delete(t.Context(), record)))
 	if as.jobs != nil {
 		content, err := json.Marshal(as.jobs)
-		must(t, err)
+		expect.NoError(t, err)
 		record.Data = map[string]string{"dijobs": string(content)}
-		must(t, w.live.Create(t.Context(), record))
+		expect.NoError(t, w.live.Create(t.Context(), record))
 	}
 }
 
@@ -118,7 +119,7 @@ func (w *world) are(t *testing.T, as stored) {
 func (w *world) delete(t *testing.T, jobs ...*v2alpha1.DIJob) {
 	t.Helper()
 	for _, job := range jobs {
-		must(t, w.live.Delete(context.WithoutCancel(t.Context()), job))
+		expect.NoError(t, w.live.Delete(context.WithoutCancel(t.Context()), job))
 	}
 }
 
@@ -158,7 +159,7 @@ func (w *world) theDesiredIsChangedOrRefused(t *testing.T) {
 	cartpole, pong := w.trainer(t, ns, "cartpole"), w.workers(t, ns, "pong", v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
 	finishes := func(job *v2alpha1.DIJob) {
 		job.Status.Phase = v2alpha1.JobSucceeded
-		must(t, w.live.Status().Update(t.Context(), job))
+		expect.NoError(t, w.live.Status().Update(t.Context(), job))
 	}
 	t.Cleanup(func() { w.delete(t, cartpole, pong) })
 	const (
@@ -294,7 +295,7 @@ func (w *world) statusIsForScripts(t *testing.T) {
 	w.are(t, toV1(v1alpha1.Version, rewriting()))
 	got := w.migrate(t, "status", "-o", "json")
 	var report installation.Report
-	must(t, json.Unmarshal([]byte(got.stdout), &report))
+	expect.NoError(t, json.Unmarshal([]byte(got.stdout), &report))
 	both := []string{v1alpha1.Version, v2alpha1.Version}
 	switching := []string{v2alpha1.Version, v1alpha1.Version}
 	want := installation.Report{Resources: []installation.Resource{
@@ -313,7 +314,7 @@ func (w *world) statusIsForScripts(t *testing.T) {
 	w.are(t, atRest())
 	got = w.migrate(t, "status", "-o", "json", "--operator-namespace", "elsewhere")
 	report = installation.Report{}
-	must(t, json.Unmarshal([]byte(got.stdout), &report))
+	expect.NoError(t, json.Unmarshal([]byte(got.stdout), &report))
 	if got.code != cli.Done || !report.Done {
 		t.Errorf("got %+v", got)
 	}
@@ -348,13 +349,13 @@ func (w *world) aMissingRightIsNamed(t *testing.T) {
 		if words[2] == "clusterrole" {
 			var made rbacv1.ClusterRole
 			w.kubectl(t, "create", "clusterrolebinding", words[3], "--clusterrole", words[3], "--user", "olga")
-			must(t, w.live.Get(t.Context(), client.ObjectKey{Name: words[3]}, &made))
+			expect.NoError(t, w.live.Get(t.Context(), client.ObjectKey{Name: words[3]}, &made))
 			w.waitAllowed(t, "", "olga", &made.Rules[0])
 			return
 		}
 		var made rbacv1.Role
 		w.kubectl(t, "-n", words[2], "create", "rolebinding", words[5], "--role", words[5], "--user", "olga")
-		must(t, w.live.Get(t.Context(), client.ObjectKey{Namespace: words[2], Name: words[5]}, &made))
+		expect.NoError(t, w.live.Get(t.Context(), client.ObjectKey{Namespace: words[2], Name: words[5]}, &made))
 		w.waitAllowed(t, words[2], "olga", &made.Rules[0])
 	}
 	status, back := []string{"status"}, []string{"--to", "v1alpha1"}
@@ -378,14 +379,14 @@ func (w *world) nothingIsInstalled(t *testing.T) {
 	earlier.Spec.Versions = slices.DeleteFunc(earlier.Spec.Versions, func(version apiextensionsv1.CustomResourceDefinitionVersion) bool {
 		return version.Name == v1alpha1.Version
 	})
-	must(t, w.live.Patch(t.Context(), earlier, client.MergeFrom(alone)))
+	expect.NoError(t, w.live.Patch(t.Context(), earlier, client.MergeFrom(alone)))
 	want := "kubectl-di: nothing was changed: customresourcedefinition dijobs.diengine.opendilab.org has no version v1alpha1 yet, only v2alpha1: an operator of this release adds it\n"
 	if got := w.migrate(t, "--to", "v1alpha1"); got != (ran{stderr: want, code: cli.Failed}) {
 		t.Errorf("got %+v, want %s", got, want)
 	}
-	must(t, w.live.Delete(t.Context(), earlier))
+	expect.NoError(t, w.live.Delete(t.Context(), earlier))
 	// The definition disappears after its objects.
-	must(t, wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, testkit.Patience, true, func(ctx context.Context) (bool, error) {
+	expect.NoError(t, wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, testkit.Patience, true, func(ctx context.Context) (bool, error) {
 		err := w.live.Get(ctx, client.ObjectKeyFromObject(earlier), &apiextensionsv1.CustomResourceDefinition{})
 		return apierrors.IsNotFound(err), client.IgnoreNotFound(err)
 	}))

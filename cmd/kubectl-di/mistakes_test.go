@@ -35,6 +35,7 @@ import (
 	"opendilab.org/di-orchestrator/controllers/dijob"
 	"opendilab.org/di-orchestrator/controllers/dijob/discover"
 	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 	"opendilab.org/di-orchestrator/test/webhooks"
 )
 
@@ -66,7 +67,7 @@ func readMistakes(t *testing.T) []mistake {
 	var table struct {
 		Mistakes []mistake `json:"mistakes"`
 	}
-	must(t, yaml.UnmarshalStrict([]byte(readFile(t, filepath.Join("testdata", "mistakes.yaml"))), &table))
+	expect.NoError(t, yaml.UnmarshalStrict([]byte(readFile(t, filepath.Join("testdata", "mistakes.yaml"))), &table))
 	for i := range table.Mistakes {
 		m := &table.Mistakes[i]
 		if !slices.Contains([]string{foundByCreate, foundByCheck, foundByRun}, m.Found) {
@@ -87,7 +88,7 @@ func (m *mistake) manifest(t *testing.T) string {
 	written, err := json.Marshal(map[string]any{
 		"apiVersion": m.APIVersion, "kind": m.Kind, "metadata": map[string]string{"name": m.Name}, "spec": m.Spec,
 	})
-	must(t, err)
+	expect.NoError(t, err)
 	return string(written)
 }
 
@@ -95,25 +96,25 @@ func (m *mistake) manifest(t *testing.T) string {
 func startOperated(t *testing.T) *world {
 	t.Helper()
 	api, err := webhooks.StartAPIWithWebhooks(t.Context())
-	must(t, err)
+	expect.NoError(t, err)
 	t.Cleanup(func() {
 		if err := api.Stop(); err != nil {
 			t.Error(err)
 		}
 	})
 	w := &world{environment: api.API, kubeconfig: filepath.Join(t.TempDir(), "kubeconfig")}
-	must(t, os.WriteFile(w.kubeconfig, api.KubeConfig, 0o600))
+	expect.NoError(t, os.WriteFile(w.kubeconfig, api.KubeConfig, 0o600))
 	w.live, err = testkit.NewClient(api.Config)
-	must(t, err)
+	expect.NoError(t, err)
 	account, err := api.As(testkit.Operator)
-	must(t, err)
+	expect.NoError(t, err)
 	mgr, err := ctrl.NewManager(account, ctrl.Options{
 		Scheme: w.live.Scheme(), Cache: controllers.CacheOptions(), Metrics: metricsserver.Options{BindAddress: "0"},
 		Controller: config.Controller{SkipNameValidation: ptr.To(true)},
 	})
-	must(t, err)
+	expect.NoError(t, err)
 	running, stop := context.WithCancel(context.WithoutCancel(t.Context()))
-	must(t, dijob.Setup(running, mgr, dijob.Options{
+	expect.NoError(t, dijob.Setup(running, mgr, dijob.Options{
 		Registerer: prometheus.NewRegistry(), Kueue: discover.NewKueue(mgr.GetRESTMapper(), clock.RealClock{}).IsServed,
 	}))
 	stopped := make(chan error, 1)
@@ -162,7 +163,7 @@ func (w *world) give(t *testing.T, m *mistake) {
 		w.setQuota(t, m.Namespace, hard)
 		w.refuses(t, m.Namespace, "failed quota")
 	case "limits":
-		must(t, w.live.Create(t.Context(), &corev1.LimitRange{
+		expect.NoError(t, w.live.Create(t.Context(), &corev1.LimitRange{
 			ObjectMeta: metav1.ObjectMeta{Namespace: m.Namespace, Name: "team"},
 			Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{{
 				Type: corev1.LimitTypeContainer, Max: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2")},
@@ -175,7 +176,7 @@ func (w *world) give(t *testing.T, m *mistake) {
 		w.labelNamespace(t, m.Namespace, "policy", "images")
 		w.refuses(t, m.Namespace, "denied request: images come from")
 	case "taken":
-		must(t, w.live.Create(t.Context(), &corev1.Pod{
+		expect.NoError(t, w.live.Create(t.Context(), &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Namespace: m.Namespace, Name: "j-learner-0"},
 			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "a", Image: "di"}}},
 		}))
@@ -188,13 +189,13 @@ func (w *world) give(t *testing.T, m *mistake) {
 func (w *world) setQuota(t *testing.T, namespace string, hard corev1.ResourceList) {
 	t.Helper()
 	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "team"}, Spec: corev1.ResourceQuotaSpec{Hard: hard}}
-	must(t, w.live.Create(t.Context(), quota))
+	expect.NoError(t, w.live.Create(t.Context(), quota))
 	used := corev1.ResourceList{}
 	for name := range hard {
 		used[name] = resource.MustParse("0")
 	}
 	quota.Status = corev1.ResourceQuotaStatus{Hard: hard, Used: used}
-	must(t, w.live.Status().Update(t.Context(), quota))
+	expect.NoError(t, w.live.Status().Update(t.Context(), quota))
 }
 
 // refusesJob submits a job that must be refused.
@@ -220,7 +221,7 @@ func (w *world) refusesPods(t *testing.T, m *mistake) {
 	}
 	var got ran
 	// The API server learns of limits by a watch.
-	must(t, wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, testkit.Patience, true, func(context.Context) (bool, error) {
+	expect.NoError(t, wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, testkit.Patience, true, func(context.Context) (bool, error) {
 		got = w.fed(t, m.Namespace, m.manifest(t), "submit", "--check", "-f", "-")
 		return got.code != 0 || m.Given == "", nil
 	}))
@@ -257,9 +258,9 @@ func (w *world) reportPod(t *testing.T, m *mistake) {
 	t.Helper()
 	var status corev1.PodStatus
 	written, err := json.Marshal(m.Pod)
-	must(t, err)
-	must(t, json.Unmarshal(written, &status))
-	must(t, wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, testkit.Patience, true, func(ctx context.Context) (bool, error) {
+	expect.NoError(t, err)
+	expect.NoError(t, json.Unmarshal(written, &status))
+	expect.NoError(t, wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, testkit.Patience, true, func(ctx context.Context) (bool, error) {
 		var pods corev1.PodList
 		if err := w.live.List(ctx, &pods, client.InNamespace(m.Namespace)); err != nil || meta.LenList(&pods) == 0 {
 			return false, err

@@ -16,6 +16,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/test/testkit"
 	"opendilab.org/di-orchestrator/test/testkit/etcd"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 	"opendilab.org/di-orchestrator/test/testkit/picture"
 )
 
@@ -55,15 +56,15 @@ func (w *world) age(t *testing.T, job *v2alpha1.DIJob, age time.Duration) {
 	store := etcd.Store{URL: w.environment.ControlPlane.Etcd.URL}
 	key := etcd.Job(job.Namespace, job.Name)
 	raw, err := store.Get(t.Context(), key)
-	must(t, err)
+	expect.NoError(t, err)
 	var stored map[string]any
-	must(t, json.Unmarshal(raw, &stored))
+	expect.NoError(t, json.Unmarshal(raw, &stored))
 	metadata, isMap := stored["metadata"].(map[string]any)
 	if !isMap {
 		t.Fatalf("%s has no metadata", key)
 	}
 	metadata["creationTimestamp"] = metav1.NewTime(time.Now().Add(-age))
 	raw, err = json.Marshal(stored)
-	must(t, err)
-	must(t, store.Put(t.Context(), []etcd.Value{{Key: []byte(key), Value: raw}}))
+	expect.NoError(t, err)
+	expect.NoError(t, store.Put(t.Context(), []etcd.Value{{Key: []byte(key), Value: raw}}))
 }

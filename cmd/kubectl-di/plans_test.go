@@ -11,6 +11,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cli"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 func TestAPlanIsCreatedAndReadAgain(t *testing.T) {
@@ -30,13 +31,13 @@ func TestAPlanIsCreatedAndReadAgain(t *testing.T) {
 		t.Fatalf("got %+v", got)
 	}
 	var plans v2alpha1.ScalePlanList
-	must(t, w.live.List(t.Context(), &plans, client.InNamespace(ns)))
+	expect.NoError(t, w.live.List(t.Context(), &plans, client.InNamespace(ns)))
 	if len(plans.Items) != 1 {
 		t.Fatalf("the plans are %v", plans.Items)
 	}
 	plan := &plans.Items[0]
 	plan.Status.Phase, plan.Status.Message = v2alpha1.PlanRefused, "the job is full"
-	must(t, w.live.Status().Update(t.Context(), plan))
+	expect.NoError(t, w.live.Status().Update(t.Context(), plan))
 	for _, args := range [][]string{{"plan", "history", "pong"}, {"describe", "pong", "--show-events=false"}} {
 		got = w.run(t, ns, args...)
 		for _, text := range []string{plan.Name, "Refused", "Manual", "the job is full", "larger batches",
@@ -59,7 +60,7 @@ func TestADryRunOfAPlanStoresNothing(t *testing.T) {
 		}
 	}
 	var plans v2alpha1.ScalePlanList
-	must(t, w.live.List(t.Context(), &plans, client.InNamespace(ns)))
+	expect.NoError(t, w.live.List(t.Context(), &plans, client.InNamespace(ns)))
 	if len(plans.Items) > 0 {
 		t.Errorf("stored are %v", plans.Items)
 	}
@@ -106,9 +107,9 @@ func TestAPlanIsWaitedForUntilItHasFinished(t *testing.T) {
 			phase   v2alpha1.PlanPhase
 			message string
 		}{{v2alpha1.PlanExecuting, "3 of 8 replicas run"}, {end.phase, end.message}} {
-			must(t, w.live.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: name}, plan))
+			expect.NoError(t, w.live.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: name}, plan))
 			plan.Status.Phase, plan.Status.Message = step.phase, step.message
-			must(t, w.live.Status().Update(t.Context(), plan))
+			expect.NoError(t, w.live.Status().Update(t.Context(), plan))
 			waiting.report.shows(t, "plan "+ns+"/"+name+": "+string(step.phase)+", "+step.message+"\n")
 		}
 		code := waiting.ended(t)

@@ -23,6 +23,8 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cli"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
+	"opendilab.org/di-orchestrator/test/testkit/pods"
 )
 
 var suffix = regexp.MustCompile(`-(collector|learner|aggregator)-[a-z0-9]{5}\b`)
@@ -127,7 +129,7 @@ func TestWhatIsAnsweredIsPrintedAsJSON(t *testing.T) {
 		Namespace, Coordinator string
 		Collectors, Learners   []string
 	}
-	must(t, json.Unmarshal([]byte(w.did(t, ns, "add", "collector", "cartpole", "-o", "json")), &got))
+	expect.NoError(t, json.Unmarshal([]byte(w.did(t, ns, "add", "collector", "cartpole", "-o", "json")), &got))
 	if got.Namespace != ns || got.Coordinator != "cartpole-coordinator" || len(got.Collectors) != 1 || got.Learners == nil {
 		t.Errorf("got %+v", got)
 	}
@@ -151,12 +153,12 @@ func TestAWorkerLedJobsElasticTaskIsResized(t *testing.T) {
 	// resize changes spec.elastic after steps that leave this number of replicas.
 	resize := func(desired int32, elastic *v2alpha1.Elastic) {
 		t.Helper()
-		must(t, w.live.Get(t.Context(), client.ObjectKeyFromObject(job), job))
+		expect.NoError(t, w.live.Get(t.Context(), client.ObjectKeyFromObject(job), job))
 		if job.Status.Replicas != desired {
 			t.Errorf("%d replicas are desired, want %d", job.Status.Replicas, desired)
 		}
 		job.Spec.Elastic = elastic
-		must(t, w.live.Update(t.Context(), job))
+		expect.NoError(t, w.live.Update(t.Context(), job))
 	}
 	const titled = "job NS/pong: "
 	w.steps(t, ns,
@@ -189,7 +191,7 @@ func TestAWorkerLedJobsElasticTaskIsResized(t *testing.T) {
 	resize(3, nil)
 	job = w.workers(t, ns, "ranged", v2alpha1.Task{Type: v2alpha1.TaskTypeLearner})
 	job.Spec.Preemptible = true
-	must(t, w.live.Update(t.Context(), job))
+	expect.NoError(t, w.live.Update(t.Context(), job))
 	w.steps(t, ns, step{args: "add learner ranged --replicas 2", stdout: "job NS/ranged: +2 for task \"learner\": the allocator gives it 5 to 5 replicas\n"})
 }
 
@@ -205,7 +207,7 @@ func TestWhatCannotBeDoneIsRefused(t *testing.T) {
 	w.job(t, ns, "new", v2alpha1.LifecycleCoordinatorLed, v2alpha1.Task{Type: v2alpha1.TaskTypeCoordinator})
 	suspended := w.job(t, ns, "suspended", v2alpha1.LifecycleWorkerLed, v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
 	suspended.Spec.Suspend = ptr.To(true)
-	must(t, w.live.Update(t.Context(), suspended))
+	expect.NoError(t, w.live.Update(t.Context(), suspended))
 	w.job(t, ns, "starting", v2alpha1.LifecycleWorkerLed, v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
 	elsewhere := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(elsewhere.Close)
@@ -247,7 +249,7 @@ type cutter struct {
 func newCutter(t *testing.T, to string, cuts int) *cutter {
 	t.Helper()
 	target, err := url.Parse(to)
-	must(t, err)
+	expect.NoError(t, err)
 	proxy := httputil.NewSingleHostReverseProxy(target)
 	c := &cutter{cuts: cuts}
 	c.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -274,7 +276,7 @@ func TestACallIsRetriedAndDoneOnce(t *testing.T) {
 	size := map[string]func() int{
 		"cartpole": func() int { return len(w.members(t, trainer, v2alpha1.TaskTypeCollector)) },
 		"pong": func() int {
-			must(t, w.live.Get(t.Context(), client.ObjectKeyFromObject(workers), workers))
+			expect.NoError(t, w.live.Get(t.Context(), client.ObjectKeyFromObject(workers), workers))
 			return int(workers.Status.Replicas)
 		},
 	}
@@ -346,7 +348,7 @@ func TestAReadyPodOfTheServiceIsLookedFor(t *testing.T) {
 	if got := add(); !strings.Contains(got, `looking for di-server (--server-namespace, --server-service): reading service NS/di-server: services "di-server" not found`) {
 		t.Errorf("got %s", got)
 	}
-	must(t, w.live.Create(t.Context(), &corev1.Service{
+	expect.NoError(t, w.live.Create(t.Context(), &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "ours"},
 		Spec: corev1.ServiceSpec{
 			Selector: map[string]string{"control-plane": "di-server"}, Ports: []corev1.ServicePort{{Port: 8080}},
@@ -356,12 +358,12 @@ func TestAReadyPodOfTheServiceIsLookedFor(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "server", Labels: map[string]string{"control-plane": "di-server"}},
 		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "server", Image: "di"}}},
 	}
-	must(t, w.live.Create(t.Context(), pod))
+	expect.NoError(t, w.live.Create(t.Context(), pod))
 	if got := add("--server-service", "ours"); !strings.Contains(got, "service NS/ours has no ready pod: is di-server up?") {
 		t.Errorf("got %s", got)
 	}
-	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
-	must(t, w.live.Status().Update(t.Context(), pod))
+	pods.Ready(pod)
+	expect.NoError(t, w.live.Status().Update(t.Context(), pod))
 	got := add("--server-service", "ours")
 	if !strings.Contains(got, "forwarding a port to pod NS/server of di-server (--server calls a URL of it instead): ") || !strings.Contains(got, "does not have a host assigned") {
 		t.Errorf("got %s", got)
@@ -376,7 +378,7 @@ func (w *world) scalable(t *testing.T, namespace, name string, change func(*v2al
 	if change != nil {
 		change(job)
 	}
-	must(t, w.live.Update(t.Context(), job))
+	expect.NoError(t, w.live.Update(t.Context(), job))
 	return job
 }
 
@@ -411,13 +413,13 @@ func TestAJobIsScaledByItsScaleSubresource(t *testing.T) {
 		if got.code != step.code || plain(got.stdout, ns) != step.stdout || !strings.Contains(plain(got.stderr, ns), step.stderr) {
 			t.Errorf("%v: got %+v", step.args, got)
 		}
-		must(t, w.live.Get(t.Context(), client.ObjectKeyFromObject(job), job))
+		expect.NoError(t, w.live.Get(t.Context(), client.ObjectKeyFromObject(job), job))
 		if *job.Spec.Elastic.Replicas != step.want {
 			t.Errorf("%v: the job is to have %d replicas, want %d", step.args, *job.Spec.Elastic.Replicas, step.want)
 		}
 	}
 	var printed v2alpha1.DIJob
-	must(t, json.Unmarshal([]byte(w.run(t, ns, "scale", "pong", "--replicas=6", "-o", "json").stdout), &printed))
+	expect.NoError(t, json.Unmarshal([]byte(w.run(t, ns, "scale", "pong", "--replicas=6", "-o", "json").stdout), &printed))
 	if printed.Kind != "DIJob" || printed.Name != "pong" || *printed.Spec.Elastic.Replicas != 6 {
 		t.Errorf("printed %+v", printed)
 	}
@@ -469,7 +471,7 @@ func TestScaleTellsHowFarItIs(t *testing.T) {
 	ns := w.namespace(t)
 	job := w.scalable(t, ns, "pong", nil)
 	state := func(running int32) {
-		must(t, w.live.Get(t.Context(), client.ObjectKeyFromObject(job), job))
+		expect.NoError(t, w.live.Get(t.Context(), client.ObjectKeyFromObject(job), job))
 		w.setStatus(t, job, func(status *v2alpha1.DIJobStatus) {
 			status.ObservedGeneration, status.ElasticReplicas = job.Generation+1, 4
 			status.TaskStatus = map[string]v2alpha1.TaskStatus{"collector": {corev1.PodRunning: running}}
@@ -489,9 +491,9 @@ func TestScaleTellsHowFarItIs(t *testing.T) {
 	if got.stdout != "dijob.diengine.opendilab.org/pong\n" || got.stderr != "task \"collector\": 4 of 4 replicas run\n" {
 		t.Errorf("got %+v", got)
 	}
-	must(t, w.live.Get(t.Context(), client.ObjectKeyFromObject(job), job))
+	expect.NoError(t, w.live.Get(t.Context(), client.ObjectKeyFromObject(job), job))
 	job.Spec.Suspend = ptr.To(true)
-	must(t, w.live.Update(t.Context(), job))
+	expect.NoError(t, w.live.Update(t.Context(), job))
 	got = w.run(t, ns, "scale", "pong", "--replicas=4", "--wait")
 	if got.code != cli.Failed || !strings.Contains(got.stderr, "is suspended: its replicas are created when it is resumed") {
 		t.Errorf("got %+v", got)

@@ -28,14 +28,16 @@ import (
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cli"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
+	"opendilab.org/di-orchestrator/test/testkit/pods"
 )
 
 // grant grants a user, or a service account, rights in a namespace.
 func (w *world) grant(t *testing.T, namespace string, to rbacv1.Subject, rules ...rbacv1.PolicyRule) {
 	t.Helper()
 	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: "role-"}, Rules: rules}
-	must(t, w.live.Create(t.Context(), role))
-	must(t, w.live.Create(t.Context(), &rbacv1.RoleBinding{
+	expect.NoError(t, w.live.Create(t.Context(), role))
+	expect.NoError(t, w.live.Create(t.Context(), &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: "binding-"},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role.Name},
 		Subjects:   []rbacv1.Subject{to},
@@ -60,7 +62,7 @@ func (w *world) waitAllowed(t *testing.T, namespace, user string, rule *rbacv1.P
 		if len(rule.ResourceNames) > 0 {
 			wanted.Name = rule.ResourceNames[0]
 		}
-		must(t, wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, testkit.Patience, true, func(ctx context.Context) (bool, error) {
+		expect.NoError(t, wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, testkit.Patience, true, func(ctx context.Context) (bool, error) {
 			review := &authorizationv1.SubjectAccessReview{
 				Spec: authorizationv1.SubjectAccessReviewSpec{User: user, ResourceAttributes: wanted},
 			}
@@ -82,7 +84,7 @@ func rule(group, resource, verb string) rbacv1.PolicyRule {
 func (w *world) readyServer(t *testing.T, namespace, node string) {
 	t.Helper()
 	labels := map[string]string{"control-plane": "di-server"}
-	must(t, w.live.Create(t.Context(), &corev1.Service{
+	expect.NoError(t, w.live.Create(t.Context(), &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: names.ServerService},
 		Spec:       corev1.ServiceSpec{Selector: labels, Ports: []corev1.ServicePort{{Port: names.ServerPortV1}}},
 	}))
@@ -90,9 +92,9 @@ func (w *world) readyServer(t *testing.T, namespace, node string) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "server", Labels: labels},
 		Spec:       corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "server", Image: "di"}}},
 	}
-	must(t, w.live.Create(t.Context(), pod))
-	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
-	must(t, w.live.Status().Update(t.Context(), pod))
+	expect.NoError(t, w.live.Create(t.Context(), pod))
+	pods.Ready(pod)
+	expect.NoError(t, w.live.Status().Update(t.Context(), pod))
 }
 
 // TestAMissingRightIsNamed creates each role that the command reports as missing by kubectl, and
@@ -119,7 +121,7 @@ func TestAMissingRightIsNamed(t *testing.T) {
 		role := strings.Fields(want)[5]
 		w.kubectl(t, "-n", ns, "create", "rolebinding", role, "--role", role, "--user", "jane")
 		var made rbacv1.Role
-		must(t, w.live.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: role}, &made))
+		expect.NoError(t, w.live.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: role}, &made))
 		w.waitAllowed(t, ns, "jane", &made.Rules[0])
 	}
 	got := w.run(t, ns, "add", "collector", "cartpole", "--as", "jane", "--server-namespace", ns)
@@ -180,7 +182,7 @@ func (w *world) editor(t *testing.T, namespace, name string) {
 	parts := strings.Split(readFile(t, filepath.Join(testkit.Root(), "config", "rbac", "users", "roles.yaml")), "---\n")
 	for _, part := range parts {
 		var role rbacv1.ClusterRole
-		must(t, yaml.UnmarshalStrict([]byte(part), &role))
+		expect.NoError(t, yaml.UnmarshalStrict([]byte(part), &role))
 		w.grant(t, namespace, user(name), role.Rules...)
 	}
 	for _, role := range []string{"system:aggregate-to-view", "system:aggregate-to-edit"} {
@@ -214,7 +216,7 @@ func TestATenantResizesAndRestartsHisJobs(t *testing.T) {
 			t.Fatalf("%s: got %+v", tc.args, got)
 		}
 		var plan v2alpha1.ScalePlan
-		must(t, w.live.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: name}, &plan))
+		expect.NoError(t, w.live.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: name}, &plan))
 		if spec, err := json.Marshal(plan.Spec); err != nil || string(spec) != tc.want {
 			t.Errorf("%s: the plan is %s, %v, want %s", tc.args, spec, err, tc.want)
 		}
@@ -240,7 +242,7 @@ func TestTheDocumentedRolesAreEnough(t *testing.T) {
 	for block, who := range []string{"jane", "john"} {
 		for _, document := range strings.Split(blocks[block][1], "---\n") {
 			var role rbacv1.Role
-			must(t, yaml.UnmarshalStrict([]byte(strings.ReplaceAll(document, "[default]", "["+account+"]")), &role))
+			expect.NoError(t, yaml.UnmarshalStrict([]byte(strings.ReplaceAll(document, "[default]", "["+account+"]")), &role))
 			w.grant(t, map[string]string{"rl": ns, names.SystemNamespace: system}[role.Namespace], user(who), role.Rules...)
 		}
 	}
@@ -282,7 +284,7 @@ func (w *world) isEnoughForJobs(t *testing.T, ns, system string) {
 	if code := watching.ended(t); code != 0 {
 		t.Errorf("exit code %d: %s%s", code, watching.out, watching.report)
 	}
-	must(t, w.live.Delete(t.Context(), job))
+	expect.NoError(t, w.live.Delete(t.Context(), job))
 	got := w.run(t, ns, "version", "--server-namespace", system, "--as", "jane")
 	if !strings.Contains(got.stderr, "has no deployment of DI Orchestrator") {
 		t.Errorf("got %+v", got)
@@ -295,10 +297,10 @@ func TestAGivenTokenIsAuthorizedByItsRoles(t *testing.T) {
 	ns := w.namespace(t)
 	job := w.trainer(t, ns, "cartpole")
 	holder := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "caller"}}
-	must(t, w.live.Create(t.Context(), holder))
+	expect.NoError(t, w.live.Create(t.Context(), holder))
 	token := func(audience string) string {
 		request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{Audiences: []string{audience}}}
-		must(t, w.live.SubResource("token").Create(t.Context(), holder, request))
+		expect.NoError(t, w.live.SubResource("token").Create(t.Context(), holder, request))
 		path := filepath.Join(t.TempDir(), "token")
 		writeFile(t, path, request.Status.Token+"\n")
 		return path

@@ -25,6 +25,7 @@ import (
 	"opendilab.org/di-orchestrator/controllers/scaleplan"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 // operate runs the operator for the jobs of a namespace.
@@ -36,16 +37,16 @@ func (w *world) operate(t *testing.T, namespace string) {
 		Scheme: w.live.Scheme(), Cache: caches, Metrics: metricsserver.Options{BindAddress: "0"},
 		Controller: config.Controller{SkipNameValidation: ptr.To(true)},
 	})
-	must(t, err)
+	expect.NoError(t, err)
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	registry := prometheus.NewRegistry()
-	must(t, dijob.Setup(ctx, mgr, dijob.Options{
+	expect.NoError(t, dijob.Setup(ctx, mgr, dijob.Options{
 		Registerer: registry, Drain: time.Nanosecond, AggregatorConfig: client.ObjectKey{Namespace: namespace, Name: names.AggregatorConfig},
 	}))
-	must(t, scaleplan.Setup(ctx, mgr, scaleplan.Options{Registerer: registry}))
+	expect.NoError(t, scaleplan.Setup(ctx, mgr, scaleplan.Options{Registerer: registry}))
 	stopped := make(chan error, 1)
 	go func() { stopped <- mgr.Start(ctx) }()
-	t.Cleanup(func() { stop(); must(t, <-stopped) })
+	t.Cleanup(func() { stop(); expect.NoError(t, <-stopped) })
 }
 
 // eventually waits until a condition is true.
@@ -72,11 +73,11 @@ func TestATenantsPlanChangesTheMembersOfACoordinatorLedJob(t *testing.T) {
 		return w.live.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: names.CoordinatorPod("cartpole")}, coordinator) == nil
 	})
 	job := &v2alpha1.DIJob{}
-	must(t, w.live.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "cartpole"}, job))
+	expect.NoError(t, w.live.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "cartpole"}, job))
 	coordinator.Status.Phase = corev1.PodRunning
-	must(t, w.live.Status().Update(t.Context(), coordinator))
+	expect.NoError(t, w.live.Status().Update(t.Context(), coordinator))
 	eventually(t, "the operator observes that the coordinator runs", func() bool {
-		must(t, w.live.Get(t.Context(), client.ObjectKeyFromObject(job), job))
+		expect.NoError(t, w.live.Get(t.Context(), client.ObjectKeyFromObject(job), job))
 		return job.Status.Phase == v2alpha1.JobRunning
 	})
 	members := func() int { return len(w.members(t, job, v2alpha1.TaskTypeCollector)) }
@@ -88,7 +89,7 @@ func TestATenantsPlanChangesTheMembersOfACoordinatorLedJob(t *testing.T) {
 	eventually(t, "two collectors come", func() bool { return members() == 3 })
 	eventually(t, "their pods exist", func() bool {
 		pods := &corev1.PodList{}
-		must(t, w.live.List(t.Context(), pods, client.InNamespace(ns), client.MatchingLabels{names.LabelReplicaType: string(names.ReplicaTypeCollector)}))
+		expect.NoError(t, w.live.List(t.Context(), pods, client.InNamespace(ns), client.MatchingLabels{names.LabelReplicaType: string(names.ReplicaTypeCollector)}))
 		return len(pods.Items) == 3
 	})
 	w.as(t, ns, tenant, "delete", "collector", "cartpole", "--server-namespace", system)

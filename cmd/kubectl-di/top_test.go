@@ -10,8 +10,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -19,19 +19,22 @@ import (
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cli"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/top"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
+	"opendilab.org/di-orchestrator/test/testkit/jobs"
+	"opendilab.org/di-orchestrator/test/testkit/pods"
 )
 
 // reports returns a profiling report.
 func reports(raw string) *v2alpha1.RawObject {
-	return &v2alpha1.RawObject{JSON: apiextensionsv1.JSON{Raw: []byte(raw)}}
+	return ptr.To(jobs.Raw(raw))
 }
 
 // ready marks a pod as ready.
 func (w *world) ready(t *testing.T, pod *corev1.Pod) {
 	t.Helper()
 	pod.Status.Phase = corev1.PodRunning
-	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
-	must(t, w.live.Status().Update(t.Context(), pod))
+	pods.Ready(pod)
+	expect.NoError(t, w.live.Status().Update(t.Context(), pod))
 }
 
 func TestAJobIsShownOnce(t *testing.T) {
@@ -41,9 +44,9 @@ func TestAJobIsShownOnce(t *testing.T) {
 	job := w.trainer(t, ns, "cartpole")
 	w.did(t, ns, "add", "collector", "cartpole", "--replicas", "2")
 	pod := &corev1.Pod{}
-	must(t, w.live.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: names.CoordinatorPod("cartpole")}, pod))
+	expect.NoError(t, w.live.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: names.CoordinatorPod("cartpole")}, pod))
 	w.ready(t, pod)
-	must(t, w.live.Create(t.Context(), &corev1.Event{
+	expect.NoError(t, w.live.Create(t.Context(), &corev1.Event{
 		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "e"}, Type: corev1.EventTypeWarning, Reason: "BackOff", Message: "back-off",
 		InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: ns, Name: pod.Name, UID: pod.UID},
 	}))
@@ -70,8 +73,8 @@ func TestAJobIsShownOnce(t *testing.T) {
 		}
 	}
 	var asJSON, asYAML top.Snapshot
-	must(t, json.Unmarshal([]byte(w.run(t, ns, "top", "cartpole", "-o", "json").stdout), &asJSON))
-	must(t, yaml.UnmarshalStrict([]byte(w.run(t, ns, "top", "cartpole", "-o", "yaml").stdout), &asYAML))
+	expect.NoError(t, json.Unmarshal([]byte(w.run(t, ns, "top", "cartpole", "-o", "json").stdout), &asJSON))
+	expect.NoError(t, yaml.UnmarshalStrict([]byte(w.run(t, ns, "top", "cartpole", "-o", "yaml").stdout), &asYAML))
 	for _, s := range []top.Snapshot{asJSON, asYAML} {
 		if s.Ready != 1 || s.Wanted != 3 || len(s.Replicas) != 1 || s.Replicas[0].Pod != pod.Name || len(s.Events) != 1 {
 			t.Errorf("got %+v", s)
@@ -91,7 +94,7 @@ func TestEachChangeOfAJobIsPrinted(t *testing.T) {
 	command := w.start(t, ns, "", "top", "pong", "--watch")
 	command.out.shows(t, " phase=Pending ready=0/3 restarts=0 reschedules=0 collector=0/3\n")
 	pod := &corev1.Pod{}
-	must(t, w.live.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "pong-collector-0"}, pod))
+	expect.NoError(t, w.live.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "pong-collector-0"}, pod))
 	w.ready(t, pod)
 	command.out.shows(t, " phase=Pending ready=0/3 restarts=0 reschedules=0 collector=1/3\n")
 	w.setStatus(t, job, func(status *v2alpha1.DIJobStatus) {

@@ -21,7 +21,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -31,6 +30,8 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
+	"opendilab.org/di-orchestrator/test/testkit/jobs"
 	"opendilab.org/di-orchestrator/test/testkit/proxy"
 )
 
@@ -41,7 +42,7 @@ func inABrowser(t *testing.T, script string, args ...string) {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), "node", append([]string{"e2e/" + script}, args...)...)
 	command.Dir, command.Stdout, command.Stderr = "../../web", os.Stdout, os.Stderr
-	must(t, command.Run())
+	expect.NoError(t, command.Run())
 }
 
 // viewer grants a user to see the jobs of a namespace, and nothing else.
@@ -69,11 +70,11 @@ func TestPageIsUsableInABrowser(t *testing.T) {
 		create.Go(func() error {
 			return w.live.Create(ctx, &v2alpha1.DIJob{
 				ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: fmt.Sprintf("many-%04d", i)},
-				Spec:       v2alpha1.DIJobSpec{Tasks: []v2alpha1.Task{{Type: v2alpha1.TaskTypeCollector, Template: podTemplate()}}},
+				Spec:       v2alpha1.DIJobSpec{Tasks: []v2alpha1.Task{{Type: v2alpha1.TaskTypeCollector, Template: jobs.Serving()}}},
 			})
 		})
 	}
-	must(t, create.Wait())
+	expect.NoError(t, create.Wait())
 	inABrowser(t, "page.mjs", w.printedURL(t, ns, "-n", ns).String(), w.printedURL(t, ns, "-n", ns, "--as", w.viewer(t, ns)).String(),
 		ns, strconv.Itoa(*manyJobs+2))
 }
@@ -113,7 +114,7 @@ func (w *world) waits(t *testing.T, namespace, name string) {
 	t.Helper()
 	job := w.workers(t, namespace, name, v2alpha1.Task{Type: v2alpha1.TaskTypeLearner})
 	job.Spec.Tasks[0].Replicas, job.Spec.Tasks[0].Template = ptr.To[int32](2), gpuTemplate(2)
-	must(t, w.live.Update(t.Context(), job))
+	expect.NoError(t, w.live.Update(t.Context(), job))
 	w.setStatus(t, job, func(status *v2alpha1.DIJobStatus) {
 		status.Phase, status.Replicas, status.Summary = v2alpha1.JobPending, 2, &v2alpha1.StatusSummary{Reason: v2alpha1.ReasonInsufficientCapacity}
 		status.Conditions = []v2alpha1.DIJobCondition{condition(v2alpha1.ConditionAllocated, corev1.ConditionFalse,
@@ -154,10 +155,10 @@ func (w *world) grown(t *testing.T, namespace, name string) {
 	job := w.workers(t, namespace, name, v2alpha1.Task{Type: v2alpha1.TaskTypeLearner})
 	for i := range int32(3) {
 		pod := names.WorkerPod(name, "learner", 10+i)
-		must(t, w.live.Create(t.Context(), &corev1.Pod{
+		expect.NoError(t, w.live.Create(t.Context(), &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{
 				Namespace: namespace, Name: pod, Labels: names.WorkerLabels(name, v2alpha1.TaskTypeLearner, "learner", pod),
-				OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(job, v2alpha1.GroupVersion.WithKind("DIJob"))},
+				OwnerReferences: jobs.Owner(job),
 			},
 			Spec: corev1.PodSpec{NodeName: "node", Containers: []corev1.Container{{
 				Name: names.Container, Image: "di", Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{names.DefaultGPU: resource.MustParse("2")}},
@@ -167,8 +168,7 @@ func (w *world) grown(t *testing.T, namespace, name string) {
 	w.event(t, job, corev1.EventTypeNormal, v2alpha1.ReasonResized, "task learner changes from 2 to 4 replicas")
 	w.setStatus(t, job, func(status *v2alpha1.DIJobStatus) {
 		status.Phase, status.Replicas, status.ReadyReplicas = v2alpha1.JobRunning, 4, 4
-		status.Profilings = &v2alpha1.RawObject{JSON: apiextensionsv1.JSON{Raw: []byte(
-			`{"reward": 120, "throughput": [{"replicas": 2, "per_second": 40}, {"replicas": 4, "per_second": 70}]}`)}}
+		status.Profilings = ptr.To(jobs.Raw(`{"reward": 120, "throughput": [{"replicas": 2, "per_second": 40}, {"replicas": 4, "per_second": 70}]}`))
 	})
 }
 
@@ -178,12 +178,12 @@ func TestJobsAreChangedInABrowser(t *testing.T) {
 	w.operate(t, ns)
 	job := w.job(t, ns, "pong", v2alpha1.LifecycleWorkerLed, v2alpha1.Task{Type: v2alpha1.TaskTypeCollector, Replicas: ptr.To[int32](3)})
 	job.Spec.Elastic = &v2alpha1.Elastic{Task: "collector", Replicas: ptr.To[int32](3), MaxReplicas: ptr.To[int32](6)}
-	must(t, w.live.Update(t.Context(), job))
+	expect.NoError(t, w.live.Update(t.Context(), job))
 	restarted := &corev1.Pod{}
 	key := client.ObjectKey{Namespace: ns, Name: names.WorkerPod("pong", "collector", 1)}
 	eventually(t, "the operator creates the pods", func() bool { return w.live.Get(t.Context(), key, restarted) == nil })
 	inABrowser(t, "actions.mjs", w.printedURL(t, ns, "-n", ns).String(), w.printedURL(t, ns, "-n", ns, "--as", w.viewer(t, ns)).String(), ns)
-	must(t, w.live.Get(t.Context(), client.ObjectKeyFromObject(job), job))
+	expect.NoError(t, w.live.Get(t.Context(), client.ObjectKeyFromObject(job), job))
 	if replicas := *job.Spec.Elastic.Replicas; replicas != 4 || ptr.Deref(job.Spec.Suspend, false) {
 		t.Errorf("the job has %d replicas desired, and suspend %v", replicas, job.Spec.Suspend)
 	}
@@ -197,10 +197,10 @@ func TestCoordinatorLedJobsAreChangedInABrowser(t *testing.T) {
 	w := theWorld(t)
 	ns := w.namespace(t)
 	config := &v2alpha1.AggregatorConfig{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: names.AggregatorConfig}}
-	config.Spec.Aggregator.Template = podTemplate()
-	must(t, w.live.Create(t.Context(), config))
+	config.Spec.Aggregator.Template = jobs.Serving()
+	expect.NoError(t, w.live.Create(t.Context(), config))
 	// Nothing but the test creates it here, and the plugin calls di-server as the coordinator.
-	must(t, w.live.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "default"}}))
+	expect.NoError(t, w.live.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "default"}}))
 	w.operate(t, ns)
 	job, newborn := w.led(t, ns, "cartpole"), w.led(t, ns, "newborn")
 	w.did(t, ns, "add", "collectors", job.Name, "--replicas", "2")
@@ -208,11 +208,11 @@ func TestCoordinatorLedJobsAreChangedInABrowser(t *testing.T) {
 	first := w.members(t, job, v2alpha1.TaskTypeCollector)[0]
 	coordinator := &corev1.Pod{}
 	key := client.ObjectKey{Namespace: ns, Name: names.CoordinatorPod(job.Name)}
-	must(t, w.live.Get(t.Context(), key, coordinator))
+	expect.NoError(t, w.live.Get(t.Context(), key, coordinator))
 	before := coordinator.UID
 	inABrowser(t, "led.mjs", w.printedURL(t, ns, "-n", ns).String(), ns, job.Name, newborn.Name)
 	plans := &v2alpha1.ScalePlanList{}
-	must(t, w.live.List(t.Context(), plans, client.InNamespace(ns)))
+	expect.NoError(t, w.live.List(t.Context(), plans, client.InNamespace(ns)))
 	migrated := 0
 	for i := range plans.Items {
 		for _, migration := range plans.Items[i].Spec.Migrate {
@@ -246,9 +246,9 @@ func (w *world) led(t *testing.T, namespace, name string) *v2alpha1.DIJob {
 		return w.live.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: names.CoordinatorPod(name)}, coordinator) == nil
 	})
 	coordinator.Status.Phase = corev1.PodRunning
-	must(t, w.live.Status().Update(t.Context(), coordinator))
+	expect.NoError(t, w.live.Status().Update(t.Context(), coordinator))
 	eventually(t, "the operator observes that the coordinator runs", func() bool {
-		must(t, w.live.Get(t.Context(), client.ObjectKeyFromObject(job), job))
+		expect.NoError(t, w.live.Get(t.Context(), client.ObjectKeyFromObject(job), job))
 		return job.Status.Phase == v2alpha1.JobRunning
 	})
 	w.cacheKnows(t, job)
@@ -262,15 +262,15 @@ func TestPageFollowsAnAPIServerThatIsLostInABrowser(t *testing.T) {
 	job := w.workers(t, ns, "pong", v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
 	w.setStatus(t, job, func(status *v2alpha1.DIJobStatus) { status.Phase = v2alpha1.JobStarting })
 	config, err := clientcmd.LoadFromFile(w.kubeconfig)
-	must(t, err)
+	expect.NoError(t, err)
 	cluster := config.Clusters[config.Contexts[config.CurrentContext].Cluster]
 	server := strings.TrimPrefix(cluster.Server, "https://")
 	path, err := proxy.New(t.Context(), "127.0.0.1:0", server)
-	must(t, err)
+	expect.NoError(t, err)
 	address := path.Address()
 	cluster.Server = "https://" + address
 	through := filepath.Join(t.TempDir(), "kubeconfig")
-	must(t, clientcmd.WriteToFile(*config, through))
+	expect.NoError(t, clientcmd.WriteToFile(*config, through))
 	control := httptest.NewServer(http.HandlerFunc(func(answer http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/cut":
@@ -285,7 +285,7 @@ func TestPageFollowsAnAPIServerThatIsLostInABrowser(t *testing.T) {
 			http.Error(answer, err.Error(), http.StatusInternalServerError)
 		}
 	}))
-	t.Cleanup(func() { control.Close(); must(t, path.Close()) })
+	t.Cleanup(func() { control.Close(); expect.NoError(t, path.Close()) })
 	inABrowser(t, "lost.mjs", w.printedURL(t, ns, "-n", ns, "--kubeconfig", through).String(), control.URL, ns)
 }
 
@@ -294,6 +294,5 @@ func condition(kind string, status corev1.ConditionStatus, reason, message strin
 }
 
 func gpuTemplate(gpus int) v2alpha1.RawObject {
-	return v2alpha1.RawObject{JSON: apiextensionsv1.JSON{Raw: fmt.Appendf(nil,
-		`{"spec":{"containers":[{"name":"di-container","image":"di","resources":{"limits":{"nvidia.com/gpu":"%d"}}}]}}`, gpus)}}
+	return jobs.Raw(fmt.Sprintf(`{"spec":{"containers":[{"name":"di-container","image":"di","resources":{"limits":{"nvidia.com/gpu":"%d"}}}]}}`, gpus))
 }

@@ -27,19 +27,20 @@ import (
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cli"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/api"
 	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 // withoutCredentials returns a kubeconfig that only names the API server.
 func (w *world) withoutCredentials(t *testing.T) string {
 	t.Helper()
 	config, err := clientcmd.LoadFromFile(w.kubeconfig)
-	must(t, err)
+	expect.NoError(t, err)
 	clear(config.AuthInfos)
 	for _, each := range config.Contexts {
 		each.AuthInfo = ""
 	}
 	path := filepath.Join(t.TempDir(), "kubeconfig")
-	must(t, clientcmd.WriteToFile(*config, path))
+	expect.NoError(t, clientcmd.WriteToFile(*config, path))
 	return path
 }
 
@@ -49,7 +50,7 @@ func (w *world) inCluster(t *testing.T) string {
 	started := w.start(t, "", "", "ui", "--in-cluster", "--kubeconfig", w.withoutCredentials(t), "--host", "jobs.example.com", "--host", "localhost")
 	started.out.shows(t, "\n")
 	_, port, err := net.SplitHostPort(strings.TrimSpace(started.out.String()))
-	must(t, err)
+	expect.NoError(t, err)
 	return "http://127.0.0.1:" + port
 }
 
@@ -57,10 +58,10 @@ func (w *world) inCluster(t *testing.T) string {
 func (w *world) account(t *testing.T, namespace, name string, rules ...rbacv1.PolicyRule) string {
 	t.Helper()
 	made := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
-	must(t, w.live.Create(t.Context(), made))
+	expect.NoError(t, w.live.Create(t.Context(), made))
 	w.grant(t, namespace, rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: name}, rules...)
 	request := &authenticationv1.TokenRequest{}
-	must(t, w.live.SubResource("token").Create(t.Context(), made, request))
+	expect.NoError(t, w.live.SubResource("token").Create(t.Context(), made, request))
 	return request.Status.Token
 }
 
@@ -103,9 +104,9 @@ func (j httpsJar) Cookies(u *url.URL) []*http.Cookie { return j.CookieJar.Cookie
 func visitor(t *testing.T, base, bearer string) *browser {
 	t.Helper()
 	jar, err := cookiejar.New(nil)
-	must(t, err)
+	expect.NoError(t, err)
 	spec, err := openapi3.NewLoader().LoadFromFile("internal/ui/openapi.yaml")
-	must(t, err)
+	expect.NoError(t, err)
 	return &browser{Client: &http.Client{Jar: httpsJar{jar}, Timeout: testkit.Patience, Transport: asHost{bearer}}, base: base, spec: spec}
 }
 
@@ -158,7 +159,7 @@ func TestInAClusterEachCallerSeesAndChangesWithTheirOwnRights(t *testing.T) {
 	}
 	ada.acted(t, job, "suspend", `{"dryRun": false}`)
 	var now v2alpha1.DIJob
-	must(t, w.live.Get(t.Context(), client.ObjectKeyFromObject(job), &now))
+	expect.NoError(t, w.live.Get(t.Context(), client.ObjectKeyFromObject(job), &now))
 	if now.Spec.Suspend == nil || !*now.Spec.Suspend {
 		t.Errorf("the job of ada is %+v", now.Spec)
 	}
@@ -229,7 +230,7 @@ func TestInAClusterACallerWhoIsRemovedIsSignedOut(t *testing.T) {
 	ns := w.namespace(t)
 	b := visitor(t, w.inCluster(t), "").signedIn(t, w.account(t, ns, "mallory", viewing()), "")
 	events := b.listen(t, "/api/v1/jobs/stream")
-	must(t, w.live.Delete(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "mallory"}}))
+	expect.NoError(t, w.live.Delete(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "mallory"}}))
 	timeout := time.After(testkit.Patience)
 	for isOpen := true; isOpen; {
 		select {
@@ -238,7 +239,7 @@ func TestInAClusterACallerWhoIsRemovedIsSignedOut(t *testing.T) {
 			t.Fatal("the stream of the removed caller goes on")
 		}
 	}
-	must(t, wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, testkit.Patience, true, func(context.Context) (bool, error) {
+	expect.NoError(t, wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, testkit.Patience, true, func(context.Context) (bool, error) {
 		return b.do(t, http.MethodGet, b.base+"/api/v1/jobs", "", nil).code == http.StatusUnauthorized, nil
 	}))
 }

@@ -12,15 +12,17 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/api"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
+	"opendilab.org/di-orchestrator/test/testkit/jobs"
 )
 
 func jobPath(job *v2alpha1.DIJob) string {
@@ -49,12 +51,12 @@ func TestPageOfACoordinatorLedJobShowsItsPartsAndFollowsThem(t *testing.T) {
 		t.Errorf("the first page is %+v", first)
 	}
 	var list v2alpha1.Membership
-	must(t, w.live.Get(t.Context(), client.ObjectKeyFromObject(job), &list))
+	expect.NoError(t, w.live.Get(t.Context(), client.ObjectKeyFromObject(job), &list))
 	list.Spec.Members = []v2alpha1.Member{
 		{Slot: "a", Task: v2alpha1.TaskTypeCollector, PodName: "cartpole-collector-a"},
 		{Slot: "b", Task: v2alpha1.TaskTypeLearner, PodName: "cartpole-aggregator-b", DDPGPUs: []int32{2, 2}},
 	}
-	must(t, w.live.Update(t.Context(), &list))
+	expect.NoError(t, w.live.Update(t.Context(), &list))
 	wanted := until(t, b, events, "job", "JobDetail", func(detail api.JobDetail) bool { return len(detail.Parts) == 5 })
 	showsMissing(t, &wanted)
 	w.pod(t, job, "cartpole-collector-a", names.ReplicaLabels("cartpole", names.ReplicaTypeCollector, "cartpole-collector-a"))
@@ -63,14 +65,14 @@ func TestPageOfACoordinatorLedJobShowsItsPartsAndFollowsThem(t *testing.T) {
 		status.Phase, status.Conditions = v2alpha1.JobStarting, []v2alpha1.DIJobCondition{{
 			Type: v2alpha1.ConditionReplicasStalled, Status: corev1.ConditionTrue, Reason: v2alpha1.ReasonImagePull, Message: "image di cannot be pulled",
 		}}
-		status.Profilings = &v2alpha1.RawObject{JSON: apiextensionsv1.JSON{Raw: []byte(`{"reward": 12.5, "throughput": [{"replicas": 2, "per_second": 40}]}`)}}
+		status.Profilings = ptr.To(jobs.Raw(`{"reward": 12.5, "throughput": [{"replicas": 2, "per_second": 40}]}`))
 	})
 	last := until(t, b, events, "job", "JobDetail", func(detail api.JobDetail) bool {
 		return detail.Waiting != nil && slices.ContainsFunc(detail.Timeline, func(moment api.Moment) bool { return moment.Kind == "resize" }) &&
 			partNamed(t, &detail, "collector-a").Pod != "" && len(detail.Curves) > 0
 	})
 	explains(t, &last)
-	must(t, w.live.Delete(t.Context(), job))
+	expect.NoError(t, w.live.Delete(t.Context(), job))
 	for next := range events {
 		if next.name == "gone" {
 			return
@@ -113,7 +115,7 @@ func (b *browser) acted(t *testing.T, job *v2alpha1.DIJob, action, body string) 
 	}
 	b.conforms(t, "ActionResult", answer)
 	var result api.ActionResult
-	must(t, json.Unmarshal(answer, &result))
+	expect.NoError(t, json.Unmarshal(answer, &result))
 	return result
 }
 
@@ -125,7 +127,7 @@ func TestActionsOfThePageTellWhatTheyDoAndDoIt(t *testing.T) {
 	b := w.browse(t, ns)
 	now := func() *v2alpha1.DIJob {
 		read := &v2alpha1.DIJob{}
-		must(t, w.live.Get(t.Context(), client.ObjectKeyFromObject(job), read))
+		expect.NoError(t, w.live.Get(t.Context(), client.ObjectKeyFromObject(job), read))
 		return read
 	}
 	if result := b.acted(t, job, "suspend", `{"dryRun": true}`); result.Done || len(result.Effects) == 0 || now().Spec.Suspend != nil {
@@ -217,14 +219,14 @@ func TestClusterShowsWhoseGPUsAreUsedAndWhyJobsWait(t *testing.T) {
 	ns := w.namespace(t)
 	job := w.workers(t, ns, "pong", v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{GenerateName: "gpus-"}}
-	must(t, w.live.Create(t.Context(), node))
+	expect.NoError(t, w.live.Create(t.Context(), node))
 	node.Status.Allocatable = corev1.ResourceList{names.DefaultGPU: resource.MustParse("8")}
-	must(t, w.live.Status().Update(t.Context(), node))
+	expect.NoError(t, w.live.Status().Update(t.Context(), node))
 	eight := corev1.ResourceRequirements{Limits: corev1.ResourceList{names.DefaultGPU: resource.MustParse("3")}}
-	must(t, w.live.Create(t.Context(), &corev1.Pod{
+	expect.NoError(t, w.live.Create(t.Context(), &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: ns, Name: "pong-collector-1",
-			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(job, v2alpha1.GroupVersion.WithKind("DIJob"))},
+			OwnerReferences: jobs.Owner(job),
 		},
 		Spec: corev1.PodSpec{ServiceAccountName: account, NodeName: node.Name, Containers: []corev1.Container{{Name: "c", Image: "di", Resources: eight}}},
 	}))
@@ -289,7 +291,7 @@ func TestLogsOfAllReplicasAreSearchedAndFollowed(t *testing.T) {
 		if next.name == "lines" {
 			b.conforms(t, "LogLines", next.data)
 			var lines []api.LogLine
-			must(t, json.Unmarshal(next.data, &lines))
+			expect.NoError(t, json.Unmarshal(next.data, &lines))
 			count += len(lines)
 		}
 	}

@@ -22,6 +22,7 @@ import (
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/api"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 	"opendilab.org/di-orchestrator/upgrade/crds"
 	"opendilab.org/di-orchestrator/upgrade/takeover"
 )
@@ -53,9 +54,9 @@ func (w *world) earlierRelease(t *testing.T, deployments ...string) {
 				ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "manager", Image: "old"}}},
 			}},
 		}
-		must(t, w.live.Create(t.Context(), deployment))
+		expect.NoError(t, w.live.Create(t.Context(), deployment))
 		deployment.Status.Replicas = 1
-		must(t, w.live.Status().Update(t.Context(), deployment))
+		expect.NoError(t, w.live.Status().Update(t.Context(), deployment))
 	}
 }
 
@@ -63,11 +64,11 @@ func (w *world) earlierRelease(t *testing.T, deployments ...string) {
 func (w *world) scaled(t *testing.T, name string, replicas, pods int32) {
 	t.Helper()
 	deployment := &appsv1.Deployment{}
-	must(t, w.live.Get(t.Context(), client.ObjectKey{Namespace: names.SystemNamespace, Name: name}, deployment))
+	expect.NoError(t, w.live.Get(t.Context(), client.ObjectKey{Namespace: names.SystemNamespace, Name: name}, deployment))
 	deployment.Spec.Replicas = &replicas
-	must(t, w.live.Update(t.Context(), deployment))
+	expect.NoError(t, w.live.Update(t.Context(), deployment))
 	deployment.Status.Replicas = pods
-	must(t, w.live.Status().Update(t.Context(), deployment))
+	expect.NoError(t, w.live.Status().Update(t.Context(), deployment))
 }
 
 // progress writes the annotation of the takeover like the operator.
@@ -76,7 +77,7 @@ func (w *world) progress(t *testing.T, observed *takeover.Observed) string {
 	definition, line := w.definition(t, "dijobs"), takeover.Describe(observed)
 	changed := definition.DeepCopy()
 	metav1.SetMetaDataAnnotation(&changed.ObjectMeta, crds.AnnotationTakeover, line)
-	must(t, w.live.Patch(t.Context(), changed, client.MergeFrom(definition)))
+	expect.NoError(t, w.live.Patch(t.Context(), changed, client.MergeFrom(definition)))
 	return line
 }
 
@@ -84,7 +85,7 @@ func (w *world) progress(t *testing.T, observed *takeover.Observed) string {
 func (w *world) stalls(t *testing.T, message string, at time.Time) {
 	t.Helper()
 	definition := w.definition(t, "dijobs")
-	must(t, w.live.Create(t.Context(), &corev1.Event{
+	expect.NoError(t, w.live.Create(t.Context(), &corev1.Event{
 		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, GenerateName: "stall-"},
 		InvolvedObject: corev1.ObjectReference{
 			APIVersion: "apiextensions.k8s.io/v1", Kind: "CustomResourceDefinition", Name: definition.Name, UID: definition.UID,
@@ -100,7 +101,7 @@ func (w *world) earlierJobs(t *testing.T, namespace string) (pods []*corev1.Pod)
 	change := func(pod *corev1.Pod, change func()) {
 		before := pod.DeepCopy()
 		change()
-		must(t, w.live.Patch(t.Context(), pod, client.MergeFrom(before)))
+		expect.NoError(t, w.live.Patch(t.Context(), pod, client.MergeFrom(before)))
 		pods = append(pods, pod)
 	}
 	task := v2alpha1.Task{Type: v2alpha1.TaskTypeCollector}
@@ -127,7 +128,7 @@ func (w *world) adopt(t *testing.T, pods ...*corev1.Pod) {
 		before := pod.DeepCopy()
 		pod.OwnerReferences[0].APIVersion = v2alpha1.GroupVersion.String()
 		metav1.SetMetaDataAnnotation(&pod.ObjectMeta, names.AnnotationAttempt, "0")
-		must(t, w.live.Patch(t.Context(), pod, client.MergeFrom(before)))
+		expect.NoError(t, w.live.Patch(t.Context(), pod, client.MergeFrom(before)))
 	}
 }
 
@@ -210,8 +211,8 @@ func (w *world) readsDefinitions(t *testing.T, name string) {
 	t.Helper()
 	read := rule("apiextensions.k8s.io", "customresourcedefinitions", "get")
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "definitions-" + name}, Rules: []rbacv1.PolicyRule{read}}
-	must(t, w.live.Create(t.Context(), role))
-	must(t, w.live.Create(t.Context(), &rbacv1.ClusterRoleBinding{
+	expect.NoError(t, w.live.Create(t.Context(), role))
+	expect.NoError(t, w.live.Create(t.Context(), &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: role.Name}, Subjects: []rbacv1.Subject{user(name)},
 		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
 	}))

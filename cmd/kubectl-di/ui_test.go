@@ -23,6 +23,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/api"
 	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 // browser is a browser that has opened the page of a running kubectl di ui.
@@ -37,9 +38,9 @@ func (w *world) browse(t *testing.T, namespace string, args ...string) *browser 
 	t.Helper()
 	printed := w.printedURL(t, namespace, args...)
 	jar, err := cookiejar.New(nil)
-	must(t, err)
+	expect.NoError(t, err)
 	spec, err := openapi3.NewLoader().LoadFromFile("internal/ui/openapi.yaml")
-	must(t, err)
+	expect.NoError(t, err)
 	b := &browser{Client: &http.Client{Jar: jar, Timeout: testkit.Patience}, base: "http://" + printed.Host, spec: spec}
 	response := b.do(t, http.MethodGet, printed.String(), "", nil)
 	if response.code != http.StatusOK || response.header.Get("Content-Security-Policy") == "" {
@@ -54,7 +55,7 @@ func (w *world) printedURL(t *testing.T, namespace string, args ...string) *url.
 	started := w.start(t, namespace, "", append([]string{"ui"}, args...)...)
 	started.out.shows(t, "\n")
 	printed, err := url.Parse(strings.TrimSpace(started.out.String()))
-	must(t, err)
+	expect.NoError(t, err)
 	return printed
 }
 
@@ -67,17 +68,17 @@ type answer struct {
 func (b *browser) do(t *testing.T, method, address, body string, header map[string]string) answer {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), method, address, strings.NewReader(body))
-	must(t, err)
+	expect.NoError(t, err)
 	for name, value := range header {
 		if request.Header.Set(name, value); name == "Host" {
 			request.Host = value
 		}
 	}
 	response, err := b.Do(request)
-	must(t, err)
+	expect.NoError(t, err)
 	defer response.Body.Close() //nolint:errcheck // it was read
 	read, err := io.ReadAll(response.Body)
-	must(t, err)
+	expect.NoError(t, err)
 	return answer{response.StatusCode, response.Header, read}
 }
 
@@ -89,7 +90,7 @@ func (b *browser) get(t *testing.T, path, schema string, into any) {
 		t.Fatalf("%s: status %d: %s", path, got.code, got.body)
 	}
 	b.conforms(t, schema, got.body)
-	must(t, json.Unmarshal(got.body, into))
+	expect.NoError(t, json.Unmarshal(got.body, into))
 }
 
 // refused reads a path that must be refused, and returns the message.
@@ -101,7 +102,7 @@ func (b *browser) refused(t *testing.T, path string, code int) string {
 	}
 	b.conforms(t, "Error", got.body)
 	var refusal api.Error
-	must(t, json.Unmarshal(got.body, &refusal))
+	expect.NoError(t, json.Unmarshal(got.body, &refusal))
 	return refusal.Message
 }
 
@@ -116,7 +117,7 @@ func (b *browser) post(t *testing.T, path, body string) (int, []byte) {
 func (b *browser) conforms(t *testing.T, schema string, document []byte) {
 	t.Helper()
 	var value any
-	must(t, json.Unmarshal(document, &value))
+	expect.NoError(t, json.Unmarshal(document, &value))
 	if err := b.spec.Components.Schemas[schema].Value.VisitJSON(value); err != nil {
 		t.Errorf("the answer is no %s: %v\n%s", schema, err, document)
 	}
@@ -132,9 +133,9 @@ type event struct {
 func (b *browser) listen(t *testing.T, path string) <-chan event {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, b.base+path, http.NoBody)
-	must(t, err)
+	expect.NoError(t, err)
 	response, err := b.Do(request)
-	must(t, err)
+	expect.NoError(t, err)
 	if response.StatusCode != http.StatusOK || response.Header.Get("Content-Type") != "text/event-stream" {
 		t.Fatalf("%s: status %d", path, response.StatusCode)
 	}
@@ -181,7 +182,7 @@ func until[T any](t *testing.T, b *browser, events <-chan event, name, schema st
 			}
 			b.conforms(t, schema, next.data)
 			var value T
-			must(t, json.Unmarshal(next.data, &value))
+			expect.NoError(t, json.Unmarshal(next.data, &value))
 			if wanted(value) {
 				return value
 			}
@@ -252,10 +253,10 @@ func TestPageOfAUserOfOneNamespaceShowsItAndSaysSo(t *testing.T) {
 	w.workers(t, ns, "pong", v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
 	w.grant(t, ns, user("erin"), rule(v2alpha1.GroupName, "dijobs", "list"), rule(v2alpha1.GroupName, "dijobs", "watch"))
 	config, err := clientcmd.LoadFromFile(w.kubeconfig)
-	must(t, err)
+	expect.NoError(t, err)
 	config.Contexts[config.CurrentContext].Namespace = ns
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
-	must(t, clientcmd.WriteToFile(*config, kubeconfig))
+	expect.NoError(t, clientcmd.WriteToFile(*config, kubeconfig))
 	b := w.browse(t, "", "--kubeconfig", kubeconfig, "--as", "erin")
 	var session api.Session
 	b.get(t, "/api/v1/session", "Session", &session)

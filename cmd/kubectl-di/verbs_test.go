@@ -15,6 +15,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cli"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 // tenant returns a namespace, and a user with role edit of it and no other right.
@@ -33,7 +34,7 @@ func TestATenantRunsAJobWithoutAManifest(t *testing.T) {
 	manifest := w.run(t, ns, "run", "pong", "--image", "train:1", "--as", tenant, "--replicas", "4", "--min", "2", "--max", "8", "--gpus", "1",
 		"--cpu", "500m", "--memory", "4Gi", "--env", "A=b=c", "--dry-run=client", "-o", "yaml", "--", "python", "train.py", "--env", "Pong").well(t, []string{"run"})
 	var printed v2alpha1.DIJob
-	must(t, yaml.UnmarshalStrict([]byte(manifest), &printed))
+	expect.NoError(t, yaml.UnmarshalStrict([]byte(manifest), &printed))
 	if bounds := printed.Spec.Elastic; *bounds.MinReplicas != 2 || *bounds.MaxReplicas != 8 || *printed.Spec.Tasks[0].Replicas != 4 {
 		t.Errorf("the manifest is\n%s", manifest)
 	}
@@ -118,7 +119,7 @@ func TestATenantWaitsForAStateOfAJob(t *testing.T) {
 	}
 	gone := w.start(t, ns, "", "wait", "goes", "--for", "finished", "--as", tenant)
 	gone.report.shows(t, "job "+ns+"/goes: ")
-	must(t, w.live.Delete(t.Context(), stored["goes"]))
+	expect.NoError(t, w.live.Delete(t.Context(), stored["goes"]))
 	if code := gone.ended(t); code != cli.Failed || !strings.Contains(gone.report.String(), "job "+ns+"/goes is gone: it was deleted\n") {
 		t.Errorf("exit code %d, %s", code, gone.report)
 	}
@@ -159,10 +160,10 @@ func TestATenantDeletesHisJobs(t *testing.T) {
 	deleting := w.start(t, ns, "", "delete", "pong", "--wait", "--as", tenant)
 	deleting.report.shows(t, "job "+ns+"/pong: 1 pod is left\n")
 	var pods corev1.PodList
-	must(t, w.live.List(t.Context(), &pods, client.InNamespace(ns)))
+	expect.NoError(t, w.live.List(t.Context(), &pods, client.InNamespace(ns)))
 	for i := range pods.Items {
 		if strings.HasPrefix(pods.Items[i].Name, "pong-") {
-			must(t, w.live.Delete(t.Context(), &pods.Items[i], client.GracePeriodSeconds(0)))
+			expect.NoError(t, w.live.Delete(t.Context(), &pods.Items[i], client.GracePeriodSeconds(0)))
 		}
 	}
 	if code := deleting.ended(t); code != 0 || !strings.HasSuffix(deleting.report.String(), "/pong: no pod is left\n") || deleting.out.String() != of+"pong deleted\n" {
@@ -171,7 +172,7 @@ func TestATenantDeletesHisJobs(t *testing.T) {
 	if err := w.live.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "pong"}, &v2alpha1.DIJob{}); !apierrors.IsNotFound(err) {
 		t.Errorf("the job is left: %v", err)
 	}
-	must(t, w.live.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "cartpole"}, &v2alpha1.DIJob{}))
+	expect.NoError(t, w.live.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "cartpole"}, &v2alpha1.DIJob{}))
 }
 
 func TestATenantStopsAJobAndReadsHowItContinues(t *testing.T) {
@@ -233,7 +234,7 @@ func TestATenantListsTheJobsThatMatter(t *testing.T) {
 		job := w.workers(t, ns, name, v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
 		if name == "stopped" {
 			job.Spec.Suspend = ptr.To(true)
-			must(t, w.live.Update(t.Context(), job))
+			expect.NoError(t, w.live.Update(t.Context(), job))
 		}
 		w.operated(t, ns, name, func(now *v2alpha1.DIJobStatus) { *now = status })
 	}
@@ -274,20 +275,20 @@ func TestLogsThatAreGoneAreAFailureThatSaysHowToKeepThem(t *testing.T) {
 	ns, tenant := w.tenant(t)
 	job := w.job(t, ns, "pong", v2alpha1.LifecycleWorkerLed, v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
 	const none = "kubectl-di: job NS/pong is in phase "
-	expect := func(want string, args ...string) {
+	fails := func(want string, args ...string) {
 		t.Helper()
 		got := w.run(t, ns, append([]string{"logs", "pong", "--as", tenant}, args...)...)
 		if got.code != cli.Failed || got.stdout != "" || plain(got.stderr, ns) != none+want {
 			t.Errorf("got %+v, want %s", got, want)
 		}
 	}
-	expect("Pending and has no pods to print the logs of yet: -f waits for them\n")
+	fails("Pending and has no pods to print the logs of yet: -f waits for them\n")
 	w.operated(t, ns, "pong", func(status *v2alpha1.DIJobStatus) { status.Phase = v2alpha1.JobSucceeded })
-	expect("Succeeded and has no pods to print the logs of: they were deleted with their logs; a collector of logs keeps them for longer\n")
-	must(t, w.live.Get(t.Context(), client.ObjectKeyFromObject(job), job))
+	fails("Succeeded and has no pods to print the logs of: they were deleted with their logs; a collector of logs keeps them for longer\n")
+	expect.NoError(t, w.live.Get(t.Context(), client.ObjectKeyFromObject(job), job))
 	job.Spec.CleanPodPolicy = v2alpha1.CleanPodPolicyAll
-	must(t, w.live.Update(t.Context(), job))
+	expect.NoError(t, w.live.Update(t.Context(), job))
 	const all = "Succeeded and has no pods to print the logs of: its spec.cleanPodPolicy All deleted them with their logs; Running keeps those that have ended, None keeps all\n"
-	expect(all)
-	expect(all, "-f")
+	fails(all)
+	fails(all, "-f")
 }

@@ -217,7 +217,7 @@ func TestAllViewsOfAJobShowTheSame(t *testing.T) {
 
 			says("top", factsOf(w.ranWell(t, ns, "top", job.name)))
 			var snapshot top.Snapshot
-			must(t, json.Unmarshal([]byte(w.ranWell(t, ns, "top", job.name, "-o", "json")), &snapshot))
+			expect.NoError(t, json.Unmarshal([]byte(w.ranWell(t, ns, "top", job.name, "-o", "json")), &snapshot))
 			says("top -o json", shown{string(snapshot.Phase), snapshot.Reason, counted(string(snapshot.Phase), snapshot.Ready, snapshot.Wanted)})
 			desires("top", numbers(snapshot.Tasks, func(task top.Count) int { return ptr.Deref(task.Wanted, -1) }))
 
@@ -241,12 +241,12 @@ func (w *world) exists(t *testing.T, ns string, as *viewed) {
 	if as.isLed {
 		job = w.trainer(t, ns, as.name)
 		var list v2alpha1.Membership
-		must(t, w.live.Get(t.Context(), client.ObjectKeyFromObject(job), &list))
+		expect.NoError(t, w.live.Get(t.Context(), client.ObjectKeyFromObject(job), &list))
 		list.Spec.Members = slices.Clone(as.members)
 		for i := range list.Spec.Members {
 			list.Spec.Members[i].PodName = as.name + "-member-" + list.Spec.Members[i].Slot
 		}
-		must(t, w.live.Update(t.Context(), &list))
+		expect.NoError(t, w.live.Update(t.Context(), &list))
 	} else {
 		job = w.workers(t, ns, as.name, v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
 	}
@@ -256,10 +256,10 @@ func (w *world) exists(t *testing.T, ns string, as *viewed) {
 	if as.change != nil {
 		as.change(job)
 	}
-	must(t, w.live.Update(t.Context(), job))
+	expect.NoError(t, w.live.Update(t.Context(), job))
 	w.setStatus(t, job, func(status *v2alpha1.DIJobStatus) { *status = as.status })
 	if as.isDeleted {
-		must(t, w.live.Delete(t.Context(), job))
+		expect.NoError(t, w.live.Delete(t.Context(), job))
 	}
 }
 
@@ -318,7 +318,7 @@ func desiredOf(t *testing.T, described string) []int {
 	tasks, _, _ = strings.Cut(tasks, "\n\n")
 	return numbers(regexp.MustCompile(`(?m)^  [a-z]+ +(?:[a-z]+ +)?(\d+) `).FindAllStringSubmatch(tasks, -1), func(found []string) int {
 		count, err := strconv.Atoi(found[1])
-		must(t, err)
+		expect.NoError(t, err)
 		return count
 	})
 }

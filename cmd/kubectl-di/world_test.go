@@ -20,7 +20,6 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -35,6 +34,8 @@ import (
 	"opendilab.org/di-orchestrator/server/store"
 	"opendilab.org/di-orchestrator/test/testkit"
 	"opendilab.org/di-orchestrator/test/testkit/expect"
+	"opendilab.org/di-orchestrator/test/testkit/jobs"
+	"opendilab.org/di-orchestrator/test/testkit/pods"
 )
 
 // account is the service account of the tests' pods.
@@ -77,7 +78,7 @@ func theWorld(t *testing.T) *world {
 	t.Helper()
 	needed.Store(true)
 	w, err := started()
-	must(t, err)
+	expect.NoError(t, err)
 	return w
 }
 
@@ -161,7 +162,7 @@ func (w *world) serve() error {
 func (w *world) allowLearnersOfGPUs(ctx context.Context) error {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}}
 	config := &v2alpha1.AggregatorConfig{ObjectMeta: metav1.ObjectMeta{Namespace: names.SystemNamespace, Name: names.AggregatorConfig}}
-	config.Spec.Aggregator.Template = podTemplate()
+	config.Spec.Aggregator.Template = jobs.Serving()
 	for _, object := range []client.Object{node, config} {
 		if err := w.live.Create(ctx, object); err != nil {
 			return err
@@ -174,27 +175,22 @@ func (w *world) allowLearnersOfGPUs(ctx context.Context) error {
 func (w *world) namespace(t *testing.T) string {
 	t.Helper()
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}
-	must(t, w.live.Create(t.Context(), namespace))
-	must(t, w.live.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace.Name, Name: account}}))
+	expect.NoError(t, w.live.Create(t.Context(), namespace))
+	expect.NoError(t, w.live.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace.Name, Name: account}}))
 	return namespace.Name
-}
-
-func podTemplate() v2alpha1.RawObject {
-	return v2alpha1.RawObject{JSON: apiextensionsv1.JSON{Raw: []byte(
-		`{"spec":{"containers":[{"name":"di-container","image":"di","ports":[{"name":"di-port","containerPort":22270}]}]}}`)}}
 }
 
 // job creates a job with these tasks.
 func (w *world) job(t *testing.T, namespace, name string, lifecycle v2alpha1.Lifecycle, tasks ...v2alpha1.Task) *v2alpha1.DIJob {
 	t.Helper()
 	for i := range tasks {
-		tasks[i].Template = podTemplate()
+		tasks[i].Template = jobs.Serving()
 	}
 	job := &v2alpha1.DIJob{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 		Spec:       v2alpha1.DIJobSpec{Lifecycle: lifecycle, Tasks: tasks},
 	}
-	must(t, w.live.Create(t.Context(), job))
+	expect.NoError(t, w.live.Create(t.Context(), job))
 	return job
 }
 
@@ -203,9 +199,7 @@ func (w *world) trainer(t *testing.T, namespace, name string) *v2alpha1.DIJob {
 	t.Helper()
 	job := w.job(t, namespace, name, v2alpha1.LifecycleCoordinatorLed,
 		v2alpha1.Task{Type: v2alpha1.TaskTypeCoordinator}, v2alpha1.Task{Type: v2alpha1.TaskTypeCollector}, v2alpha1.Task{Type: v2alpha1.TaskTypeLearner})
-	must(t, w.live.Create(t.Context(), &v2alpha1.Membership{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: v2alpha1.MembershipSpec{JobUID: job.UID},
-	}))
+	expect.NoError(t, w.live.Create(t.Context(), jobs.Membership(job)))
 	coordinator := names.CoordinatorPod(name)
 	w.pod(t, job, coordinator, names.ReplicaLabels(name, names.ReplicaTypeCoordinator, coordinator))
 	return job
@@ -222,16 +216,12 @@ func (w *world) workers(t *testing.T, namespace, name string, task v2alpha1.Task
 	return job
 }
 
+// pod creates a pod of a job.
 func (w *world) pod(t *testing.T, job *v2alpha1.DIJob, name string, labels map[string]string) *corev1.Pod {
 	t.Helper()
-	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: job.Namespace, Name: name, Labels: labels,
-			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(job, v2alpha1.GroupVersion.WithKind("DIJob"))},
-		},
-		Spec: corev1.PodSpec{ServiceAccountName: account, Containers: []corev1.Container{{Name: names.Container, Image: "di"}}},
-	}
-	must(t, w.live.Create(t.Context(), pod))
+	pod := pods.Of(job, name, labels)
+	pod.Spec.ServiceAccountName = account
+	expect.NoError(t, w.live.Create(t.Context(), pod))
 	return pod
 }
 
@@ -239,7 +229,7 @@ func (w *world) pod(t *testing.T, job *v2alpha1.DIJob, name string, labels map[s
 func (w *world) members(t *testing.T, job *v2alpha1.DIJob, task v2alpha1.TaskType) []v2alpha1.Member {
 	t.Helper()
 	var list v2alpha1.Membership
-	must(t, w.live.Get(t.Context(), client.ObjectKeyFromObject(job), &list))
+	expect.NoError(t, w.live.Get(t.Context(), client.ObjectKeyFromObject(job), &list))
 	var found []v2alpha1.Member
 	for _, member := range list.Spec.Members {
 		if member.Task == task {
@@ -253,7 +243,7 @@ func (w *world) members(t *testing.T, job *v2alpha1.DIJob, task v2alpha1.TaskTyp
 func (w *world) setStatus(t *testing.T, job *v2alpha1.DIJob, change func(*v2alpha1.DIJobStatus)) {
 	t.Helper()
 	change(&job.Status)
-	must(t, w.live.Status().Update(t.Context(), job))
+	expect.NoError(t, w.live.Status().Update(t.Context(), job))
 	w.cacheKnows(t, job)
 }
 
@@ -265,7 +255,7 @@ func (w *world) cacheKnows(t *testing.T, object client.Object) {
 	if !isObject {
 		t.Fatalf("%T is no object", object)
 	}
-	must(t, wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, testkit.Patience, true, func(ctx context.Context) (bool, error) {
+	expect.NoError(t, wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, testkit.Patience, true, func(ctx context.Context) (bool, error) {
 		err := w.cached.Get(ctx, client.ObjectKeyFromObject(object), seen)
 		return err == nil && seen.GetResourceVersion() == version, client.IgnoreNotFound(err)
 	}))
@@ -373,9 +363,4 @@ func (r *running) ended(t *testing.T) int {
 	}
 	t.Fatalf("the command does not end; it printed\n%s\n%s", r.out, r.report)
 	return 0
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	expect.NoError(t, err)
 }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/ptr"
@@ -18,6 +17,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/controllers"
+	"opendilab.org/di-orchestrator/test/testkit/jobs"
 )
 
 func TestWhatARoundRestsOnWakesTheAllocator(t *testing.T) {
@@ -84,7 +84,7 @@ func TestWhatARoundRestsOnWakesTheAllocator(t *testing.T) {
 		}, false},
 		"a report": {reportMatters, job, func() client.Object {
 			after := job.DeepCopy()
-			after.Status.Profilings = &v2alpha1.RawObject{JSON: apiextensionsv1.JSON{Raw: []byte(`{"version":1}`)}}
+			after.Status.Profilings = ptr.To(jobs.Raw(`{"version":1}`))
 			return after
 		}, true},
 		"readiness and usage, beside reports": {reportMatters, job, func() client.Object {

@@ -13,7 +13,6 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/client-go/tools/events"
@@ -28,6 +27,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/job/membership"
 	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/jobs"
 	"opendilab.org/di-orchestrator/test/testkit/specs"
 	"opendilab.org/di-orchestrator/test/webhooks"
 )
@@ -196,7 +196,7 @@ func (w *world) run(ctx context.Context, task string) {
 		pod := &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{
 				Namespace: w.namespace, Name: fmt.Sprintf("job-%s-%d", task, i), Labels: map[string]string{"diengine/task-name": task, "replica-type": task},
-				OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(job, v2alpha1.GroupVersion.WithKind("DIJob"))},
+				OwnerReferences: jobs.Owner(job),
 			},
 			Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "di-container", Image: "di"}}},
 		}
@@ -247,7 +247,7 @@ func (w *world) condition(ctx context.Context) string {
 
 // newJob returns a job with collectors that follow a learner.
 func newJob(collectors int32) *v2alpha1.DIJob {
-	template := v2alpha1.RawObject{JSON: apiextensionsv1.JSON{Raw: []byte(`{"spec":{"containers":[{"name":"di-container","image":"di"}]}}`)}}
+	template := jobs.Template()
 	return &v2alpha1.DIJob{
 		ObjectMeta: metav1.ObjectMeta{Name: "job"},
 		Spec: v2alpha1.DIJobSpec{

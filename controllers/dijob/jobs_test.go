@@ -7,7 +7,6 @@ import (
 	"context"
 
 	. "github.com/onsi/gomega"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -15,12 +14,11 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/job/membership"
+	"opendilab.org/di-orchestrator/test/testkit/jobs"
 )
 
 func podTemplate() v2alpha1.RawObject {
-	return v2alpha1.RawObject{JSON: apiextensionsv1.JSON{
-		Raw: []byte(`{"metadata":{"labels":{"team":"blue"}},"spec":{"containers":[{"name":"di-container","image":"image"}]}}`),
-	}}
+	return jobs.Raw(`{"metadata":{"labels":{"team":"blue"}},"spec":{"containers":[{"name":"di-container","image":"image"}]}}`)
 }
 
 // submitWorkers submits a worker-led job of a learner and two collectors.

@@ -10,21 +10,20 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/test/testkit/jobs"
 	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
 var _ = Describe("A pod that ends after SIGTERM", func() {
 	// start runs a job of some replicas with a probe of the kind in its template.
 	start := func(ctx context.Context, s *space, probe string, replicas int32) {
-		template := v2alpha1.RawObject{JSON: apiextensionsv1.JSON{Raw: fmt.Appendf(nil,
-			`{"spec":{"containers":[{"name":"di-container","image":"image",%q:{"tcpSocket":{"port":9}}}]}}`, probe)}}
+		template := jobs.Raw(fmt.Sprintf(`{"spec":{"containers":[{"name":"di-container","image":"image",%q:{"tcpSocket":{"port":9}}}]}}`, probe))
 		s.submit(ctx, v2alpha1.DIJobSpec{
 			BackoffLimit: ptr.To(int32(0)),
 			Tasks:        []v2alpha1.Task{{Type: v2alpha1.TaskTypeLearner, Template: template, Replicas: ptr.To(replicas)}},

@@ -10,7 +10,6 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
@@ -23,12 +22,14 @@ import (
 	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/job/workload"
+	"opendilab.org/di-orchestrator/test/testkit/jobs"
+	"opendilab.org/di-orchestrator/test/testkit/pods"
 	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
 // requesting returns a template with resources.
 func requesting(resources string) v2alpha1.RawObject {
-	return v2alpha1.RawObject{JSON: apiextensionsv1.JSON{Raw: []byte(`{"spec":{"containers":[{"name":"di-container","image":"image","resources":` + resources + `}]}}`)}}
+	return jobs.Raw(`{"spec":{"containers":[{"name":"di-container","image":"image","resources":` + resources + `}]}}`)
 }
 
 const oneGi = `{"requests":{"cpu":"1","memory":"1Gi"},"limits":{"memory":"2Gi"}}`
@@ -71,7 +72,7 @@ var _ = Describe("The resources of replicas", func() {
 			}
 			bound := pod(ctx, each.Name)
 			bound.Status.Phase = corev1.PodRunning
-			bound.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+			pods.Ready(bound)
 			bound.Status.ContainerStatuses = []corev1.ContainerStatus{{
 				Name: "di-container", Ready: true, Resources: bound.Spec.Containers[0].Resources.DeepCopy(),
 				State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}},

@@ -18,6 +18,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/controllers/dijob/discover"
+	"opendilab.org/di-orchestrator/test/testkit/pods"
 )
 
 func podOwnedBy(apiVersion, kind string) *corev1.Pod {
@@ -59,7 +60,7 @@ func TestOnlyChangesThatMatterWakeTheOperator(t *testing.T) {
 		"a container that is being made": {waits("ContainerCreating", ""), false},
 		"an image that is not found":     {waits("ErrImagePull", "not found"), true},
 		"readiness": {func(pod *corev1.Pod) {
-			pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+			pods.Ready(pod)
 		}, true},
 		"a crash loop": {waits("CrashLoopBackOff", ""), true},
 		"an init container that waits": {func(pod *corev1.Pod) {

@@ -11,16 +11,17 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/job/lifecycle"
 	"opendilab.org/di-orchestrator/job/workload"
+	"opendilab.org/di-orchestrator/test/testkit/jobs"
 	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
@@ -214,7 +215,7 @@ var _ = Describe("A worker-led job", func() {
 		s.submitWorkers(ctx, 0)
 		Expect(s.settle(ctx)).To(Succeed())
 		job := s.job(ctx)
-		job.Status.Profilings = &v2alpha1.RawObject{JSON: apiextensionsv1.JSON{Raw: []byte(`{"loss":1}`)}}
+		job.Status.Profilings = ptr.To(jobs.Raw(`{"loss":1}`))
 		Expect(shared.api.Status().Update(ctx, job)).To(Succeed())
 
 		resized := false

@@ -18,6 +18,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/job/podstate"
 	"opendilab.org/di-orchestrator/test/testkit/expect"
+	"opendilab.org/di-orchestrator/test/testkit/pods"
 )
 
 func TestAPodThatDoesNotGoIsToldThoughNoEventComes(t *testing.T) {
@@ -99,7 +100,7 @@ func (w *world) crashed(name string, restarts int32, runs bool, words string) {
 	pod.Status = corev1.PodStatus{Phase: corev1.PodRunning}
 	if runs {
 		status.State.Running = &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(w.now)}
-		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+		pods.Ready(pod)
 	} else {
 		status.State.Waiting = &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}
 	}

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -22,11 +21,12 @@ import (
 	"opendilab.org/di-orchestrator/job/lifecycle/state"
 	"opendilab.org/di-orchestrator/job/workload"
 	"opendilab.org/di-orchestrator/test/testkit/expect"
+	"opendilab.org/di-orchestrator/test/testkit/jobs"
 )
 
 // sizedTemplate requests 1 CPU and 1Gi, with a limit of 2Gi.
-var sizedTemplate = v2alpha1.RawObject{JSON: apiextensionsv1.JSON{Raw: []byte(`{"spec":{"containers":[{"name":"di-container","image":"image",
-	"resources":{"requests":{"cpu":"1","memory":"1Gi"},"limits":{"memory":"2Gi"}}}]}}`)}}
+var sizedTemplate = jobs.Raw(`{"spec":{"containers":[{"name":"di-container","image":"image",
+	"resources":{"requests":{"cpu":"1","memory":"1Gi"},"limits":{"memory":"2Gi"}}}]}}`)
 
 // sizedJob is a job of three collectors and a learner under the rules of memory and pending.
 func sizedJob(edits ...func(*v2alpha1.DIJobSpec)) v2alpha1.DIJobSpec {

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -31,13 +30,13 @@ import (
 	"opendilab.org/di-orchestrator/job/scaling"
 	"opendilab.org/di-orchestrator/job/workload"
 	"opendilab.org/di-orchestrator/test/testkit/expect"
+	"opendilab.org/di-orchestrator/test/testkit/jobs"
+	"opendilab.org/di-orchestrator/test/testkit/pods"
 	"opendilab.org/di-orchestrator/test/testkit/policies"
 )
 
 // template is a pod template with only the required fields.
-var template = v2alpha1.RawObject{JSON: apiextensionsv1.JSON{
-	Raw: []byte(`{"spec":{"containers":[{"name":"di-container","image":"image"}]}}`),
-}}
+var template = jobs.Raw(`{"spec":{"containers":[{"name":"di-container","image":"image"}]}}`)
 
 // world is an in-memory cluster with one job: the content of the API server.
 type world struct {
@@ -663,7 +662,7 @@ func (w *world) run(podNames ...string) {
 			continue
 		}
 		pod.Status.Phase = corev1.PodRunning
-		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+		pods.Ready(pod)
 	}
 }
 

@@ -6,18 +6,18 @@ package workload
 import (
 	"testing"
 
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/test/testkit/jobs"
 )
 
 func groupOf(namespace, group, template string) string {
 	return Group(&v2alpha1.DIJob{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace},
 		Spec: v2alpha1.DIJobSpec{Group: group, Tasks: []v2alpha1.Task{
-			{Type: v2alpha1.TaskTypeLearner, Template: v2alpha1.RawObject{JSON: apiextensionsv1.JSON{Raw: []byte(`{"spec":{"containers":[{"image":"learner"}]}}`)}}},
-			{Type: v2alpha1.TaskTypeCollector, Template: v2alpha1.RawObject{JSON: apiextensionsv1.JSON{Raw: []byte(template)}}},
+			{Type: v2alpha1.TaskTypeLearner, Template: jobs.Raw(`{"spec":{"containers":[{"image":"learner"}]}}`)},
+			{Type: v2alpha1.TaskTypeCollector, Template: jobs.Raw(template)},
 		}},
 	})
 }

@@ -21,6 +21,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 // grow makes a request for one more replica and for one fewer, and waits for the effect of each.
@@ -95,7 +96,7 @@ func autoscale(c *trial) error {
 			"minReplicas":    2, "maxReplicas": 3,
 		},
 	})
-	must(c.t, err)
+	expect.NoError(c.t, err)
 	if _, err := c.kubectl(string(content), "create", "-f", "-"); err != nil {
 		return err
 	}
@@ -109,7 +110,7 @@ func (c *trial) addFirst() []corev1.Pod {
 	asPod := *c
 	asPod.Caller = Pod
 	_, err := asPod.call(http.MethodPost, "/v1alpha1/replicas", c.demand(`"collectors":{"replicas":1}`))
-	must(c.t, err)
+	expect.NoError(c.t, err)
 	return c.running(2)
 }
 
@@ -129,7 +130,7 @@ func resizeByPlan(c *trial) error {
 				"apiVersion": v2alpha1.GroupVersion.String(), "kind": "ScalePlan", "metadata": object{"name": name},
 				"spec": object{"job": job, "tasks": []any{object{"name": "collector", "replicas": replicas}}},
 			})
-			must(c.t, err)
+			expect.NoError(c.t, err)
 			if _, err = c.kubectl(string(content), "create", "-f", "-"); err != nil {
 				return err
 			}
@@ -358,7 +359,7 @@ func resizeByLibrary(c *trial) error {
 	pod := c.start(shape{})[0]
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: pod.Spec.ServiceAccountName}}
 	token := filepath.Join(c.t.TempDir(), "token")
-	must(c.t, os.WriteFile(token, []byte(c.token(c.t, account, &pod, names.ServerAudience)), 0o600))
+	expect.NoError(c.t, os.WriteFile(token, []byte(c.token(c.t, account, &pod, names.ServerAudience)), 0o600))
 	program := workersProgram
 	if c.Lifecycle == CoordinatorLed {
 		program = coordinatorsProgram
@@ -368,7 +369,7 @@ func resizeByLibrary(c *trial) error {
 		environment = append(environment, name+"="+value)
 	}
 	python, err := exec.LookPath("python3")
-	must(c.t, err)
+	expect.NoError(c.t, err)
 	send := func(method string) func() error {
 		return func() error {
 			_, err := c.run(environment, "", python, "-c", program, c.server, token, method)

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 // steps returns the step of each row of the table.
@@ -63,7 +64,7 @@ func steps() map[string]step {
 // submit creates a job by kubectl as the caller.
 func (c *trial) submit(version Version, s shape) error {
 	content, err := json.Marshal(manifest(c.Lifecycle, version, s))
-	must(c.t, err)
+	expect.NoError(c.t, err)
 	_, err = c.kubectl(string(content), "create", "-f", "-")
 	return err
 }
@@ -102,7 +103,7 @@ func readOther(c *trial) error {
 			Extended         struct{ Lifecycle *string }
 		}
 	}
-	must(c.t, json.Unmarshal([]byte(text), &found))
+	expect.NoError(c.t, json.Unmarshal([]byte(text), &found))
 	if found.Spec.Group != "read" {
 		c.t.Errorf("group %q, want read", found.Spec.Group)
 	}

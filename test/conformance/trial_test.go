@@ -27,6 +27,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 // answerTime bounds a call of di-server with the start of its caller, which takes seconds on a busy machine.
@@ -107,11 +108,11 @@ func (c *trial) written() Version {
 func (c *trial) create(o object) {
 	c.t.Helper()
 	content, err := json.Marshal(o)
-	must(c.t, err)
+	expect.NoError(c.t, err)
 	var made unstructured.Unstructured
-	must(c.t, json.Unmarshal(content, &made.Object))
+	expect.NoError(c.t, json.Unmarshal(content, &made.Object))
 	made.SetNamespace(c.namespace)
-	must(c.t, c.api.Create(c.ctx, &made))
+	expect.NoError(c.t, c.api.Create(c.ctx, &made))
 }
 
 // start creates a job and waits for its pods. A job about which a user is refused anything is suspended.
@@ -158,7 +159,7 @@ func (c *trial) running(count int) []corev1.Pod {
 func (c *trial) pods() []corev1.Pod {
 	c.t.Helper()
 	var list corev1.PodList
-	must(c.t, c.api.List(c.ctx, &list, client.InNamespace(c.namespace)))
+	expect.NoError(c.t, c.api.List(c.ctx, &list, client.InNamespace(c.namespace)))
 	pods := slices.DeleteFunc(list.Items, func(pod corev1.Pod) bool { return pod.DeletionTimestamp != nil })
 	// Collectors and learners of a coordinator-led job have no rank.
 	slices.SortStableFunc(pods, func(a, b corev1.Pod) int {
@@ -181,7 +182,7 @@ func rankOf(pod *corev1.Pod) string { return pod.Annotations[names.AnnotationRan
 func (c *trial) job() *v2alpha1.DIJob {
 	c.t.Helper()
 	var found v2alpha1.DIJob
-	must(c.t, c.api.Get(c.ctx, client.ObjectKey{Namespace: c.namespace, Name: job}, &found))
+	expect.NoError(c.t, c.api.Get(c.ctx, client.ObjectKey{Namespace: c.namespace, Name: job}, &found))
 	return &found
 }
 

@@ -20,6 +20,7 @@ import (
 	"strings"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 // page is the web page of the caller, which kubectl di ui serves on this machine.
@@ -37,21 +38,21 @@ func (c *trial) openPage() *page {
 	// The plugin ends when its terminal does, and kubectl is replaced by it.
 	command.Cancel = func() error { return command.Process.Signal(os.Interrupt) }
 	output, err := command.StdoutPipe()
-	must(c.t, err)
-	must(c.t, command.Start())
+	expect.NoError(c.t, err)
+	expect.NoError(c.t, command.Start())
 	c.t.Cleanup(func() { _ = command.Wait() })
 	line, err := bufio.NewReader(output).ReadString('\n')
-	must(c.t, err)
+	expect.NoError(c.t, err)
 	p := &page{trial: c, client: &http.Client{}}
 	p.url, err = url.Parse(strings.TrimSpace(line))
-	must(c.t, err)
+	expect.NoError(c.t, err)
 	p.client.Jar, err = cookiejar.New(nil)
-	must(c.t, err)
+	expect.NoError(c.t, err)
 	request, err := http.NewRequestWithContext(c.ctx, http.MethodGet, p.url.String(), http.NoBody)
-	must(c.t, err)
+	expect.NoError(c.t, err)
 	response, err := p.client.Do(request)
-	must(c.t, err)
-	must(c.t, response.Body.Close())
+	expect.NoError(c.t, err)
+	expect.NoError(c.t, response.Body.Close())
 	return p
 }
 

@@ -69,18 +69,18 @@ func newWorld(t *testing.T) *world {
 	w := &world{folder: t.TempDir(), tokens: map[Caller]string{}}
 	var err error
 	w.config, err = config.GetConfig()
-	must(t, err)
+	expect.NoError(t, err)
 	w.config.QPS, w.config.Burst, w.config.WarningHandler = 100, 200, rest.NoWarnings{}
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme, v2alpha1.AddToScheme} {
-		must(t, add(scheme))
+		expect.NoError(t, add(scheme))
 	}
 	w.api, err = client.New(w.config, client.Options{Scheme: scheme})
-	must(t, err)
+	expect.NoError(t, err)
 	w.kubectl, err = exec.LookPath("kubectl")
-	must(t, err)
+	expect.NoError(t, err)
 	_, err = exec.LookPath("kubectl-di")
-	must(t, err)
+	expect.NoError(t, err)
 	w.users = w.namespace(t, "users")
 	for _, user := range []Caller{Admin, Edit, View} {
 		w.addUser(t, user)
@@ -90,16 +90,12 @@ func newWorld(t *testing.T) *world {
 }
 
 // must ends the test if there is an error.
-func must(t *testing.T, err error) {
-	t.Helper()
-	expect.NoError(t, err)
-}
 
 // namespace creates a namespace, and deletes it after the test without waiting.
 func (w *world) namespace(t *testing.T, purpose string) string {
 	t.Helper()
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "conformance-" + purpose + "-"}}
-	must(t, w.api.Create(t.Context(), namespace))
+	expect.NoError(t, w.api.Create(t.Context(), namespace))
 	t.Cleanup(func() {
 		if err := w.api.Delete(context.Background(), namespace); err != nil {
 			t.Logf("deleting namespace %s: %v", namespace.Name, err)
@@ -112,7 +108,7 @@ func (w *world) namespace(t *testing.T, purpose string) string {
 func (w *world) addUser(t *testing.T, user Caller) {
 	t.Helper()
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: w.users, Name: string(user)}}
-	must(t, w.api.Create(t.Context(), account))
+	expect.NoError(t, w.api.Create(t.Context(), account))
 	w.tokens[user] = w.token(t, account, nil, names.ServerAudience)
 	kubeconfig := clientcmdapi.NewConfig()
 	kubeconfig.Clusters["c"] = &clientcmdapi.Cluster{
@@ -121,7 +117,7 @@ func (w *world) addUser(t *testing.T, user Caller) {
 	kubeconfig.AuthInfos["u"] = &clientcmdapi.AuthInfo{Token: w.token(t, account, nil)}
 	kubeconfig.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
 	kubeconfig.CurrentContext = "x"
-	must(t, clientcmd.WriteToFile(*kubeconfig, w.kubeconfig(user)))
+	expect.NoError(t, clientcmd.WriteToFile(*kubeconfig, w.kubeconfig(user)))
 }
 
 func (w *world) kubeconfig(user Caller) string { return filepath.Join(w.folder, string(user)) }
@@ -133,14 +129,14 @@ func (w *world) token(t *testing.T, account *corev1.ServiceAccount, pod *corev1.
 	if pod != nil {
 		request.Spec.BoundObjectRef = &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID}
 	}
-	must(t, w.api.SubResource("token").Create(t.Context(), account, request))
+	expect.NoError(t, w.api.SubResource("token").Create(t.Context(), account, request))
 	return request.Status.Token
 }
 
 // grant gives a user the role of its name in a namespace, and returns when the API server knows.
 func (w *world) grant(t *testing.T, namespace string, user Caller) {
 	t.Helper()
-	must(t, w.api.Create(t.Context(), &rbacv1.RoleBinding{
+	expect.NoError(t, w.api.Create(t.Context(), &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: string(user)},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: string(user)},
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: w.users, Name: string(user)}},
@@ -168,8 +164,8 @@ func (w *world) forward(t *testing.T) string {
 	command := exec.CommandContext(t.Context(), w.kubectl, "-n", names.SystemNamespace, "port-forward", "service/"+names.ServerService, ":8080")
 	command.Stderr = os.Stderr
 	output, err := command.StdoutPipe()
-	must(t, err)
-	must(t, command.Start())
+	expect.NoError(t, err)
+	expect.NoError(t, command.Start())
 	t.Cleanup(func() { _ = command.Wait() })
 	lines := bufio.NewScanner(output)
 	for lines.Scan() {

@@ -23,6 +23,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/server"
+	"opendilab.org/di-orchestrator/test/testkit/jobs"
 	"opendilab.org/di-orchestrator/test/testkit/proxy"
 	"opendilab.org/di-orchestrator/test/workload/cartpole/diserver"
 )
@@ -198,7 +199,7 @@ var _ = Describe("A deployed client", func() {
 		By("knowing what was made a moment ago")
 		late := newTrainer(ctx)
 		config := &v2alpha1.AggregatorConfig{ObjectMeta: metav1.ObjectMeta{Namespace: names.SystemNamespace, Name: names.AggregatorConfig}}
-		config.Spec.Aggregator.Template = template()
+		config.Spec.Aggregator.Template = jobs.Template()
 		Expect(client.IgnoreAlreadyExists(shared.live.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: names.SystemNamespace}}))).To(Succeed())
 		late.run(ctx)
 		Expect(shared.live.Create(ctx, config)).To(Succeed())

@@ -29,6 +29,8 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/server"
 	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/jobs"
+	"opendilab.org/di-orchestrator/test/testkit/pods"
 	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
@@ -109,9 +111,7 @@ func (k *kubelet) start(ctx context.Context, pod *corev1.Pod) error {
 		process.code = command.ProcessState.ExitCode()
 		close(process.ended)
 	}()
-	pod.Status.Phase = corev1.PodRunning
-	pod.Status.PodIP, pod.Status.PodIPs = process.address, []corev1.PodIP{{IP: process.address}}
-	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+	pods.RunReady(pod, process.address)
 	return shared.live.Status().Update(ctx, pod)
 }
 
@@ -198,7 +198,7 @@ func (k *kubelet) logs() string {
 
 // statefulTemplate is the template of a role of the workload.
 func statefulTemplate(args string) v2alpha1.RawObject {
-	found := template()
+	found := jobs.Template()
 	found.Raw = []byte(`{"spec":{"containers":[{"name":"di-container","image":"di","args":[` + args + `]}]}}`)
 	return found
 }

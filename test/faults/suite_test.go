@@ -20,7 +20,6 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
@@ -36,6 +35,8 @@ import (
 	"opendilab.org/di-orchestrator/server"
 	"opendilab.org/di-orchestrator/server/store"
 	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/jobs"
+	"opendilab.org/di-orchestrator/test/testkit/pods"
 	"opendilab.org/di-orchestrator/test/testkit/proxy"
 	"opendilab.org/di-orchestrator/test/testkit/specs"
 	"opendilab.org/di-orchestrator/test/workload/cartpole/diserver"
@@ -160,16 +161,12 @@ type caller struct {
 func submit(ctx context.Context, spec v2alpha1.DIJobSpec) caller {
 	GinkgoHelper()
 	for i := range spec.Tasks {
-		spec.Tasks[i].Template = template()
+		spec.Tasks[i].Template = jobs.Template()
 	}
 	job := &v2alpha1.DIJob{ObjectMeta: metav1.ObjectMeta{Namespace: specs.Namespace(ctx, shared.live), Name: "job"}, Spec: spec}
 	Expect(shared.live.Create(ctx, job)).To(Succeed())
 	n := shared.addresses.Add(1)
 	return caller{key: client.ObjectKeyFromObject(job), address: fmt.Sprintf("127.7.%d.%d", n/200, n%200+1)}
-}
-
-func template() v2alpha1.RawObject {
-	return v2alpha1.RawObject{JSON: apiextensionsv1.JSON{Raw: []byte(`{"spec":{"containers":[{"name":"di-container","image":"di"}]}}`)}}
 }
 
 // runPod waits for the operator to create a pod and runs it at the caller's address, as a kubelet
@@ -180,8 +177,7 @@ func (c caller) runPod(ctx context.Context, name string) {
 	Eventually(func() error {
 		return shared.live.Get(ctx, client.ObjectKey{Namespace: c.key.Namespace, Name: name}, pod)
 	}).Should(Succeed())
-	pod.Status.Phase = corev1.PodRunning
-	pod.Status.PodIP, pod.Status.PodIPs = c.address, []corev1.PodIP{{IP: c.address}}
+	pods.Run(pod, c.address)
 	Expect(shared.live.Status().Update(ctx, pod)).To(Succeed())
 }
 
@@ -209,10 +205,7 @@ type trainer struct{ caller }
 
 func newTrainer(ctx context.Context) *trainer {
 	GinkgoHelper()
-	return &trainer{submit(ctx, v2alpha1.DIJobSpec{
-		Lifecycle: v2alpha1.LifecycleCoordinatorLed,
-		Tasks:     []v2alpha1.Task{{Type: v2alpha1.TaskTypeCoordinator}, {Type: v2alpha1.TaskTypeCollector}, {Type: v2alpha1.TaskTypeLearner}},
-	})}
+	return &trainer{submit(ctx, jobs.CoordinatorLed(jobs.Template()))}
 }
 
 // run runs the coordinator.

@@ -13,7 +13,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -23,6 +22,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/test/testkit/jobs"
 )
 
 // These are the outcomes of an author's requests to the API server.
@@ -99,7 +99,7 @@ const workers = 2
 func workerJob(name string) *v2alpha1.DIJob {
 	return &v2alpha1.DIJob{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v2alpha1.DIJobSpec{Tasks: []v2alpha1.Task{{
 		Type: v2alpha1.TaskTypeCollector, Replicas: ptr.To[int32](workers),
-		Template: v2alpha1.RawObject{JSON: apiextensionsv1.JSON{Raw: []byte(`{"spec":{"containers":[{"name":"di-container","image":"i"}]}}`)}},
+		Template: jobs.Template(),
 	}}}}
 }
 

@@ -20,13 +20,13 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/test/testkit/controlplane"
+	"opendilab.org/di-orchestrator/test/testkit/jobs"
 )
 
 // byOthers are attacks by callers who pretend to be another caller.
@@ -194,7 +194,7 @@ func isNoLine(_ context.Context, w *world) error {
 const secretImage = "secret-of-the-bystanders"
 
 func askForTemplate(ctx context.Context, w *world, _ int) string {
-	template := v2alpha1.RawObject{JSON: apiextensionsv1.JSON{Raw: []byte(`{"spec":{"containers":[{"name":"di-container","image":"` + secretImage + `"}]}}`)}}
+	template := jobs.Raw(`{"spec":{"containers":[{"name":"di-container","image":"` + secretImage + `"}]}}`)
 	config := &v2alpha1.AggregatorConfig{ObjectMeta: metav1.ObjectMeta{Namespace: bystanders, Name: "theirs"}}
 	config.Spec.Aggregator.Template = template
 	if err := client.IgnoreAlreadyExists(w.API.Create(ctx, config)); err != nil {

@@ -28,6 +28,7 @@ import (
 	"opendilab.org/di-orchestrator/test/testkit/controlplane"
 	"opendilab.org/di-orchestrator/test/testkit/coordinator"
 	"opendilab.org/di-orchestrator/test/testkit/jobs"
+	"opendilab.org/di-orchestrator/test/testkit/pods"
 	"opendilab.org/di-orchestrator/test/testkit/program"
 	"opendilab.org/di-orchestrator/webhook/admissionprobe"
 )
@@ -325,8 +326,7 @@ func (k *kubelet) start(ctx context.Context, pod *corev1.Pod) error {
 	address := fmt.Sprintf("127.5.%d.%d", given/200, given%200+1)
 	k.addresses[pod.Namespace+"/"+pod.Name] = address
 	k.mutex.Unlock()
-	pod.Status.Phase, pod.Status.PodIP, pod.Status.PodIPs = corev1.PodRunning, address, []corev1.PodIP{{IP: address}}
-	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+	pods.RunReady(pod, address)
 	return k.api.Status().Update(ctx, pod)
 }
 

@@ -15,7 +15,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -23,6 +22,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/jobs"
 	"opendilab.org/di-orchestrator/test/testkit/proxy"
 )
 
@@ -107,8 +107,7 @@ func newFixture(ctx context.Context, api *cluster, number int, seed uint64) (*fi
 // submit creates the job as a user does.
 func (t *fixture) submit(ctx context.Context) error {
 	template := func(policy, port string) v2alpha1.RawObject {
-		return v2alpha1.RawObject{JSON: apiextensionsv1.JSON{Raw: fmt.Appendf(nil,
-			`{"spec":{%s"containers":[{"name":"di-container","image":"di"%s}]}}`, policy, port)}}
+		return jobs.Raw(fmt.Sprintf(`{"spec":{%s"containers":[{"name":"di-container","image":"di"%s}]}}`, policy, port))
 	}
 	config := &v2alpha1.AggregatorConfig{ObjectMeta: metav1.ObjectMeta{Namespace: t.namespace, Name: configName}}
 	config.Spec.Aggregator.Template = template("", `,"ports":[{"name":"di-port","containerPort":22280}]`)

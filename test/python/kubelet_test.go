@@ -23,6 +23,7 @@ import (
 
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/pods"
 )
 
 // kubelet runs pods for the Python tests. A pod that runs has a folder with its environment (env.json) and
@@ -76,9 +77,7 @@ func (k *kubelet) folder(pod *corev1.Pod) string {
 func (k *kubelet) start(ctx context.Context, pod *corev1.Pod) error {
 	k.addresses++
 	address := fmt.Sprintf("127.9.%d.%d", k.addresses/200, k.addresses%200+1)
-	pod.Status.Phase = corev1.PodRunning
-	pod.Status.PodIP, pod.Status.PodIPs = address, []corev1.PodIP{{IP: address}}
-	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+	pods.RunReady(pod, address)
 	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{
 		Name: names.Container, Ready: true, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}},
 	}}

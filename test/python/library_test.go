@@ -79,7 +79,7 @@ func readAll(t *testing.T, paths ...string) {
 			_, err = os.ReadFile(path)
 			return err
 		})
-		must(t, err)
+		expect.NoError(t, err)
 	}
 }
 
@@ -98,17 +98,17 @@ type world struct {
 func startWorld(ctx context.Context, t *testing.T) string {
 	t.Helper()
 	environment, err := testkit.StartAPI(ctx)
-	must(t, err)
-	t.Cleanup(func() { must(t, environment.Stop()) })
+	expect.NoError(t, err)
+	t.Cleanup(func() { expect.NoError(t, environment.Stop()) })
 	live, err := testkit.NewClient(environment.Config)
-	must(t, err)
+	expect.NoError(t, err)
 	ctrl.SetLogger(logr.Discard())
 	for _, object := range []client.Object{
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}},
 		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "default"}},
 		aggregatorConfig(),
 	} {
-		must(t, live.Create(ctx, object))
+		expect.NoError(t, live.Create(ctx, object))
 	}
 	directory := t.TempDir()
 	described := world{
@@ -116,12 +116,12 @@ func startWorld(ctx context.Context, t *testing.T) string {
 		Kubeconfig: writeKubeconfig(t, directory, environment.Config), Pods: filepath.Join(directory, "pods"),
 	}
 	account, err := environment.As(testkit.Operator)
-	must(t, err)
+	expect.NoError(t, err)
 	operator := newManager(t, account, controllers.CacheOptions())
-	must(t, dijob.Setup(ctx, operator, dijob.Options{Registerer: prometheus.NewRegistry(), Drain: time.Nanosecond}))
+	expect.NoError(t, dijob.Setup(ctx, operator, dijob.Options{Registerer: prometheus.NewRegistry(), Drain: time.Nanosecond}))
 	start(t, operator)
 	account, err = environment.As(testkit.Server)
-	must(t, err)
+	expect.NoError(t, err)
 	startServer(ctx, t, account, live, &described)
 	kubelet := &kubelet{live: live, server: described.URL, directory: described.Pods}
 	stopped := make(chan struct{})
@@ -146,28 +146,28 @@ func startServer(ctx context.Context, t *testing.T, config *rest.Config, live cl
 		Hosts: []string{"localhost"}, Clock: clock.RealClock{}, Log: logr.Discard(),
 	}
 	_, err := certs.LoadOrCreate(ctx, live, issuer.Authority, issuer.Clock)
-	must(t, err)
-	must(t, issuer.Issue(ctx))
+	expect.NoError(t, err)
+	expect.NoError(t, issuer.Issue(ctx))
 	issued := &certs.Issued{API: live, Secret: issuer.Secret, Clock: clock.RealClock{}, Log: logr.Discard()}
-	must(t, issued.Read(ctx))
+	expect.NoError(t, issued.Read(ctx))
 	var trust corev1.ConfigMap
-	must(t, live.Get(ctx, issuer.Bundle, &trust))
-	must(t, os.WriteFile(described.CAFile, []byte(trust.Data[certs.BundleKey]), 0o600))
+	expect.NoError(t, live.Get(ctx, issuer.Bundle, &trust))
+	expect.NoError(t, os.WriteFile(described.CAFile, []byte(trust.Data[certs.BundleKey]), 0o600))
 
 	watches := store.NewWatches(logr.Discard(), clock.RealClock{})
 	config.Wrap(watches.Wrap)
 	mgr := newManager(t, config, store.CacheOptions())
-	must(t, store.SetupIndexes(ctx, mgr.GetCache()))
+	expect.NoError(t, store.SetupIndexes(ctx, mgr.GetCache()))
 	address, secure := freeAddress(ctx, t), freeAddress(ctx, t)
 	_, port, err := net.SplitHostPort(secure)
-	must(t, err)
+	expect.NoError(t, err)
 	described.URL, described.TLSURL = "http://"+address, "https://localhost:"+port
 	served, err := server.New(server.Options{
 		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Cache: mgr.GetCache(), Watches: watches, Log: testr.New(t),
 		Addresses: []string{address}, TLSAddress: secure, GetCertificate: issued.GetCertificate,
 	})
-	must(t, err)
-	must(t, mgr.Add(served))
+	expect.NoError(t, err)
+	expect.NoError(t, mgr.Add(served))
 	start(t, mgr)
 	for served.Ready(nil) != nil {
 		select {
@@ -181,11 +181,11 @@ func startServer(ctx context.Context, t *testing.T, config *rest.Config, live cl
 func newManager(t *testing.T, config *rest.Config, cached cache.Options) ctrl.Manager {
 	t.Helper()
 	scheme, err := testkit.NewClient(config)
-	must(t, err)
+	expect.NoError(t, err)
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme: scheme.Scheme(), Cache: cached, Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
 	})
-	must(t, err)
+	expect.NoError(t, err)
 	return mgr
 }
 
@@ -197,15 +197,15 @@ func start(t *testing.T, mgr ctrl.Manager) {
 	go func() { stopped <- mgr.Start(running) }()
 	t.Cleanup(func() {
 		stop()
-		must(t, <-stopped)
+		expect.NoError(t, <-stopped)
 	})
 }
 
 func freeAddress(ctx context.Context, t *testing.T) string {
 	t.Helper()
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
-	must(t, err)
-	defer func() { must(t, listener.Close()) }()
+	expect.NoError(t, err)
+	defer func() { expect.NoError(t, listener.Close()) }()
 	return listener.Addr().String()
 }
 
@@ -224,12 +224,7 @@ func writeKubeconfig(t *testing.T, directory string, config *rest.Config) string
 func writeJSON(t *testing.T, path string, value any) string {
 	t.Helper()
 	content, err := json.Marshal(value)
-	must(t, err)
-	must(t, os.WriteFile(path, content, 0o600))
-	return path
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
 	expect.NoError(t, err)
+	expect.NoError(t, os.WriteFile(path, content, 0o600))
+	return path
 }

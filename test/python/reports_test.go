@@ -13,6 +13,7 @@ import (
 
 	"opendilab.org/di-orchestrator/allocation/profilings"
 	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
 func TestTheLibraryChecksReportsAsTheOperatorDoes(t *testing.T) {
@@ -23,7 +24,7 @@ func TestTheLibraryChecksReportsAsTheOperatorDoes(t *testing.T) {
 	command.Env = append(os.Environ(), "PYTHONPATH="+filepath.Join(library, "src"), "PYTHONDONTWRITEBYTECODE=1")
 	command.Stderr = os.Stderr
 	output, err := command.Output()
-	must(t, err)
+	expect.NoError(t, err)
 	lines := bytes.Split(bytes.TrimSpace(output), []byte("\n"))
 	refused := 0
 	for _, line := range lines {
@@ -31,7 +32,7 @@ func TestTheLibraryChecksReportsAsTheOperatorDoes(t *testing.T) {
 			Report json.RawMessage
 			Error  *string
 		}
-		must(t, json.Unmarshal(line, &given))
+		expect.NoError(t, json.Unmarshal(line, &given))
 		_, err := profilings.Parse(given.Report)
 		switch {
 		case err == nil && given.Error == nil:

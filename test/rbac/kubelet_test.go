@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"opendilab.org/di-orchestrator/test/testkit/pods"
 	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
@@ -48,7 +49,7 @@ func (k *kubelet) runPod(ctx context.Context, pod *corev1.Pod) error {
 		pod.Status.PodIP = fmt.Sprintf("10.5.%d.%d", k.given/200, k.given%200+1)
 	}
 	pod.Status.PodIPs = []corev1.PodIP{{IP: pod.Status.PodIP}}
-	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+	pods.Ready(pod)
 	return k.api.Status().Update(ctx, pod)
 }
 

@@ -1,7 +1,7 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package jobs creates jobs of realistic size.
+// Package jobs creates jobs and the objects of jobs: small ones, and jobs of realistic size.
 package jobs
 
 import (

@@ -19,7 +19,6 @@ import (
 	tea "charm.land/bubbletea/v2"
 	"github.com/charmbracelet/x/ansi"
 	corev1 "k8s.io/api/core/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
@@ -29,6 +28,8 @@ import (
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/test/testkit/expect"
+	"opendilab.org/di-orchestrator/test/testkit/jobs"
+	"opendilab.org/di-orchestrator/test/testkit/pods"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -56,7 +57,7 @@ func pong() *v2alpha1.DIJob {
 
 func reported(job *v2alpha1.DIJob, report string) *v2alpha1.DIJob {
 	job = job.DeepCopy()
-	job.Status.Profilings = &v2alpha1.RawObject{JSON: apiextensionsv1.JSON{Raw: []byte(report)}}
+	job.Status.Profilings = ptr.To(jobs.Raw(report))
 	return job
 }
 
@@ -72,7 +73,7 @@ func worker(task v2alpha1.TaskType, index int32, node string, ready bool) *corev
 		Status: corev1.PodStatus{Phase: corev1.PodRunning},
 	}
 	if ready {
-		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+		pods.Ready(pod)
 	}
 	return pod
 }

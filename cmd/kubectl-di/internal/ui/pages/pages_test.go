@@ -20,6 +20,7 @@ import (
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/jobview"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/api"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/test/testkit/jobs"
 )
 
 // learner returns a worker-led job whose learners request GPUs.
@@ -128,7 +129,7 @@ func led(t *testing.T) (job *v2alpha1.DIJob, list *v2alpha1.Membership, pods []*
 	} {
 		pods = append(pods, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 			Namespace: "rl", Name: name, Labels: names.ReplicaLabels("pong", role, name),
-			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(job, v2alpha1.GroupVersion.WithKind("DIJob"))},
+			OwnerReferences: jobs.Owner(job),
 		}})
 	}
 	return job, list, pods

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -21,6 +20,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
 	"opendilab.org/di-orchestrator/test/testkit/expect"
+	"opendilab.org/di-orchestrator/test/testkit/jobs"
 )
 
 // shown returns a store with a clock.
@@ -35,7 +35,7 @@ func job(name string, phase v2alpha1.Phase, reward float64) *v2alpha1.DIJob {
 	job.Spec.Tasks = []v2alpha1.Task{{Type: v2alpha1.TaskTypeLearner}}
 	job.Spec.Tasks[0].Template.Raw = []byte(`{"spec":{"containers":[{"resources":{"limits":{"nvidia.com/gpu":2}}}]}}`)
 	job.Status.Phase = phase
-	job.Status.Profilings = &v2alpha1.RawObject{JSON: apiextensionsv1.JSON{Raw: fmt.Appendf(nil, `{"reward": %g}`, reward)}}
+	job.Status.Profilings = ptr.To(jobs.Raw(fmt.Sprintf(`{"reward": %g}`, reward)))
 	return job
 }
 
