@@ -105,8 +105,7 @@ func (w *world) isEmpty(t *testing.T, namespace string) {
 
 func TestAllMistakesOfAJobAreReportedInOneRound(t *testing.T) {
 	t.Parallel()
-	w := theWorld(t)
-	ns := w.namespace(t)
+	w, ns := inNamespace(t)
 	// An unknown field, a value of no type, a value that is none, and an unknown field of a pod.
 	wrong := strings.NewReplacer("spec:\n  volumes", "spec:\n  bakoffLimit: 1\n  ttlSecondsAfterFinished: 1h\n  volumes", "type: learner", "type: lerner").Replace(checked("", "imagee: di,"))
 	for _, tc := range []struct {
@@ -142,8 +141,7 @@ func TestAllMistakesOfAJobAreReportedInOneRound(t *testing.T) {
 
 func TestAGoodJobPassesTheCheckAndIsNotCreated(t *testing.T) {
 	t.Parallel()
-	w := theWorld(t)
-	ns := w.namespace(t)
+	w, ns := inNamespace(t)
 	for _, manifest := range []string{checked("", ""), strings.Replace(checked("", ""), "name: pong", "generateName: pong-", 1)} {
 		got := w.fed(t, ns, manifest, "submit", "--check", "-f", "-")
 		if got.code != 0 || !strings.HasSuffix(got.stderr, ": the pods would be created: learner, collector\n") || !strings.HasSuffix(got.stdout, " checked, and not created\n") {
@@ -231,8 +229,7 @@ func (w *world) onlyImagesOf(t *testing.T, registry string) {
 
 func TestACheckNeedsTheRightToCreatePods(t *testing.T) {
 	t.Parallel()
-	w := theWorld(t)
-	ns := w.namespace(t)
+	w, ns := inNamespace(t)
 	w.grant(t, ns, user("kim"), rule(v2alpha1.GroupName, "dijobs", "create"))
 	got := w.fed(t, ns, checked("", ""), "submit", "--check", "-f", "-", "--as", "kim")
 	want := `checking the pods of job NS/pong: pods is forbidden: User "kim" cannot create resource "pods" in API group "" in the namespace "NS"` +
@@ -249,8 +246,7 @@ func TestACheckNeedsTheRightToCreatePods(t *testing.T) {
 
 func TestACheckTriesTheAggregatorThatTheJobNames(t *testing.T) {
 	t.Parallel()
-	w := theWorld(t)
-	ns := w.namespace(t)
+	w, ns := inNamespace(t)
 	config := &v2alpha1.AggregatorConfig{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "own"}}
 	config.Spec.Aggregator.Template.Raw = []byte(`{"spec":{"containers":[{"name":"a","image":"di","volumeMounts":[{"name":"none","mountPath":"/a"}]}]}}`)
 	expect.NoError(t, w.live.Create(t.Context(), config))

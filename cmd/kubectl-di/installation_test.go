@@ -26,8 +26,7 @@ import (
 // Other tests create jobs concurrently. The test therefore only requires that jobs were checked.
 func TestPreflightEndsWithOneWhereSomethingStopsAnInstallation(t *testing.T) {
 	t.Parallel()
-	w := theWorld(t)
-	ns := w.namespace(t)
+	w, ns := inNamespace(t)
 	w.workers(t, ns, "workers", v2alpha1.Task{Type: v2alpha1.TaskTypeLearner, Name: "learner"})
 
 	got := w.preflight(t, ns)
@@ -100,8 +99,7 @@ func TestReplacingTheAuthorityIsFollowedToItsEnd(t *testing.T) {
 
 func TestProfilingsArePrintedAsTheyWereReported(t *testing.T) {
 	t.Parallel()
-	w := theWorld(t)
-	ns := w.namespace(t)
+	w, ns := inNamespace(t)
 	job := w.workers(t, ns, "pong", v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
 	w.setStatus(t, job, func(status *v2alpha1.DIJobStatus) {
 		status.Profilings = ptr.To(jobs.Raw(`{"episodes":12345678901,"reward":{"mean":20.5,"best":null}}`))

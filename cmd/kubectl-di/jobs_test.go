@@ -27,8 +27,7 @@ import (
 
 func TestJobsAreSuspendedAndResumed(t *testing.T) {
 	t.Parallel()
-	w := theWorld(t)
-	ns := w.namespace(t)
+	w, ns := inNamespace(t)
 	jobs := []*v2alpha1.DIJob{w.trainer(t, ns, "cartpole"), w.workers(t, ns, "pong", v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})}
 	for _, job := range jobs {
 		job.Labels = map[string]string{"team": "rl"}
@@ -75,8 +74,7 @@ func TestJobsAreSuspendedAndResumed(t *testing.T) {
 
 func TestSuspendAndResumeWaitUntilItIsSo(t *testing.T) {
 	t.Parallel()
-	w := theWorld(t)
-	ns := w.namespace(t)
+	w, ns := inNamespace(t)
 	job := w.workers(t, ns, "pong", v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
 	observe := func(change func(*v2alpha1.DIJobStatus)) {
 		expect.NoError(t, w.live.Get(t.Context(), client.ObjectKeyFromObject(job), job))
@@ -124,8 +122,7 @@ func manifest(name string, tasks ...string) string {
 
 func TestJobsAreSubmitted(t *testing.T) {
 	t.Parallel()
-	w := theWorld(t)
-	ns := w.namespace(t)
+	w, ns := inNamespace(t)
 	folder := t.TempDir()
 	writeFile(t, filepath.Join(folder, "a.yaml"), manifest("a"))
 	writeFile(t, filepath.Join(folder, "b.yaml"), manifest("b")+"---\n"+manifest("c"))
@@ -197,8 +194,7 @@ func TestOtherObjectsAreSkippedOrCreatedBeforeTheirJob(t *testing.T) {
 
 func TestAnObjectThatExistsStaysAndAWrongOneStopsAll(t *testing.T) {
 	t.Parallel()
-	w := theWorld(t)
-	ns := w.namespace(t)
+	w, ns := inNamespace(t)
 	const settings = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {a: b}\n---\n"
 	if got := w.fed(t, ns, settings+manifest("first"), "submit", "-f", "-", "--with-objects"); got.code != 0 || !strings.HasPrefix(got.stdout, "configmap/settings submitted\n") {
 		t.Errorf("got %+v", got)
@@ -226,8 +222,7 @@ func TestAnObjectThatExistsStaysAndAWrongOneStopsAll(t *testing.T) {
 
 func TestWhatIsWrongWithASubmittedJobIsReported(t *testing.T) {
 	t.Parallel()
-	w := theWorld(t)
-	ns := w.namespace(t)
+	w, ns := inNamespace(t)
 	w.workers(t, ns, "there", v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
 	for name, tc := range map[string]struct {
 		stdin string
@@ -345,8 +340,7 @@ func TestASubmittedJobIsFollowedToItsEnd(t *testing.T) {
 
 func TestFollowingStopsWithTheJobOrTheTime(t *testing.T) {
 	t.Parallel()
-	w := theWorld(t)
-	ns := w.namespace(t)
+	w, ns := inNamespace(t)
 	deleted := w.start(t, ns, manifest("pong"), "submit", "-f", "-", "--watch", "-o", "name")
 	deleted.report.shows(t, "not observed by the operator yet")
 	expect.NoError(t, w.live.Delete(t.Context(), &v2alpha1.DIJob{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "pong"}}))
@@ -370,8 +364,7 @@ func TestFollowingStopsWithTheJobOrTheTime(t *testing.T) {
 
 func TestTheVersionsAreThoseOfTheImages(t *testing.T) {
 	t.Parallel()
-	w := theWorld(t)
-	ns := w.namespace(t)
+	w, ns := inNamespace(t)
 	got := w.run(t, ns, "version", "--server-namespace", ns)
 	if got.code != cli.Failed || got.stdout != "Client:  dev\n" || !strings.Contains(got.stderr, "namespace "+ns+" has no deployment of DI Orchestrator") {
 		t.Errorf("got %+v", got)
@@ -415,8 +408,7 @@ func TestTheVersionsAreThoseOfTheImages(t *testing.T) {
 
 func TestAJobIsDescribedAsFarAsItMayBeRead(t *testing.T) {
 	t.Parallel()
-	w := theWorld(t)
-	ns := w.namespace(t)
+	w, ns := inNamespace(t)
 	job := w.trainer(t, ns, "cartpole")
 	w.workers(t, ns, "pong", v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
 	w.event(t, job, corev1.EventTypeNormal, "SuccessfulCreate", "created pod cartpole-coordinator")
@@ -450,8 +442,7 @@ func TestAJobIsDescribedAsFarAsItMayBeRead(t *testing.T) {
 
 func TestNamesAreCompleted(t *testing.T) {
 	t.Parallel()
-	w := theWorld(t)
-	ns := w.namespace(t)
+	w, ns := inNamespace(t)
 	pod := "cartpole-collector-abcde"
 	w.pod(t, w.trainer(t, ns, "cartpole"), pod, names.ReplicaLabels("cartpole", names.ReplicaTypeCollector, pod))
 	w.workers(t, ns, "pong", v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})

@@ -124,8 +124,7 @@ func (k *kubelet) join(r *http.Request, stream httpstream.Stream) {
 // the API server and a kubelet.
 func TestDIServerIsReachedThroughTheAPIServer(t *testing.T) {
 	t.Parallel()
-	w := theWorld(t)
-	ns := w.namespace(t)
+	w, ns := inNamespace(t)
 	job := w.trainer(t, ns, "cartpole")
 	w.workers(t, ns, "pong", v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
 	kubelet := w.newKubelet(t, 0)
@@ -147,8 +146,7 @@ func TestDIServerIsReachedThroughTheAPIServer(t *testing.T) {
 // that cuts the first two connections.
 func TestDIServerIsReachedWhereARoleAllowsNoWebsocket(t *testing.T) {
 	t.Parallel()
-	w := theWorld(t)
-	ns := w.namespace(t)
+	w, ns := inNamespace(t)
 	job := w.trainer(t, ns, "cartpole")
 	kubelet := w.newKubelet(t, 2)
 	w.readyServer(t, ns, kubelet.node)

@@ -50,8 +50,7 @@ func (k *logKubelet) worker(t *testing.T, index int32) *corev1.Pod {
 
 func TestTheLogsOfAllReplicasArePrinted(t *testing.T) {
 	t.Parallel()
-	w := theWorld(t)
-	ns := w.namespace(t)
+	w, ns := inNamespace(t)
 	job := w.job(t, ns, "cartpole", v2alpha1.LifecycleCoordinatorLed,
 		v2alpha1.Task{Type: v2alpha1.TaskTypeCoordinator}, v2alpha1.Task{Type: v2alpha1.TaskTypeCollector}, v2alpha1.Task{Type: v2alpha1.TaskTypeLearner})
 	k := w.newLogKubelet(t, job)
@@ -97,8 +96,7 @@ func TestTheLogsOfAllReplicasArePrinted(t *testing.T) {
 
 func TestTheLogOfARecreatedReplicaIsSaidToBeGoneAndWhyItEnded(t *testing.T) {
 	t.Parallel()
-	w := theWorld(t)
-	ns := w.namespace(t)
+	w, ns := inNamespace(t)
 	two := int32(2)
 	job := w.job(t, ns, "crash", v2alpha1.LifecycleWorkerLed, v2alpha1.Task{Type: v2alpha1.TaskTypeLearner, Replicas: &two})
 	k := w.newLogKubelet(t, job)
@@ -120,8 +118,7 @@ func TestTheLogOfARecreatedReplicaIsSaidToBeGoneAndWhyItEnded(t *testing.T) {
 // restarts, a pod is replaced under the same name, and another pod appears.
 func TestLogsAreFollowedThroughWhatHappensToPods(t *testing.T) {
 	t.Parallel()
-	w := theWorld(t)
-	ns := w.namespace(t)
+	w, ns := inNamespace(t)
 	two := int32(2)
 	job := w.job(t, ns, "pong", v2alpha1.LifecycleWorkerLed, v2alpha1.Task{Type: v2alpha1.TaskTypeLearner, Replicas: &two})
 	k := w.newLogKubelet(t, job)
@@ -187,8 +184,7 @@ func byPrefix(printed string) map[string][]string {
 
 func TestWhatRanBeforeIsPrinted(t *testing.T) {
 	t.Parallel()
-	w := theWorld(t)
-	ns := w.namespace(t)
+	w, ns := inNamespace(t)
 	job := w.job(t, ns, "pong", v2alpha1.LifecycleWorkerLed, v2alpha1.Task{Type: v2alpha1.TaskTypeLearner})
 	k := w.newLogKubelet(t, job)
 	pod := k.worker(t, 0)
@@ -235,8 +231,7 @@ func (k *logKubelet) asks(t *testing.T, how string) {
 
 func TestNoMoreLogsAreFollowedThanAllowed(t *testing.T) {
 	t.Parallel()
-	w := theWorld(t)
-	ns := w.namespace(t)
+	w, ns := inNamespace(t)
 	job := w.job(t, ns, "pong", v2alpha1.LifecycleWorkerLed, v2alpha1.Task{Type: v2alpha1.TaskTypeLearner})
 	k := w.newLogKubelet(t, job)
 	first, second := k.worker(t, 0), k.worker(t, 1)

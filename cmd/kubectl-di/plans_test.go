@@ -16,8 +16,7 @@ import (
 
 func TestAPlanIsCreatedAndReadAgain(t *testing.T) {
 	t.Parallel()
-	w := theWorld(t)
-	ns := w.namespace(t)
+	w, ns := inNamespace(t)
 	w.workers(t, ns, "pong", v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
 	got := w.run(t, ns, "plan", "history", "pong")
 	if got.code != 0 || got.stdout != "" || !strings.Contains(plain(got.stderr, ns), "job NS/pong has no plans") {
@@ -51,8 +50,7 @@ func TestAPlanIsCreatedAndReadAgain(t *testing.T) {
 
 func TestADryRunOfAPlanStoresNothing(t *testing.T) {
 	t.Parallel()
-	w := theWorld(t)
-	ns := w.namespace(t)
+	w, ns := inNamespace(t)
 	w.workers(t, ns, "pong", v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
 	for _, dryRun := range []string{"client", "server"} {
 		if got := w.run(t, ns, "plan", "pong", "--task", "collector=8", "--dry-run="+dryRun); got.code != 0 {
@@ -68,8 +66,7 @@ func TestADryRunOfAPlanStoresNothing(t *testing.T) {
 
 func TestFlagsOfAPlanThatSayNothingAreRefused(t *testing.T) {
 	t.Parallel()
-	w := theWorld(t)
-	ns := w.namespace(t)
+	w, ns := inNamespace(t)
 	for wrong, args := range map[string][]string{
 		"the plan changes nothing: want --task":                         {},
 		`--task "collector=x": want NAME=COUNT`:                         {"--task", "collector=x"},
@@ -88,8 +85,7 @@ func TestFlagsOfAPlanThatSayNothingAreRefused(t *testing.T) {
 
 func TestAPlanIsWaitedForUntilItHasFinished(t *testing.T) {
 	t.Parallel()
-	w := theWorld(t)
-	ns := w.namespace(t)
+	w, ns := inNamespace(t)
 	w.workers(t, ns, "pong", v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
 	for _, end := range []struct {
 		phase   v2alpha1.PlanPhase
@@ -121,8 +117,7 @@ func TestAPlanIsWaitedForUntilItHasFinished(t *testing.T) {
 
 func TestAPlanIsWaitedForNoLongerThanTheTimeout(t *testing.T) {
 	t.Parallel()
-	w := theWorld(t)
-	ns := w.namespace(t)
+	w, ns := inNamespace(t)
 	w.workers(t, ns, "pong", v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
 	got := w.run(t, ns, "plan", "pong", "--task", "collector=8", "--timeout=1ms")
 	if got.code != cli.TimedOut || !strings.Contains(got.stderr, "stopped waiting for plan "+ns+"/pong-") || !strings.Contains(got.stdout, " created") {

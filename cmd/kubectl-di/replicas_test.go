@@ -55,8 +55,7 @@ func (w *world) steps(t *testing.T, namespace string, steps ...step) {
 
 func TestReplicasOfACoordinatorLedJobAreAddedAndDeleted(t *testing.T) {
 	t.Parallel()
-	w := theWorld(t)
-	ns := w.namespace(t)
+	w, ns := inNamespace(t)
 	job := w.trainer(t, ns, "cartpole")
 	const one = "  cartpole-collector-*.NS:22270\n"
 	got := w.did(t, ns, "add", "collectors", "cartpole", "--replicas", "2", "--cpus", "500m", "--memory", "1Gi")
@@ -91,8 +90,7 @@ func TestReplicasOfACoordinatorLedJobAreAddedAndDeleted(t *testing.T) {
 
 func TestReplicasAreReplacedUnderNewNames(t *testing.T) {
 	t.Parallel()
-	w := theWorld(t)
-	ns := w.namespace(t)
+	w, ns := inNamespace(t)
 	job := w.trainer(t, ns, "cartpole")
 	w.did(t, ns, "add", "collector", "cartpole", "--replicas", "2")
 	w.did(t, ns, "add", "learner", "cartpole")
@@ -122,8 +120,7 @@ func TestReplicasAreReplacedUnderNewNames(t *testing.T) {
 
 func TestWhatIsAnsweredIsPrintedAsJSON(t *testing.T) {
 	t.Parallel()
-	w := theWorld(t)
-	ns := w.namespace(t)
+	w, ns := inNamespace(t)
 	w.trainer(t, ns, "cartpole")
 	var got struct {
 		Namespace, Coordinator string
@@ -147,8 +144,7 @@ func TestWhatIsAnsweredIsPrintedAsJSON(t *testing.T) {
 
 func TestAWorkerLedJobsElasticTaskIsResized(t *testing.T) {
 	t.Parallel()
-	w := theWorld(t)
-	ns := w.namespace(t)
+	w, ns := inNamespace(t)
 	job := w.workers(t, ns, "pong", v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
 	// resize changes spec.elastic after steps that leave this number of replicas.
 	resize := func(desired int32, elastic *v2alpha1.Elastic) {
@@ -197,8 +193,7 @@ func TestAWorkerLedJobsElasticTaskIsResized(t *testing.T) {
 
 func TestWhatCannotBeDoneIsRefused(t *testing.T) {
 	t.Parallel()
-	w := theWorld(t)
-	ns := w.namespace(t)
+	w, ns := inNamespace(t)
 	running := w.trainer(t, ns, "running")
 	finished := w.trainer(t, ns, "finished")
 	w.setStatus(t, finished, func(status *v2alpha1.DIJobStatus) { status.Phase = v2alpha1.JobSucceeded })
@@ -270,8 +265,7 @@ func newCutter(t *testing.T, to string, cuts int) *cutter {
 
 func TestACallIsRetriedAndDoneOnce(t *testing.T) {
 	t.Parallel()
-	w := theWorld(t)
-	ns := w.namespace(t)
+	w, ns := inNamespace(t)
 	trainer, workers := w.trainer(t, ns, "cartpole"), w.workers(t, ns, "pong", v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
 	size := map[string]func() int{
 		"cartpole": func() int { return len(w.members(t, trainer, v2alpha1.TaskTypeCollector)) },
@@ -311,8 +305,7 @@ func TestACallIsRetriedAndDoneOnce(t *testing.T) {
 
 func TestTheSameKeyIsDoneOnce(t *testing.T) {
 	t.Parallel()
-	w := theWorld(t)
-	ns := w.namespace(t)
+	w, ns := inNamespace(t)
 	job := w.trainer(t, ns, "cartpole")
 	cut := newCutter(t, w.url, 6)
 	got := w.run(t, ns, "add", "collector", "cartpole", "--server", cut.URL)
@@ -334,8 +327,7 @@ func TestTheSameKeyIsDoneOnce(t *testing.T) {
 // TestAReadyPodOfTheServiceIsLookedFor fails after the pod was found, because the pod has no node.
 func TestAReadyPodOfTheServiceIsLookedFor(t *testing.T) {
 	t.Parallel()
-	w := theWorld(t)
-	ns := w.namespace(t)
+	w, ns := inNamespace(t)
 	w.trainer(t, ns, "cartpole")
 	add := func(args ...string) string {
 		t.Helper()
@@ -384,8 +376,7 @@ func (w *world) scalable(t *testing.T, namespace, name string, change func(*v2al
 
 func TestAJobIsScaledByItsScaleSubresource(t *testing.T) {
 	t.Parallel()
-	w := theWorld(t)
-	ns := w.namespace(t)
+	w, ns := inNamespace(t)
 	job := w.scalable(t, ns, "pong", func(job *v2alpha1.DIJob) { job.Spec.Elastic.MaxReplicas = ptr.To[int32](6) })
 	for _, step := range []struct {
 		args           []string
@@ -430,8 +421,7 @@ func TestAJobIsScaledByItsScaleSubresource(t *testing.T) {
 
 func TestWhatCannotBeScaledSaysWhatCanBeDone(t *testing.T) {
 	t.Parallel()
-	w := theWorld(t)
-	ns := w.namespace(t)
+	w, ns := inNamespace(t)
 	w.trainer(t, ns, "cartpole")
 	w.scalable(t, ns, "ranged", func(job *v2alpha1.DIJob) {
 		job.Spec.Preemptible = true
@@ -467,8 +457,7 @@ func TestWhatCannotBeScaledSaysWhatCanBeDone(t *testing.T) {
 
 func TestScaleTellsHowFarItIs(t *testing.T) {
 	t.Parallel()
-	w := theWorld(t)
-	ns := w.namespace(t)
+	w, ns := inNamespace(t)
 	job := w.scalable(t, ns, "pong", nil)
 	state := func(running int32) {
 		expect.NoError(t, w.live.Get(t.Context(), client.ObjectKeyFromObject(job), job))

@@ -101,8 +101,7 @@ func (w *world) readyServer(t *testing.T, namespace, node string) {
 // grants it to the user, until none is missing.
 func TestAMissingRightIsNamed(t *testing.T) {
 	t.Parallel()
-	w := theWorld(t)
-	ns := w.namespace(t)
+	w, ns := inNamespace(t)
 	job := w.trainer(t, ns, "cartpole")
 	w.readyServer(t, ns, "")
 	for _, want := range []string{
@@ -136,8 +135,7 @@ func TestAMissingRightIsNamed(t *testing.T) {
 // TestEveryCommandNamesTheRightThatItLacks grants each user only some of a command's rights.
 func TestEveryCommandNamesTheRightThatItLacks(t *testing.T) {
 	t.Parallel()
-	w := theWorld(t)
-	ns := w.namespace(t)
+	w, ns := inNamespace(t)
 	job := w.scalable(t, ns, "pong", nil)
 	k := w.newLogKubelet(t, job)
 	k.start(t, k.worker(t, 0), names.Container, "one")
@@ -293,8 +291,7 @@ func (w *world) isEnoughForJobs(t *testing.T, ns, system string) {
 
 func TestAGivenTokenIsAuthorizedByItsRoles(t *testing.T) {
 	t.Parallel()
-	w := theWorld(t)
-	ns := w.namespace(t)
+	w, ns := inNamespace(t)
 	job := w.trainer(t, ns, "cartpole")
 	holder := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "caller"}}
 	expect.NoError(t, w.live.Create(t.Context(), holder))
@@ -370,8 +367,7 @@ func TestWrongUseIsReportedBeforeAnyCall(t *testing.T) {
 // TestWhatIsWrongIsReported runs commands that fail before or after they read the cluster.
 func TestWhatIsWrongIsReported(t *testing.T) {
 	t.Parallel()
-	w := theWorld(t)
-	ns := w.namespace(t)
+	w, ns := inNamespace(t)
 	w.trainer(t, ns, "cartpole")
 	w.workers(t, ns, "pong", v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
 	for _, tc := range []struct {

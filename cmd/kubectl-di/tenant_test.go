@@ -62,8 +62,7 @@ func eventually(t *testing.T, what string, is func() bool) {
 // user without rights in the namespace of di-server request.
 func TestATenantsPlanChangesTheMembersOfACoordinatorLedJob(t *testing.T) {
 	t.Parallel()
-	w := theWorld(t)
-	ns, tenant := w.tenant(t)
+	w, ns, tenant := asTenant(t)
 	system := w.namespace(t)
 	w.readyServer(t, system, "")
 	w.operate(t, ns)

@@ -39,8 +39,7 @@ func (w *world) ready(t *testing.T, pod *corev1.Pod) {
 
 func TestAJobIsShownOnce(t *testing.T) {
 	t.Parallel()
-	w := theWorld(t)
-	ns := w.namespace(t)
+	w, ns := inNamespace(t)
 	job := w.trainer(t, ns, "cartpole")
 	w.did(t, ns, "add", "collector", "cartpole", "--replicas", "2")
 	pod := &corev1.Pod{}
@@ -88,8 +87,7 @@ func TestAJobIsShownOnce(t *testing.T) {
 // TestEachChangeOfAJobIsPrinted follows a job without a terminal until it has finished.
 func TestEachChangeOfAJobIsPrinted(t *testing.T) {
 	t.Parallel()
-	w := theWorld(t)
-	ns := w.namespace(t)
+	w, ns := inNamespace(t)
 	job := w.workers(t, ns, "pong", v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
 	command := w.start(t, ns, "", "top", "pong", "--watch")
 	command.out.shows(t, " phase=Pending ready=0/3 restarts=0 reschedules=0 collector=0/3\n")
@@ -112,8 +110,7 @@ func TestEachChangeOfAJobIsPrinted(t *testing.T) {
 
 func TestARightThatTopNeedsIsNamed(t *testing.T) {
 	t.Parallel()
-	w := theWorld(t)
-	ns := w.namespace(t)
+	w, ns := inNamespace(t)
 	w.trainer(t, ns, "cartpole")
 	everything := []string{"get", "list", "watch"}
 	w.grant(t, ns, user("bob"), rbacv1.PolicyRule{APIGroups: []string{v2alpha1.GroupName}, Resources: []string{"dijobs"}, Verbs: everything})

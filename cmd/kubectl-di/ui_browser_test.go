@@ -55,8 +55,7 @@ func (w *world) viewer(t *testing.T, namespace string) string {
 }
 
 func TestPageIsUsableInABrowser(t *testing.T) {
-	w := theWorld(t)
-	ns := w.namespace(t)
+	w, ns := inNamespace(t)
 	w.trainer(t, ns, "breakout")
 	w.setStatus(t, w.workers(t, ns, "pong", v2alpha1.Task{Type: v2alpha1.TaskTypeCollector}), func(status *v2alpha1.DIJobStatus) {
 		status.Phase, status.Summary = v2alpha1.JobPending, &v2alpha1.StatusSummary{Reason: "ImagePull"}
@@ -80,8 +79,7 @@ func TestPageIsUsableInABrowser(t *testing.T) {
 }
 
 func TestEveryViewIsAccessibleInABrowser(t *testing.T) {
-	w := theWorld(t)
-	ns := w.namespace(t)
+	w, ns := inNamespace(t)
 	w.trainer(t, ns, "breakout")
 	w.waits(t, ns, "waiting")
 	w.grown(t, ns, "curves")
@@ -101,8 +99,7 @@ func TestEveryViewIsAccessibleInABrowser(t *testing.T) {
 }
 
 func TestNewcomersQuestionsAreAnsweredInABrowser(t *testing.T) {
-	w := theWorld(t)
-	ns := w.namespace(t)
+	w, ns := inNamespace(t)
 	w.failing(t, ns, "breakout")
 	w.grown(t, ns, "pong")
 	w.waits(t, ns, "waiting")
@@ -173,8 +170,7 @@ func (w *world) grown(t *testing.T, namespace, name string) {
 }
 
 func TestJobsAreChangedInABrowser(t *testing.T) {
-	w := theWorld(t)
-	ns := w.namespace(t)
+	w, ns := inNamespace(t)
 	w.operate(t, ns)
 	job := w.job(t, ns, "pong", v2alpha1.LifecycleWorkerLed, v2alpha1.Task{Type: v2alpha1.TaskTypeCollector, Replicas: ptr.To[int32](3)})
 	job.Spec.Elastic = &v2alpha1.Elastic{Task: "collector", Replicas: ptr.To[int32](3), MaxReplicas: ptr.To[int32](6)}
@@ -194,8 +190,7 @@ func TestJobsAreChangedInABrowser(t *testing.T) {
 }
 
 func TestCoordinatorLedJobsAreChangedInABrowser(t *testing.T) {
-	w := theWorld(t)
-	ns := w.namespace(t)
+	w, ns := inNamespace(t)
 	config := &v2alpha1.AggregatorConfig{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: names.AggregatorConfig}}
 	config.Spec.Aggregator.Template = jobs.Serving()
 	expect.NoError(t, w.live.Create(t.Context(), config))
@@ -257,8 +252,7 @@ func (w *world) led(t *testing.T, namespace, name string) *v2alpha1.DIJob {
 
 // TestPageFollowsAnAPIServerThatIsLostInABrowser closes the address of the API server while the page is open.
 func TestPageFollowsAnAPIServerThatIsLostInABrowser(t *testing.T) {
-	w := theWorld(t)
-	ns := w.namespace(t)
+	w, ns := inNamespace(t)
 	job := w.workers(t, ns, "pong", v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
 	w.setStatus(t, job, func(status *v2alpha1.DIJobStatus) { status.Phase = v2alpha1.JobStarting })
 	config, err := clientcmd.LoadFromFile(w.kubeconfig)

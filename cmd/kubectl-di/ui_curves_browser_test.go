@@ -8,8 +8,7 @@ package main
 import "testing"
 
 func TestLabelsOfCurvesAreWholeInABrowser(t *testing.T) {
-	w := theWorld(t)
-	ns := w.namespace(t)
+	w, ns := inNamespace(t)
 	w.grown(t, ns, "pong")
 	inABrowser(t, "curves.mjs", w.printedURL(t, ns, "-n", ns).String(), ns)
 }

@@ -175,8 +175,7 @@ func TestInAClusterEachCallerSeesAndChangesWithTheirOwnRights(t *testing.T) {
 
 func TestInAClusterAProxyMaySendTheTokenOfEachRequest(t *testing.T) {
 	t.Parallel()
-	w := theWorld(t)
-	ns := w.namespace(t)
+	w, ns := inNamespace(t)
 	w.scalable(t, ns, "pong", nil)
 	base := w.inCluster(t)
 	w.grant(t, ns, rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: "default", Name: "gast-" + ns}, viewing())
@@ -226,8 +225,7 @@ func TestInAClusterNoOneIsServedWithoutAToken(t *testing.T) {
 
 func TestInAClusterACallerWhoIsRemovedIsSignedOut(t *testing.T) {
 	t.Parallel()
-	w := theWorld(t)
-	ns := w.namespace(t)
+	w, ns := inNamespace(t)
 	b := visitor(t, w.inCluster(t), "").signedIn(t, w.account(t, ns, "mallory", viewing()), "")
 	events := b.listen(t, "/api/v1/jobs/stream")
 	expect.NoError(t, w.live.Delete(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "mallory"}}))
@@ -246,8 +244,7 @@ func TestInAClusterACallerWhoIsRemovedIsSignedOut(t *testing.T) {
 
 func TestInAClusterSigningOutEndsTheSession(t *testing.T) {
 	t.Parallel()
-	w := theWorld(t)
-	ns := w.namespace(t)
+	w, ns := inNamespace(t)
 	b := visitor(t, w.inCluster(t), "").signedIn(t, w.account(t, ns, "ada", viewing()), "")
 	stolen := b.Jar.Cookies(nil)
 	got := b.do(t, http.MethodPost, b.base+"/logout", "", map[string]string{"Content-Type": "application/x-www-form-urlencoded", "Origin": b.base})

@@ -41,8 +41,7 @@ func partNamed(t *testing.T, detail *api.JobDetail, name string) api.Part {
 
 func TestPageOfACoordinatorLedJobShowsItsPartsAndFollowsThem(t *testing.T) {
 	t.Parallel()
-	w := theWorld(t)
-	ns := w.namespace(t)
+	w, ns := inNamespace(t)
 	job := w.trainer(t, ns, "cartpole")
 	b := w.browse(t, ns)
 	events := b.listen(t, jobPath(job)+"/stream")
@@ -121,8 +120,7 @@ func (b *browser) acted(t *testing.T, job *v2alpha1.DIJob, action, body string) 
 
 func TestActionsOfThePageTellWhatTheyDoAndDoIt(t *testing.T) {
 	t.Parallel()
-	w := theWorld(t)
-	ns := w.namespace(t)
+	w, ns := inNamespace(t)
 	job := w.scalable(t, ns, "pong", nil)
 	b := w.browse(t, ns)
 	now := func() *v2alpha1.DIJob {
@@ -159,8 +157,7 @@ func TestActionsOfThePageTellWhatTheyDoAndDoIt(t *testing.T) {
 
 func TestWrongActionsAreRefusedBeforeTheyReachTheAPIServer(t *testing.T) {
 	t.Parallel()
-	w := theWorld(t)
-	ns := w.namespace(t)
+	w, ns := inNamespace(t)
 	job := w.scalable(t, ns, "pong", nil)
 	b := w.browse(t, ns)
 	for body, want := range map[string]int{
@@ -176,8 +173,7 @@ func TestWrongActionsAreRefusedBeforeTheyReachTheAPIServer(t *testing.T) {
 
 func TestViewerSeesJobsAndIsRefusedByTheAPIServer(t *testing.T) {
 	t.Parallel()
-	w := theWorld(t)
-	ns := w.namespace(t)
+	w, ns := inNamespace(t)
 	job := w.scalable(t, ns, "pong", nil)
 	view := rule(v2alpha1.GroupName, "dijobs", "get")
 	view.Verbs = append(view.Verbs, "list", "watch")
@@ -215,8 +211,7 @@ func TestViewerSeesJobsAndIsRefusedByTheAPIServer(t *testing.T) {
 
 func TestClusterShowsWhoseGPUsAreUsedAndWhyJobsWait(t *testing.T) {
 	t.Parallel()
-	w := theWorld(t)
-	ns := w.namespace(t)
+	w, ns := inNamespace(t)
 	job := w.workers(t, ns, "pong", v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{GenerateName: "gpus-"}}
 	expect.NoError(t, w.live.Create(t.Context(), node))
@@ -252,8 +247,7 @@ func TestClusterShowsWhoseGPUsAreUsedAndWhyJobsWait(t *testing.T) {
 
 func TestManifestsOfAJobAreComparedLineByLine(t *testing.T) {
 	t.Parallel()
-	w := theWorld(t)
-	ns := w.namespace(t)
+	w, ns := inNamespace(t)
 	job := w.trainer(t, ns, "cartpole")
 	b := w.browse(t, ns)
 	for _, version := range []string{"v1alpha1", "v2alpha1"} {
@@ -280,8 +274,7 @@ func (w *world) logged(t *testing.T, namespace string) (*v2alpha1.DIJob, *logKub
 
 func TestLogsOfAllReplicasAreSearchedAndFollowed(t *testing.T) {
 	t.Parallel()
-	w := theWorld(t)
-	ns := w.namespace(t)
+	w, ns := inNamespace(t)
 	job, k := w.logged(t, ns)
 	k.replica(t, names.ReplicaTypeCoordinator, "", "round 1", "<b>Reward</b> 7")
 	collector := k.replica(t, names.ReplicaTypeCollector, "bbbbb", "plays", "reward 3")
@@ -308,8 +301,7 @@ func TestLogsOfAllReplicasAreSearchedAndFollowed(t *testing.T) {
 
 func TestLogsOfChosenReplicasLeaveOutTheOthers(t *testing.T) {
 	t.Parallel()
-	w := theWorld(t)
-	ns := w.namespace(t)
+	w, ns := inNamespace(t)
 	job, k := w.logged(t, ns)
 	k.replica(t, names.ReplicaTypeCoordinator, "", "reward 1")
 	collectors := []*corev1.Pod{k.replica(t, names.ReplicaTypeCollector, "aaaaa", "reward 2"), k.replica(t, names.ReplicaTypeCollector, "bbbbb", "reward 3")}

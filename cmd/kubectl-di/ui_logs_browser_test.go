@@ -18,8 +18,7 @@ import (
 
 // TestLogsOfChosenReplicasAreFollowedInABrowser writes a line of each replica when the script asks for it.
 func TestLogsOfChosenReplicasAreFollowedInABrowser(t *testing.T) {
-	w := theWorld(t)
-	ns := w.namespace(t)
+	w, ns := inNamespace(t)
 	_, k := w.logged(t, ns)
 	pods := []*corev1.Pod{k.replica(t, names.ReplicaTypeCoordinator, "", "starts")}
 	for _, suffix := range []string{"aaaaa", "bbbbb", "ccccc"} {

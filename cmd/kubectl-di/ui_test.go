@@ -196,8 +196,7 @@ func isSynced(page api.JobPage) bool { return page.Synced }
 
 func TestPageOfJobsIsSortedFilteredAndLive(t *testing.T) {
 	t.Parallel()
-	w := theWorld(t)
-	ns := w.namespace(t)
+	w, ns := inNamespace(t)
 	for i := range 5 {
 		w.workers(t, ns, fmt.Sprintf("pong-%d", i), v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
 	}
@@ -234,8 +233,7 @@ func TestPageOfJobsIsSortedFilteredAndLive(t *testing.T) {
 
 func TestSessionNamesTheUserAndWhatHeMayDo(t *testing.T) {
 	t.Parallel()
-	w := theWorld(t)
-	ns := w.namespace(t)
+	w, ns := inNamespace(t)
 	w.grant(t, ns, user("carol"), rule(v2alpha1.GroupName, "dijobs", "list"), rule(v2alpha1.GroupName, "dijobs", "watch"))
 	b := w.browse(t, ns, "--as", "carol")
 	var session api.Session
@@ -248,8 +246,7 @@ func TestSessionNamesTheUserAndWhatHeMayDo(t *testing.T) {
 
 func TestPageOfAUserOfOneNamespaceShowsItAndSaysSo(t *testing.T) {
 	t.Parallel()
-	w := theWorld(t)
-	ns := w.namespace(t)
+	w, ns := inNamespace(t)
 	w.workers(t, ns, "pong", v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
 	w.grant(t, ns, user("erin"), rule(v2alpha1.GroupName, "dijobs", "list"), rule(v2alpha1.GroupName, "dijobs", "watch"))
 	config, err := clientcmd.LoadFromFile(w.kubeconfig)
@@ -268,8 +265,7 @@ func TestPageOfAUserOfOneNamespaceShowsItAndSaysSo(t *testing.T) {
 
 func TestOnlyTheOpenedPageReachesTheServer(t *testing.T) {
 	t.Parallel()
-	w := theWorld(t)
-	ns := w.namespace(t)
+	w, ns := inNamespace(t)
 	b := w.browse(t, ns)
 	const jobs = "/api/v1/jobs"
 	stranger := &browser{Client: &http.Client{Timeout: testkit.Patience}, base: b.base, spec: b.spec}

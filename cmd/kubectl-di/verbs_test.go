@@ -18,19 +18,18 @@ import (
 	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
-// tenant returns a namespace, and a user with role edit of it and no other right.
-func (w *world) tenant(t *testing.T) (namespace, name string) {
+// asTenant returns the shared world, a namespace, and a user with role edit of it and no other right.
+func asTenant(t *testing.T) (w *world, namespace, name string) {
 	t.Helper()
-	namespace = w.namespace(t)
+	w, namespace = inNamespace(t)
 	name = "tenant-" + namespace
 	w.editor(t, namespace, name)
-	return namespace, name
+	return w, namespace, name
 }
 
 func TestATenantRunsAJobWithoutAManifest(t *testing.T) {
 	t.Parallel()
-	w := theWorld(t)
-	ns, tenant := w.tenant(t)
+	w, ns, tenant := asTenant(t)
 	manifest := w.run(t, ns, "run", "pong", "--image", "train:1", "--as", tenant, "--replicas", "4", "--min", "2", "--max", "8", "--gpus", "1",
 		"--cpu", "500m", "--memory", "4Gi", "--env", "A=b=c", "--dry-run=client", "-o", "yaml", "--", "python", "train.py", "--env", "Pong").well(t, []string{"run"})
 	var printed v2alpha1.DIJob
@@ -70,8 +69,7 @@ func TestAManifestIsWrittenWithoutACluster(t *testing.T) {
 
 func TestATenantWaitsForAStateOfAJob(t *testing.T) {
 	t.Parallel()
-	w := theWorld(t)
-	ns, tenant := w.tenant(t)
+	w, ns, tenant := asTenant(t)
 	stored := map[string]*v2alpha1.DIJob{}
 	for _, name := range []string{"succeeds", "fails", "suspended", "goes"} {
 		stored[name] = w.workers(t, ns, name, v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
@@ -132,8 +130,7 @@ func TestATenantWaitsForAStateOfAJob(t *testing.T) {
 
 func TestATenantDeletesHisJobs(t *testing.T) {
 	t.Parallel()
-	w := theWorld(t)
-	ns, tenant := w.tenant(t)
+	w, ns, tenant := asTenant(t)
 	for _, name := range []string{"pong", "collector", "cartpole"} {
 		w.workers(t, ns, name, v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
 	}
@@ -177,8 +174,7 @@ func TestATenantDeletesHisJobs(t *testing.T) {
 
 func TestATenantStopsAJobAndReadsHowItContinues(t *testing.T) {
 	t.Parallel()
-	w := theWorld(t)
-	ns, tenant := w.tenant(t)
+	w, ns, tenant := asTenant(t)
 	w.workers(t, ns, "pong", v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
 	got := w.run(t, ns, "stop", "pong", "--as", tenant)
 	want := ran{"dijob.diengine.opendilab.org/pong suspended\n", "kubectl-di: kubectl di resume pong -n " + ns + " continues it\n", 0}
@@ -220,8 +216,7 @@ func TestFirstGuessesLeadToTheRightCommand(t *testing.T) {
 
 func TestATenantListsTheJobsThatMatter(t *testing.T) {
 	t.Parallel()
-	w := theWorld(t)
-	ns, tenant := w.tenant(t)
+	w, ns, tenant := asTenant(t)
 	stalled := v2alpha1.DIJobCondition{Type: v2alpha1.ConditionReplicasStalled, Status: corev1.ConditionTrue, Reason: "ImagePull"}
 	waiting := v2alpha1.DIJobCondition{Type: v2alpha1.ConditionAdmitted, Status: corev1.ConditionFalse, Reason: "WaitingInQueue"}
 	for name, status := range map[string]v2alpha1.DIJobStatus{
@@ -271,8 +266,7 @@ func TestATenantListsTheJobsThatMatter(t *testing.T) {
 
 func TestLogsThatAreGoneAreAFailureThatSaysHowToKeepThem(t *testing.T) {
 	t.Parallel()
-	w := theWorld(t)
-	ns, tenant := w.tenant(t)
+	w, ns, tenant := asTenant(t)
 	job := w.job(t, ns, "pong", v2alpha1.LifecycleWorkerLed, v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
 	const none = "kubectl-di: job NS/pong is in phase "
 	fails := func(want string, args ...string) {

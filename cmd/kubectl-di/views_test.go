@@ -184,8 +184,7 @@ func ended(status v2alpha1.DIJobStatus) v2alpha1.DIJobStatus {
 
 func TestAllViewsOfAJobShowTheSame(t *testing.T) {
 	t.Parallel()
-	w := theWorld(t)
-	ns := w.namespace(t)
+	w, ns := inNamespace(t)
 	all := workerLedViews()
 	maps.Copy(all, coordinatorLedViews())
 	sentences := slices.Sorted(maps.Keys(all))

@@ -82,6 +82,13 @@ func theWorld(t *testing.T) *world {
 	return w
 }
 
+// inNamespace returns the shared world and a namespace of the test.
+func inNamespace(t *testing.T) (w *world, namespace string) {
+	t.Helper()
+	w = theWorld(t)
+	return w, w.namespace(t)
+}
+
 // end stops the world.
 func (w *world) end() error {
 	var errs []error

@@ -53,10 +53,7 @@ var _ = Describe("A job whose frameworks read a cluster spec", func() {
 // its pods.
 func (s *space) expectCluster(ctx context.Context, workers int) {
 	GinkgoHelper()
-	Expect(s.settle(ctx)).To(Succeed())
-	s.run(ctx)
-	Expect(s.settle(ctx)).To(Succeed())
-	Expect(s.job(ctx).Status.Phase).To(Equal(v2alpha1.JobRunning))
+	s.start(ctx)
 	domain := ".di-job." + s.job(ctx).Namespace + ".svc.cluster.local"
 	var addresses []string
 	for index := range workers {

@@ -21,17 +21,13 @@ import (
 
 var _ = Describe("A coordinator-led job", func() {
 	It("runs, grows as asked, succeeds and is cleaned up", func(ctx SpecContext) {
-		s := newSpace(ctx)
-		s.submitLed(ctx, "")
+		s := newLed(ctx, "")
 		Expect(s.settle(ctx)).To(Succeed())
 		Expect(s.job(ctx).Status.Phase).To(Equal(v2alpha1.JobStarting))
 		Expect(s.podNames(ctx)).To(ConsistOf("job-coordinator"))
 		s.run(ctx)
 		s.askForReplicas(ctx)
-		Expect(s.settle(ctx)).To(Succeed())
-		s.run(ctx)
-		Expect(s.settle(ctx)).To(Succeed())
-		Expect(s.job(ctx).Status.Phase).To(Equal(v2alpha1.JobRunning))
+		s.start(ctx)
 		Expect(s.job(ctx).Status.ReadyReplicas).To(BeEquivalentTo(5))
 		Expect(s.podNames(ctx)).To(ConsistOf(append(s.replicaPods(ctx), "job-coordinator")))
 		Expect(s.services(ctx)).To(ConsistOf(s.podNames(ctx)))
@@ -44,8 +40,7 @@ var _ = Describe("A coordinator-led job", func() {
 	})
 
 	It("gets a new unit for one that lost a pod", func(ctx SpecContext) {
-		s := newSpace(ctx)
-		s.submitLed(ctx, "")
+		s := newLed(ctx, "")
 		Expect(s.settle(ctx)).To(Succeed())
 		s.run(ctx)
 		s.askForReplicas(ctx)
@@ -63,8 +58,7 @@ var _ = Describe("A coordinator-led job", func() {
 	})
 
 	It("loses no replica that only its cache has not seen", func(ctx SpecContext) {
-		s := newSpace(ctx)
-		s.submitLed(ctx, "")
+		s := newLed(ctx, "")
 		Expect(s.settle(ctx)).To(Succeed())
 		s.run(ctx)
 		s.askForReplicas(ctx)
@@ -77,8 +71,7 @@ var _ = Describe("A coordinator-led job", func() {
 	})
 
 	It("loses no replica that only its cached Membership lacks", func(ctx SpecContext) {
-		s := newSpace(ctx)
-		s.submitLed(ctx, "")
+		s := newLed(ctx, "")
 		Expect(s.settle(ctx)).To(Succeed())
 		s.run(ctx)
 		stale := s.membership(ctx)
@@ -102,8 +95,7 @@ var _ = Describe("A coordinator-led job", func() {
 
 var _ = Describe("The list of a coordinator-led job", func() {
 	It("holds no quantity that takes hours to compute with", func(ctx SpecContext) {
-		s := newSpace(ctx)
-		s.submitLed(ctx, "")
+		s := newLed(ctx, "")
 		Expect(s.settle(ctx)).To(Succeed())
 		s.askForReplicas(ctx)
 		for _, resource := range []string{"cpus", "gpus", "memory"} {

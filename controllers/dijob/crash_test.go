@@ -133,8 +133,7 @@ var _ = Describe("An operator that crashes after any of its writes", func() {
 	It("leaves a coordinator-led job whole", func(ctx SpecContext) {
 		afterEachWrite(func(writes int) bool {
 			By(fmt.Sprintf("crashing after %d writes", writes))
-			s := newSpace(ctx)
-			s.submitLed(ctx, "")
+			s := newLed(ctx, "")
 			crashed := s.drive(ctx, writes, s.ledMoves(ctx))
 			Expect(s.job(ctx).Status.Phase).To(Equal(v2alpha1.JobSucceeded))
 			Expect(s.podNames(ctx)).To(ConsistOf("job-coordinator"))

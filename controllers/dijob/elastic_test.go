@@ -242,8 +242,7 @@ var _ = Describe("A preemptible job", func() {
 
 var _ = Describe("A coordinator-led job", func() {
 	It("is not resized from outside", func(ctx SpecContext) {
-		s := newSpace(ctx)
-		s.submitLed(ctx, "")
+		s := newLed(ctx, "")
 		Expect(s.settle(ctx)).To(Succeed())
 		before := s.podNames(ctx)
 		Expect(s.patch(ctx, "", `{"spec":{"elastic":{"replicas":2}}}`, "editor")).To(MatchError(ContainSubstring(

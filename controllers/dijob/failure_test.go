@@ -139,8 +139,7 @@ var _ = Describe("A worker-led job whose pods fail", func() {
 	})
 
 	It("counts a round of failures once, also those that come while it is handled", func(ctx SpecContext) {
-		s := newSpace(ctx)
-		s.submitWorkers(ctx, 3)
+		s := newWorkers(ctx, 3)
 		s.start(ctx)
 		release := s.hold(ctx, "job-learner-0")
 		s.end(ctx, "job-collector-0", 1)
@@ -190,8 +189,7 @@ var _ = Describe("A worker-led job whose pods fail", func() {
 
 	DescribeTable("counts what a pod did itself, and what none will ever run",
 		func(ctx SpecContext, status, reason, message string) {
-			s := newSpace(ctx)
-			s.submitWorkers(ctx, 1)
+			s := newWorkers(ctx, 1)
 			s.start(ctx)
 			s.report(ctx, "job-collector-0", status)
 			Expect(s.settle(ctx)).To(Succeed())

@@ -74,8 +74,7 @@ var _ = Describe("A job that a GitOps tool applied", func() {
 	}
 
 	It("progresses until it runs, and is healthy once it has succeeded", func(ctx SpecContext) {
-		s := newSpace(ctx)
-		s.submitWorkers(ctx, 1)
+		s := newWorkers(ctx, 1)
 		job := s.whole(ctx, v2alpha1.GroupVersion.WithKind("DIJob"), "job")
 		health, message := argoHealth(job)
 		Expect([]string{health, message}).To(Equal([]string{progressing, "the operator has not observed the spec yet"}))
@@ -129,8 +128,7 @@ var _ = Describe("A job that a GitOps tool applied", func() {
 	})
 
 	It("is complete as a hook only once it has succeeded", func(ctx SpecContext) {
-		s := newSpace(ctx)
-		s.submitLed(ctx, v2alpha1.CleanPodPolicyRunning)
+		s := newLed(ctx, v2alpha1.CleanPodPolicyRunning)
 		job := s.job(ctx)
 		job.Annotations = map[string]string{"argocd.argoproj.io/hook": "Sync"}
 		Expect(shared.api.Update(ctx, job)).To(Succeed())
@@ -147,8 +145,7 @@ var _ = Describe("A job that a GitOps tool applied", func() {
 	})
 
 	It("is degraded when it failed", func(ctx SpecContext) {
-		s := newSpace(ctx)
-		s.submitWorkers(ctx, 0)
+		s := newWorkers(ctx, 0)
 		Expect(s.settle(ctx)).To(Succeed())
 		s.run(ctx)
 		s.end(ctx, "job-collector-1", 3)
@@ -157,8 +154,7 @@ var _ = Describe("A job that a GitOps tool applied", func() {
 	})
 
 	It("is suspended while it is, and progresses when it is resumed", func(ctx SpecContext) {
-		s := newSpace(ctx)
-		s.submitWorkers(ctx, 0)
+		s := newWorkers(ctx, 0)
 		s.suspend(ctx, true)
 		Expect(s.settle(ctx)).To(Succeed())
 		expect(ctx, s, suspended, "Suspended: ")
@@ -169,8 +165,7 @@ var _ = Describe("A job that a GitOps tool applied", func() {
 
 	DescribeTable("is judged by what keeps it from running",
 		func(ctx SpecContext, pod, health, message string) {
-			s := newSpace(ctx)
-			s.submitWorkers(ctx, 0)
+			s := newWorkers(ctx, 0)
 			Expect(s.settle(ctx)).To(Succeed())
 			s.report(ctx, "job-collector-0", pod)
 			Expect(s.settle(ctx)).To(Succeed())

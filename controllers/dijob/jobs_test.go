@@ -21,6 +21,20 @@ func podTemplate() v2alpha1.RawObject {
 	return jobs.Raw(`{"metadata":{"labels":{"team":"blue"}},"spec":{"containers":[{"name":"di-container","image":"image"}]}}`)
 }
 
+// newWorkers returns a space with the job of submitWorkers.
+func newWorkers(ctx context.Context, backoffLimit int32) *space {
+	s := newSpace(ctx)
+	s.submitWorkers(ctx, backoffLimit)
+	return s
+}
+
+// newLed returns a space with the job of submitLed.
+func newLed(ctx context.Context, policy v2alpha1.CleanPodPolicy) *space {
+	s := newSpace(ctx)
+	s.submitLed(ctx, policy)
+	return s
+}
+
 // submitWorkers submits a worker-led job of a learner and two collectors.
 func (s *space) submitWorkers(ctx context.Context, backoffLimit int32) {
 	s.submit(ctx, v2alpha1.DIJobSpec{

@@ -20,8 +20,7 @@ import (
 
 var _ = Describe("The log", func() {
 	It("says in each line about a job which job it is", func(ctx SpecContext) {
-		s := newSpace(ctx)
-		s.submitWorkers(ctx, 1)
+		s := newWorkers(ctx, 1)
 		logger, lines := testkit.ObserveLog()
 		// controller-runtime passes the same logger to a reconcile.
 		logged := log.IntoContext(ctx, logger.WithValues("namespace", s.name, "name", "job"))

@@ -109,8 +109,7 @@ var _ = Describe("The metrics of jobs", func() {
 	})
 
 	It("count nothing of a status that could not be written", func(ctx SpecContext) {
-		s := newSpace(ctx)
-		s.submitWorkers(ctx, 1)
+		s := newWorkers(ctx, 1)
 		s.start(ctx)
 		s.end(ctx, "job-learner-0", 1)
 		refused := 0
@@ -131,8 +130,7 @@ var _ = Describe("The metrics of jobs", func() {
 	})
 
 	It("do not take for a restart what a status from a backup learns of pods", func(ctx SpecContext) {
-		s := newSpace(ctx)
-		s.submitWorkers(ctx, 3)
+		s := newWorkers(ctx, 3)
 		s.start(ctx)
 		s.end(ctx, "job-learner-0", 1)
 		s.start(ctx)

@@ -20,8 +20,7 @@ import (
 var _ = Describe("A coordinator-led job that loses many pods at once", func() {
 	It("looks them all up by one list", func(ctx SpecContext) {
 		const replicas = 20
-		s := newSpace(ctx)
-		s.submitLed(ctx, "")
+		s := newLed(ctx, "")
 		s.start(ctx)
 		list := s.membership(ctx)
 		for i := range replicas {

@@ -122,8 +122,7 @@ var _ = Describe("A job that is restored from a backup", func() {
 	job, all := v2alpha1.GroupVersion.WithKind("DIJob"), restoreOrder()
 
 	It("starts again where it is restored as documented, and ends well", func(ctx SpecContext) {
-		s := newSpace(ctx)
-		s.submitWorkers(ctx, 1)
+		s := newWorkers(ctx, 1)
 		s.start(ctx)
 		Expect(s.phase(ctx)).To(Equal(v2alpha1.JobRunning))
 		before, backup := s.podNames(ctx), asDocumented(s.backUp(ctx, all...))

@@ -343,8 +343,7 @@ func (s *space) awaitRefusalsOf(ctx context.Context, words string, resources cor
 
 var _ = Describe("A pod that does not go from a lost node", func() {
 	It("is force-deleted only if that is allowed, and recreated", func(ctx SpecContext) {
-		s := newSpace(ctx)
-		s.submitWorkers(ctx, 3)
+		s := newWorkers(ctx, 3)
 		Expect(s.settle(ctx)).To(Succeed())
 		lost := s.pods(ctx)[0]
 		node := "lost-" + s.name

@@ -153,8 +153,7 @@ var _ = Describe("A job whose objects others change", func() {
 
 	for name, change := range map[string]func(*corev1.Pod){"changed": garble, "removed": strip} {
 		It("puts back labels and annotations of workers that are "+name+", and replaces no pod", func(ctx SpecContext) {
-			s := newSpace(ctx)
-			s.submitWorkers(ctx, 0)
+			s := newWorkers(ctx, 0)
 			s.start(ctx)
 			before := s.podIdentities(ctx)
 			s.vandalize(ctx, change)
@@ -163,8 +162,7 @@ var _ = Describe("A job whose objects others change", func() {
 			Expect(s.job(ctx).Status.Restarts).To(BeZero())
 		})
 		It("puts back labels and slots of replicas that are "+name+", and replaces no pod", func(ctx SpecContext) {
-			s := newSpace(ctx)
-			s.submitLed(ctx, "")
+			s := newLed(ctx, "")
 			s.start(ctx)
 			s.askForReplicas(ctx)
 			Expect(s.settle(ctx)).To(Succeed())
@@ -219,8 +217,7 @@ var _ = Describe("A job whose objects others change", func() {
 			Expect(s.job(ctx).Status.ReplicaRestarts).To(Equal(map[string]int32{"job-collector-1": 1}))
 		})
 		It("puts back what replicas were built with that is "+name+" while no operator runs, and replaces no pod", func(ctx SpecContext) {
-			s := newSpace(ctx)
-			s.submitLed(ctx, "")
+			s := newLed(ctx, "")
 			job := s.job(ctx)
 			for i := range job.Spec.Tasks {
 				job.Spec.Tasks[i].Template = requesting(oneGi)
@@ -269,8 +266,7 @@ var _ = Describe("A job whose objects others change", func() {
 	})
 
 	It("puts back services that others change, and creates deleted ones", func(ctx SpecContext) {
-		s := newSpace(ctx)
-		s.submitWorkers(ctx, 0)
+		s := newWorkers(ctx, 0)
 		s.start(ctx)
 		led := newSpace(ctx)
 		led.submitLed(ctx, "")
@@ -310,8 +306,7 @@ var _ = Describe("A job whose objects others change", func() {
 	})
 
 	It("takes back the Membership, and pods and services that it no longer controls", func(ctx SpecContext) {
-		s := newSpace(ctx)
-		s.submitLed(ctx, "")
+		s := newLed(ctx, "")
 		s.start(ctx)
 		before := s.podIdentities(ctx)
 		disown := func(object client.Object) {
@@ -369,8 +364,7 @@ var _ = Describe("A job whose objects others change", func() {
 		names.ReplicaTypeCoordinator, names.ReplicaTypeCollector, names.ReplicaTypeAggregator, names.ReplicaTypeDDPLearner,
 	} {
 		It("names a pod of role "+string(role)+" whose owner is removed while no operator runs, and replaces none", func(ctx SpecContext) {
-			s := newSpace(ctx)
-			s.submitLed(ctx, "")
+			s := newLed(ctx, "")
 			s.start(ctx)
 			s.askForReplicas(ctx)
 			s.start(ctx)
@@ -390,8 +384,7 @@ var _ = Describe("A job whose objects others change", func() {
 			func(job *v2alpha1.DIJob) { job.Spec.Tasks[1].Replicas = ptr.To(int32(1)) },
 			func(job *v2alpha1.DIJob) { job.Spec.Suspend = ptr.To(true) },
 		} {
-			s := newSpace(ctx)
-			s.submitWorkers(ctx, 0)
+			s := newWorkers(ctx, 0)
 			s.start(ctx)
 			job := s.job(ctx)
 			change(job)
@@ -408,8 +401,7 @@ var _ = Describe("A job whose objects others change", func() {
 	})
 
 	It("names the finalizers that keep pods of a suspended job", func(ctx SpecContext) {
-		s := newSpace(ctx)
-		s.submitWorkers(ctx, 0)
+		s := newWorkers(ctx, 0)
 		s.start(ctx)
 		release := s.hold(ctx, "job-learner-0")
 		s.suspend(ctx, true)
@@ -445,8 +437,7 @@ var _ = Describe("A job whose objects others change", func() {
 	}
 
 	It("deletes a worker that has the label of another shard, and that a shrink removed while no operator ran", func(ctx SpecContext) {
-		s := newSpace(ctx)
-		s.submitWorkers(ctx, 0)
+		s := newWorkers(ctx, 0)
 		s.start(ctx)
 		job := s.job(ctx)
 		job.Spec.Tasks[1].Replicas = ptr.To(int32(1))
@@ -458,8 +449,7 @@ var _ = Describe("A job whose objects others change", func() {
 
 	It("deletes replicas that have the label of another shard, and that a shrink removed while no operator ran", func(ctx SpecContext) {
 		for _, role := range []names.ReplicaType{names.ReplicaTypeCollector, names.ReplicaTypeAggregator, names.ReplicaTypeDDPLearner} {
-			s := newSpace(ctx)
-			s.submitLed(ctx, "")
+			s := newLed(ctx, "")
 			s.start(ctx)
 			s.askForReplicas(ctx)
 			s.start(ctx)
@@ -471,8 +461,7 @@ var _ = Describe("A job whose objects others change", func() {
 	})
 
 	It("suspends a pod that has the label of another shard, and is in no cache", func(ctx SpecContext) {
-		s := newSpace(ctx)
-		s.submitWorkers(ctx, 0)
+		s := newWorkers(ctx, 0)
 		s.start(ctx)
 		moveToOtherShard(ctx, s, func(pod *corev1.Pod) bool { return pod.Name == "job-learner-0" })
 		s.suspend(ctx, true)

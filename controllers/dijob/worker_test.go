@@ -27,8 +27,7 @@ import (
 
 var _ = Describe("A worker-led job", func() {
 	It("runs and succeeds", func(ctx SpecContext) {
-		s := newSpace(ctx)
-		s.submitWorkers(ctx, 0)
+		s := newWorkers(ctx, 0)
 		Expect(s.settle(ctx)).To(Succeed())
 		Expect(s.job(ctx).Status.Phase).To(Equal(v2alpha1.JobStarting))
 		Expect(s.podNames(ctx)).To(ConsistOf("job-learner-0", "job-collector-0", "job-collector-1"))
@@ -82,8 +81,7 @@ var _ = Describe("A worker-led job", func() {
 	})
 
 	It("puts the addresses of a small job into its pods, without a ConfigMap", func(ctx SpecContext) {
-		s := newSpace(ctx)
-		s.submitWorkers(ctx, 0)
+		s := newWorkers(ctx, 0)
 		Expect(s.settle(ctx)).To(Succeed())
 		Expect(s.configMaps(ctx)).To(BeEmpty())
 		s.expectPeerList(ctx, "job-collector-1", "job-learner-0", "job-collector-0", "job-collector-1")
@@ -211,8 +209,7 @@ var _ = Describe("A worker-led job", func() {
 	})
 
 	It("overwrites nothing that others wrote into its status", func(ctx SpecContext) {
-		s := newSpace(ctx)
-		s.submitWorkers(ctx, 0)
+		s := newWorkers(ctx, 0)
 		Expect(s.settle(ctx)).To(Succeed())
 		job := s.job(ctx)
 		job.Status.Profilings = ptr.To(jobs.Raw(`{"loss":1}`))
@@ -236,8 +233,7 @@ var _ = Describe("A worker-led job", func() {
 	})
 
 	It("is left to the garbage collector once it is deleted", func(ctx SpecContext) {
-		s := newSpace(ctx)
-		s.submitWorkers(ctx, 0)
+		s := newWorkers(ctx, 0)
 		Expect(s.settle(ctx)).To(Succeed())
 		Expect(shared.api.Delete(ctx, s.job(ctx), client.PropagationPolicy(metav1.DeletePropagationForeground))).To(Succeed())
 		for _, pod := range s.pods(ctx) {
