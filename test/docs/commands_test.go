@@ -58,6 +58,7 @@ func unchecked() map[string]string {
 		"jq":                "reads the output of the command before it",
 		"sleep":             "only waits",
 		"source":            "its input is checked separately",
+		"curl":              "a test of the programs reads the history with the same request",
 		"bin/cluster":       "the end-to-end tests start the local cluster with it",
 		"hack/push-release": "pushes to a registry",
 		"Out-String":        "PowerShell's own",
