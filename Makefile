@@ -271,7 +271,7 @@ e2e-web-short: web ## Use the page in Chromium, with a real API server and 500 j
 
 .PHONY: test-race
 test-race: ## Run the unit tests of packages with goroutines with the race detector; needs gcc.
-	$(DATABASE) $(RACE) -timeout 15m $(QUICK) $$(hack/packages race)
+	$(RACE) -timeout 15m $(QUICK) $$(hack/packages race)
 	CGO_ENABLED=1 go test -C sim -vet=off -race $(QUICK) ./di-sim
 
 .PHONY: test-integration
