@@ -24,6 +24,7 @@ import (
 	"opendilab.org/di-orchestrator/history/observe"
 	"opendilab.org/di-orchestrator/history/record"
 	"opendilab.org/di-orchestrator/history/store"
+	"opendilab.org/di-orchestrator/internal/scope"
 )
 
 const (
@@ -47,9 +48,11 @@ type Store interface {
 type Recorder struct {
 	// Cache has the indexes of SetupIndexes.
 	Cache cache.Cache
-	Store Store
-	Clock clock.Clock
-	Log   logr.Logger
+	// Namespaces are those whose jobs are recorded. What is recorded of jobs of others stays as it is.
+	Namespaces scope.Namespaces
+	Store      Store
+	Clock      clock.Clock
+	Log        logr.Logger
 
 	queue *queue
 	// known are the jobs that have not ended, as they are recorded. Only the loop uses them.
@@ -172,6 +175,9 @@ func (r *Recorder) compare(ctx context.Context) error {
 	return r.Store.Open(ctx, batchSize, func(page []record.Job) error {
 		var unseen []store.Change
 		for _, job := range page {
+			if !r.Namespaces.Has(job.Namespace) {
+				continue
+			}
 			uid := types.UID(job.UID)
 			if exists[uid] || r.queue.isGone(uid) {
 				r.known[uid] = &known{job: job}

@@ -19,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -29,6 +30,7 @@ import (
 	"opendilab.org/di-orchestrator/history/store"
 	"opendilab.org/di-orchestrator/history/watch"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/scope"
 	"opendilab.org/di-orchestrator/test/testkit"
 )
 
@@ -55,7 +57,9 @@ type fixture struct {
 	api       client.Client
 	scheme    *runtime.Scheme
 	namespace string
-	database  *outage
+	// watched is the namespace whose jobs are recorded.
+	watched  string
+	database *outage
 }
 
 // outage is a database that is away while it is told to be.
@@ -84,7 +88,7 @@ func setUp(t *testing.T) *fixture {
 	f.Expect(err).NotTo(HaveOccurred())
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "history-"}}
 	f.Expect(f.api.Create(t.Context(), namespace)).To(Succeed())
-	f.namespace = namespace.Name
+	f.namespace, f.watched = namespace.Name, namespace.Name
 	f.database.Store, err = store.OpenSQLite(t.Context(), filepath.Join(t.TempDir(), "history.db"))
 	f.Expect(err).NotTo(HaveOccurred())
 	t.Cleanup(func() { f.Expect(f.database.Close()).To(Succeed()) })
@@ -95,12 +99,14 @@ func setUp(t *testing.T) *fixture {
 func (f *fixture) start() (stop func()) {
 	f.t.Helper()
 	options := watch.CacheOptions()
-	options.Scheme, options.DefaultNamespaces = f.scheme, map[string]cache.Config{f.namespace: {}}
+	options.Scheme, options.DefaultNamespaces = f.scheme, map[string]cache.Config{f.watched: {}}
 	objects, err := cache.New(environment.Config, options)
 	f.Expect(err).NotTo(HaveOccurred())
 	ctx, cancel := context.WithCancel(f.t.Context())
 	f.Expect(watch.SetupIndexes(ctx, objects)).To(Succeed())
-	recorder := &watch.Recorder{Cache: objects, Store: f.database, Clock: clock.RealClock{}, Log: testr.New(f.t)}
+	watched, err := scope.New([]string{f.watched}, types.NamespacedName{})
+	f.Expect(err).NotTo(HaveOccurred())
+	recorder := &watch.Recorder{Cache: objects, Namespaces: watched, Store: f.database, Clock: clock.RealClock{}, Log: testr.New(f.t)}
 	var group sync.WaitGroup
 	results := make([]error, 2)
 	for i, start := range []func(context.Context) error{objects.Start, recorder.Start} {
@@ -231,6 +237,24 @@ func TestWhatHappensWhileNothingRecordsIsCaughtUp(t *testing.T) {
 	f.Expect(found.Phases).To(HaveLen(2))
 	f.recorded(born, "the new job", func(record.Job) bool { return true })
 	f.recorded(running, "the old job", func(j record.Job) bool { return !j.HasEnded() && len(j.Phases) == 1 })
+}
+
+func TestAJobOfANamespaceThatIsNoLongerWatchedHasNotEnded(t *testing.T) {
+	f := setUp(t)
+	stop := f.start()
+	job := f.create("ppo")
+	f.recorded(job, "the job", func(record.Job) bool { return true })
+	stop()
+	f.watched = "default"
+	f.start()
+	marker := job.DeepCopy()
+	marker.ResourceVersion, marker.UID, marker.Namespace, marker.GenerateName, marker.Name = "", "", f.watched, "marker-", ""
+	f.Expect(f.api.Create(t.Context(), marker)).To(Succeed())
+	f.Eventually(func() error {
+		_, err := f.database.Job(t.Context(), marker.Namespace, marker.Name, "")
+		return err
+	}).Should(Succeed())
+	f.recorded(job, "the job as it was", func(j record.Job) bool { return !j.HasEnded() })
 }
 
 func TestJobsAreRecordedOnceTheDatabaseIsBack(t *testing.T) {

@@ -131,7 +131,7 @@ func (o *historyOptions) newManager(ctx context.Context, config *rest.Config, lo
 		Address: o.address, Handler: serve.NewHandler(database, access, log.WithName("serve")),
 		GetCertificate: issued.GetCertificate, DrainDelay: drainDelay, Log: log.WithName("serve"),
 	}
-	recorder := &watch.Recorder{Cache: mgr.GetCache(), Store: database, Clock: clock.RealClock{}, Log: log.WithName("record")}
+	recorder := &watch.Recorder{Cache: mgr.GetCache(), Namespaces: namespaces, Store: database, Clock: clock.RealClock{}, Log: log.WithName("record")}
 	upkeep := &watch.Upkeep{Store: database, Limits: o.limits(), Clock: clock.RealClock{}, Log: log.WithName("upkeep")}
 	if err := errors.Join(mgr.Add(issued), mgr.Add(served), mgr.Add(recorder), mgr.Add(upkeep)); err != nil {
 		return nil, fmt.Errorf("adding what the history runs: %w", err)
