@@ -28,7 +28,7 @@ const (
 	MaxChanges = 256
 	// MaxNodes bounds the nodes of all placements.
 	MaxNodes = 20_000
-	// MaxTasks bounds the tasks of a plan.
+	// MaxTasks bounds the tasks of a plan, and those with peaks.
 	MaxTasks = 256
 	// MaxTail bounds the text of a Tail, and MaxTails how many a job has.
 	MaxTail  = 16 << 10
@@ -68,6 +68,7 @@ func Bound(job Job) Job {
 		c.Type, c.Status = Text(c.Type, MaxName), Text(c.Status, MaxName)
 		boundCause(&c.Reason, &c.Message)
 	})
+	job.Peaks = each(job.Peaks[:min(len(job.Peaks), MaxTasks)], func(p *Peak) { p.Task = Text(p.Task, MaxName) })
 	job.Placements = job.boundPlacements()
 	return job
 }

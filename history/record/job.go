@@ -45,6 +45,8 @@ type Job struct {
 	Placements []Placement `json:"placements,omitempty"`
 	Plans      []Plan      `json:"plans,omitempty"`
 	Conditions []Condition `json:"conditions,omitempty"`
+	// Peaks are what replicas used at most, by task.
+	Peaks []Peak `json:"peaks,omitempty"`
 	// Seen is what the next observation is compared with.
 	Seen Seen `json:"seen,omitzero"`
 	// Dropped counts the older entries of lists that reached their bounds, by list.
@@ -151,6 +153,16 @@ type Condition struct {
 	Reason  string    `json:"reason,omitempty"`
 	Message string    `json:"message,omitempty"`
 	At      time.Time `json:"at"`
+}
+
+// Peak is the most that one replica of a task used, in the whole job.
+type Peak struct {
+	Task string `json:"task"`
+	// CPU is in millicores, and Memory in bytes.
+	CPU    int64 `json:"cpu,omitempty"`
+	Memory int64 `json:"memory,omitempty"`
+	// Killed is the largest memory, in bytes, at which a replica was killed out of memory.
+	Killed int64 `json:"killed,omitempty"`
 }
 
 // Tail is the last output of a container that ended badly.
