@@ -285,10 +285,12 @@ func TestTheServerServesWithTLSUntilItStops(t *testing.T) {
 			return &certified.TLS.Certificates[0], nil
 		},
 	}
+	f.Expect(server.Ready(nil)).NotTo(Succeed(), "it is not started")
 	ctx, cancel := context.WithCancel(t.Context())
 	stopped := make(chan error, 1)
 	go func() { stopped <- server.Start(ctx) }()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+(<-listening).String(), http.NoBody)
+	f.Expect(server.Ready(nil)).To(Succeed())
 	f.Expect(err).NotTo(HaveOccurred())
 	response, err := certified.Client().Do(request)
 	f.Expect(err).NotTo(HaveOccurred())
@@ -296,4 +298,5 @@ func TestTheServerServesWithTLSUntilItStops(t *testing.T) {
 	f.Expect(response.StatusCode).To(Equal(http.StatusTeapot))
 	cancel()
 	f.Eventually(stopped, testkit.Patience).Should(Receive(BeNil()))
+	f.Expect(server.Ready(nil)).NotTo(Succeed(), "it is stopped")
 }

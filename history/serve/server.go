@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -39,6 +40,16 @@ type Server struct {
 	Log        logr.Logger
 	// Listening is called with the address, which may have a port that was chosen; nil for nothing.
 	Listening func(net.Addr)
+
+	serving atomic.Bool
+}
+
+// Ready returns the reason why the server is not ready: it does not listen yet, or it is stopping.
+func (s *Server) Ready(*http.Request) error {
+	if !s.serving.Load() {
+		return errors.New("the history does not listen: it starts, or it is stopping")
+	}
+	return nil
 }
 
 // NeedLeaderElection makes all replicas serve.
@@ -62,6 +73,7 @@ func (s *Server) Start(ctx context.Context) error {
 		BaseContext:       func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
 		ConnState:         netlimit.Answered,
 	}
+	s.serving.Store(true)
 	if s.Listening != nil {
 		s.Listening(opened.Addr())
 	}
@@ -76,5 +88,6 @@ func (s *Server) Start(ctx context.Context) error {
 	case cause = <-failed:
 		cause = fmt.Errorf("serving: %w", cause)
 	}
+	s.serving.Store(false)
 	return errors.Join(cause, leaving.Shutdown(ctx, server))
 }

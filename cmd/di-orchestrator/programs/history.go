@@ -136,12 +136,15 @@ func (o *historyOptions) newManager(ctx context.Context, config *rest.Config, lo
 	if err := errors.Join(mgr.Add(issued), mgr.Add(served), mgr.Add(recorder), mgr.Add(upkeep)); err != nil {
 		return nil, fmt.Errorf("adding what the history runs: %w", err)
 	}
-	return mgr, addProbes(mgr, answers(database))
+	return mgr, addProbes(mgr, answers(served, database))
 }
 
-// answers is ready while the database answers.
-func answers(database *store.Store) healthz.Checker {
+// answers is ready while the server listens and the database answers.
+func answers(served *serve.Server, database *store.Store) healthz.Checker {
 	return func(request *http.Request) error {
+		if err := served.Ready(request); err != nil {
+			return err
+		}
 		ctx, cancel := context.WithTimeout(request.Context(), pingTimeout)
 		defer cancel()
 		return database.Ping(ctx)
