@@ -386,6 +386,11 @@ bench-kill: ## Measure what killing or stopping one of two operators delays; FLA
 bench-reports: ## Measure allocation rounds and profiling reports of preemptible jobs; FLAGS as of bench reports -h.
 	$(BENCH) reports $(FLAGS)
 
+.PHONY: bench-history
+bench-history: ## Read a history of a million jobs in each database, each figure beside plain SQL; FLAGS as of bench history -h.
+	$(BENCH) history -database sqlite -name history-sqlite $(FLAGS)
+	POSTGRES="$$(hack/postgres)" $(OUT)/bin/bench history -database postgres -name history-postgres $(FLAGS)
+
 .PHONY: mutation
 mutation: ## Delete each statement of the pure packages in turn; a test has to notice. GROUP=NAME of hack/mutation/net.yaml; all take an hour.
 	go build -C hack/mutation -o $(OUT)/bin/mutation . && $(OUT)/bin/mutation -group '$(GROUP)' -equivalent hack/mutation/equivalent.txt -record hack/mutation/record.txt

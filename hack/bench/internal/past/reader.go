@@ -1,0 +1,75 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package past
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"opendilab.org/di-orchestrator/history/serve"
+	"opendilab.org/di-orchestrator/history/store"
+)
+
+// Reader reads the history by HTTPS.
+type Reader struct {
+	client     *http.Client
+	url, token string
+}
+
+// NewReader returns a reader of an address with a token. The certificate must be of a host, and of the roots.
+func NewReader(address, host, token string, roots *x509.CertPool) *Reader {
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: host, MinVersion: tls.VersionTLS12}}
+	return &Reader{&http.Client{Transport: transport, Timeout: time.Minute}, "https://" + address + serve.Root, token}
+}
+
+// Get reads a path below that of all jobs into an object, and returns how long that took.
+func (r *Reader) Get(ctx context.Context, path string, query url.Values, into any) (took time.Duration, err error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, r.url+path+"?"+query.Encode(), http.NoBody)
+	if err != nil {
+		return 0, err
+	}
+	request.Header.Set("Authorization", "Bearer "+r.token)
+	began := time.Now()
+	response, err := r.client.Do(request)
+	if err != nil {
+		return 0, err
+	}
+	err = json.NewDecoder(response.Body).Decode(into)
+	took = time.Since(began)
+	if err = errors.Join(err, response.Body.Close()); err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("GET %s: %s", path, response.Status)
+	}
+	return took, err
+}
+
+// Walk reads the pages of a query, at most so many, and gives each one. It returns the time of each.
+func (r *Reader) Walk(ctx context.Context, query url.Values, most int, give func(store.Page)) ([]time.Duration, error) {
+	var times []time.Duration
+	for {
+		var page store.Page
+		took, err := r.Get(ctx, "", query, &page)
+		if err != nil {
+			return times, err
+		}
+		give(page)
+		times = append(times, took)
+		if page.Next == "" || len(times) == most {
+			return times, nil
+		}
+		query.Set("from", page.Next)
+	}
+}
+
+// Limit returns a query of pages of so many jobs.
+func Limit(jobs int) url.Values {
+	return url.Values{"limit": {strconv.Itoa(jobs)}}
+}
