@@ -157,7 +157,7 @@ func (c *trial) awaitPlan(name string) {
 
 func planByPlugin(c *trial) error {
 	c.startWithCollector()
-	return c.commands("di plan job --task collector=2 --wait --timeout 60s", "di plan job --task collector=1 --wait --timeout 60s")
+	return c.commands("di plan job --task collector=2 --wait --timeout 120s", "di plan job --task collector=1 --wait --timeout 120s")
 }
 
 // startForToken starts a job with a collector, for requests that need its pods even if they are refused.
@@ -346,10 +346,10 @@ func aggregators(c *trial) error {
 // The programs of resizeByLibrary. The environment is that of the pod.
 const (
 	workersProgram = `import sys, di_orchestrator as di
-worker = di.Worker(client=di.Client(sys.argv[1], token_file=sys.argv[2], deadline=5))
+worker = di.Worker(client=di.Client(sys.argv[1], token_file=sys.argv[2], deadline=float(sys.argv[4])))
 worker.post_replicas(1) if sys.argv[3] == "POST" else worker.delete_replicas(1)`
 	coordinatorsProgram = `import sys, di_orchestrator as di
-coordinator = di.Coordinator(client=di.Client(sys.argv[1], token_file=sys.argv[2], deadline=5))
+coordinator = di.Coordinator(client=di.Client(sys.argv[1], token_file=sys.argv[2], deadline=float(sys.argv[4])))
 coordinator.post_replicas(1) if sys.argv[3] == "POST" else coordinator.delete_replicas(1)`
 )
 
@@ -372,7 +372,7 @@ func resizeByLibrary(c *trial) error {
 	expect.NoError(c.t, err)
 	send := func(method string) func() error {
 		return func() error {
-			_, err := c.run(environment, "", python, "-c", program, c.server, token, method)
+			_, err := c.run(environment, "", python, "-c", program, c.server, token, method, fmt.Sprint(answerTime.Seconds()))
 			return err
 		}
 	}

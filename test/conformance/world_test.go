@@ -44,7 +44,7 @@ var image = flag.String("conformance.image", "cartpole:dev", "image of test/work
 
 const (
 	// patience is the timeout of every expectation about the cluster, and poll its interval.
-	patience = 90 * time.Second
+	patience = 3 * time.Minute
 	poll     = 250 * time.Millisecond
 )
 
