@@ -28,7 +28,7 @@ import (
 )
 
 const (
-	// historyLease is the Lease of the program that records; all replicas serve.
+	// historyLease is the Lease of the program that records to PostgreSQL; all replicas serve.
 	historyLease = "di-orchestrator-history"
 	// pingTimeout bounds how long the database may take to answer a probe.
 	pingTimeout = 2 * time.Second
@@ -109,7 +109,8 @@ func (o *historyOptions) newManager(ctx context.Context, config *rest.Config, lo
 	}
 	settings := o.managerOptions(scheme, log)
 	settings.Cache = namespaces.Cache(watch.CacheOptions())
-	settings.LeaderElection, settings.LeaderElectionReleaseOnCancel = true, true
+	// A volume of SQLite has one program. It records at once after a crash, because it waits for no Lease.
+	settings.LeaderElection, settings.LeaderElectionReleaseOnCancel = o.postgresFile != "", true
 	settings.LeaderElectionID, settings.LeaderElectionNamespace = historyLease, o.namespace
 	mgr, err := ctrl.NewManager(config, settings)
 	if err != nil {

@@ -13,7 +13,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -173,7 +172,7 @@ func TestTheHistoryRemembersAJobAfterItIsDeletedAndTheProgramRestarts(t *testing
 		program := start(t, r.kubeconfigs, nil, "history", "--address=127.0.0.1:0", "--metrics-address=0", "--probe-address=0", "--sqlite="+database)
 		address := ""
 		await(t, "the history is served", func(context.Context) error {
-			found := regexp.MustCompile(`"Serving the history","address":"([^"]+)"`).FindStringSubmatch(program.log())
+			found := servingLine.FindStringSubmatch(program.log())
 			if found == nil {
 				return errors.New("no line says so")
 			}
