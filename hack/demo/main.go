@@ -53,6 +53,7 @@ func run(ctx context.Context) error {
 		Kubectl:  kubectl,
 		Helm:     helm,
 		Root:     root,
+		History:  true,
 		Out:      os.Stdout,
 		Terminal: term.IsTerminal(int(os.Stdout.Fd())),
 	})

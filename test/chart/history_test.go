@@ -38,6 +38,19 @@ func TestTheHistoryKeepsSQLiteInAVolume(t *testing.T) {
 	find(t, objects, "ClusterRole", "di-orchestrator-history")
 }
 
+func TestTheHistoryKeepsSQLiteInThePodWhereThereAreNoVolumes(t *testing.T) {
+	t.Parallel()
+	objects := render(t, "jobs", "history.enabled=true", "history.persistence.enabled=false", "history.persistence.size=5Gi")
+	if source := podOf(t, objects, "history").Volumes[1].EmptyDir; source == nil || source.SizeLimit.String() != "5Gi" {
+		t.Errorf("the volumes are %+v", podOf(t, objects, "history").Volumes)
+	}
+	for _, object := range objects {
+		if object.GetKind() == "PersistentVolumeClaim" {
+			t.Errorf("%s is rendered", identify(object))
+		}
+	}
+}
+
 func TestTheHistoryUsesAPostgreSQLOfASecret(t *testing.T) {
 	t.Parallel()
 	objects := render(t, "jobs", "history.enabled=true", "history.replicas=2", "history.postgres.secretName=database", "history.postgres.key=url")

@@ -31,6 +31,8 @@ type Options struct {
 	Helm string
 	// Root is the root folder of the checkout.
 	Root string
+	// History adds the history of jobs, and shows it at the end.
+	History bool
 	// Out receives the output for people.
 	Out io.Writer
 	// Terminal reports whether Out is a terminal whose lines may be redrawn.
@@ -85,7 +87,10 @@ func (d *Demo) Run(ctx context.Context) ([]Result, error) {
 		}
 	}
 	d.printTable(results)
-	return results, failures(results)
+	if err := failures(results); err != nil || !d.History {
+		return results, err
+	}
+	return results, d.remember(ctx, &results[0])
 }
 
 // failures returns an error that names every job that did not succeed.

@@ -12,9 +12,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -33,6 +36,9 @@ const (
 	installTimeout = 10 * time.Minute
 	pollInterval   = time.Second
 )
+
+// defaultClass is the annotation of the StorageClass of claims without one.
+const defaultClass = "storageclass.kubernetes.io/is-default-class"
 
 // Release is the name of the chart's release.
 const Release = "di-orchestrator"
@@ -64,9 +70,47 @@ func (d *Demo) Install(ctx context.Context) error {
 	}
 	// A rebuilt image has the same tag, so only new pods use it.
 	built := fmt.Sprintf("built=%d", d.clock.Now().Unix())
-	return d.call(ctx, d.Helm, "upgrade", "--install", Release, filepath.Join(d.Root, "charts", "di-orchestrator"),
+	args := []string{
+		"upgrade", "--install", Release, filepath.Join(d.Root, "charts", "di-orchestrator"),
 		"--namespace", names.SystemNamespace, "--wait", "--timeout", installTimeout.String(),
-		"--set-string", "operator.podAnnotations."+built, "--set-string", "webhook.podAnnotations."+built, "--set-string", "server.podAnnotations."+built)
+	}
+	for _, program := range []string{"operator", "webhook", "server", "history"} {
+		args = append(args, "--set-string", program+".podAnnotations."+built)
+	}
+	if d.History {
+		persists, err := d.hasVolumes(ctx)
+		if err != nil {
+			return err
+		}
+		args = append(args, "--set", fmt.Sprintf("history.enabled=true,history.persistence.enabled=%t", persists))
+	}
+	return d.call(ctx, d.Helm, args...)
+}
+
+// hasVolumes reports whether the cluster provides volumes of a default class.
+func (d *Demo) hasVolumes(ctx context.Context) (bool, error) {
+	var classes storagev1.StorageClassList
+	if err := d.client.List(ctx, &classes); err != nil {
+		return false, fmt.Errorf("listing StorageClasses: %w", err)
+	}
+	return slices.ContainsFunc(classes.Items, func(class storagev1.StorageClass) bool {
+		return class.Annotations[defaultClass] == "true"
+	}), nil
+}
+
+// remember deletes a job, and shows that the history has it.
+func (d *Demo) remember(ctx context.Context, of *Result) error {
+	d.step("The history, after job %s is deleted", of.Name)
+	for _, args := range [][]string{
+		{"delete", "dijob", of.Name, "--namespace", of.Namespace},
+		{"di", "history", "list", "--namespace", of.Namespace},
+	} {
+		fmt.Fprintf(d.Out, "  $ kubectl %s\n", strings.Join(args, " "))
+		if err := d.kubectl(ctx, args...); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Submit deletes the objects of an earlier demo, and creates the AggregatorConfig and the example
