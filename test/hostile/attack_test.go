@@ -56,7 +56,7 @@ type row struct {
 	outcomes map[string]int
 	calls    []pace.Tally
 
-	webhooks, operator, server program.Usage
+	webhooks, operator, server, history program.Usage
 }
 
 func TestNothingThatIntrudersSendEndsAProgramOrDisturbsOthers(t *testing.T) {
@@ -76,15 +76,20 @@ func TestNothingThatIntrudersSendEndsAProgramOrDisturbsOthers(t *testing.T) {
 		prober.Start(ctx)
 		defer prober.Stop()
 	}
-	attacks := slices.Concat([]attack{peace()}, onWebhooks(), byAuthors(), onServer(), byOthers())
+	attacks := slices.Concat([]attack{peace()}, onWebhooks(), byAuthors(), onServer(), onHistory(), byOthers())
 	for i := range attacks {
 		t.Run(attacks[i].name, func(t *testing.T) {
 			rows = append(rows, w.endure(t, &attacks[i], load))
 		})
-		if w.webhooks.HasEnded() || w.operator.HasEnded() || w.server.HasEnded() {
+		if slices.ContainsFunc(w.programs(), (*program.Process).HasEnded) {
 			t.Fatal("a program has ended")
 		}
 	}
+}
+
+// programs returns those that are attacked.
+func (w *world) programs() []*program.Process {
+	return []*program.Process{w.webhooks, w.operator, w.server, w.history}
 }
 
 // peace is no attack: the baseline for the other rows.
@@ -118,6 +123,7 @@ func (w *world) others() []*pace.Prober {
 			}
 			return err
 		}},
+		{Name: "GET of the history", Every: 100 * time.Millisecond, Call: w.readHistory},
 	}
 }
 
@@ -127,7 +133,7 @@ func (w *world) endure(t *testing.T, a *attack, load []*pace.Prober) row {
 	ctx := t.Context()
 	before, err := w.belongings(ctx)
 	expect.NoError(t, err)
-	for _, process := range []*program.Process{w.webhooks, w.operator, w.server} {
+	for _, process := range w.programs() {
 		expect.NoError(t, process.ResetPeak())
 	}
 	for _, prober := range load {
@@ -196,7 +202,7 @@ func (w *world) checkPrograms(t *testing.T, result *row) {
 		limit   int64
 	}{
 		"webhook": {w.webhooks, &result.webhooks, webhooksMemory}, "operator": {w.operator, &result.operator, operatorMemory},
-		"di-server": {w.server, &result.server, serverMemory},
+		"di-server": {w.server, &result.server, serverMemory}, "history": {w.history, &result.history, historyMemory},
 	} {
 		if of.process.HasEnded() {
 			t.Errorf("%s has ended", name)
@@ -227,7 +233,7 @@ func checkOthers(t *testing.T, load []*pace.Prober, calls []pace.Tally) {
 // printRows prints the result of each attack.
 func printRows(rows []row) {
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(table, "attack\tintruders got\tconverted GETs\tp99\tdi-server GETs\tp99\tfailed\twebhooks\toperator\tdi-server")
+	_, _ = fmt.Fprintln(table, "attack\tintruders got\tconverted GETs\tp99\tdi-server GETs\tp99\thistory GETs\tp99\tfailed\twebhooks\toperator\tdi-server\thistory")
 	for i := range rows {
 		r := &rows[i]
 		if len(r.calls) == 0 {
@@ -237,9 +243,10 @@ func printRows(rows []row) {
 		for _, tally := range r.calls {
 			failed += tally.Failed
 		}
-		_, _ = fmt.Fprintf(table, "%s\t%s\t%d\t%s\t%d\t%s\t%d\t%s\t%s\t%s\n", r.name, shown(r.outcomes),
-			r.calls[0].Calls(), figures.Millis(r.calls[0].P99()), r.calls[2].Calls(), figures.Millis(r.calls[2].P99()), failed,
-			figures.Mebibytes(r.webhooks.PeakBytes), figures.Mebibytes(r.operator.PeakBytes), figures.Mebibytes(r.server.PeakBytes))
+		_, _ = fmt.Fprintf(table, "%s\t%s\t%d\t%s\t%d\t%s\t%d\t%s\t%d\t%s\t%s\t%s\t%s\n", r.name, shown(r.outcomes),
+			r.calls[0].Calls(), figures.Millis(r.calls[0].P99()), r.calls[2].Calls(), figures.Millis(r.calls[2].P99()),
+			r.calls[3].Calls(), figures.Millis(r.calls[3].P99()), failed, figures.Mebibytes(r.webhooks.PeakBytes),
+			figures.Mebibytes(r.operator.PeakBytes), figures.Mebibytes(r.server.PeakBytes), figures.Mebibytes(r.history.PeakBytes))
 	}
 	_ = table.Flush()
 }

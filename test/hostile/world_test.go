@@ -55,8 +55,10 @@ const (
 // world is a control plane with the programs and the bystanders' running jobs.
 type world struct {
 	*controlplane.Plane
-	webhooks, operator, server *program.Process
-	kubelet                    *kubelet
+	webhooks, operator, server, history *program.Process
+	kubelet                             *kubelet
+	// readers are the tokens of accounts that may view jobs, by namespace.
+	readers map[string]string
 	// callers are the coordinators of the bystanders' jobs.
 	callers []coordinator.Caller
 	stops   []func() error
@@ -133,7 +135,7 @@ func (w *world) startPrograms(ctx context.Context, folder string) error {
 		return err
 	}
 	w.stops = append(w.stops, w.server.Stop)
-	return nil
+	return w.startHistory(ctx, binary, folder)
 }
 
 // stop stops everything in reverse order.
