@@ -391,6 +391,10 @@ bench-history: ## Read a history of a million jobs in each database, each figure
 	$(BENCH) history -database sqlite -name history-sqlite $(FLAGS)
 	POSTGRES="$$(hack/postgres)" $(OUT)/bin/bench history -database postgres -name history-postgres $(FLAGS)
 
+.PHONY: bench-records
+bench-records: ## Measure what recording 10,000 running jobs costs, and how late it is; FLAGS as of bench records -h.
+	$(BENCH) records $(FLAGS)
+
 .PHONY: mutation
 mutation: ## Delete each statement of the pure packages in turn; a test has to notice. GROUP=NAME of hack/mutation/net.yaml; all take an hour.
 	go build -C hack/mutation -o $(OUT)/bin/mutation . && $(OUT)/bin/mutation -group '$(GROUP)' -equivalent hack/mutation/equivalent.txt -record hack/mutation/record.txt

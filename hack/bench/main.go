@@ -40,7 +40,7 @@ func choose(ctx context.Context, arguments []string) error {
 	}
 	names := []string{report.Name}
 	for _, each := range []run.Measurement{
-		measure.NewGrowth(), measure.NewStart(), measure.NewSize(), measure.NewShards(), measure.NewKill(), measure.NewReports(), measure.NewHistory(),
+		measure.NewGrowth(), measure.NewStart(), measure.NewSize(), measure.NewShards(), measure.NewKill(), measure.NewReports(), measure.NewHistory(), measure.NewRecords(),
 	} {
 		if len(arguments) > 0 && arguments[0] == each.Name() {
 			return run.Do(ctx, each, arguments[1:])

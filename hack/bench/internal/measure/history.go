@@ -115,7 +115,7 @@ func (h *History) Run(ctx context.Context, s *run.Session) (missed figures.Limit
 	if err := h.fill(ctx, s, from); err != nil {
 		return nil, err
 	}
-	served, err := past.Serve(ctx, s.Folder, s.Binary, keepAll, from.flags)
+	served, err := past.Serve(ctx, &past.Options{Folder: s.Folder, Binary: s.Binary, Configuration: keepAll, Flags: from.flags})
 	if err != nil {
 		return nil, err
 	}
@@ -132,7 +132,14 @@ func (h *History) Run(ctx context.Context, s *run.Session) (missed figures.Limit
 	if err := m.jobs(ctx, h.load.Jobs); err != nil {
 		return missed, err
 	}
-	return missed, m.print(served.Process)
+	if err := m.print(served.Process); err != nil {
+		return missed, err
+	}
+	size, err := m.plain.Size(ctx)
+	if err == nil {
+		fmt.Fprintf(s.Out, "The database has %s, %d bytes for a job.\n", figures.Mebibytes(size), size/int64(h.load.Jobs))
+	}
+	return missed, err
 }
 
 func (h *History) fill(ctx context.Context, s *run.Session, from *archive) (err error) {

@@ -62,6 +62,16 @@ func (p Plain) Show(ctx context.Context, uid string) (time.Duration, error) {
 	return time.Since(began), err
 }
 
+// Size returns the bytes of the database.
+func (p Plain) Size(ctx context.Context) (bytes int64, err error) {
+	query := "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"
+	if p.Numbered {
+		query = "SELECT pg_database_size(current_database())"
+	}
+	err = p.rows(ctx, query, nil, func(row *sql.Rows) error { return row.Scan(&bytes) })
+	return bytes, err
+}
+
 func (p Plain) rows(ctx context.Context, query string, values []any, give func(*sql.Rows) error) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, slowest)
 	defer cancel()

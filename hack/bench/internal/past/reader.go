@@ -12,12 +12,22 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"opendilab.org/di-orchestrator/history/record"
 	"opendilab.org/di-orchestrator/history/serve"
 	"opendilab.org/di-orchestrator/history/store"
 )
+
+// errMissing is the answer about a job that is not recorded.
+var errMissing = errors.New("no such job is recorded")
+
+// patience is the timeout of what is waited for.
+const patience = 10 * time.Minute
 
 // Reader reads the history by HTTPS.
 type Reader struct {
@@ -45,7 +55,11 @@ func (r *Reader) Get(ctx context.Context, path string, query url.Values, into an
 	}
 	err = json.NewDecoder(response.Body).Decode(into)
 	took = time.Since(began)
-	if err = errors.Join(err, response.Body.Close()); err == nil && response.StatusCode != http.StatusOK {
+	err = errors.Join(err, response.Body.Close())
+	switch {
+	case response.StatusCode == http.StatusNotFound:
+		return took, fmt.Errorf("GET %s: %w", path, errMissing)
+	case err == nil && response.StatusCode != http.StatusOK:
 		err = fmt.Errorf("GET %s: %s", path, response.Status)
 	}
 	return took, err
@@ -67,6 +81,33 @@ func (r *Reader) Walk(ctx context.Context, query url.Values, most int, give func
 		}
 		query.Set("from", page.Next)
 	}
+}
+
+// Await returns when a job is recorded.
+func (r *Reader) Await(ctx context.Context, namespace, name string) error {
+	return wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+		var job record.Job
+		_, err := r.Get(ctx, "/"+namespace+"/"+name, nil, &job)
+		if errors.Is(err, errMissing) {
+			return false, nil
+		}
+		return err == nil, err
+	})
+}
+
+// AwaitPoint returns when the curve of a job ends in a value.
+func (r *Reader) AwaitPoint(ctx context.Context, namespace, name, series string, value float64) error {
+	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+		var found serve.Curves
+		_, err := r.Get(ctx, "/"+namespace+"/"+name+"/series", nil, &found)
+		return err == nil && slices.ContainsFunc(found.Series, func(s record.Series) bool {
+			return s.Name == series && len(s.Points) > 0 && s.Points[len(s.Points)-1].Value == value
+		}), err
+	})
+	if err != nil {
+		return fmt.Errorf("waiting until job %s/%s has %s %v: %w", namespace, name, series, value, err)
+	}
+	return nil
 }
 
 // Limit returns a query of pages of so many jobs.

@@ -22,8 +22,11 @@ import (
 	"opendilab.org/di-orchestrator/test/testkit/program"
 )
 
-// user is who the history is for the API server, and reader who reads it.
-const user, reader = "bench-history", "bench-reader"
+// User is who the history is for the API server, and reader who reads it.
+const (
+	User   = "bench-history"
+	reader = "bench-reader"
+)
 
 // The Secret of the certificate, and the ConfigMap of its authority, as the programs expect them.
 const certificate, authority = "di-orchestrator-server-tls", "di-orchestrator-server-ca"
@@ -35,22 +38,40 @@ type Served struct {
 	Reader *Reader
 }
 
-// Serve starts a history with flags for its database.
-func Serve(ctx context.Context, folder, binary, configuration string, flags []string) (*Served, error) {
-	plane, err := controlplane.Start(&controlplane.Options{Folder: folder, Users: []string{user}})
+// Options are those of a history.
+type Options struct {
+	// Folder has the files and logs, and Binary is the program.
+	Folder, Binary string
+	// Configuration has sections of the configuration, and Flags name the database.
+	Configuration string
+	Flags         []string
+	// Prepare is called before the history starts; nil for nothing.
+	Prepare func(context.Context, *controlplane.Plane) error
+}
+
+// Serve starts an API server and a history.
+func Serve(ctx context.Context, o *Options) (*Served, error) {
+	plane, err := controlplane.Start(&controlplane.Options{
+		Folder: o.Folder, Users: []string{User}, Etcd: map[string]string{"quota-backend-bytes": "8589934592", "unsafe-no-fsync": "true"},
+	})
 	if err != nil {
 		return nil, err
 	}
 	s := &Served{Plane: plane}
-	if err := s.start(ctx, folder, binary, configuration, flags); err != nil {
+	if err := s.start(ctx, o); err != nil {
 		return nil, errors.Join(err, s.Stop())
 	}
 	return s, nil
 }
 
-func (s *Served) start(ctx context.Context, folder, binary, configuration string, flags []string) error {
+func (s *Served) start(ctx context.Context, o *Options) error {
 	if err := s.InstallRights(ctx); err != nil {
 		return err
+	}
+	if o.Prepare != nil {
+		if err := o.Prepare(ctx, s.Plane); err != nil {
+			return err
+		}
 	}
 	roots, host, err := s.issue(ctx)
 	if err != nil {
@@ -60,13 +81,13 @@ func (s *Served) start(ctx context.Context, folder, binary, configuration string
 	if err != nil {
 		return err
 	}
-	kubeconfig, err := s.Kubeconfig(user)
+	kubeconfig, err := s.Kubeconfig(User)
 	if err != nil {
 		return err
 	}
 	s.Process, err = program.Start(ctx, &program.Command{
-		Binary: binary, Name: "history", Folder: folder, Environment: []string{kubeconfig}, Configuration: configuration,
-		Flags: func(address string) []string { return append([]string{"--address", address}, flags...) },
+		Binary: o.Binary, Name: "history", Folder: o.Folder, Environment: []string{kubeconfig, "GOMEMLIMIT=460MiB"}, Configuration: o.Configuration,
+		Flags: func(address string) []string { return append([]string{"--address", address}, o.Flags...) },
 	})
 	if err != nil {
 		return err
