@@ -23,8 +23,13 @@ import (
 
 // isIdle reports whether the operator leaves the size of a job alone now: the job does not run.
 func isIdle(job *v2alpha1.DIJob) bool {
+	return isInactive(job) || job.Status.Phase != v2alpha1.JobRunning
+}
+
+// isInactive reports whether a job neither runs nor restarts, or is not the operator's.
+func isInactive(job *v2alpha1.DIJob) bool {
 	return job.DeletionTimestamp != nil || names.OtherManager(&job.Spec) != "" || ptr.Deref(job.Spec.Suspend, false) ||
-		state.IsFinished(&job.Status) || job.Status.Phase != v2alpha1.JobRunning || conditions.IsTrue(&job.Status, v2alpha1.ConditionInvalidSpec)
+		state.IsFinished(&job.Status) || conditions.IsTrue(&job.Status, v2alpha1.ConditionInvalidSpec)
 }
 
 // inquiry is what the API server answered about the master of a generation of a job.

@@ -65,19 +65,34 @@ func (o *Optimizing) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	if job == nil || optimizerOf(job) == nil || isIdle(job) || job.Spec.Lifecycle == v2alpha1.LifecycleCoordinatorLed {
+	if job == nil || optimizerOf(job) == nil || isInactive(job) || job.Spec.Lifecycle == v2alpha1.LifecycleCoordinatorLed {
 		o.forget(request.NamespacedName)
 		return ctrl.Result{}, nil
 	}
 	job = assume.Latest(&o.written, job)
+	if at := killedAt(job, o.clock.Now()); !at.IsZero() {
+		isDone, err := o.recover(ctx, job, at)
+		if err != nil || !isDone {
+			return ctrl.Result{RequeueAfter: interval}, ignoreChanged(err)
+		}
+	}
+	if isIdle(job) {
+		// The next attempt has other usage.
+		o.samples.drop(request.NamespacedName)
+		return ctrl.Result{}, nil
+	}
 	if left := o.samples.left(request.NamespacedName, o.clock.Now()); left > 0 {
 		return ctrl.Result{RequeueAfter: left}, nil
 	}
-	err = o.optimize(ctx, job)
+	return ctrl.Result{RequeueAfter: interval}, ignoreChanged(o.optimize(ctx, job))
+}
+
+// ignoreChanged ignores that the job has changed: the next reconcile decides again.
+func ignoreChanged(err error) error {
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		err = nil // the job has changed: the next reconcile decides again
+		return nil
 	}
-	return ctrl.Result{RequeueAfter: interval}, err
+	return err
 }
 
 // forget drops what the process knows of a job.
@@ -114,7 +129,7 @@ func (o *Optimizing) optimize(ctx context.Context, job *v2alpha1.DIJob) error {
 		keepCounts(known)
 	}
 	known.Limits = limitsOf(optimizerOf(job), nodes)
-	known.Samples, known.LastPlan = o.samples.add(client.ObjectKeyFromObject(job), job, sampleOf(known, used, now)), lastPlan(plans)
+	known.Samples, known.LastPlan = o.samples.add(job, sampleOf(known, used, now)), lastPlan(plans)
 	stage := optimizer.StageOf(known)
 	plan, err := o.choose(job).Generate(ctx, stage, known)
 	if err == nil {
@@ -126,7 +141,7 @@ func (o *Optimizing) optimize(ctx context.Context, job *v2alpha1.DIJob) error {
 	if plan.Empty() || known.Busy {
 		return o.record(ctx, job, known, stage, "", plan.Reason)
 	}
-	return o.create(ctx, job, known, stage, plan)
+	return o.create(ctx, job, known, stage, plan, optimizer.ScalePlan(known, plan))
 }
 
 // choose returns the optimizer of a job.
@@ -137,9 +152,10 @@ func (o *Optimizing) choose(job *v2alpha1.DIJob) optimizer.Optimizer {
 	return o.local
 }
 
-// create creates a plan, unless the job only wants to know it.
-func (o *Optimizing) create(ctx context.Context, job *v2alpha1.DIJob, known *optimizer.Job, stage optimizer.Stage, made optimizer.Plan) error {
-	plan := optimizer.ScalePlan(known, made)
+// create creates the object of a plan, unless the job only wants to know it.
+func (o *Optimizing) create(
+	ctx context.Context, job *v2alpha1.DIJob, known *optimizer.Job, stage optimizer.Stage, made optimizer.Plan, plan *v2alpha1.ScalePlan,
+) error {
 	if optimizerOf(job).DryRun {
 		return o.record(ctx, job, known, stage, "", "would plan: "+plan.Spec.Reason)
 	}

@@ -5,25 +5,30 @@ package autoscaler
 
 import (
 	"context"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/autoscale/optimizer"
+	"opendilab.org/di-orchestrator/test/testkit/jobs"
 	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
 // fixed is an optimizer that always makes the same plan, and records what it was told.
 type fixed struct {
-	plan optimizer.Plan
-	last *optimizer.Job
+	plan, recovery optimizer.Plan
+	last           *optimizer.Job
+	killed         [][]optimizer.Replica
 }
 
 func (f *fixed) Generate(_ context.Context, _ optimizer.Stage, job *optimizer.Job) (optimizer.Plan, error) {
@@ -31,8 +36,9 @@ func (f *fixed) Generate(_ context.Context, _ optimizer.Stage, job *optimizer.Jo
 	return f.plan, nil
 }
 
-func (f *fixed) RecoverOOM(context.Context, []optimizer.Replica, *optimizer.Job) (optimizer.Plan, error) {
-	return optimizer.Plan{}, nil
+func (f *fixed) RecoverOOM(_ context.Context, killed []optimizer.Replica, job *optimizer.Job) (optimizer.Plan, error) {
+	f.last, f.killed = job, append(f.killed, killed)
+	return f.recovery, nil
 }
 
 // metricsOf answers lists of PodMetrics with a usage of each pod. Others are passed on.
@@ -153,4 +159,76 @@ var _ = Describe("The optimizer of a job", func() {
 		Expect(by.last).To(BeNil())
 		Expect(w.job(ctx).Status.Autoscaling.Optimizer.Message).To(ContainSubstring("install metrics-server"))
 	})
+
+	// kill lets the operator count that a pod was out of memory.
+	kill := func(ctx SpecContext, pod string, phase v2alpha1.Phase) {
+		GinkgoHelper()
+		at := metav1.NewTime(w.clock.Now())
+		w.status(ctx, func(status *v2alpha1.DIJobStatus) {
+			status.Phase, status.LastFailure = phase, &v2alpha1.LastFailure{Pod: pod, Reason: v2alpha1.ReasonOOMKilled, Time: &at}
+		})
+	}
+	finish := func(ctx SpecContext) {
+		GinkgoHelper()
+		for _, plan := range plans(ctx) {
+			plan.Status.Phase = v2alpha1.PlanSucceeded
+			Expect(api.Status().Update(ctx, &plan)).To(Succeed())
+		}
+	}
+
+	It("is told once of each replica that was killed out of memory, also while the job restarts", func(ctx SpecContext) {
+		begin(ctx, v2alpha1.OptimizerRule{}, metricsOf("250m", "100Mi"))
+		by.plan = optimizer.Plan{Reason: "nothing"}
+		by.recovery = optimizer.Plan{Migrate: []optimizer.Migration{{Pod: "job-collector-1", Requests: optimizer.Resources{Memory: 1 << 30}}}, Reason: "OutOfMemory: more"}
+		decide(ctx, 1)
+		kill(ctx, "job-collector-1", v2alpha1.JobRestarting)
+		decide(ctx, 3)
+		Expect(by.killed).To(HaveLen(1))
+		Expect(by.killed[0]).To(ConsistOf(HaveField("Pod", "job-collector-1")))
+		made := plans(ctx)
+		Expect(made).To(HaveLen(1))
+		Expect(made[0].Spec.Migrate).To(ConsistOf(HaveField("Pod", "job-collector-1")))
+		Expect(w.job(ctx).Status.Autoscaling.Optimizer.Message).To(Equal("OutOfMemory: more"))
+
+		finish(ctx)
+		kill(ctx, "job-collector-1", v2alpha1.JobRunning)
+		decide(ctx, 3)
+		Expect(by.killed).To(HaveLen(2))
+		Expect(plans(ctx)).To(HaveLen(2))
+	})
+
+	It("learns from a kill that the replica has used all that it had", func(ctx SpecContext) {
+		begin(ctx, v2alpha1.OptimizerRule{}, metricsOf("250m", "100Mi"))
+		w.spec(ctx, func(spec *v2alpha1.DIJobSpec) {
+			spec.Tasks[1].Template = jobs.Raw(`{"spec": {"containers": [{"name": "di-container", "image": "di",
+				"resources": {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "2Gi"}}}]}}`)
+		})
+		Expect(api.DeleteAllOf(ctx, &corev1.Pod{}, client.InNamespace(w.namespace), client.GracePeriodSeconds(0))).To(Succeed())
+		kill(ctx, "job-collector-1", v2alpha1.JobRestarting)
+		decide(ctx, 1)
+		task := by.last.Task("collector")
+		Expect(task.Template).To(Equal(optimizer.Resources{CPU: 1000, Memory: 1 << 30}))
+		Expect(task.Pods).To(ConsistOf(optimizer.Replica{Task: "collector", Index: 1, Pod: "job-collector-1", Requests: task.Template}))
+		Expect(task.Peak.Memory).To(BeEquivalentTo(1 << 30))
+	})
+
+	DescribeTable("leaves a kill alone", func(ctx SpecContext, rule v2alpha1.OptimizerRule, change func(*v2alpha1.DIJobSpec), age time.Duration, reason string) {
+		begin(ctx, rule, metricsOf("250m", "100Mi"))
+		by.plan = optimizer.Plan{Reason: "nothing"}
+		by.recovery = optimizer.Plan{Migrate: []optimizer.Migration{{Pod: "job-collector-1", Requests: optimizer.Resources{Memory: 1 << 30}}}, Reason: "OutOfMemory: more"}
+		w.spec(ctx, change)
+		kill(ctx, "job-collector-1", v2alpha1.JobRunning)
+		w.status(ctx, func(status *v2alpha1.DIJobStatus) { status.LastFailure.Reason = reason })
+		w.clock.SetTime(w.clock.Now().Add(age))
+		decide(ctx, 2)
+		Expect(plans(ctx)).To(BeEmpty())
+	},
+		Entry("with spec.autoscale.memory, which gives memory itself", v2alpha1.OptimizerRule{}, func(spec *v2alpha1.DIJobSpec) {
+			spec.Autoscale.Memory = &v2alpha1.MemoryRule{}
+		}, time.Duration(0), v2alpha1.ReasonOOMKilled),
+		Entry("of old times", v2alpha1.OptimizerRule{}, func(*v2alpha1.DIJobSpec) {}, time.Hour, v2alpha1.ReasonOOMKilled),
+		Entry("for another reason", v2alpha1.OptimizerRule{}, func(*v2alpha1.DIJobSpec) {}, time.Duration(0), v2alpha1.ReasonError),
+		Entry("of a suspended job", v2alpha1.OptimizerRule{}, func(spec *v2alpha1.DIJobSpec) { spec.Suspend = ptr.To(true) }, time.Duration(0), v2alpha1.ReasonOOMKilled),
+		Entry("in a dry run", v2alpha1.OptimizerRule{DryRun: true}, func(*v2alpha1.DIJobSpec) {}, time.Duration(0), v2alpha1.ReasonOOMKilled),
+	)
 })

@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
@@ -128,7 +129,11 @@ func mattersToOptimizer(object client.Object) any {
 	if !ok || optimizerOf(job) == nil {
 		return nil
 	}
-	return []any{job.Generation, job.Status.Phase, job.DeletionTimestamp.IsZero()}
+	var failure *metav1.Time
+	if job.Status.LastFailure != nil {
+		failure = job.Status.LastFailure.Time
+	}
+	return []any{job.Generation, job.Status.Phase, job.DeletionTimestamp.IsZero(), failure}
 }
 
 // matters returns the fields of a job that a decision depends on; nil for a job without a rule.

@@ -117,7 +117,9 @@ func taskOf(job *v2alpha1.DIJob, index int, pods []corev1.Pod) optimizer.Task {
 	spec := &job.Spec.Tasks[index]
 	task := optimizer.Task{
 		Name: names.TaskName(spec), Type: spec.Type, Role: optimizer.RoleOf(&job.Spec, index), Replicas: sizing.Wanted(job).ByTask[index],
+		Template: templateOf(spec),
 	}
+	task.Requests = task.Template
 	task.Min, task.Max = task.Replicas, task.Replicas
 	if recorded := job.Status.Autoscaling; recorded != nil && recorded.Optimizer != nil {
 		for _, peak := range recorded.Optimizer.Peaks {
@@ -235,6 +237,8 @@ type sampled struct {
 	samples []optimizer.Sample
 	// consumed is how many samples the consumers of the job had consumed at the last sample.
 	consumed int64
+	// recovered is the time of the kill out of memory that was last planned for.
+	recovered time.Time
 }
 
 // left returns the time until the next sample of a job is due.
@@ -249,17 +253,10 @@ func (s *samples) left(of key, now time.Time) time.Duration {
 }
 
 // add adds a sample of a job, with the speed since the last one, and returns all of them.
-func (s *samples) add(of key, job *v2alpha1.DIJob, sample optimizer.Sample) []optimizer.Sample {
+func (s *samples) add(job *v2alpha1.DIJob, sample optimizer.Sample) []optimizer.Sample {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	if s.jobs == nil {
-		s.jobs = map[key]*sampled{}
-	}
-	known := s.jobs[of]
-	if known == nil || known.uid != job.UID {
-		known = &sampled{uid: job.UID}
-		s.jobs[of] = known
-	}
+	known := s.of(job)
 	consumed := int64(0)
 	for i := range job.Status.Rates {
 		if job.Status.Rates[i].Role == string(v2alpha1.TaskTypeLearner) {
@@ -273,6 +270,29 @@ func (s *samples) add(of key, job *v2alpha1.DIJob, sample optimizer.Sample) []op
 	known.samples = append(known.samples, sample)
 	known.samples = slices.Clone(known.samples[max(len(known.samples)-keptSamples, 0):])
 	return slices.Clone(known.samples)
+}
+
+// of returns what is known of a job. The caller has the lock.
+func (s *samples) of(job *v2alpha1.DIJob) *sampled {
+	if s.jobs == nil {
+		s.jobs = map[key]*sampled{}
+	}
+	of := client.ObjectKeyFromObject(job)
+	known := s.jobs[of]
+	if known == nil || known.uid != job.UID {
+		known = &sampled{uid: job.UID}
+		s.jobs[of] = known
+	}
+	return known
+}
+
+// drop drops the samples of a job.
+func (s *samples) drop(of key) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	if known := s.jobs[of]; known != nil {
+		known.samples, known.consumed = nil, 0
+	}
 }
 
 func (s *samples) forget(of key) {
