@@ -24,7 +24,7 @@ import (
 	"opendilab.org/di-orchestrator/job/workload"
 )
 
-// recoveryWindow is how old a kill may be that the optimizer is told of. Plans of that age still exist, so it plans
+// recoveryWindow is how old a kill may be that the optimizer is asked about. Plans of that age still exist, so it plans
 // once for each kill.
 const recoveryWindow = 10 * time.Minute
 

@@ -189,7 +189,7 @@ func TestTheNumberOfWorkersIsByMeasuredSpeeds(t *testing.T) {
 		want   int32
 	}{
 		"where more add nothing":         {map[int]float64{1: 100, 2: 190, 4: 350, 8: 380}, 4},
-		"at most what was measured":       {map[int]float64{1: 100, 3: 300}, 3},
+		"at most what was measured":      {map[int]float64{1: 100, 3: 300}, 3},
 		"at most eight more":             {map[int]float64{1: 100, 20: 2000}, 9},
 		"as before with one measurement": {map[int]float64{4: 100}, 1},
 	} {
@@ -210,15 +210,6 @@ func TestTheNumberOfWorkersIsByMeasuredSpeeds(t *testing.T) {
 		if got != one.want {
 			t.Errorf("%s: got %+v, want %d", name, plan, one.want)
 		}
-	}
-}
-
-func TestFamiliesAreGroupsOrNamesWithoutNumbers(t *testing.T) {
-	t.Parallel()
-	for _, one := range [][3]string{
-		{"pong", "a", "group/pong"}, {"", "pong-12", "name/pong"}, {"", "pong-x7k2p", "name/pong"}, {"", "pong", "name/pong"}, {"", "-1", "name/"},
-	} {
-		expect.Equal(t, one[1], one[2], brain.Family(one[0], one[1]))
 	}
 }
 

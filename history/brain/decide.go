@@ -17,6 +17,8 @@ const (
 	maxGrowth, maxShrink = 4, 16
 	// nearBelow and nearAbove are the shares of the need between which a request stays.
 	nearBelow, nearAbove = 0.99, 1.01
+	// maxMigrations bounds the replicas that a plan names, as a ScalePlan does.
+	maxMigrations = 2_000
 	// The granularity of requests: 10 millicores and 1 MiB.
 	cpuGrain    = 10
 	memoryGrain = 1 << 20
@@ -147,7 +149,7 @@ func set(plan *optimizer.Plan, task *optimizer.Task, requests optimizer.Resource
 		return
 	}
 	for _, pod := range task.Pods {
-		if !own(pod) {
+		if !own(pod) && len(plan.Migrate) < maxMigrations {
 			plan.Migrate = append(plan.Migrate, optimizer.Migration{Pod: pod.Pod, Requests: requests})
 		}
 	}
@@ -249,7 +251,7 @@ func raise(plan *optimizer.Plan, task *optimizer.Task, given map[string]int64, w
 		return
 	}
 	for _, pod := range task.Pods {
-		if needs[pod.Pod] {
+		if needs[pod.Pod] && len(plan.Migrate) < maxMigrations {
 			plan.Migrate = append(plan.Migrate, optimizer.Migration{Pod: pod.Pod, Requests: optimizer.Resources{Memory: want}})
 		}
 	}

@@ -6,7 +6,6 @@ package brain
 import (
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -113,16 +112,4 @@ func (s *shape) similarity(other *shape) float64 {
 		similar *= 0.5 + 0.5*float64(max(fewer, 0))/float64(more)
 	}
 	return similar
-}
-
-// suffix is what a name ends with that a number or a random text makes unique.
-var suffix = regexp.MustCompile(`(-\d+|-[a-z0-9]{5})$`)
-
-// Family returns the name that a job shares with those it is compared with: its group, or its name without
-// what makes it unique.
-func Family(group, name string) string {
-	if group != "" {
-		return "group/" + group
-	}
-	return "name/" + suffix.ReplaceAllString(name, "")
 }

@@ -210,3 +210,15 @@ func TestABoundedJobFitsItsJSON(t *testing.T) {
 		t.Errorf("%d bytes: %v", len(encoded), err)
 	}
 }
+
+func TestFamiliesAreGroupsOrNamesWithoutNumbers(t *testing.T) {
+	t.Parallel()
+	for _, one := range [][3]string{
+		{"pong", "a", "group/pong"}, {"", "pong-12", "name/pong"}, {"", "pong-x7k2p", "name/pong"}, {"", "pong", "name/pong"}, {"", "pong-ppo", "name/pong-ppo"},
+	} {
+		job := record.Job{Group: one[0], Name: one[1]}
+		if got := job.Family(); got != one[2] {
+			t.Errorf("%s: got %q, want %q", one[1], got, one[2])
+		}
+	}
+}

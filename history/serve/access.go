@@ -29,10 +29,15 @@ const (
 	reviewTimeout = 10 * time.Second
 )
 
+// Audience is that of the tokens that programs of the installation send. The API server accepts none of these, so
+// a stolen one cannot act as the operator.
+const Audience = "di-history"
+
 // Access asks the API server who a caller is, and what it may do.
 type Access struct {
-	Tokens authenticator.Request
-	Rights authorizer.Authorizer
+	// Tokens are those for the API server, which users send, and Programs those with the Audience.
+	Tokens, Programs authenticator.Request
+	Rights           authorizer.Authorizer
 }
 
 // NewAccess returns an Access that sends its reviews to the API server of the configuration.
@@ -65,5 +70,12 @@ func NewAccess(config *rest.Config, by *http.Client) (Access, error) {
 	if err != nil {
 		return Access{}, fmt.Errorf("making the reviewer of rights: %w", err)
 	}
-	return Access{Tokens: of, Rights: may}, nil
+	return Access{Tokens: of, Programs: programs{of}, Rights: may}, nil
+}
+
+// programs accepts tokens with the Audience only.
+type programs struct{ authenticator.Request }
+
+func (p programs) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {
+	return p.Request.AuthenticateRequest(r.WithContext(authenticator.WithAudiences(r.Context(), authenticator.Audiences{Audience})))
 }

@@ -1,7 +1,7 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package serve answers what is recorded of jobs, by HTTP. A caller reads what its own rights on
+// Package serve answers what is recorded of jobs, and makes plans by it, by HTTP. A caller reads what its own rights on
 // dijobs, and on pods/log for tails, let it read in a namespace. Without them a job does not exist.
 // Failures are answered as the API server does, with a Status.
 //

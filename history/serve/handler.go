@@ -18,15 +18,17 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/autoscale/optimizer/remote"
 	"opendilab.org/di-orchestrator/history/record"
 	"opendilab.org/di-orchestrator/history/store"
 )
 
-// Root is the path of all that is served.
+// Root is the path below which jobs are read.
 const Root = "/v1alpha1/history/jobs"
 
 const (
@@ -44,6 +46,8 @@ type Store interface {
 	Job(ctx context.Context, namespace, name, uid string) (record.Job, error)
 	Samples(ctx context.Context, uid string, after time.Time) ([]record.Sample, error)
 	Tails(ctx context.Context, uid string) ([]record.Tail, error)
+	Family(ctx context.Context, namespace, family string) ([]record.Job, error)
+	LastSamples(ctx context.Context, uid string, limit int) ([]record.Sample, error)
 }
 
 // Curves are the curves of a job.
@@ -64,16 +68,19 @@ type handler struct {
 	store  Store
 	access Access
 	log    logr.Logger
+	// optimizing has the requests for plans that are answered now.
+	optimizing chan struct{}
 }
 
 // NewHandler returns the handler of all paths.
 func NewHandler(from Store, access Access, log logr.Logger) http.Handler {
-	h := &handler{from, access, log}
+	h := &handler{from, access, log, make(chan struct{}, atOnce)}
 	mux := http.NewServeMux()
-	mux.Handle("GET "+Root, h.answer(h.list))
-	mux.Handle("GET "+Root+"/{namespace}/{name}", h.answer(h.show))
-	mux.Handle("GET "+Root+"/{namespace}/{name}/series", h.answer(h.series))
-	mux.Handle("GET "+Root+"/{namespace}/{name}/tails", h.answer(h.tails))
+	mux.Handle("GET "+Root, h.answer(access.Tokens, h.list))
+	mux.Handle("GET "+Root+"/{namespace}/{name}", h.answer(access.Tokens, h.show))
+	mux.Handle("GET "+Root+"/{namespace}/{name}/series", h.answer(access.Tokens, h.series))
+	mux.Handle("GET "+Root+"/{namespace}/{name}/tails", h.answer(access.Tokens, h.tails))
+	mux.Handle("POST "+remote.Path, h.answer(access.Programs, h.optimize))
 	return mux
 }
 
@@ -85,11 +92,11 @@ type request struct {
 }
 
 // answer answers with what an action returns for a known caller.
-func (h *handler) answer(act func(*request) (any, error)) http.Handler {
+func (h *handler) answer(by authenticator.Request, act func(*request) (any, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), requestTime)
 		defer cancel()
-		answer, err := h.identified(r.WithContext(ctx), act)
+		answer, err := h.identified(r.WithContext(ctx), by, act)
 		code := http.StatusOK
 		if err != nil {
 			answer, code = h.failure(err)
@@ -107,8 +114,8 @@ func (h *handler) answer(act func(*request) (any, error)) http.Handler {
 	})
 }
 
-func (h *handler) identified(r *http.Request, act func(*request) (any, error)) (any, error) {
-	found, ok, err := h.access.Tokens.AuthenticateRequest(r)
+func (h *handler) identified(r *http.Request, by authenticator.Request, act func(*request) (any, error)) (any, error) {
+	found, ok, err := by.AuthenticateRequest(r)
 	switch {
 	case ok:
 	case err != nil && r.Context().Err() != nil:

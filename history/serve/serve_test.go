@@ -57,6 +57,7 @@ type fixture struct {
 	t          *testing.T
 	api        client.Client
 	database   *store.Store
+	handler    http.Handler
 	url        string
 	own, other string
 }
@@ -83,7 +84,8 @@ func setUp(t *testing.T) *fixture {
 	f.Expect(err).NotTo(HaveOccurred())
 	access, err := serve.NewAccess(environment.Config, by)
 	f.Expect(err).NotTo(HaveOccurred())
-	served := httptest.NewServer(serve.NewHandler(f.database, access, testr.New(t)))
+	f.handler = serve.NewHandler(f.database, access, testr.New(t))
+	served := httptest.NewServer(f.handler)
 	t.Cleanup(served.Close)
 	f.url = served.URL
 	for i, namespace := range []string{f.own, f.own, f.other} {
@@ -109,6 +111,11 @@ func (f *fixture) write(namespace, name string, number int) {
 // token returns the token of a new ServiceAccount with rules in a namespace, or in all if it is empty.
 func (f *fixture) token(namespace string, rules ...rbacv1.PolicyRule) string {
 	f.t.Helper()
+	return f.tokenFor(nil, namespace, rules...)
+}
+
+func (f *fixture) tokenFor(audiences []string, namespace string, rules ...rbacv1.PolicyRule) string {
+	f.t.Helper()
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: f.own, GenerateName: "reader-"}}
 	f.Expect(f.api.Create(f.t.Context(), account)).To(Succeed())
 	subjects := []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: f.own, Name: account.Name}}
@@ -122,7 +129,7 @@ func (f *fixture) token(namespace string, rules ...rbacv1.PolicyRule) string {
 	for _, object := range objects {
 		f.Expect(f.api.Create(f.t.Context(), object)).To(Succeed())
 	}
-	request := &authenticationv1.TokenRequest{}
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{Audiences: audiences}}
 	f.Expect(f.api.SubResource("token").Create(f.t.Context(), account, request)).To(Succeed())
 	return request.Status.Token
 }

@@ -632,3 +632,61 @@ func TestInvalidQueriesAreRefused(t *testing.T) {
 		}
 	})
 }
+
+func TestAFamilyHasTheFinishedJobsOfItsNamespaceThatEndedLast(t *testing.T) {
+	onBoth(t, func(d database) {
+		opened := d.store()
+		of := func(namespace, group, name string) func(*record.Job) {
+			return func(j *record.Job) { j.Namespace, j.Group, j.Name = namespace, group, name }
+		}
+		write(t, opened,
+			job(1, of("team", "pong", "a"), ended("Succeeded", "")), job(2, of("team", "pong", "b"), ended("Failed", "")),
+			job(3, of("team", "pong", "c")), job(4, of("other", "pong", "d"), ended("Succeeded", "")),
+			job(5, of("team", "", "e-1"), ended("Succeeded", "")), job(6, of("team", "", "e-2"), ended("Succeeded", "")),
+			job(7, of("team", "pong", "large"), ended("Succeeded", ""), func(j *record.Job) {
+				for range record.MaxReplicas {
+					j.Replicas = append(j.Replicas, record.Replica{Pod: strings.Repeat("p", 253), Message: strings.Repeat("m", 1000), Ended: j.Ended})
+				}
+			}),
+		)
+		for family, want := range map[string]string{"group/pong": "b a", "name/e": "e-2 e-1", "name/a": ""} {
+			found, err := opened.Family(t.Context(), "team", family)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var names []string
+			for _, one := range found {
+				names = append(names, one.Name)
+			}
+			if got := strings.Join(names, " "); got != want {
+				t.Errorf("family %s: got %q, want %q", family, got, want)
+			}
+		}
+		var many []*record.Job
+		for i := range 100 {
+			many = append(many, job(100+i, of("team", "many", "x"), ended("Succeeded", "")))
+		}
+		write(t, opened, many...)
+		if found, err := opened.Family(t.Context(), "team", "group/many"); err != nil || len(found) != 64 || found[0].UID != "uid-000199" {
+			t.Errorf("got %d jobs and %v, want the last 64", len(found), err)
+		}
+	})
+}
+
+func TestTheLastSamplesAreRead(t *testing.T) {
+	onBoth(t, func(d database) {
+		opened := d.store()
+		one := job(1)
+		change := store.Change{UID: one.UID, Job: one}
+		for i := range 10 {
+			change.Samples = append(change.Samples, record.Sample{At: at(10 * i), Values: map[string]record.Mean{"x": {Sum: float64(i), Count: 1}}})
+		}
+		if err := opened.Write(t.Context(), []store.Change{change}); err != nil {
+			t.Fatal(err)
+		}
+		found, err := opened.LastSamples(t.Context(), one.UID, 3)
+		if err != nil || len(found) != 3 || found[0].Values["x"].Sum != 9 {
+			t.Errorf("got %v and %v, want the last three", found, err)
+		}
+	})
+}

@@ -89,15 +89,15 @@ func (t *transaction) replace(ctx context.Context, row *stored, uid string, job 
 	words := strings.ToLower(strings.Join([]string{job.Name, job.Group, job.Creator, job.Reason, job.Message}, "\n"))
 	bytes := int64(len(encoded) + len(words) + rowBytes)
 	isNew := row.id == 0
-	if _, err := t.row(ctx, []any{&row.id}, `INSERT INTO jobs (uid, namespace, name, job_group, creator, phase, reason, message,
+	if _, err := t.row(ctx, []any{&row.id}, `INSERT INTO jobs (uid, namespace, name, job_group, family, creator, phase, reason, message,
 			created, started, ended, is_unseen, restarts, words, record_bytes, other_bytes, thin_at)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0)
-		ON CONFLICT (uid) DO UPDATE SET namespace = excluded.namespace, name = excluded.name, job_group = excluded.job_group,
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0)
+		ON CONFLICT (uid) DO UPDATE SET namespace = excluded.namespace, name = excluded.name, job_group = excluded.job_group, family = excluded.family,
 			creator = excluded.creator, phase = excluded.phase, reason = excluded.reason, message = excluded.message,
 			created = excluded.created, started = excluded.started, ended = excluded.ended, is_unseen = excluded.is_unseen,
 			restarts = excluded.restarts, words = excluded.words, record_bytes = excluded.record_bytes
 		RETURNING id`,
-		uid, job.Namespace, job.Name, job.Group, job.Creator, job.Phase, job.Reason, job.Message,
+		uid, job.Namespace, job.Name, job.Group, job.Family(), job.Creator, job.Phase, job.Reason, job.Message,
 		micros(job.Created), micros(job.Started), micros(job.Ended), number(job.Unseen), restarts(job), words, bytes); err != nil {
 		return err
 	}

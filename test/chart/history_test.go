@@ -9,6 +9,9 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"opendilab.org/di-orchestrator/apis/config/v1alpha1"
+	"opendilab.org/di-orchestrator/history/serve"
 )
 
 func TestTheHistoryIsOffByDefault(t *testing.T) {
@@ -65,6 +68,35 @@ func TestTheHistoryUsesAPostgreSQLOfASecret(t *testing.T) {
 	for _, object := range objects {
 		if object.GetKind() == "PersistentVolumeClaim" {
 			t.Errorf("%s is rendered", identify(object))
+		}
+	}
+}
+
+func TestTheHistoryIsTheOptimizerUnlessAnotherIsNamed(t *testing.T) {
+	t.Parallel()
+	objects := render(t, "jobs", "history.enabled=true", "configuration.common.serviceDomain=svc.example.org")
+	want := v1alpha1.Optimizer{
+		CAFile: "/var/run/secrets/di-history/ca.crt", TokenFile: "/var/run/secrets/di-history/token",
+		URL: "https://di-history.jobs.svc.example.org", Timeout: v1alpha1.Defaults().Operator.Autoscaler.Optimizer.Timeout,
+	}
+	if got := configured(t, objects).Operator.Autoscaler.Optimizer; got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	pod := podOf(t, objects, "operator")
+	sources := pod.Volumes[len(pod.Volumes)-1].Projected.Sources
+	if token := sources[0].ServiceAccountToken; token == nil || token.Audience != serve.Audience {
+		t.Errorf("got the token %+v, want one for %s", token, serve.Audience)
+	}
+	if mount := pod.Containers[0].VolumeMounts[len(pod.Containers[0].VolumeMounts)-1]; mount.MountPath != "/var/run/secrets/di-history" {
+		t.Errorf("got the mount %+v", mount)
+	}
+	for _, values := range [][]string{{}, {"history.enabled=true", "configuration.operator.autoscaler.optimizer.url=https://mine"}} {
+		objects := render(t, "jobs", values...)
+		if got := configured(t, objects).Operator.Autoscaler.Optimizer; got.TokenFile != "" || strings.Contains(got.URL, "history") {
+			t.Errorf("%v: got %+v", values, got)
+		}
+		if volumes := podOf(t, objects, "operator").Volumes; len(volumes) != 1 {
+			t.Errorf("%v: got %+v, want the configuration only", values, volumes)
 		}
 	}
 }

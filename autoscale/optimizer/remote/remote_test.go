@@ -261,11 +261,13 @@ func TestTheTokenIsSentByTLSOnly(t *testing.T) {
 	folder := t.TempDir()
 	settings := remote.Settings{URL: server.URL, Timeout: 5 * time.Second, TokenFile: filepath.Join(folder, "token"), CAFile: filepath.Join(folder, "ca")}
 	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
-	for name, content := range map[string][]byte{settings.TokenFile: []byte("secret\n"), settings.CAFile: authority} {
-		expect.NoError(t, os.WriteFile(name, content, 0o600))
-	}
+	expect.NoError(t, os.WriteFile(settings.TokenFile, []byte("secret\n"), 0o600))
 	asks, err := remote.New(settings, &fixed{})
 	expect.NoError(t, err)
+	if plan := generate(t, asks, job("b")); !strings.Contains(plan.Reason, "read the authorities of the optimizer") {
+		t.Errorf("got %q, want the local plan until the authorities are there", plan.Reason)
+	}
+	expect.NoError(t, os.WriteFile(settings.CAFile, authority, 0o600))
 	if plan := generate(t, asks, job("a")); plan.Reason != "none" {
 		t.Fatalf("got %q", plan.Reason)
 	}

@@ -4,10 +4,12 @@
 package remote
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/url"
@@ -28,7 +30,7 @@ type Settings struct {
 	// read for each request. It needs an https URL.
 	TokenFile string
 	// CAFile has the certificates of the authorities that the service is verified by, instead of those of the
-	// system.
+	// system. It is read for each connection, and may be missing until then.
 	CAFile string
 }
 
@@ -77,25 +79,43 @@ func (s *Settings) Check() error {
 
 // client returns an HTTP client that connects to the service only: it uses no proxy and follows no redirect.
 func (s *Settings) client() (*http.Client, error) {
-	configuration := &tls.Config{MinVersion: tls.VersionTLS12}
-	if s.CAFile != "" {
-		bundle, err := os.ReadFile(s.CAFile)
-		if err != nil {
-			return nil, fmt.Errorf("read the authorities of the optimizer: %w", err)
-		}
-		configuration.RootCAs = x509.NewCertPool()
-		if !configuration.RootCAs.AppendCertsFromPEM(bundle) {
-			return nil, fmt.Errorf("optimizer CA file %s has no certificate: must be PEM", s.CAFile)
-		}
+	if _, err := s.authorities(); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
 	}
 	dialer := &net.Dialer{Timeout: s.Timeout}
 	return &http.Client{
 		Timeout: s.Timeout,
 		Transport: &http.Transport{
-			DialContext: dialer.DialContext, TLSClientConfig: configuration, TLSHandshakeTimeout: s.Timeout, ForceAttemptHTTP2: true,
+			DialContext: dialer.DialContext, DialTLSContext: s.dialTLS,
 			MaxConnsPerHost: maxConcurrent, MaxIdleConns: maxConcurrent, MaxIdleConnsPerHost: maxConcurrent, IdleConnTimeout: time.Minute,
 			ResponseHeaderTimeout: s.Timeout, MaxResponseHeaderBytes: 64 << 10,
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}, nil
+}
+
+// dialTLS reads the authorities for each connection: they may be issued later than this program starts, and again.
+func (s *Settings) dialTLS(ctx context.Context, network, address string) (net.Conn, error) {
+	authorities, err := s.authorities()
+	if err != nil {
+		return nil, err
+	}
+	dialer := &tls.Dialer{NetDialer: &net.Dialer{Timeout: s.Timeout}, Config: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: authorities}}
+	return dialer.DialContext(ctx, network, address)
+}
+
+// authorities returns those that the service is verified by; nil for those of the system.
+func (s *Settings) authorities() (*x509.CertPool, error) {
+	if s.CAFile == "" {
+		return nil, nil //nolint:nilnil // package tls takes nil for those of the system
+	}
+	bundle, err := os.ReadFile(s.CAFile)
+	if err != nil {
+		return nil, fmt.Errorf("read the authorities of the optimizer: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(bundle) {
+		return nil, fmt.Errorf("optimizer CA file %s has no certificate: must be PEM", s.CAFile)
+	}
+	return pool, nil
 }
