@@ -169,6 +169,39 @@ func TestAKilledReplicaGetsWhatSimilarOnesReached(t *testing.T) {
 	}
 }
 
+func TestAKillBelowTheTemplateRestoresTheWholeTask(t *testing.T) {
+	t.Parallel()
+	template := optimizer.Resources{CPU: 1000, Memory: 8 * gi}
+	for name, own := range map[string]int64{"equal replicas": 0, "one with memory of its own": 12 * gi} {
+		r := start(template, nil, five()[:1])
+		task := &r.job.Tasks[0]
+		task.Requests.Memory, task.Replicas, task.Pods = gi, 4, nil
+		for index := range int32(4) {
+			task.Pods = append(task.Pods, optimizer.Replica{Task: "worker", Index: index, Pod: fmt.Sprintf("run-worker-%d", index), Requests: task.Requests})
+		}
+		if own > 0 {
+			task.Pods[3].Requests.Memory = own
+		}
+		plan, err := r.optimizer.RecoverOOM(t.Context(), task.Pods[:1], r.job)
+		expect.NoError(t, err)
+		memory := map[string]int64{}
+		for _, pod := range task.Pods {
+			memory[pod.Pod] = pod.Requests.Memory
+			for _, change := range plan.Tasks {
+				memory[pod.Pod] = change.Requests.Memory
+			}
+		}
+		for _, migration := range plan.Migrate {
+			memory[migration.Pod] = migration.Requests.Memory
+		}
+		for pod, got := range memory {
+			if want := max(8*gi, own); got != 8*gi && (pod != "run-worker-3" || got != want) {
+				t.Errorf("%s: %s gets %d bytes by %+v", name, pod, got, plan)
+			}
+		}
+	}
+}
+
 // reports returns reports of speeds by the number of workers.
 func reports(speeds map[int]float64) []record.Sample {
 	var all []record.Sample

@@ -208,7 +208,7 @@ func (d dice) runs(peak optimizer.Resources, share float64) []record.Job {
 	return all
 }
 
-const worlds = 200
+const worlds = 100
 
 // off returns by which share of a peak the requests differ from it.
 func off(requests, peak optimizer.Resources) float64 {

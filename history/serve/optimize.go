@@ -30,7 +30,7 @@ const (
 	// maxKilled bounds the killed replicas of one request: as many as a ScalePlan may name.
 	maxKilled = 2_000
 	// curves is of how many similar jobs the last points are read, and points how many of each.
-	curves, points = 8, 300
+	curves, points = 8, 1_000
 )
 
 // optimize answers as the remote optimizer, by the finished jobs of the job's namespace. The caller needs the rights to
