@@ -21,6 +21,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
 	"opendilab.org/di-orchestrator/history/record"
@@ -61,6 +62,21 @@ var _ = Describe("The history", Serial, Label("history"), func() {
 		}).WithTimeout(patience).WithPolling(time.Second).Should(Succeed())
 		Expect(reader.get(ctx, Default, stranger, namespace, job.GetName(), nil)).To(Equal(http.StatusNotFound))
 	}, SpecTimeout(3*patience))
+
+	It("optimizes a job for the operator", Label(autoscale), func(ctx SpecContext) {
+		makeNamespace(ctx, namespace)
+		addHistory(ctx)
+		job := preemptibleJob(namespace, "asked", GinkgoT().TempDir())
+		unstructured.RemoveNestedField(job.Object, "spec", "preemptible")
+		Expect(unstructured.SetNestedField(job.Object, "Remote", "spec", "autoscale", "optimizer", "type")).To(Succeed())
+		submit(ctx, job)
+		DeferCleanup(func(ctx SpecContext) {
+			kubectlOutput(ctx, "delete", dijobs, "asked", "--namespace="+namespace, waiting())
+		})
+		Eventually(func() string {
+			return kubectlOutput(ctx, "get", dijobs, "asked", "--namespace="+namespace, "--output=jsonpath={.status.autoscaling.optimizer.message}")
+		}).WithTimeout(2*patience).WithPolling(time.Second).Should(MatchRegexp("; the history has [^()]*$"), "it, and not the local optimizer, has decided")
+	}, SpecTimeout(5*patience))
 })
 
 // addHistory adds the history with a volume on the node, because the local cluster provides none.
