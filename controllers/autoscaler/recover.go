@@ -42,7 +42,7 @@ func killedAt(job *v2alpha1.DIJob, now time.Time) time.Time {
 }
 
 // recover asks the optimizer for more memory for the replicas that were killed out of memory at a time. It reports
-// whether there is nothing to do: it has done so, or a plan of the job is newer or unfinished.
+// whether there is nothing to do: it has done so, or a plan of the job is unfinished.
 func (o *Optimizing) recover(ctx context.Context, job *v2alpha1.DIJob, at time.Time) (isDone bool, err error) {
 	plans, err := o.plansOf(ctx, job)
 	if err != nil {
@@ -50,7 +50,7 @@ func (o *Optimizing) recover(ctx context.Context, job *v2alpha1.DIJob, at time.T
 	}
 	name := fmt.Sprintf("%s-oom-%d", strings.TrimRight(job.Name[:min(len(job.Name), 200)], "-."), at.Unix())
 	isKnown := slices.ContainsFunc(plans, func(p v2alpha1.ScalePlan) bool { return p.Name == name || !scaling.IsFinished(p.Status.Phase) })
-	if isKnown || lastPlan(plans).After(at) || o.samples.recoveredAt(client.ObjectKeyFromObject(job)).Equal(at) {
+	if isKnown || o.samples.recoveredAt(client.ObjectKeyFromObject(job)).Equal(at) {
 		return true, nil
 	}
 	var pods corev1.PodList
