@@ -73,8 +73,7 @@ func (r *Records) Run(ctx context.Context, s *run.Session) (missed figures.Limit
 		return nil, err
 	}
 	defer run.Close(&err, served.Stop)
-	// The last job is recorded once all are.
-	if err := served.Reader.Await(ctx, cluster.Namespace, drive.JobName(r.load.Jobs-1)); err != nil {
+	if err := served.Reader.Await(ctx, r.load.Jobs); err != nil {
 		return nil, err
 	}
 	fmt.Fprintf(s.Out, "%d jobs of %d pods that run are recorded %s after the start of the history.\n", r.load.Jobs, r.load.Pods, figures.Seconds(time.Since(began)))

@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"net/url"
 	"slices"
@@ -22,9 +23,6 @@ import (
 	"opendilab.org/di-orchestrator/history/serve"
 	"opendilab.org/di-orchestrator/history/store"
 )
-
-// errMissing is the answer about a job that is not recorded.
-var errMissing = errors.New("no such job is recorded")
 
 // patience is the timeout of what is waited for.
 const patience = 10 * time.Minute
@@ -55,11 +53,7 @@ func (r *Reader) Get(ctx context.Context, path string, query url.Values, into an
 	}
 	err = json.NewDecoder(response.Body).Decode(into)
 	took = time.Since(began)
-	err = errors.Join(err, response.Body.Close())
-	switch {
-	case response.StatusCode == http.StatusNotFound:
-		return took, fmt.Errorf("GET %s: %w", path, errMissing)
-	case err == nil && response.StatusCode != http.StatusOK:
+	if err = errors.Join(err, response.Body.Close()); err == nil && response.StatusCode != http.StatusOK {
 		err = fmt.Errorf("GET %s: %s", path, response.Status)
 	}
 	return took, err
@@ -83,15 +77,12 @@ func (r *Reader) Walk(ctx context.Context, query url.Values, most int, give func
 	}
 }
 
-// Await returns when a job is recorded.
-func (r *Reader) Await(ctx context.Context, namespace, name string) error {
+// Await returns when so many jobs are recorded.
+func (r *Reader) Await(ctx context.Context, jobs int) error {
 	return wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
-		var job record.Job
-		_, err := r.Get(ctx, "/"+namespace+"/"+name, nil, &job)
-		if errors.Is(err, errMissing) {
-			return false, nil
-		}
-		return err == nil, err
+		recorded := 0
+		_, err := r.Walk(ctx, Limit(store.MaxPage), math.MaxInt, func(page store.Page) { recorded += len(page.Jobs) })
+		return recorded >= jobs, err
 	})
 }
 
