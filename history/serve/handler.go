@@ -28,9 +28,6 @@ import (
 	"opendilab.org/di-orchestrator/history/store"
 )
 
-// Root is the path below which jobs are read.
-const Root = "/v1alpha1/history/jobs"
-
 const (
 	// defaultPage is how many jobs a page has unless the caller says how many.
 	defaultPage = 100
@@ -42,26 +39,12 @@ const (
 
 // Store is the database.
 type Store interface {
-	List(ctx context.Context, filter store.Filter, from string, limit int) (store.Page, error)
+	List(ctx context.Context, filter store.Filter, from string, limit int) (record.Page, error)
 	Job(ctx context.Context, namespace, name, uid string) (record.Job, error)
 	Samples(ctx context.Context, uid string, after time.Time) ([]record.Sample, error)
 	Tails(ctx context.Context, uid string) ([]record.Tail, error)
 	Family(ctx context.Context, namespace, family string) ([]record.Job, error)
 	LastSamples(ctx context.Context, uid string, limit int) ([]record.Sample, error)
-}
-
-// Curves are the curves of a job.
-type Curves struct {
-	UID    string          `json:"uid"`
-	Series []record.Series `json:"series"`
-	// Next is the time after which there may be more points; zero at the end.
-	Next time.Time `json:"next,omitzero"`
-}
-
-// Tails are the last lines of the containers of a job that ended badly.
-type Tails struct {
-	UID   string        `json:"uid"`
-	Tails []record.Tail `json:"tails"`
 }
 
 type handler struct {
@@ -76,10 +59,10 @@ type handler struct {
 func NewHandler(from Store, access Access, log logr.Logger) http.Handler {
 	h := &handler{from, access, log, make(chan struct{}, atOnce)}
 	mux := http.NewServeMux()
-	mux.Handle("GET "+Root, h.answer(access.Tokens, h.list))
-	mux.Handle("GET "+Root+"/{namespace}/{name}", h.answer(access.Tokens, h.show))
-	mux.Handle("GET "+Root+"/{namespace}/{name}/series", h.answer(access.Tokens, h.series))
-	mux.Handle("GET "+Root+"/{namespace}/{name}/tails", h.answer(access.Tokens, h.tails))
+	mux.Handle("GET "+record.Root, h.answer(access.Tokens, h.list))
+	mux.Handle("GET "+record.Root+"/{namespace}/{name}", h.answer(access.Tokens, h.show))
+	mux.Handle("GET "+record.Root+"/{namespace}/{name}/series", h.answer(access.Tokens, h.series))
+	mux.Handle("GET "+record.Root+"/{namespace}/{name}/tails", h.answer(access.Tokens, h.tails))
 	mux.Handle("POST "+remote.Path, h.answer(access.Programs, h.optimize))
 	return mux
 }
@@ -191,7 +174,7 @@ func (h *handler) list(r *request) (any, error) {
 	limit := defaultPage
 	if text := r.query.Get("limit"); text != "" {
 		if limit, err = strconv.Atoi(text); err != nil {
-			return nil, apierrors.NewBadRequest(fmt.Sprintf("limit %q: must be a number from 1 to %d", record.Text(text, record.MaxName), store.MaxPage))
+			return nil, apierrors.NewBadRequest(fmt.Sprintf("limit %q: must be a number from 1 to %d", record.Text(text, record.MaxName), record.MaxPage))
 		}
 	}
 	return h.store.List(r.Context(), filter, r.query.Get("from"), limit)
@@ -244,7 +227,7 @@ func (h *handler) series(r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	curves := Curves{UID: job.UID, Series: record.Curves(samples)}
+	curves := record.CurvePage{UID: job.UID, Series: record.Curves(samples)}
 	if len(samples) == store.MaxSamples {
 		curves.Next = samples[len(samples)-1].At
 	}
@@ -260,5 +243,5 @@ func (h *handler) tails(r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return Tails{UID: job.UID, Tails: append([]record.Tail{}, found...)}, nil
+	return record.TailList{UID: job.UID, Tails: append([]record.Tail{}, found...)}, nil
 }

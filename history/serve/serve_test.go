@@ -145,7 +145,7 @@ func onLogs() rbacv1.PolicyRule {
 // get returns the code and the body of an answer.
 func (f *fixture) get(token, path string) (int, string) {
 	f.t.Helper()
-	request, err := http.NewRequestWithContext(f.t.Context(), http.MethodGet, f.url+serve.Root+path, http.NoBody)
+	request, err := http.NewRequestWithContext(f.t.Context(), http.MethodGet, f.url+record.Root+path, http.NoBody)
 	f.Expect(err).NotTo(HaveOccurred())
 	if token != "" {
 		request.Header.Set("Authorization", "Bearer "+token)
@@ -169,17 +169,17 @@ func TestAReaderSeesTheJobsOfItsNamespace(t *testing.T) {
 	f := setUp(t)
 	token := f.token(f.own, onJobs("get", "list"), onLogs())
 
-	var page store.Page
+	var page record.Page
 	f.read(token, "?namespace="+f.own+"&limit=1", &page)
 	f.Expect(page.Jobs).To(HaveLen(1))
 	f.Expect(page.Jobs[0].Name).To(Equal("job-1"))
 	from := page.Next
-	page = store.Page{}
+	page = record.Page{}
 	f.read(token, "?namespace="+f.own+"&from="+from, &page)
 	f.Expect(page.Jobs).To(HaveLen(1))
 	f.Expect(page.Jobs[0].Name).To(Equal("job-0"))
 	f.Expect(page.Next).To(BeEmpty())
-	page = store.Page{}
+	page = record.Page{}
 	f.read(token, "?namespace="+f.own+"&since=2026-03-01T00:00:01Z&phase=Running&text=JOB", &page)
 	f.Expect(page.Jobs).To(HaveLen(1))
 
@@ -187,12 +187,12 @@ func TestAReaderSeesTheJobsOfItsNamespace(t *testing.T) {
 	f.read(token, "/"+f.own+"/job-0", &job)
 	f.Expect(job.UID).To(Equal("uid-0"))
 
-	var curves serve.Curves
+	var curves record.CurvePage
 	f.read(token, "/"+f.own+"/job-0/series?uid=uid-0&after=2026-03-01T00:00:10Z", &curves)
 	f.Expect(curves.Series).To(HaveLen(1))
 	f.Expect(curves.Series[0].Points).To(Equal([]record.Point{{At: at(20), Value: 2}}))
 
-	var tails serve.Tails
+	var tails record.TailList
 	f.read(token, "/"+f.own+"/job-0/tails", &tails)
 	f.Expect(tails.Tails).To(HaveLen(1))
 	f.Expect(tails.Tails[0].Text).To(Equal("Killed\n"))
@@ -226,7 +226,7 @@ func TestWithoutARightAJobDoesNotExist(t *testing.T) {
 
 func TestWhoMayListTheClusterSeesAllNamespaces(t *testing.T) {
 	f := setUp(t)
-	var page store.Page
+	var page record.Page
 	f.read(f.token("", onJobs("list")), "", &page)
 	f.Expect(page.Jobs).To(HaveLen(3))
 }

@@ -16,8 +16,6 @@ import (
 )
 
 const (
-	// MaxPage bounds the jobs of a page.
-	MaxPage = 500
 	// window bounds the jobs that are examined for one page.
 	window = 10_000
 	// maxNamespaces bounds the namespaces that one query names.
@@ -36,31 +34,6 @@ type Filter struct {
 	Text string
 	// Readable are the namespaces that the caller may read; nil for all.
 	Readable []string
-}
-
-// Summary is one job of a list.
-type Summary struct {
-	UID       string    `json:"uid"`
-	Namespace string    `json:"namespace"`
-	Name      string    `json:"name"`
-	Group     string    `json:"group,omitempty"`
-	Creator   string    `json:"creator,omitempty"`
-	Phase     string    `json:"phase,omitempty"`
-	Reason    string    `json:"reason,omitempty"`
-	Message   string    `json:"message,omitempty"`
-	Created   time.Time `json:"created"`
-	Started   time.Time `json:"started,omitzero"`
-	Ended     time.Time `json:"ended,omitzero"`
-	Unseen    bool      `json:"unseen,omitempty"`
-	Restarts  int64     `json:"restarts,omitempty"`
-}
-
-// Page is a part of a list, the newest jobs first.
-type Page struct {
-	Jobs []Summary `json:"jobs"`
-	// Next is where the next page starts; empty at the end. A page may be short, or even empty, and
-	// still have a next one, because only so many jobs are examined for one page.
-	Next string `json:"next,omitempty"`
 }
 
 // key is the position of a job in a list.
@@ -103,10 +76,10 @@ func (c *conditions) where() string {
 }
 
 // List returns the jobs of a filter from a position on; an empty one is the start.
-func (s *Store) List(ctx context.Context, filter Filter, from string, limit int) (Page, error) {
-	page := Page{Jobs: []Summary{}}
-	if limit < 1 || limit > MaxPage {
-		return page, fmt.Errorf("%w: %d jobs on a page: must be from 1 to %d", ErrInvalid, limit, MaxPage)
+func (s *Store) List(ctx context.Context, filter Filter, from string, limit int) (record.Page, error) {
+	page := record.Page{Jobs: []record.Summary{}}
+	if limit < 1 || limit > record.MaxPage {
+		return page, fmt.Errorf("%w: %d jobs on a page: must be from 1 to %d", ErrInvalid, limit, record.MaxPage)
 	}
 	if filter.Readable != nil && (len(filter.Readable) == 0 || filter.Namespace != "" && !slices.Contains(filter.Readable, filter.Namespace)) {
 		return page, nil
@@ -184,13 +157,13 @@ func values(texts []string) []any {
 const inOrder = " ORDER BY created DESC, id DESC LIMIT ?"
 
 // page reads one row more than the page has, to know whether there is a next page.
-func (s *Store) page(ctx context.Context, scanned, examined conditions, limit int) (Page, error) {
+func (s *Store) page(ctx context.Context, scanned, examined conditions, limit int) (record.Page, error) {
 	from, arguments := "jobs"+scanned.where(), scanned.arguments
 	if len(examined.texts) > 0 {
 		from = "(SELECT * FROM jobs" + scanned.where() + inOrder + ") AS scanned" + examined.where()
 		arguments = slices.Concat(scanned.arguments, []any{window}, examined.arguments)
 	}
-	page := Page{Jobs: []Summary{}}
+	page := record.Page{Jobs: []record.Summary{}}
 	var last key
 	err := s.query(ctx, s.read, func(scan scan) error {
 		job, at, err := scanSummary(scan)
@@ -230,8 +203,8 @@ func (s *Store) endOfWindow(ctx context.Context, scanned conditions) (string, er
 
 const summaryColumns = "id, uid, namespace, name, job_group, creator, phase, reason, message, created, started, ended, is_unseen, restarts"
 
-func scanSummary(scan scan) (Summary, key, error) {
-	var job Summary
+func scanSummary(scan scan) (record.Summary, key, error) {
+	var job record.Summary
 	var at key
 	var started, ended, unseen int64
 	err := scan(&at.id, &job.UID, &job.Namespace, &job.Name, &job.Group, &job.Creator, &job.Phase, &job.Reason, &job.Message,

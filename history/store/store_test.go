@@ -485,7 +485,7 @@ func TestRetentionDeletesInBoundedTransactionsAndVacuumGivesRoomBack(t *testing.
 	})
 }
 
-func numbers(page store.Page) string {
+func numbers(page record.Page) string {
 	var names []string
 	for _, one := range page.Jobs {
 		names = append(names, strings.TrimPrefix(one.Name, "job-"))
@@ -502,7 +502,7 @@ func TestAListHasTheFieldsOfItsJobs(t *testing.T) {
 			j.Seen = record.Seen{Restarts: 1, Reschedules: 1, ReplicaRestarts: map[string]int32{"a/1": 1}}
 		}))
 		page, err := s.List(t.Context(), store.Filter{}, "", 1)
-		want := store.Page{Jobs: []store.Summary{{
+		want := record.Page{Jobs: []record.Summary{{
 			UID: "uid-000001", Namespace: "team", Name: "job-1", Group: "g", Creator: "ann", Phase: "Failed", Reason: "Error", Message: "m",
 			Created: at(1), Started: at(2), Ended: at(61), Unseen: true, Restarts: 2,
 		}}}
@@ -561,7 +561,7 @@ func TestFiltersSelectJobsAndPagesHaveEachOnce(t *testing.T) {
 						want = append(want, jobs[i].Name)
 					}
 				}
-				for _, size := range []int{1, 7, 60, store.MaxPage} {
+				for _, size := range []int{1, 7, 60, record.MaxPage} {
 					if diff := cmp.Diff(want, listed(t, s, test.filter, size)); diff != "" {
 						t.Errorf("pages of %d: %s", size, diff)
 					}
@@ -622,7 +622,7 @@ func TestInvalidQueriesAreRefused(t *testing.T) {
 				t.Errorf("%q: %v, want %v", from, err, store.ErrInvalid)
 			}
 		}
-		for _, limit := range []int{0, -1, store.MaxPage + 1} {
+		for _, limit := range []int{0, -1, record.MaxPage + 1} {
 			if _, err := s.List(t.Context(), store.Filter{}, "", limit); !errors.Is(err, store.ErrInvalid) {
 				t.Errorf("%d: %v, want %v", limit, err, store.ErrInvalid)
 			}

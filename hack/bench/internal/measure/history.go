@@ -20,7 +20,6 @@ import (
 	"opendilab.org/di-orchestrator/hack/bench/internal/past"
 	"opendilab.org/di-orchestrator/hack/bench/internal/run"
 	"opendilab.org/di-orchestrator/history/record"
-	"opendilab.org/di-orchestrator/history/serve"
 	"opendilab.org/di-orchestrator/history/store"
 	"opendilab.org/di-orchestrator/test/testkit/figures"
 	"opendilab.org/di-orchestrator/test/testkit/postgres"
@@ -171,7 +170,7 @@ type readings struct {
 	missed *figures.Limits
 	rows   []reading
 	// some are jobs of the list of all.
-	some []store.Summary
+	some []record.Summary
 }
 
 // reading is the times of one question, and those of plain SQL.
@@ -194,7 +193,7 @@ type question struct {
 func questions() []question {
 	day := time.Now().Add(-30 * 24 * time.Hour).UTC().Truncate(time.Second)
 	return []question{
-		{name: "all jobs, 500 a page", limit: store.MaxPage, most: 1 << 30},
+		{name: "all jobs, 500 a page", limit: record.MaxPage, most: 1 << 30},
 		{name: "all jobs"},
 		{name: "the largest namespace", filter: map[string]string{"namespace": "team-000"}, where: "namespace = ?", values: []any{"team-000"}},
 		{name: "a small namespace", filter: map[string]string{"namespace": "team-300"}, where: "namespace = ?", values: []any{"team-300"}},
@@ -226,9 +225,9 @@ func (m *readings) lists(ctx context.Context) error {
 		}
 		row := reading{name: asked.name}
 		var err error
-		row.times, err = m.reader.Walk(ctx, query, most, func(page store.Page) {
+		row.times, err = m.reader.Walk(ctx, query, most, func(page record.Page) {
 			row.jobs += len(page.Jobs)
-			if asked.limit == store.MaxPage && len(page.Jobs) > 0 {
+			if asked.limit == record.MaxPage && len(page.Jobs) > 0 {
 				m.some = append(m.some, page.Jobs[0])
 			}
 		})
@@ -261,7 +260,7 @@ func (m *readings) jobs(ctx context.Context, jobs int) error {
 			return err
 		}
 		show.references = append(show.references, took)
-		var found serve.Curves
+		var found record.CurvePage
 		if took, err = m.reader.Get(ctx, "/"+of.Namespace+"/"+of.Name+"/series", nil, &found); err != nil {
 			return err
 		}
@@ -271,7 +270,7 @@ func (m *readings) jobs(ctx context.Context, jobs int) error {
 		m.missed.Under(figures.Percentile(row.times, 99), maxShowTime, "p99 of "+row.name)
 		m.rows = append(m.rows, row)
 	}
-	m.missed.Require(jobs < store.MaxPage || len(m.some) >= jobs/store.MaxPage, "the list of all jobs had %d pages, although there are %d jobs", len(m.some), jobs)
+	m.missed.Require(jobs < record.MaxPage || len(m.some) >= jobs/record.MaxPage, "the list of all jobs had %d pages, although there are %d jobs", len(m.some), jobs)
 	return nil
 }
 

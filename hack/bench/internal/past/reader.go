@@ -20,8 +20,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"opendilab.org/di-orchestrator/history/record"
-	"opendilab.org/di-orchestrator/history/serve"
-	"opendilab.org/di-orchestrator/history/store"
 )
 
 // patience is the timeout of what is waited for.
@@ -36,7 +34,7 @@ type Reader struct {
 // NewReader returns a reader of an address with a token. The certificate must be of a host, and of the roots.
 func NewReader(address, host, token string, roots *x509.CertPool) *Reader {
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: host, MinVersion: tls.VersionTLS12}}
-	return &Reader{&http.Client{Transport: transport, Timeout: time.Minute}, "https://" + address + serve.Root, token}
+	return &Reader{&http.Client{Transport: transport, Timeout: time.Minute}, "https://" + address + record.Root, token}
 }
 
 // Get reads a path below that of all jobs into an object, and returns how long that took.
@@ -60,10 +58,10 @@ func (r *Reader) Get(ctx context.Context, path string, query url.Values, into an
 }
 
 // Walk reads the pages of a query, at most so many, and gives each one. It returns the time of each.
-func (r *Reader) Walk(ctx context.Context, query url.Values, most int, give func(store.Page)) ([]time.Duration, error) {
+func (r *Reader) Walk(ctx context.Context, query url.Values, most int, give func(record.Page)) ([]time.Duration, error) {
 	var times []time.Duration
 	for {
-		var page store.Page
+		var page record.Page
 		took, err := r.Get(ctx, "", query, &page)
 		if err != nil {
 			return times, err
@@ -81,7 +79,7 @@ func (r *Reader) Walk(ctx context.Context, query url.Values, most int, give func
 func (r *Reader) Await(ctx context.Context, jobs int) error {
 	return wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
 		recorded := 0
-		_, err := r.Walk(ctx, Limit(store.MaxPage), math.MaxInt, func(page store.Page) { recorded += len(page.Jobs) })
+		_, err := r.Walk(ctx, Limit(record.MaxPage), math.MaxInt, func(page record.Page) { recorded += len(page.Jobs) })
 		return recorded >= jobs, err
 	})
 }
@@ -89,7 +87,7 @@ func (r *Reader) Await(ctx context.Context, jobs int) error {
 // AwaitPoint returns when the curve of a job ends in a value.
 func (r *Reader) AwaitPoint(ctx context.Context, namespace, name, series string, value float64) error {
 	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
-		var found serve.Curves
+		var found record.CurvePage
 		_, err := r.Get(ctx, "/"+namespace+"/"+name+"/series", nil, &found)
 		return err == nil && slices.ContainsFunc(found.Series, func(s record.Series) bool {
 			return s.Name == series && len(s.Points) > 0 && s.Points[len(s.Points)-1].Value == value
