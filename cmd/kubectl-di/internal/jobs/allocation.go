@@ -11,27 +11,28 @@ import (
 	"github.com/dustin/go-humanize/english"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cli"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/jobview"
 	"opendilab.org/di-orchestrator/job/workload"
 )
 
 // allocation returns what the allocator decided about a preemptible job, and why.
-func (p *page) allocation() table {
-	rows := table{{"Placement:", placement(p.view.Placement)}}
-	rows.add("Reason:", p.decided(jobview.Allocator))
-	rows.add("Group:", workload.Group(p.Job))
+func (p *page) allocation() cli.Table {
+	rows := cli.Table{{"Placement:", placement(p.view.Placement)}}
+	rows.Add("Reason:", p.decided(jobview.Allocator))
+	rows.Add("Group:", workload.Group(p.Job))
 	usage := p.Job.Status.AllocationUsage
 	if usage == nil {
 		return rows
 	}
-	rows.add("Policy:", usage.Policy)
+	rows.Add("Policy:", usage.Policy)
 	if usage.PlacedAt != nil {
-		rows.add("Placed:", p.moment(&usage.PlacedAt.Time))
+		rows.Add("Placed:", p.moment(&usage.PlacedAt.Time))
 	}
-	rows.add("Restarts:", placementRestarts(usage))
+	rows.Add("Restarts:", placementRestarts(usage))
 	if usage.AccountedAt != nil {
-		rows.add("Trained:", hours(usage.TrainedMilliseconds))
-		rows.add("Capacity time:", hours(usage.AttainedMilliseconds)+" of one unit of the scarcest resource, such as a GPU")
+		rows.Add("Trained:", hours(usage.TrainedMilliseconds))
+		rows.Add("Capacity time:", hours(usage.AttainedMilliseconds)+" of one unit of the scarcest resource, such as a GPU")
 	}
 	return rows
 }

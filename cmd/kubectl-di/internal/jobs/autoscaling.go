@@ -14,6 +14,7 @@ import (
 	"github.com/dustin/go-humanize/english"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cli"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/jobview"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/plans"
 	"opendilab.org/di-orchestrator/job/workload"
@@ -23,31 +24,31 @@ import (
 const mostShown = 10
 
 // autoscaling returns what the autoscaler last decided, and why.
-func (p *page) autoscaling() table {
-	var rows table
+func (p *page) autoscaling() cli.Table {
+	var rows cli.Table
 	status := p.Job.Status.Autoscaling
 	if status == nil {
-		return table{{"nothing decided yet"}}
+		return cli.Table{{"nothing decided yet"}}
 	}
 	if ratio := status.Ratio; ratio != nil {
-		rows.add("Ratio rule:", p.decided(jobview.Ratio))
+		rows.Add("Ratio rule:", p.decided(jobview.Ratio))
 		if ratio.DecidedAt != nil {
-			rows.add("Decided:", p.moment(&ratio.DecidedAt.Time))
+			rows.Add("Decided:", p.moment(&ratio.DecidedAt.Time))
 		}
-		rows.add("Producers:", producers(ratio))
-		rows.add("Capacity:", fmt.Sprintf("%s samples/s of one producer, %s of the consumer", rate(ratio.ProducerCapacity), rate(ratio.ConsumerCapacity)))
-		rows.add("Queue:", fmt.Sprintf("%s, target %d", english.Plural(int(ratio.Queue), "sample", ""), ratio.TargetQueue))
-		rows.add("Waiting:", fmt.Sprintf("consumer %s of the time, producers %s", share(ratio.Starved), share(ratio.Blocked)))
+		rows.Add("Producers:", producers(ratio))
+		rows.Add("Capacity:", fmt.Sprintf("%s samples/s of one producer, %s of the consumer", rate(ratio.ProducerCapacity), rate(ratio.ConsumerCapacity)))
+		rows.Add("Queue:", fmt.Sprintf("%s, target %d", english.Plural(int(ratio.Queue), "sample", ""), ratio.TargetQueue))
+		rows.Add("Waiting:", fmt.Sprintf("consumer %s of the time, producers %s", share(ratio.Starved), share(ratio.Blocked)))
 		if ratio.GrownAt != nil {
-			rows.add("Grown:", p.age(&ratio.GrownAt.Time)+" ago")
+			rows.Add("Grown:", p.age(&ratio.GrownAt.Time)+" ago")
 		}
 		if ratio.ShrunkAt != nil {
-			rows.add("Shrunk:", p.age(&ratio.ShrunkAt.Time)+" ago")
+			rows.Add("Shrunk:", p.age(&ratio.ShrunkAt.Time)+" ago")
 		}
 	}
 	if optimizer := status.Optimizer; optimizer != nil {
-		rows.add("Optimizer:", p.decided(jobview.Optimizer))
-		rows.add("Its plan:", optimizer.Plan)
+		rows.Add("Optimizer:", p.decided(jobview.Optimizer))
+		rows.Add("Its plan:", optimizer.Plan)
 	}
 	return rows
 }
@@ -76,11 +77,11 @@ func (p *page) hasOverrides() bool {
 }
 
 // overrides returns the resources that differ from the templates, and why.
-func (p *page) overrides() table {
+func (p *page) overrides() cli.Table {
 	if !p.hasOverrides() {
 		return nil
 	}
-	rows := table{{"TASK", "REPLICA", "RESOURCES", "WHY", "CHANGES"}}
+	rows := cli.Table{{"TASK", "REPLICA", "RESOURCES", "WHY", "CHANGES"}}
 	all := p.Job.Status.Scaling.Resources
 	for i := range all[:min(len(all), mostShown)] {
 		override := &all[i]
@@ -108,8 +109,8 @@ func (p *page) hasPlans() bool {
 
 // planTable returns the last plans, the newest last. The job records the last one that it executed, which
 // may be gone.
-func (p *page) planTable() table {
-	rows := table{{"AGE", "PLAN", "PHASE", "ORIGIN", "CHANGE", "REASON", "MESSAGE"}}
+func (p *page) planTable() cli.Table {
+	rows := cli.Table{{"AGE", "PLAN", "PHASE", "ORIGIN", "CHANGE", "REASON", "MESSAGE"}}
 	record := (*v2alpha1.PlanRecord)(nil)
 	if p.Job.Status.Scaling != nil {
 		record = p.Job.Status.Scaling.Plan

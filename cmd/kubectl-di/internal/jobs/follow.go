@@ -84,7 +84,7 @@ func (f *follower) event(event *corev1.Event) {
 	if event.Type == corev1.EventTypeWarning {
 		kind = "warning"
 	}
-	f.report.Say(fmt.Sprintf("%s: %s %s: %s", f.title, kind, event.Reason, oneLine(event.Message)))
+	f.report.Say(fmt.Sprintf("%s: %s %s: %s", f.title, kind, event.Reason, cli.OneLine(event.Message)))
 }
 
 // ended prints the last Events of the job, and returns an error if it failed.
@@ -106,7 +106,7 @@ func whyFailed(job *v2alpha1.DIJob) string {
 	var why strings.Builder
 	failed := conditions.Find(&job.Status, string(v2alpha1.JobFailed))
 	if failed != nil && failed.Status == corev1.ConditionTrue && failed.Message != "" {
-		fmt.Fprintf(&why, ": %s (%s)", oneLine(failed.Message), failed.Reason)
+		fmt.Fprintf(&why, ": %s (%s)", cli.OneLine(failed.Message), failed.Reason)
 	}
 	if failure := job.Status.LastFailure; failure != nil {
 		fmt.Fprintf(&why, "\nthe last failure was of pod %s", failure.Pod)
@@ -117,7 +117,7 @@ func whyFailed(job *v2alpha1.DIJob) string {
 			fmt.Fprintf(&why, ", %s", failure.Reason)
 		}
 		if failure.Message != "" {
-			fmt.Fprintf(&why, ": %s", oneLine(failure.Message))
+			fmt.Fprintf(&why, ": %s", cli.OneLine(failure.Message))
 		}
 	}
 	return why.String()
@@ -147,5 +147,3 @@ func stateOf(job *v2alpha1.DIJob) string {
 	}
 	return strings.Join(parts, "; ")
 }
-
-func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }

@@ -130,7 +130,7 @@ func (o *listing) print(jobs []v2alpha1.DIJob) error {
 	if !o.output.IsText() {
 		return o.output.Print(o.Out, listOf(jobs))
 	}
-	rows := table{{"NAME", "PHASE", "READY", "REASON", "RESTARTS", "DURATION", "AGE"}}
+	rows := cli.Table{{"NAME", "PHASE", "READY", "REASON", "RESTARTS", "DURATION", "AGE"}}
 	for i := range jobs {
 		rows = append(rows, Row(&jobs[i], time.Now()))
 	}
@@ -141,7 +141,7 @@ func (o *listing) print(jobs []v2alpha1.DIJob) error {
 		}
 	}
 	var out bytes.Buffer
-	rows.write(&out, "")
+	rows.Write(&out, "")
 	_, err := o.Out.Write(out.Bytes())
 	return err
 }

@@ -11,14 +11,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/dustin/go-humanize/english"
-	"k8s.io/cli-runtime/pkg/printers"
 	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cli"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/jobview"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/replicas"
 	"opendilab.org/di-orchestrator/internal/names"
@@ -29,64 +28,13 @@ import (
 // none is the text for an empty value.
 const none = "<none>"
 
-// table contains the rows of a part of the page.
-type table [][]string
-
-// add adds a row with a title, unless its text is empty.
-func (t *table) add(title, text string) {
-	if text != "" {
-		*t = append(*t, []string{title, text})
-	}
-}
-
-// write writes the rows in columns with an indent. The text of a title may have several lines, below each other;
-// other cells have one. None has control sequences.
-func (t *table) write(out *bytes.Buffer, indent string) {
-	aligned := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	for _, row := range *t {
-		last := len(row) - 1
-		for i, cell := range row[:last] {
-			row[i] = printers.EscapeTerminal(oneLine(cell))
-		}
-		lines := []string{oneLine(row[last])}
-		if last == 1 {
-			lines = linesOf(row[last])
-		}
-		for i, line := range lines {
-			if i > 0 {
-				clear(row[:last])
-			}
-			row[last] = printers.EscapeTerminal(line)
-			fmt.Fprintln(aligned, indent+strings.TrimRight(strings.Join(row, "\t"), "\t"))
-		}
-	}
-	_ = aligned.Flush() // A buffer returns no error.
-}
-
-// linesOf returns the lines of a text that are not empty, at least one. They keep their indents, without tabs.
-func linesOf(text string) []string {
-	var lines []string
-	for line := range strings.SplitSeq(strings.ReplaceAll(text, "\r", "\n"), "\n") {
-		if line = strings.TrimRight(strings.ReplaceAll(line, "\t", "    "), " "); line != "" {
-			lines = append(lines, line)
-		}
-	}
-	switch len(lines) {
-	case 0:
-		return []string{""}
-	case 1:
-		return []string{oneLine(lines[0])}
-	}
-	return lines
-}
-
 // part is a part of the page.
 type part struct {
 	title string
 	// of is what the part may need more rights for; "" for the job itself.
 	of      string
 	isShown bool
-	rows    table
+	rows    cli.Table
 }
 
 // parts returns the parts below the summary.
@@ -117,7 +65,7 @@ func (p *page) render() []byte {
 	p.view = jobview.Of(&p.Observed)
 	var out bytes.Buffer
 	summary := p.summary()
-	summary.write(&out, "")
+	summary.Write(&out, "")
 	for _, part := range p.parts() {
 		p.writePart(&out, &part)
 		if part.of == partMembers && p.Members.List != nil && len(p.Members.List.Spec.RetainedPods) > 0 {
@@ -140,7 +88,7 @@ func (p *page) writePart(out *bytes.Buffer, part *part) {
 	case len(part.rows) == 0:
 		fmt.Fprintln(out, "  "+none)
 	default:
-		part.rows.write(out, "  ")
+		part.rows.Write(out, "  ")
 	}
 }
 
@@ -157,37 +105,37 @@ func (p *page) moment(at *time.Time) string {
 	return at.UTC().Format(time.RFC3339) + ", " + p.age(at) + " ago"
 }
 
-func (p *page) summary() table {
+func (p *page) summary() cli.Table {
 	v, spec := p.view, &p.Job.Spec
-	rows := table{{"Name:", v.Name}, {"Namespace:", v.Namespace}, {"Lifecycle:", string(v.Lifecycle)}, {"Phase:", p.phase()}}
-	rows.add("Reason:", v.Reason)
+	rows := cli.Table{{"Name:", v.Name}, {"Namespace:", v.Namespace}, {"Lifecycle:", string(v.Lifecycle)}, {"Phase:", p.phase()}}
+	rows.Add("Reason:", v.Reason)
 	if !v.IsFinished {
-		rows.add("Replicas:", fmt.Sprintf("%d of %d ready", v.Ready, v.Desired))
+		rows.Add("Replicas:", fmt.Sprintf("%d of %d ready", v.Ready, v.Desired))
 	}
-	rows.add("Created:", p.moment(&v.CreatedAt))
-	rows.add("Creator:", v.Creator)
+	rows.Add("Created:", p.moment(&v.CreatedAt))
+	rows.Add("Creator:", v.Creator)
 	if v.CompletedAt != nil {
-		rows.add("Finished:", p.moment(v.CompletedAt))
+		rows.Add("Finished:", p.moment(v.CompletedAt))
 	}
-	rows.add("Restarts:", p.restarts())
-	rows.add("Group:", v.Group)
-	rows.add("Priority:", v.Priority)
+	rows.Add("Restarts:", p.restarts())
+	rows.Add("Group:", v.Group)
+	rows.Add("Priority:", v.Priority)
 	if v.Preemptible {
-		rows.add("Preemptible:", "the allocator places it")
+		rows.Add("Preemptible:", "the allocator places it")
 	}
 	if elastic := names.ElasticTask(spec); elastic >= 0 && spec.Elastic != nil {
-		rows.add("Elastic:", fmt.Sprintf("task %s, %s", names.TaskName(&spec.Tasks[elastic]), bounds(spec.Elastic)))
+		rows.Add("Elastic:", fmt.Sprintf("task %s, %s", names.TaskName(&spec.Tasks[elastic]), bounds(spec.Elastic)))
 	}
 	if spec.ActiveDeadlineSeconds != nil {
-		rows.add("Deadline:", fmt.Sprintf("%ds of being active", *spec.ActiveDeadlineSeconds))
+		rows.Add("Deadline:", fmt.Sprintf("%ds of being active", *spec.ActiveDeadlineSeconds))
 	}
-	rows.add("Queue:", p.queue.String())
-	rows.add("Managed by:", names.OtherManager(spec))
+	rows.Add("Queue:", p.queue.String())
+	rows.Add("Managed by:", names.OtherManager(spec))
 	var labels []string
 	for _, key := range slices.Sorted(maps.Keys(p.Job.Labels)) {
 		labels = append(labels, key+"="+p.Job.Labels[key])
 	}
-	rows.add("Labels:", strings.Join(labels, ", "))
+	rows.Add("Labels:", strings.Join(labels, ", "))
 	return rows
 }
 
@@ -240,8 +188,8 @@ func bounds(elastic *v2alpha1.Elastic) string {
 }
 
 // remedies returns what would let the job run as desired.
-func (p *page) remedies() table {
-	var rows table
+func (p *page) remedies() cli.Table {
+	var rows cli.Table
 	if p.view.Waiting != nil {
 		for _, text := range p.view.Waiting.Remedies {
 			rows = append(rows, []string{text})
@@ -250,8 +198,8 @@ func (p *page) remedies() table {
 	return rows
 }
 
-func (p *page) conditions() table {
-	rows := table{{"TYPE", "STATUS", "SINCE", "REASON", "MESSAGE"}}
+func (p *page) conditions() cli.Table {
+	rows := cli.Table{{"TYPE", "STATUS", "SINCE", "REASON", "MESSAGE"}}
 	for i := range p.view.Conditions {
 		condition := &p.view.Conditions[i]
 		rows = append(rows, []string{condition.Type, string(condition.Status), p.age(condition.Since), condition.Reason, condition.Message})
@@ -259,25 +207,25 @@ func (p *page) conditions() table {
 	return rows
 }
 
-func (p *page) lastFailure() table {
+func (p *page) lastFailure() cli.Table {
 	failure := p.view.Failure
 	if failure == nil {
 		return nil
 	}
-	rows := table{{"Pod:", cmp.Or(failure.Pod, none)}}
+	rows := cli.Table{{"Pod:", cmp.Or(failure.Pod, none)}}
 	if failure.ExitCode != nil {
-		rows.add("Exit code:", strconv.Itoa(int(*failure.ExitCode)))
+		rows.Add("Exit code:", strconv.Itoa(int(*failure.ExitCode)))
 	}
-	rows.add("Reason:", failure.Reason)
-	rows.add("Message:", failure.Message)
+	rows.Add("Reason:", failure.Reason)
+	rows.Add("Message:", failure.Message)
 	if failure.At != nil {
-		rows.add("Seen:", p.moment(failure.At))
+		rows.Add("Seen:", p.moment(failure.At))
 	}
 	return rows
 }
 
-func (p *page) tasks() table {
-	rows := table{{"TASK", "TYPE", "DESIRED", "PODS"}}
+func (p *page) tasks() cli.Table {
+	rows := cli.Table{{"TASK", "TYPE", "DESIRED", "PODS"}}
 	for i := range p.view.Tasks {
 		task := &p.view.Tasks[i]
 		rows = append(rows, []string{task.Name, string(task.Type), task.DesiredText(), cmp.Or(replicas.Counts(task.Phases), none)})
@@ -285,11 +233,11 @@ func (p *page) tasks() table {
 	return rows
 }
 
-func (p *page) podTable() table {
+func (p *page) podTable() cli.Table {
 	if len(p.view.Pods) == 0 {
 		return nil
 	}
-	rows := table{{"TASK", "POD", "STATUS", "RESTARTS", "EXIT CODE", "NODE", "AGE"}}
+	rows := cli.Table{{"TASK", "POD", "STATUS", "RESTARTS", "EXIT CODE", "NODE", "AGE"}}
 	for i := range p.view.Pods {
 		pod := &p.view.Pods[i]
 		restarts, status := strconv.Itoa(int(pod.Restarted)), pod.State
@@ -304,12 +252,12 @@ func (p *page) podTable() table {
 	return rows
 }
 
-func (p *page) members() table {
+func (p *page) members() cli.Table {
 	list := p.Members.List
 	if list == nil || len(list.Spec.Members) == 0 {
 		return nil
 	}
-	rows := table{{"ROLE", "POD", "PHASE", "LOSSES", "FAILURE REPORTS", "REQUESTED"}}
+	rows := cli.Table{{"ROLE", "POD", "PHASE", "LOSSES", "FAILURE REPORTS", "REQUESTED"}}
 	for i := range list.Spec.Members {
 		member := &list.Spec.Members[i]
 		lost := membership.Losses(&list.Status, member.Slot)
@@ -359,11 +307,11 @@ func requested(member *v2alpha1.Member) string {
 	return cmp.Or(strings.Join(text, ", "), "the template's")
 }
 
-func (p *page) eventTable() table {
+func (p *page) eventTable() cli.Table {
 	if len(p.view.Events) == 0 {
-		return table{{none + ", of those that the API server still keeps"}}
+		return cli.Table{{none + ", of those that the API server still keeps"}}
 	}
-	rows := table{{"TYPE", "REASON", "AGE", "OBJECT", "FROM", "MESSAGE"}}
+	rows := cli.Table{{"TYPE", "REASON", "AGE", "OBJECT", "FROM", "MESSAGE"}}
 	for i := range p.view.Events {
 		event := &p.view.Events[i]
 		age, about := p.age(&event.At), "job"

@@ -1,7 +1,7 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package jobs
+package cli
 
 import (
 	"bytes"
@@ -12,14 +12,14 @@ import (
 
 func TestTheLinesOfATextStayBelowEachOther(t *testing.T) {
 	t.Parallel()
-	rows := table{
+	rows := Table{
 		{"Pod:", "job-learner-0"},
 		{"Message:", "Traceback (most recent call last):\n  File \"main.py\", line 3\n\n\tjoin()\r\nRuntimeError: no answer\x1b[2J\n"},
 		{"Seen\nthen:", " now  "},
 		{"", ""},
 	}
 	var out bytes.Buffer
-	rows.write(&out, "  ")
+	rows.Write(&out, "  ")
 	expect.Equal(t, "text", `  Pod:        job-learner-0
   Message:    Traceback (most recent call last):
                 File "main.py", line 3

@@ -1,0 +1,67 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"text/tabwriter"
+
+	"k8s.io/cli-runtime/pkg/printers"
+)
+
+// Table contains the rows of a list, or of a part of a page.
+type Table [][]string
+
+// Add adds a row with a title, unless its text is empty.
+func (t *Table) Add(title, text string) {
+	if text != "" {
+		*t = append(*t, []string{title, text})
+	}
+}
+
+// Write writes the rows in columns with an indent. The text of a title may have several lines, below each other;
+// other cells have one. None has control sequences.
+func (t *Table) Write(out *bytes.Buffer, indent string) {
+	aligned := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	for _, row := range *t {
+		last := len(row) - 1
+		for i, cell := range row[:last] {
+			row[i] = printers.EscapeTerminal(OneLine(cell))
+		}
+		lines := []string{OneLine(row[last])}
+		if last == 1 {
+			lines = linesOf(row[last])
+		}
+		for i, line := range lines {
+			if i > 0 {
+				clear(row[:last])
+			}
+			row[last] = printers.EscapeTerminal(line)
+			fmt.Fprintln(aligned, indent+strings.TrimRight(strings.Join(row, "\t"), "\t"))
+		}
+	}
+	_ = aligned.Flush() // A buffer returns no error.
+}
+
+// linesOf returns the lines of a text that are not empty, at least one. They keep their indents, without tabs.
+func linesOf(text string) []string {
+	var lines []string
+	for line := range strings.SplitSeq(strings.ReplaceAll(text, "\r", "\n"), "\n") {
+		if line = strings.TrimRight(strings.ReplaceAll(line, "\t", "    "), " "); line != "" {
+			lines = append(lines, line)
+		}
+	}
+	switch len(lines) {
+	case 0:
+		return []string{""}
+	case 1:
+		return []string{OneLine(lines[0])}
+	}
+	return lines
+}
+
+// OneLine returns the words of a text on one line.
+func OneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
