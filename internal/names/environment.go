@@ -88,6 +88,7 @@ const (
 	SystemNamespace         = "di-system"
 	ServerService           = "di-server"
 	HistoryService          = "di-history"
+	HistoryPort       int32 = 443
 	ServerAudience          = "di-server"
 	ServerPortV1      int32 = 8080
 	ServerPortV2      int32 = 8081

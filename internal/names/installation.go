@@ -14,6 +14,9 @@ import (
 const (
 	// WebhookAuthority is the Secret of the webhooks' certificate authority.
 	WebhookAuthority = "di-orchestrator-webhook-ca"
+	// ServerBundle is the ConfigMap of the CA bundle for clients of di-server and of the history, and
+	// ServerBundleKey is its key.
+	ServerBundle, ServerBundleKey = "di-orchestrator-server-ca", "ca.crt"
 	// MutatingWebhooks is the MutatingWebhookConfiguration.
 	MutatingWebhooks = "di-orchestrator-mutating"
 	// ValidatingWebhooks is the ValidatingWebhookConfiguration.

@@ -45,7 +45,7 @@ func (b *Builder) Demand(replicas []Replica) (Demand, error) {
 		if each.task == replicas[0].Task {
 			demand.PriorityClass = b.priorityClass(&template.Spec)
 		}
-		for name, quantity := range requestsOf(withOverride(&template.Spec, overrides[each])) {
+		for name, quantity := range RequestsOf(withOverride(&template.Spec, overrides[each])) {
 			quantity.Mul(count)
 			sum := demand.Resources[name]
 			sum.Add(quantity)
@@ -66,8 +66,8 @@ func withOverride(spec *corev1.PodSpec, override v2alpha1.ReplicaResources) *cor
 	return spec
 }
 
-// requestsOf returns the requests of a pod.
-func requestsOf(spec *corev1.PodSpec) corev1.ResourceList {
+// RequestsOf returns the requests of a pod.
+func RequestsOf(spec *corev1.PodSpec) corev1.ResourceList {
 	return resourcehelper.PodRequests(&corev1.Pod{Spec: *DefaultRequests(spec)}, resourcehelper.PodResourcesOptions{})
 }
 

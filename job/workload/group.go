@@ -35,7 +35,7 @@ func Group(job *v2alpha1.DIJob) string {
 		Image         string
 		Command, Args []string
 		Requests      corev1.ResourceList
-	}{main.Image, main.Command, main.Args, requestsOf(&template.Spec)})
+	}{main.Image, main.Command, main.Args, RequestsOf(&template.Spec)})
 	if err != nil {
 		return ""
 	}

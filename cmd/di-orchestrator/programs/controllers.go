@@ -217,7 +217,7 @@ func (o *operator) addIssuer() error {
 		API:       api,
 		Authority: authority,
 		Secret:    of(serverCertificate),
-		Bundle:    of(serverBundle),
+		Bundle:    of(names.ServerBundle),
 		Hosts:     hosts,
 		Clock:     clock.RealClock{},
 		Log:       o.mgr.GetLogger().WithName("issuer"),

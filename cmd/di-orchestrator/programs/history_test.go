@@ -102,7 +102,7 @@ func (r *remembered) issue(t *testing.T) {
 		return types.NamespacedName{Namespace: names.SystemNamespace, Name: name}
 	}
 	issuer := &certs.Issuer{
-		API: r.api, Authority: of(names.WebhookAuthority), Secret: of(serverCertificate), Bundle: of(serverBundle),
+		API: r.api, Authority: of(names.WebhookAuthority), Secret: of(serverCertificate), Bundle: of(names.ServerBundle),
 		Hosts: []string{names.HistoryService + "." + names.SystemNamespace}, Clock: clock.RealClock{},
 	}
 	_, err := certs.LoadOrCreate(t.Context(), r.api, issuer.Authority, issuer.Clock)

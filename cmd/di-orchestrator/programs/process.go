@@ -83,12 +83,8 @@ func (o *processOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.pprofAddress, "pprof-address", "0", "address of /debug/pprof, which must not be reachable by others; 0 disables it")
 }
 
-// The Secret that the operator issues and di-server serves with, and the ConfigMap of the CA bundle
-// for clients of di-server.
-const (
-	serverCertificate = "di-orchestrator-server-tls"
-	serverBundle      = "di-orchestrator-server-ca"
-)
+// serverCertificate is the Secret that the operator issues and di-server serves with.
+const serverCertificate = "di-orchestrator-server-tls"
 
 // ownNamespace returns the namespace that the process runs in.
 func ownNamespace() string {

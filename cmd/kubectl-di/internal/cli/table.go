@@ -25,7 +25,8 @@ func (t *Table) Add(title, text string) {
 // Write writes the rows in columns with an indent. The text of a title may have several lines, below each other;
 // other cells have one. None has control sequences.
 func (t *Table) Write(out *bytes.Buffer, indent string) {
-	aligned := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	var text strings.Builder
+	aligned := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
 	for _, row := range *t {
 		last := len(row) - 1
 		for i, cell := range row[:last] {
@@ -40,10 +41,14 @@ func (t *Table) Write(out *bytes.Buffer, indent string) {
 				clear(row[:last])
 			}
 			row[last] = printers.EscapeTerminal(line)
-			fmt.Fprintln(aligned, indent+strings.TrimRight(strings.Join(row, "\t"), "\t"))
+			fmt.Fprintln(aligned, indent+strings.Join(row, "\t"))
 		}
 	}
 	_ = aligned.Flush() // A buffer returns no error.
+	// Empty cells at the end keep the columns of other rows aligned.
+	for line := range strings.Lines(text.String()) {
+		out.WriteString(strings.TrimRight(line, " \n") + "\n")
+	}
 }
 
 // linesOf returns the lines of a text that are not empty, at least one. They keep their indents, without tabs.

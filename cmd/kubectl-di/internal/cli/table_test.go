@@ -26,5 +26,14 @@ func TestTheLinesOfATextStayBelowEachOther(t *testing.T) {
                   join()
               RuntimeError: no answer^[[2J
   Seen then:  now
-  `+"\n", out.String())
+
+`, out.String())
+}
+
+func TestEmptyCellsKeepTheColumnsAligned(t *testing.T) {
+	t.Parallel()
+	rows := Table{{"NAME", "GROUP", "USER"}, {"a", "", ""}, {"pong", "games", "jane"}}
+	var out bytes.Buffer
+	rows.Write(&out, "")
+	expect.Equal(t, "text", "NAME  GROUP  USER\na\npong  games  jane\n", out.String())
 }

@@ -28,6 +28,15 @@ func explain(purpose string, err error, verbs ...string) error {
 	}
 	name, verb, resource, group, namespace := found[1], strings.Join(verbs, ","), found[3], found[4], found[5]
 	verb = cmp.Or(verb, found[2])
+	if !isByName(resource, verb) {
+		name = ""
+	}
+	return fmt.Errorf("%s: %w\n%s", purpose, err, RoleFor(verb, resource, group, namespace, name))
+}
+
+// RoleFor returns what gives a user a right, for one object if it is named. Without a namespace the
+// right is for all.
+func RoleFor(verb, resource, group, namespace, name string) string {
 	create := "kubectl create clusterrole"
 	if namespace != "" {
 		create = "kubectl -n " + namespace + " create role"
@@ -39,10 +48,10 @@ func explain(purpose string, err error, verbs ...string) error {
 	}
 	remedy := fmt.Sprintf("%s kubectl-di-%s-%s --verb=%s --resource=%s", create, strings.ReplaceAll(verb, ",", "-"),
 		cmp.Or(subresource, base), verb, qualified)
-	if isByName(resource, verb) && name != "" {
+	if name != "" {
 		remedy += " --resource-name=" + name
 	}
-	return fmt.Errorf("%s: %w\na role of this right, bound to you, allows it:\n  %s", purpose, err, remedy)
+	return "a role of this right, bound to you, allows it:\n  " + remedy
 }
 
 // isByName reports whether a role should grant the right for one object only.

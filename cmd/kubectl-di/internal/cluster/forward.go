@@ -10,7 +10,9 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"slices"
+	"strconv"
 
+	"github.com/dustin/go-humanize/english"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -28,16 +30,40 @@ import (
 // localhost is the address of a forwarded port.
 const localhost = "127.0.0.1"
 
-// Forward forwards a port to di-server through the API server, like kubectl port-forward: to a
-// ready pod of di-server's Service.
+// Program is a program of the installation that users call.
+type Program struct {
+	// Name is its name in messages, and Flags are those that say where it is.
+	Name, Flags string
+	// Service is the name of its Service, and Ports are those of it that serve by the scheme, the
+	// preferred one first.
+	Service, Scheme string
+	Ports           []int32
+}
+
+// DIServer returns di-server behind a Service. It serves both protocols on each port.
+func DIServer(service string) Program {
+	return Program{
+		Name: "di-server", Flags: "--server-namespace, --server-service", Service: service, Scheme: "http",
+		Ports: []int32{names.ServerPortV1, names.ServerPortV2},
+	}
+}
+
+// History returns the history of jobs.
+func History() Program {
+	return Program{Name: "the history", Flags: "--server-namespace", Service: names.HistoryService, Scheme: "https", Ports: []int32{names.HistoryPort}}
+}
+
+// Forward forwards a port to a program through the API server, like kubectl port-forward: to a
+// ready pod of its Service.
 type Forward struct {
 	cluster *Cluster
+	to      Program
 	service client.ObjectKey
 }
 
-// Forward returns a Forward to a Service's pods.
-func (c *Cluster) Forward(namespace, service string) *Forward {
-	return &Forward{cluster: c, service: client.ObjectKey{Namespace: namespace, Name: service}}
+// Forward returns a Forward to a program in a namespace.
+func (c *Cluster) Forward(namespace string, to Program) *Forward {
+	return &Forward{cluster: c, to: to, service: client.ObjectKey{Namespace: namespace, Name: to.Service}}
 }
 
 // Open forwards a local port until end is called, and returns its URL.
@@ -47,42 +73,49 @@ func (f *Forward) Open(ctx context.Context) (string, func(), error) {
 		return "", nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	url, ended, err := f.cluster.forward(ctx, client.ObjectKey{Namespace: f.service.Namespace, Name: pod}, port)
+	address, ended, err := f.cluster.forward(ctx, client.ObjectKey{Namespace: f.service.Namespace, Name: pod}, port)
 	if err != nil {
 		cancel()
-		return "", nil, explain("forwarding a port to pod "+f.service.Namespace+"/"+pod+" of di-server (--server calls a URL of it instead)", err)
+		return "", nil, explain("forwarding a port to pod "+f.service.Namespace+"/"+pod+" of "+f.to.Name+" (--server calls a URL of it instead)", err)
 	}
-	return url, func() { cancel(); <-ended }, nil
+	return f.to.Scheme + "://" + address, func() { cancel(); <-ended }, nil
 }
 
-// target returns a ready pod of the Service and the port of di-server in it.
+// target returns a ready pod of the Service and the port of the program in it.
 func (f *Forward) target(ctx context.Context) (string, int32, error) {
-	const flags = "looking for di-server (--server-namespace, --server-service): %w"
+	looking := "looking for " + f.to.Name + " (" + f.to.Flags + ")"
 	var service corev1.Service
 	if err := f.cluster.Get(ctx, f.service.Namespace, f.service.Name, &service); err != nil {
-		return "", 0, fmt.Errorf(flags, err)
+		return "", 0, fmt.Errorf("%s: %w", looking, err)
 	}
 	var pods corev1.PodList
 	if err := f.cluster.List(ctx, f.service.Namespace, &pods, client.MatchingLabels(service.Spec.Selector)); err != nil {
-		return "", 0, fmt.Errorf(flags, err)
+		return "", 0, fmt.Errorf("%s: %w", looking, err)
 	}
 	ready := slices.DeleteFunc(pods.Items, func(pod corev1.Pod) bool { return !podstate.Ready(&pod) })
 	if len(service.Spec.Selector) == 0 || len(ready) == 0 {
-		return "", 0, fmt.Errorf("service %s has no ready pod: is di-server up? See kubectl -n %s get pods", f.service, f.service.Namespace)
+		return "", 0, fmt.Errorf("service %s has no ready pod: is %s up? See kubectl -n %s get pods", f.service, f.to.Name, f.service.Namespace)
 	}
 	// A random choice lets a retry reach another pod.
 	pod := &ready[rand.IntN(len(ready))]
-	port := targetPort(&service, pod)
+	port := targetPort(&service, pod, f.to.Ports)
 	if port == 0 {
-		return "", 0, fmt.Errorf("service %s has no port %d, nor %d, that its pods serve", f.service, names.ServerPortV1, names.ServerPortV2)
+		return "", 0, fmt.Errorf("service %s has no port %s that its pods serve", f.service, english.OxfordWordSeries(textsOf(f.to.Ports), "or"))
 	}
 	return pod.Name, port, nil
 }
 
-// targetPort returns the pod's port behind the Service's port, 0 for none. di-server serves both
-// protocols on each port.
-func targetPort(service *corev1.Service, pod *corev1.Pod) int32 {
-	for _, wanted := range []int32{names.ServerPortV1, names.ServerPortV2} {
+func textsOf(ports []int32) []string {
+	texts := make([]string, len(ports))
+	for i, port := range ports {
+		texts[i] = strconv.Itoa(int(port))
+	}
+	return texts
+}
+
+// targetPort returns the pod's port behind the first wanted port of the Service, 0 for none.
+func targetPort(service *corev1.Service, pod *corev1.Pod, ports []int32) int32 {
+	for _, wanted := range ports {
 		for _, port := range service.Spec.Ports {
 			if port.Port != wanted {
 				continue
@@ -109,7 +142,7 @@ func containerPort(pod *corev1.Pod, target intstr.IntOrString) int32 {
 	return 0
 }
 
-// forward forwards a local port to a pod's port until the context ends. It returns the URL, and a
+// forward forwards a local port to a pod's port until the context ends. It returns the local address, and a
 // channel that is closed when the forwarding has ended.
 func (c *Cluster) forward(ctx context.Context, pod client.ObjectKey, port int32) (string, <-chan struct{}, error) {
 	dialer, err := c.dialer(pod)
@@ -140,7 +173,7 @@ func (c *Cluster) forward(ctx context.Context, pod client.ObjectKey, port int32)
 	if err != nil {
 		return "", nil, err
 	}
-	return fmt.Sprintf("http://%s:%d", localhost, ports[0].Local), ended, nil
+	return fmt.Sprintf("%s:%d", localhost, ports[0].Local), ended, nil
 }
 
 // dialer returns a dialer for websockets. Like kubectl, it falls back to SPDY if a proxy does not

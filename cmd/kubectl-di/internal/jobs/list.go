@@ -34,7 +34,7 @@ type listing struct {
 
 // NewListCommand returns kubectl di list.
 func NewListCommand(env *cli.Env) *cobra.Command {
-	o := &listing{Env: env}
+	o, phases := &listing{Env: env}, replicas.Phases()
 	command := cli.NewCommand(cli.Help{
 		Use: "list", Short: "List jobs, all or those in a phase or stuck",
 		Long: `List jobs with the columns of kubectl get dijobs.
@@ -65,6 +65,7 @@ in a queue or for capacity is not stuck, nor is a suspended one.`,
 }
 
 func (o *listing) check() error {
+	phases := replicas.Phases()
 	for i, phase := range o.phases {
 		at := slices.IndexFunc(phases, func(known string) bool { return strings.EqualFold(known, phase) })
 		if at < 0 {

@@ -18,12 +18,6 @@ import (
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/replicas"
 )
 
-// phases are the phases of a job.
-var phases = []string{
-	string(v2alpha1.JobPending), string(v2alpha1.JobStarting), string(v2alpha1.JobRestarting), string(v2alpha1.JobRescheduling),
-	string(v2alpha1.JobRunning), string(v2alpha1.JobSucceeded), string(v2alpha1.JobFailed), string(v2alpha1.JobUnknown),
-}
-
 // NewWaitCommand returns kubectl di wait.
 func NewWaitCommand(env *cli.Env) *cobra.Command {
 	var target string
@@ -72,7 +66,7 @@ the wait.`,
 
 func completeGoals(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 	goals := []string{"finished", "running", "condition="}
-	for _, phase := range phases {
+	for _, phase := range replicas.Phases() {
 		goals = append(goals, "phase="+phase)
 	}
 	return goals, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
@@ -95,6 +89,7 @@ func parseGoal(text string) (*goal, error) {
 			return job.Status.Phase == v2alpha1.JobRunning || job.Status.Phase == v2alpha1.JobSucceeded
 		}}, nil
 	case kind == "phase":
+		phases := replicas.Phases()
 		at := slices.IndexFunc(phases, func(phase string) bool { return strings.EqualFold(phase, value) })
 		if at < 0 {
 			return nil, cli.Usagef("--for %q: want one of the phases %s", text, strings.Join(phases, ", "))

@@ -21,6 +21,14 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
+// Phases returns the phases of a job.
+func Phases() []string {
+	return []string{
+		string(v2alpha1.JobPending), string(v2alpha1.JobStarting), string(v2alpha1.JobRestarting), string(v2alpha1.JobRescheduling),
+		string(v2alpha1.JobRunning), string(v2alpha1.JobSucceeded), string(v2alpha1.JobFailed), string(v2alpha1.JobUnknown),
+	}
+}
+
 // Name returns the name of a job's pod without the job's prefix.
 func Name(job, pod string) string {
 	return cmp.Or(strings.TrimPrefix(pod, job+"-"), pod)

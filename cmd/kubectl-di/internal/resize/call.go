@@ -125,7 +125,7 @@ func (o *calling) begin(ctx context.Context, name string, check func(*v2alpha1.D
 	if err != nil && !cluster.IsDenied(err) {
 		return nil, err
 	}
-	var way diserver.Way = found.Forward(o.namespace, o.service)
+	var way diserver.Way = found.Forward(o.namespace, cluster.DIServer(o.service))
 	if o.server != "" {
 		way = diserver.At(o.server)
 	}
