@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/http/httptest"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -203,7 +204,7 @@ func TestTheHistoryFollowsPagesUpToTheLimit(t *testing.T) {
 	}
 	expect.NoError(t, m.database.Write(t.Context(), changes))
 	for _, limit := range []int{record.MaxPage + 5, record.MaxPage + 10} {
-		got := m.read(t, "list", "-o", "name", "--limit", fmt.Sprint(limit))
+		got := m.read(t, "list", "-o", "name", "--limit", strconv.Itoa(limit))
 		if count := strings.Count(got.stdout, "\n"); count != limit || strings.Contains(got.stderr, "there are more") != (limit == record.MaxPage+5) {
 			t.Errorf("%d jobs: %s", count, got.stderr)
 		}
@@ -345,6 +346,20 @@ func TestTheTokenOfTheKubeconfigIsTheCallers(t *testing.T) {
 	got = kubectlDI(t, "", "history", "list", "-n", m.jobs, "--server-namespace", m.system, "--kubeconfig", path, "--as", "jane")
 	if got.code != cli.Failed || !strings.Contains(got.stderr, "cannot impersonate") {
 		t.Errorf("got %+v", got)
+	}
+}
+
+func TestTheDocumentedRolesReachTheHistory(t *testing.T) {
+	t.Parallel()
+	m := remember(t)
+	m.record(t, pong("uid-1"), nil)
+	got := m.read(t, "list", "--as", "nils")
+	if want := "create role kubectl-di-get-services --verb=get --resource=services --resource-name=di-history"; got.code != cli.Failed || !strings.Contains(got.stderr, want) {
+		t.Errorf("got %+v", got)
+	}
+	m.grantDocumented(t, 1, "nils", m.jobs, m.system)
+	if got := m.tells(t, "list", "-o", "name", "--as", "nils"); got != "dijob.diengine.opendilab.org/pong\n" {
+		t.Errorf("got %q", got)
 	}
 }
 
@@ -503,7 +518,7 @@ func TestWhatCannotRunAgainIsRefused(t *testing.T) {
 		"lost": "job NS/lost cannot be created again: its manifest is not recorded: it was larger than the history keeps",
 		"pong --set spec.tasks[lerner].replicas=1": `--set spec.tasks[lerner].replicas: spec.tasks has no entry "lerner": it has learner`,
 		"pong --set spec.tasks[4].replicas=1":      "--set spec.tasks[4].replicas: spec.tasks has 1 entries, and none is number 4",
-		"pong --set spec.backoffLimit.x=1":         `--set spec.backoffLimit.x: spec.backoffLimit is a int64, and has no field "x"`,
+		"pong --set spec.backoffLimit.x=1":         `--set spec.backoffLimit.x: spec.backoffLimit is no object: it has no field "x"`,
 		"pong --set spec.backofLimit=1":            `unknown field "spec.backofLimit": did you mean backoffLimit?`,
 		"pong --set spec.tasks[0].replicas=many":   "spec.tasks[0].replicas",
 	} {

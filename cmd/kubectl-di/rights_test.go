@@ -235,14 +235,8 @@ func TestTheDocumentedRolesAreEnough(t *testing.T) {
 	w.workers(t, ns, "pong", v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
 	w.readyServer(t, system, "")
 	w.editor(t, ns, "jane")
-	documentation := readFile(t, filepath.Join(testkit.Root(), "docs", "kubectl-di.md"))
-	blocks := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(documentation, -1)
 	for block, who := range []string{"jane", "john"} {
-		for _, document := range strings.Split(blocks[block][1], "---\n") {
-			var role rbacv1.Role
-			expect.NoError(t, yaml.UnmarshalStrict([]byte(strings.ReplaceAll(document, "[default]", "["+account+"]")), &role))
-			w.grant(t, map[string]string{"rl": ns, names.SystemNamespace: system}[role.Namespace], user(who), role.Rules...)
-		}
+		w.grantDocumented(t, block, who, ns, system)
 	}
 	w.isEnoughForJobs(t, ns, system)
 	for _, args := range [][]string{
@@ -257,6 +251,18 @@ func TestTheDocumentedRolesAreEnough(t *testing.T) {
 	}
 	if got := w.run(t, ns, "__complete", "add", "--as", "john", "learner", ""); got.stdout != "cartpole\npong\n:4\n" {
 		t.Errorf("got %+v", got)
+	}
+}
+
+// grantDocumented grants a user the roles of a block of the documentation.
+func (w *world) grantDocumented(t *testing.T, block int, who, ns, system string) {
+	t.Helper()
+	documentation := readFile(t, filepath.Join(testkit.Root(), "docs", "kubectl-di.md"))
+	blocks := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(documentation, -1)
+	for _, document := range strings.Split(blocks[block][1], "---\n") {
+		var role rbacv1.Role
+		expect.NoError(t, yaml.UnmarshalStrict([]byte(strings.ReplaceAll(document, "[default]", "["+account+"]")), &role))
+		w.grant(t, map[string]string{"rl": ns, names.SystemNamespace: system}[role.Namespace], user(who), role.Rules...)
 	}
 }
 

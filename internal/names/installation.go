@@ -14,9 +14,10 @@ import (
 const (
 	// WebhookAuthority is the Secret of the webhooks' certificate authority.
 	WebhookAuthority = "di-orchestrator-webhook-ca"
-	// ServerBundle is the ConfigMap of the CA bundle for clients of di-server and of the history, and
+	// ServerBundle is the ConfigMap of the CA bundle for clients of di-server and of the history.
+	ServerBundle = "di-orchestrator-server-ca"
 	// ServerBundleKey is its key.
-	ServerBundle, ServerBundleKey = "di-orchestrator-server-ca", "ca.crt"
+	ServerBundleKey = "ca.crt"
 	// MutatingWebhooks is the MutatingWebhookConfiguration.
 	MutatingWebhooks = "di-orchestrator-mutating"
 	// ValidatingWebhooks is the ValidatingWebhookConfiguration.

@@ -73,6 +73,7 @@ func mayImport() map[string][]string {
 		"internal/names":       {"apis/v2alpha1"},
 		"internal/limits":      {"apis/v2alpha1", "internal/names"},
 		"cmd/kubectl-di/internal/convert/manifests": {},
+		"cmd/kubectl-di/internal/history/fields":    {"internal/names"},
 		"cmd/kubectl-di/internal/jobs/fromflags":    {"apis/v2alpha1", "internal/names"},
 		"internal/conditions":                       {"apis/v2alpha1"},
 		"internal/configfile":                       {"apis/config/v1alpha1", "internal/limits"},

@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -187,8 +188,8 @@ func (t *table) write(found job, curves []record.Series) error {
 	}
 	for _, series := range curves {
 		for _, point := range series.Points {
-			cells := append(of[:len(of):len(of)], point.At.UTC().Format(time.RFC3339Nano), series.Name, strconv.FormatFloat(point.Value, 'g', -1, 64))
-			if err := t.Write(cells); err != nil {
+			cells := []string{point.At.UTC().Format(time.RFC3339Nano), series.Name, strconv.FormatFloat(point.Value, 'g', -1, 64)}
+			if err := t.Write(slices.Concat(of, cells)); err != nil {
 				return err
 			}
 		}
@@ -208,7 +209,11 @@ type folder struct {
 }
 
 func (f *folder) write(found job, curves []record.Series) error {
-	run := filepath.Join(f.path, found.Namespace+"-"+found.Name+"-"+found.UID)
+	name := found.Namespace + "-" + found.Name + "-" + found.UID
+	if name != filepath.Base(name) {
+		return fmt.Errorf("--tensorboard: %q is no name of a folder", name)
+	}
+	run := filepath.Join(f.path, name)
 	if err := os.MkdirAll(run, 0o755); err != nil { // Other users may read curves.
 		return fmt.Errorf("--tensorboard: %w", err)
 	}

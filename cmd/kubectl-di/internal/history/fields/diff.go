@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
@@ -95,7 +96,7 @@ func keysOf(list []any) []string {
 		}
 		key := keyOf(object)
 		areUnique = areUnique && key != "" && !seen[key]
-		keys[i], places[i], seen[key] = key, fmt.Sprint(i), true
+		keys[i], places[i], seen[key] = key, strconv.Itoa(i), true
 	}
 	if areUnique {
 		return keys

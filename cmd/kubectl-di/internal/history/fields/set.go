@@ -39,6 +39,9 @@ func ParseChange(text string) (*Change, error) {
 	if err := utiljson.Unmarshal(encoded, &c.value); err != nil {
 		return nil, fmt.Errorf("--set %s: %w", path, err)
 	}
+	if value == "" {
+		c.value = value // Only null removes a field.
+	}
 	return c, nil
 }
 
@@ -116,7 +119,7 @@ func (c *Change) in(value any, step int) (any, error) {
 	case []any:
 		return c.inList(value, step)
 	}
-	return nil, fmt.Errorf("%s is a %T, and has no field %q", c.before(step), value, c.steps[step])
+	return nil, fmt.Errorf("%s is no object: it has no field %q", c.before(step), c.steps[step])
 }
 
 func (c *Change) inObject(object map[string]any, step int) (any, error) {
@@ -173,7 +176,11 @@ func (c *Change) entry(list []any, step int) (int, error) {
 			return i, nil
 		}
 	}
-	return 0, fmt.Errorf("%s has no entry %q: it has %s", c.before(step), wanted, strings.Join(keys, ", "))
+	known := strings.Join(keys, ", ")
+	if known == "" {
+		known = fmt.Sprintf("%d entries, by number from 0", len(list))
+	}
+	return 0, fmt.Errorf("%s has no entry %q: it has %s", c.before(step), wanted, known)
 }
 
 // before returns the path before a step.
