@@ -40,6 +40,7 @@ type memory struct {
 	// jobs and system are the namespaces of the jobs and of the installation.
 	jobs, system string
 	database     *store.Store
+	kubelet      *kubelet
 }
 
 // remember starts a history behind a kubelet. The service account of the namespace may read all of
@@ -64,9 +65,9 @@ func remember(t *testing.T) *memory {
 	served.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
 	served.StartTLS()
 	t.Cleanup(served.Close)
-	kubelet := w.newKubelet(t, 0)
-	kubelet.to = strings.TrimPrefix(served.URL, "https://")
-	m.install(t, kubelet.node, string(chain))
+	m.kubelet = w.newKubelet(t, 0)
+	m.kubelet.to = strings.TrimPrefix(served.URL, "https://")
+	m.install(t, m.kubelet.node, string(chain))
 	w.grant(t, m.jobs, rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: m.jobs, Name: account},
 		rule(v2alpha1.GroupName, "dijobs", "list"), rule(v2alpha1.GroupName, "dijobs", "get"), rule("", "pods/log", "get"))
 	return m
@@ -372,6 +373,17 @@ func (m *memory) kubeconfigOf(t *testing.T, token string) string {
 	writeFile(t, path, fmt.Sprintf("apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: c, user: u}}]\n"+
 		"clusters: [{name: c, cluster: {server: %q, certificate-authority: ca.crt}}]\nusers: [{name: u, user: {token: %q}}]\n", config.Host, token))
 	return path
+}
+
+func TestAnExportContinuesWhereAConnectionBreaks(t *testing.T) {
+	t.Parallel()
+	m := remember(t)
+	m.record(t, pong("uid-1"), map[string][]float64{"reward": {1}})
+	m.kubelet.cuts = 1
+	got := m.read(t, "export", "--all", "-o", "csv")
+	if got.code != 0 || strings.Count(got.stdout, "\n") != 2 || m.kubelet.count() < 2 {
+		t.Errorf("%d connections, got %+v", m.kubelet.count(), got)
+	}
 }
 
 func TestAServerWithAnotherCertificateIsRefused(t *testing.T) {

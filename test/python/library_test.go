@@ -90,6 +90,9 @@ type world struct {
 	TLSURL     string `json:"tls_url"`
 	CAFile     string `json:"ca_file"`
 	Kubeconfig string `json:"kubeconfig"`
+	// HistoryURL is that of the history, and TokenFile has a token of a reader.
+	HistoryURL string `json:"history_url"`
+	TokenFile  string `json:"token_file"`
 	// Pods is the folder with a folder for each pod.
 	Pods string `json:"pods"`
 }
@@ -122,7 +125,8 @@ func startWorld(ctx context.Context, t *testing.T) string {
 	start(t, operator)
 	account, err = environment.As(testkit.Server)
 	expect.NoError(t, err)
-	startServer(ctx, t, account, live, &described)
+	certificate := startServer(ctx, t, account, live, &described)
+	startHistory(ctx, t, environment.Config, live, certificate, &described)
 	kubelet := &kubelet{live: live, server: described.URL, directory: described.Pods}
 	stopped := make(chan struct{})
 	running, stop := context.WithCancel(context.Background())
@@ -138,7 +142,8 @@ func aggregatorConfig() *v2alpha1.AggregatorConfig {
 	return config
 }
 
-func startServer(ctx context.Context, t *testing.T, config *rest.Config, live client.Client, described *world) {
+// startServer starts di-server. It returns the getter of its certificate.
+func startServer(ctx context.Context, t *testing.T, config *rest.Config, live client.Client, described *world) certificateGetter {
 	t.Helper()
 	of := func(name string) types.NamespacedName { return types.NamespacedName{Namespace: namespace, Name: name} }
 	issuer := &certs.Issuer{
@@ -176,6 +181,7 @@ func startServer(ctx context.Context, t *testing.T, config *rest.Config, live cl
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
+	return issued.GetCertificate
 }
 
 func newManager(t *testing.T, config *rest.Config, cached cache.Options) ctrl.Manager {

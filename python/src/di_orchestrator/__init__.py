@@ -12,6 +12,7 @@ from .checkpoint import Checkpoint, Saved
 from .client import Answer, Client, new_key
 from .coordinator import Coordinator, Replica, Replicas, Resources
 from .errors import FieldError, JobFailedError, NotFoundError, NotInJobError, OrchestratorError, RefusedError, UnansweredError
+from .history import History, PastJob
 from .identity import COORDINATOR_LED, WORKER_LED, Identity, in_job, who_am_i
 from .jobs import Job, Jobs
 from .graceful import GRACEFUL_EXIT, Preempted, Preemption, preemption, run, run_command
@@ -44,6 +45,7 @@ __all__ = [
     "FieldError",
     "GRACEFUL_EXIT",
     "Gradient",
+    "History",
     "Identity",
     "JOINING",
     "Job",
@@ -56,6 +58,7 @@ __all__ = [
     "NotFoundError",
     "NotInJobError",
     "OrchestratorError",
+    "PastJob",
     "Preempted",
     "Preemption",
     "Progress",

@@ -64,6 +64,9 @@ class Client:
     with its retries, in seconds, and `timeout` each attempt.
     """
 
+    _program = "di-server"
+    _max_answer = _MAX_ANSWER
+
     def __init__(
         self,
         url: str,
@@ -116,7 +119,7 @@ class Client:
                 reason, wait = str(error), backoff * random.uniform(0.75, 1.25) if error.wait is None else error.wait
                 backoff = min(2 * backoff, _MAX_BACKOFF)
             if time.monotonic() + wait >= end:
-                raise UnansweredError(f"{method} {path} has no answer of di-server after {limit:g} seconds: {reason}")
+                raise UnansweredError(f"{method} {path} has no answer of {self._program} after {limit:g} seconds: {reason}")
             time.sleep(wait)
 
     def _once(self, method: str, target: str, content: Optional[bytes], key: Optional[str], timeout: float) -> Answer:
@@ -132,7 +135,7 @@ class Client:
         try:
             connection.request(method, self._url.path.rstrip("/") + target, content, headers)
             response = connection.getresponse()
-            return _read(response.status, response.getheader("Retry-After"), response.read(_MAX_ANSWER))
+            return self._read(response.status, response.getheader("Retry-After"), response.read(self._max_answer))
         except ssl.SSLCertVerificationError as error:
             raise OrchestratorError(f"the certificate of {self._url.netloc} is not trusted: {error}") from error
         except (OSError, http.client.HTTPException) as error:
@@ -157,22 +160,26 @@ class Client:
         except FileNotFoundError:
             return ""
 
+    def _read(self, status: int, retry_after: Optional[str], content: bytes) -> Answer:
+        """Return the answer that a response has."""
+        wait = _seconds(retry_after)
+        try:
+            envelope = json.loads(content)
+            message, success = str(envelope["message"]), bool(envelope["success"])
+        except (ValueError, KeyError, TypeError):
+            if status in _TRANSIENT:
+                raise _Later(f"status {status}", wait) from None
+            raise OrchestratorError(f"status {status} with an answer that is not di-server's: {content[:200]!r}") from None
+        # Without Retry-After the cluster refuses the request for good. Status 200 is for clients without a token.
+        if status in _TRANSIENT or (status == http.client.OK and not success and wait is not None):
+            raise _Later(message, wait)
+        if status != http.client.OK or not success:
+            raise RefusedError(status, message)
+        return Answer(message, envelope.get("data"))
 
-def _read(status: int, retry_after: Optional[str], content: bytes) -> Answer:
-    """Return the answer that a response has."""
-    wait = None
+
+def _seconds(retry_after: Optional[str]) -> Optional[float]:
+    """Return how long the server asks to wait; None if it does not say."""
     if retry_after is not None and retry_after.strip().isdigit():
-        wait = min(float(retry_after), 4 * _MAX_BACKOFF)
-    try:
-        envelope = json.loads(content)
-        message, success = str(envelope["message"]), bool(envelope["success"])
-    except (ValueError, KeyError, TypeError):
-        if status in _TRANSIENT:
-            raise _Later(f"status {status}", wait) from None
-        raise OrchestratorError(f"status {status} with an answer that is not di-server's: {content[:200]!r}") from None
-    # Without Retry-After the cluster refuses the request for good. Status 200 is for clients without a token.
-    if status in _TRANSIENT or (status == http.client.OK and not success and wait is not None):
-        raise _Later(message, wait)
-    if status != http.client.OK or not success:
-        raise RefusedError(status, message)
-    return Answer(message, envelope.get("data"))
+        return min(float(retry_after), 4 * _MAX_BACKOFF)
+    return None

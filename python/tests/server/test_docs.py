@@ -51,6 +51,9 @@ class Documentation(TestCase):
             folder = stack.enter_context(tempfile.TemporaryDirectory())
             for name, path in (("/data/cartpole", "data"), ("/etc/di-server/ca.crt", "ca.crt"), ("cartpole.yaml", "cartpole.yaml")):
                 example = example.replace(f'"{name}"', repr(str(Path(folder) / path)))
+            history = {"https://di-history.di-system.svc": "history_url", "rl": "namespace", "token": "token_file", "ca.crt": "ca_file"}
+            for name, value in history.items():
+                example = example.replace(f'"{name}"', repr(WORLD[value]))
             one = manifest("cartpole", {"tasks": [task("learner", 1)]})
             (Path(folder) / "cartpole.yaml").write_text(json.dumps(one), encoding="utf-8")
             if "Jobs" in example:

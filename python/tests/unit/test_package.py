@@ -21,7 +21,7 @@ LICENCE = "# Copyright The DI Orchestrator Authors.\n# SPDX-License-Identifier: 
 MAX_LINE = 140
 #: The modules that the package imports: standard library, except for those that only Jobs imports.
 ALLOWED = {
-    "__future__", "base64", "contextlib", "dataclasses", "decimal", "errno", "hashlib", "http", "json", "logging", "math",
+    "__future__", "base64", "contextlib", "dataclasses", "datetime", "decimal", "errno", "hashlib", "http", "json", "logging", "math",
     "numbers", "os", "pathlib", "random", "re", "signal", "ssl", "subprocess", "sys", "threading", "time", "traceback",
     "types", "typing", "urllib", "uuid",
 }  # fmt: skip

@@ -5,7 +5,6 @@ package history
 
 import (
 	"context"
-	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,6 +20,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/diserver"
 	"opendilab.org/di-orchestrator/history/record"
 )
 
@@ -38,9 +38,14 @@ const (
 // job is what is recorded of a job.
 type job = *record.Job
 
+// errUnanswered says that a connection broke.
+var errUnanswered = errors.New("the history did not answer")
+
 // reader reads the history. All calls share a connection.
 type reader struct {
+	login   *reading
 	cluster *cluster.Cluster
+	way     diserver.Way
 	http    *http.Client
 	// base is the URL of the history, which works until end is called.
 	base string
@@ -49,13 +54,28 @@ type reader struct {
 	token, account string
 }
 
-func newReader(found *cluster.Cluster, trust *tls.Config) *reader {
-	return &reader{cluster: found, http: &http.Client{
-		Timeout: answerTime,
-		// Redirects are not followed: only the history may receive the token.
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		Transport:     &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: trust},
-	}}
+// connect connects to the history, in place of an earlier connection, with a new token.
+func (r *reader) connect(ctx context.Context) error {
+	r.end()
+	at, end, err := r.way.Open(ctx)
+	if err != nil {
+		r.end = func() {}
+		return r.login.explain(err)
+	}
+	r.base, r.end = at, end
+	if r.http == nil {
+		trust, err := r.login.trust(ctx, r.cluster)
+		if err != nil {
+			return err
+		}
+		r.http = &http.Client{
+			Timeout: answerTime,
+			// Redirects are not followed: only the history may receive the token.
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+			Transport:     &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: trust},
+		}
+	}
+	return r.login.identify(ctx, r)
 }
 
 // page reads a page of jobs.
@@ -165,8 +185,19 @@ func (r *reader) roleFor(verb, resource, group, namespace string) string {
 	return text
 }
 
-// get reads an answer into a value.
+// get reads an answer into a value. It connects again once if the pod was replaced, or the token has expired.
 func (r *reader) get(ctx context.Context, below string, query url.Values, into any) error {
+	err := r.once(ctx, below, query, into)
+	if ctx.Err() != nil || !errors.Is(err, errUnanswered) && !apierrors.IsUnauthorized(err) {
+		return err
+	}
+	if failed := r.connect(ctx); failed != nil {
+		return fmt.Errorf("%w; connecting again: %w", err, failed)
+	}
+	return r.once(ctx, below, query, into)
+}
+
+func (r *reader) once(ctx context.Context, below string, query url.Values, into any) error {
 	for name := range query {
 		if query.Get(name) == "" {
 			query.Del(name)
@@ -179,12 +210,12 @@ func (r *reader) get(ctx context.Context, below string, query url.Values, into a
 	request.Header.Set("Authorization", "Bearer "+r.token)
 	response, err := r.http.Do(request)
 	if err != nil {
-		return fmt.Errorf("calling the history: %w", err)
+		return fmt.Errorf("%w: %w", errUnanswered, err)
 	}
 	defer response.Body.Close() //nolint:errcheck // nothing is lost with a body that was read
 	content, err := io.ReadAll(http.MaxBytesReader(nil, response.Body, maxAnswer))
 	if err != nil {
-		return fmt.Errorf("reading the answer of the history: %w", err)
+		return fmt.Errorf("%w: reading its answer: %w", errUnanswered, err)
 	}
 	if response.StatusCode == http.StatusOK {
 		err = json.Unmarshal(content, into)

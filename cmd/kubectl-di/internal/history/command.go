@@ -131,20 +131,14 @@ func (o *reading) open(ctx context.Context) (*reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	var way diserver.Way = found.Forward(o.namespace, cluster.History())
+	from := &reader{login: o, cluster: found, way: found.Forward(o.namespace, cluster.History()), end: func() {}}
 	if o.server != "" {
-		way = diserver.At(o.server)
+		from.way = diserver.At(o.server)
 	}
-	at, end, err := way.Open(ctx)
-	if err != nil {
-		return nil, o.explain(err)
-	}
-	from, err := o.reader(ctx, found)
-	if err != nil {
-		end()
+	if err := from.connect(ctx); err != nil {
+		from.end()
 		return nil, err
 	}
-	from.base, from.end = at, end
 	return from, nil
 }
 
@@ -158,18 +152,15 @@ func (o *reading) explain(err error) error {
 	return err
 }
 
-// reader returns a reader that trusts the installation, with a token of the user.
-func (o *reading) reader(ctx context.Context, found *cluster.Cluster) (*reader, error) {
+// trust returns what the certificate of the history is verified by.
+func (o *reading) trust(ctx context.Context, found *cluster.Cluster) (*tls.Config, error) {
 	trust := &tls.Config{MinVersion: tls.VersionTLS12}
-	if o.server == "" {
-		authorities, err := o.authorities(ctx, found)
-		if err != nil {
-			return nil, err
-		}
-		trust.RootCAs, trust.ServerName = authorities, names.HistoryService+"."+o.namespace+".svc"
+	if o.server != "" {
+		return trust, nil
 	}
-	from := newReader(found, trust)
-	return from, o.identify(ctx, from)
+	authorities, err := o.authorities(ctx, found)
+	trust.RootCAs, trust.ServerName = authorities, names.HistoryService+"."+o.namespace+".svc"
+	return trust, err
 }
 
 // authorities returns those that sign the certificate of the history.
