@@ -175,6 +175,7 @@ func TestTheHistoryListsJobsOfAnyAgeByTheirEnding(t *testing.T) {
 	for _, tc := range []struct{ args, want string }{
 		{"--phase failed", "pong"}, {"--group games", "pong"}, {"--user jane", "pong"}, {"--reason OOMKilled", "pong"}, {"--text MEMORY", "pong"},
 		{"--since 2026-03-01T12:01:00Z", "cartpole cartpole cartpole"}, {"--user bob --limit 2", "cartpole cartpole"}, {"--since 1h", ""},
+		{"--since 7d", ""}, {"--since 2026-03-01", "cartpole cartpole cartpole pong"},
 	} {
 		got := m.read(t, append([]string{"list", "-o", "name"}, strings.Fields(tc.args)...)...)
 		names := strings.Join(strings.Fields(strings.ReplaceAll(got.stdout, "dijob.diengine.opendilab.org/", "")), " ")
@@ -395,8 +396,11 @@ func TestAServerWithAnotherCertificateIsRefused(t *testing.T) {
 	expect.NoError(t, err)
 	bundle.Data[names.ServerBundleKey] = string(other)
 	expect.NoError(t, m.live.Update(t.Context(), bundle))
-	if got := m.read(t, "list"); got.code != cli.Failed || !strings.Contains(got.stderr, "certificate signed by unknown authority") {
-		t.Errorf("got %+v", got)
+	for _, server := range [][]string{{"--server-namespace", m.system}, {"--server", "https://" + m.kubelet.to}} {
+		got := m.run(t, m.jobs, append([]string{"history", "list", "--service-account", account}, server...)...)
+		if got.code != cli.Failed || !strings.Contains(got.stderr, "failed to verify certificate") {
+			t.Errorf("%v: got %+v", server, got)
+		}
 	}
 }
 
@@ -418,7 +422,7 @@ func TestWrongUseOfTheHistoryIsReportedBeforeAnyCall(t *testing.T) {
 		"export pong --all":                  `JOB "pong" and --all exclude each other`,
 		"export pong --phase Failed":         "flags that select jobs are for --all",
 		"export pong -o csv --tensorboard x": "--tensorboard and -o exclude each other",
-		"frobnicate":                         `unknown command "frobnicate"`,
+		"frobnicate":                         `unknown command "frobnicate": kubectl di history show frobnicate shows a job of this name`,
 		"list --server https://a --server-namespace b": "--server and --server-namespace exclude each other",
 	} {
 		got := kubectlDI(t, "", append([]string{"history", "--kubeconfig", "/nonexistent"}, strings.Fields(args)...)...)

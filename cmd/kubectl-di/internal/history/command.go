@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -49,7 +50,7 @@ func NewCommand(env *cli.Env) *cobra.Command {
 	}.Command()
 	command.Args = func(command *cobra.Command, args []string) error {
 		if len(args) > 0 {
-			return cli.Usagef("unknown command %q\nsee %s --help", args[0], command.CommandPath())
+			return cli.Usagef("unknown command %q: %s show %s shows a job of this name\nsee %s --help", args[0], command.CommandPath(), args[0], command.CommandPath())
 		}
 		return nil
 	}
@@ -206,14 +207,14 @@ func since(text string, now time.Time) (time.Time, error) {
 			return at, nil
 		}
 	}
-	days, isDays := strings.CutSuffix(text, "d")
-	if isDays {
-		days += "h"
+	// More is an overflow of some unit, and not what is meant.
+	const mostDays = 36_500
+	if number, isDays := strings.CutSuffix(text, "d"); isDays {
+		if days, err := strconv.Atoi(number); err == nil && days > 0 && days <= mostDays {
+			return now.AddDate(0, 0, -days), nil
+		}
 	}
-	span, err := time.ParseDuration(days)
-	if isDays {
-		span *= 24
-	}
+	span, err := time.ParseDuration(text)
 	if err != nil || span <= 0 {
 		return time.Time{}, cli.Usagef("--since %q: want a span such as 36h or 7d, or a time such as 2026-01-31 or 2026-01-31T15:04:05Z", text)
 	}
