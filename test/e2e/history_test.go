@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -61,6 +62,11 @@ var _ = Describe("The history", Serial, Label("history"), func() {
 			g.Expect(found.Ended.IsZero()).To(BeFalse())
 		}).WithTimeout(patience).WithPolling(time.Second).Should(Succeed())
 		Expect(reader.get(ctx, Default, stranger, namespace, job.GetName(), nil)).To(Equal(http.StatusNotFound))
+
+		show := exec.CommandContext(ctx, filepath.Join(buildPlugin(ctx), "kubectl-di"), "history", "show", job.GetName(), "-n", namespace, "--service-account", trainer)
+		page, err := show.CombinedOutput()
+		Expect(err).NotTo(HaveOccurred(), string(page))
+		Expect(string(page)).To(And(ContainSubstring("Written in:"), ContainSubstring(found.UID)))
 	}, SpecTimeout(3*patience))
 
 	It("optimizes a job for the operator", Label(autoscale), func(ctx SpecContext) {
