@@ -17,6 +17,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -39,6 +40,9 @@ const (
 
 // defaultClass is the annotation of the StorageClass of claims without one.
 const defaultClass = "storageclass.kubernetes.io/is-default-class"
+
+// reader is the account that reads the history.
+const reader = "history-reader"
 
 // Release is the name of the chart's release.
 const Release = "di-orchestrator"
@@ -101,9 +105,21 @@ func (d *Demo) hasVolumes(ctx context.Context) (bool, error) {
 // remember deletes a job, and shows that the history has it.
 func (d *Demo) remember(ctx context.Context, of *Result) error {
 	d.step("The history, after job %s is deleted", of.Name)
+	// The certificate of an administrator is no token, so that an account reads.
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: of.Namespace, Name: reader}}
+	binding := &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: of.Namespace, Name: reader},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: of.Namespace, Name: reader}},
+	}
+	for _, object := range []client.Object{account, binding} {
+		if err := d.client.Create(ctx, object); client.IgnoreAlreadyExists(err) != nil {
+			return fmt.Errorf("giving an account the right to read: %w", err)
+		}
+	}
 	for _, args := range [][]string{
 		{"delete", "dijob", of.Name, "--namespace", of.Namespace},
-		{"di", "history", "list", "--namespace", of.Namespace},
+		{"di", "history", "list", "--namespace", of.Namespace, "--service-account", reader},
 	} {
 		fmt.Fprintf(d.Out, "  $ kubectl %s\n", strings.Join(args, " "))
 		if err := d.kubectl(ctx, args...); err != nil {
