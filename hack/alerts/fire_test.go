@@ -106,6 +106,28 @@ func situations() map[string]map[string]situation {
 			"one job after the other waits briefly": {`di_orchestrator_stalled_job_seconds{job_namespace="other",reason="Unschedulable"} 0 600 0 600 0 600x3 0x60`, 60, false},
 			"no job is stalled":                     {`up 1x80`, 60, false},
 		},
+		"DIOrchestratorHistoryLags": {
+			"changes wait for minutes":  {`di_orchestrator_history_lag_seconds 0+60x20`, 10, true},
+			"they are recorded at once": {`di_orchestrator_history_lag_seconds 1x20`, 10, false},
+			"they waited once":          {`di_orchestrator_history_lag_seconds 0 0 90 0x20`, 10, false},
+			"there is no history":       {`up 1x20`, 10, false},
+		},
+		"DIOrchestratorHistoryFails": {
+			"the database is away":          {`di_orchestrator_history_failures_total{step="record"} 0+2x30`, 15, true},
+			"it was away for a moment":      {`di_orchestrator_history_failures_total{step="record"} 0 3x30`, 15, false},
+			"it answers":                    {`di_orchestrator_history_failures_total{step="record"} 0x30`, 15, false},
+			"the limits are not kept":       {`di_orchestrator_history_failures_total{step="upkeep"} 0+1x30`, 15, true},
+			"another program does not work": {`up 1x30`, 15, false},
+		},
+		"DIOrchestratorHistoryFull": {
+			"it is almost full": {`
+				di_orchestrator_history_database_bytes 95x90
+				di_orchestrator_history_database_limit_bytes 100x90`, 80, true},
+			"half of it is used": {`
+				di_orchestrator_history_database_bytes 50x90
+				di_orchestrator_history_database_limit_bytes 100x90`, 80, false},
+			"there is no limit": {`di_orchestrator_history_database_bytes 95x90`, 80, false},
+		},
 	}
 }
 

@@ -28,6 +28,14 @@ import (
 	"opendilab.org/di-orchestrator/history/store"
 )
 
+// The paths that are served.
+const (
+	pathList   = record.Root
+	pathJob    = record.Root + "/{namespace}/{name}"
+	pathSeries = pathJob + "/series"
+	pathTails  = pathJob + "/tails"
+)
+
 const (
 	// defaultPage is how many jobs a page has unless the caller says how many.
 	defaultPage = 100
@@ -48,24 +56,27 @@ type Store interface {
 }
 
 type handler struct {
-	store  Store
-	access Access
-	log    logr.Logger
+	store   Store
+	access  Access
+	metrics *Metrics
+	log     logr.Logger
 	// optimizing has the requests for plans that are answered now.
 	optimizing chan struct{}
 }
 
 // NewHandler returns the handler of all paths.
-func NewHandler(from Store, access Access, log logr.Logger) http.Handler {
-	h := &handler{from, access, log, make(chan struct{}, atOnce)}
+func NewHandler(from Store, access Access, metrics *Metrics, log logr.Logger) http.Handler {
+	h := &handler{from, access, metrics, log, make(chan struct{}, atOnce)}
 	mux := http.NewServeMux()
-	mux.Handle("GET "+record.Root, h.answer(access.Tokens, h.list))
-	mux.Handle("GET "+record.Root+"/{namespace}/{name}", h.answer(access.Tokens, h.show))
-	mux.Handle("GET "+record.Root+"/{namespace}/{name}/series", h.answer(access.Tokens, h.series))
-	mux.Handle("GET "+record.Root+"/{namespace}/{name}/tails", h.answer(access.Tokens, h.tails))
-	mux.Handle("POST "+remote.Path, h.answer(access.Programs, h.optimize))
+	for path, act := range map[string]action{pathList: h.list, pathJob: h.show, pathSeries: h.series, pathTails: h.tails} {
+		mux.Handle("GET "+path, h.answer(path, access.Tokens, act))
+	}
+	mux.Handle("POST "+remote.Path, h.answer(remote.Path, access.Programs, h.optimize))
 	return mux
 }
+
+// action returns the answer to a request.
+type action func(*request) (any, error)
 
 // request is a request of a known caller.
 type request struct {
@@ -75,8 +86,9 @@ type request struct {
 }
 
 // answer answers with what an action returns for a known caller.
-func (h *handler) answer(by authenticator.Request, act func(*request) (any, error)) http.Handler {
+func (h *handler) answer(path string, by authenticator.Request, act action) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		started := h.metrics.clock.Now()
 		ctx, cancel := context.WithTimeout(r.Context(), requestTime)
 		defer cancel()
 		answer, err := h.identified(r.WithContext(ctx), by, act)
@@ -84,11 +96,12 @@ func (h *handler) answer(by authenticator.Request, act func(*request) (any, erro
 		if err != nil {
 			answer, code = h.failure(err)
 		}
-		encoded, err := json.Marshal(answer)
-		if err != nil {
-			h.log.Error(err, "Cannot encode an answer", "path", r.URL.Path)
+		encoded, failed := json.Marshal(answer)
+		if failed != nil {
+			h.log.Error(failed, "Cannot encode an answer", "path", r.URL.Path)
 			encoded, code = []byte("{}"), http.StatusInternalServerError
 		}
+		h.metrics.answered(path, code, err, started)
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("Cache-Control", "no-store")
 		w.WriteHeader(code)
@@ -97,7 +110,7 @@ func (h *handler) answer(by authenticator.Request, act func(*request) (any, erro
 	})
 }
 
-func (h *handler) identified(r *http.Request, by authenticator.Request, act func(*request) (any, error)) (any, error) {
+func (h *handler) identified(r *http.Request, by authenticator.Request, act action) (any, error) {
 	found, ok, err := by.AuthenticateRequest(r)
 	switch {
 	case ok:
@@ -200,7 +213,7 @@ func (h *handler) job(r *request, also ...authorizer.AttributesRecord) (record.J
 		if allowed, err := h.may(r, wanted); err != nil {
 			return record.Job{}, err
 		} else if !allowed {
-			return record.Job{}, missing
+			return record.Job{}, errors.Join(errHidden, missing)
 		}
 	}
 	job, err := h.store.Job(r.Context(), namespace, name, r.query.Get("uid"))

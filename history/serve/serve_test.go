@@ -21,11 +21,13 @@ import (
 
 	"github.com/go-logr/logr/testr"
 	. "github.com/onsi/gomega"
+	"github.com/prometheus/client_golang/prometheus"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
@@ -58,6 +60,8 @@ type fixture struct {
 	api        client.Client
 	database   *store.Store
 	handler    http.Handler
+	registry   *prometheus.Registry
+	metrics    *serve.Metrics
 	url        string
 	own, other string
 }
@@ -84,7 +88,10 @@ func setUp(t *testing.T) *fixture {
 	f.Expect(err).NotTo(HaveOccurred())
 	access, err := serve.NewAccess(environment.Config, by)
 	f.Expect(err).NotTo(HaveOccurred())
-	f.handler = serve.NewHandler(f.database, access, testr.New(t))
+	f.registry = prometheus.NewPedanticRegistry()
+	f.metrics, err = serve.NewMetrics(f.registry, clock.RealClock{})
+	f.Expect(err).NotTo(HaveOccurred())
+	f.handler = serve.NewHandler(f.database, access, f.metrics, testr.New(t))
 	served := httptest.NewServer(f.handler)
 	t.Cleanup(served.Close)
 	f.url = served.URL
@@ -222,6 +229,26 @@ func TestWithoutARightAJobDoesNotExist(t *testing.T) {
 	}
 	code, body := f.get(token, "/"+f.own+"/job-0/tails")
 	f.Expect(code).To(Equal(http.StatusNotFound), body)
+	// The operator of the cluster can tell them apart.
+	f.Expect(f.requests("hidden")).To(BeEquivalentTo(11))
+	f.Expect(f.requests("missing")).To(BeEquivalentTo(2))
+	f.Expect(f.requests("forbidden")).To(BeEquivalentTo(2))
+}
+
+// requests returns how many requests had an outcome.
+func (f *fixture) requests(outcome string) float64 {
+	f.t.Helper()
+	families, err := f.registry.Gather()
+	f.Expect(err).NotTo(HaveOccurred())
+	count := 0.0
+	for _, family := range families {
+		for _, metric := range family.GetMetric() {
+			if labels := metric.GetLabel(); family.GetName() == "di_orchestrator_history_requests_total" && labels[0].GetValue() == outcome {
+				count += metric.GetCounter().GetValue()
+			}
+		}
+	}
+	return count
 }
 
 func TestWhoMayListTheClusterSeesAllNamespaces(t *testing.T) {
@@ -272,7 +299,7 @@ func TestFailuresOfTheDatabaseAreNotTold(t *testing.T) {
 	f.Expect(err).NotTo(HaveOccurred())
 	access, err := serve.NewAccess(environment.Config, by)
 	f.Expect(err).NotTo(HaveOccurred())
-	served := httptest.NewServer(serve.NewHandler(broken{}, access, testr.New(t)))
+	served := httptest.NewServer(serve.NewHandler(broken{}, access, f.metrics, testr.New(t)))
 	t.Cleanup(served.Close)
 	f.url = served.URL
 	code, body := f.get(f.token(f.own, onJobs("get")), "/"+f.own+"/job-0")

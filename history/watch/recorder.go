@@ -51,6 +51,7 @@ type Recorder struct {
 	// Namespaces are those whose jobs are recorded. What is recorded of jobs of others stays as it is.
 	Namespaces scope.Namespaces
 	Store      Store
+	Metrics    *Metrics
 	Clock      clock.Clock
 	Log        logr.Logger
 
@@ -72,17 +73,19 @@ func (*Recorder) NeedLeaderElection() bool { return true }
 
 // Start implements manager.Runnable. It runs until the context ends.
 func (r *Recorder) Start(ctx context.Context) error {
-	r.queue, r.known = newQueue(), map[types.UID]*known{}
+	r.queue, r.known = newQueue(r.Clock), map[types.UID]*known{}
+	r.Metrics.queue.Store(r.queue)
+	defer r.Metrics.queue.Store(nil)
 	if err := r.follow(ctx); err != nil {
 		return err
 	}
 	if !r.Cache.WaitForCacheSync(ctx) {
 		return nil
 	}
-	if !r.retry(ctx, "Cannot compare the database with what exists; retrying", r.compare) {
+	if !r.retry(ctx, stepCompare, "Cannot compare the database with what exists; retrying", r.compare) {
 		return nil
 	}
-	for r.retry(ctx, "Cannot record jobs; retrying", r.flush) {
+	for r.retry(ctx, stepRecord, "Cannot record jobs; retrying", r.flush) {
 		if !r.wait(ctx, interval) {
 			return nil
 		}
@@ -91,14 +94,16 @@ func (r *Recorder) Start(ctx context.Context) error {
 }
 
 // retry repeats an action until it succeeds. It reports false if the context ended.
-func (r *Recorder) retry(ctx context.Context, complaint string, act func(context.Context) error) bool {
+func (r *Recorder) retry(ctx context.Context, step, complaint string, act func(context.Context) error) bool {
 	delays := wait.Backoff{Duration: minRetry, Factor: 2, Steps: 64, Cap: maxRetry}
 	for {
 		err := act(ctx)
 		if err == nil || ctx.Err() != nil {
 			return ctx.Err() == nil
 		}
-		r.Log.Error(err, complaint, "waiting", r.queue.length())
+		waiting, lag := r.queue.state()
+		r.Metrics.failures.WithLabelValues(step).Inc()
+		r.Log.Error(err, complaint, "waiting", waiting, "lag", lag.String())
 		if !r.wait(ctx, delays.Step()) {
 			return false
 		}
@@ -198,13 +203,14 @@ func (r *Recorder) compare(ctx context.Context) error {
 func (r *Recorder) flush(ctx context.Context) error {
 	for {
 		taken := r.queue.take(batchSize)
-		if len(taken.changed)+len(taken.gone) == 0 {
+		if taken.length() == 0 {
 			return nil
 		}
 		if err := r.record(ctx, taken); err != nil {
-			r.queue.giveBack(taken)
+			r.queue.giveBack()
 			return err
 		}
+		r.queue.done()
 	}
 }
 
@@ -220,13 +226,13 @@ func (r *Recorder) record(ctx context.Context, taken batch) error {
 		}
 		return err
 	}
-	for _, job := range taken.gone {
-		now, change, err := r.end(ctx, job)
-		if err := note(job.UID, now, change, err); err != nil {
+	for uid, gone := range taken.gone {
+		now, change, err := r.end(ctx, gone.job)
+		if err := note(uid, now, change, err); err != nil {
 			return err
 		}
 	}
-	for _, key := range taken.changed {
+	for key := range taken.changed {
 		job, err := controllers.Find(ctx, r.Cache, key, &v2alpha1.DIJob{})
 		if err != nil {
 			return err
@@ -243,6 +249,7 @@ func (r *Recorder) record(ctx context.Context, taken batch) error {
 		if err := r.Store.Write(ctx, changes); err != nil {
 			return err
 		}
+		r.Metrics.written.WithLabelValues().Add(float64(len(changes)))
 	}
 	for uid, now := range after {
 		if r.known[uid] = now; now.job.HasEnded() {

@@ -21,14 +21,16 @@ type Keeper interface {
 	Thin(ctx context.Context, now time.Time) (more bool, err error)
 	Retain(ctx context.Context, limits store.Limits, now time.Time) (store.Deleted, error)
 	Vacuum(ctx context.Context) error
+	Totals(ctx context.Context) (store.Totals, error)
 }
 
 // Upkeep thins curves and deletes jobs beyond the limits.
 type Upkeep struct {
-	Store  Keeper
-	Limits store.Limits
-	Clock  clock.Clock
-	Log    logr.Logger
+	Store   Keeper
+	Limits  store.Limits
+	Metrics *Metrics
+	Clock   clock.Clock
+	Log     logr.Logger
 }
 
 // NeedLeaderElection restricts it to the leader.
@@ -36,8 +38,10 @@ func (*Upkeep) NeedLeaderElection() bool { return true }
 
 // Start implements manager.Runnable. It runs until the context ends.
 func (u *Upkeep) Start(ctx context.Context) error {
+	defer u.Metrics.totals.Store(nil)
 	for {
 		if err := u.keep(ctx); err != nil && ctx.Err() == nil {
+			u.Metrics.failures.WithLabelValues(stepUpkeep).Inc()
 			u.Log.Error(err, "Cannot keep the database within its limits; retrying")
 		}
 		timer := u.Clock.NewTimer(upkeepInterval)
@@ -65,9 +69,15 @@ func (u *Upkeep) keep(ctx context.Context) error {
 			return err
 		}
 		total.Jobs, total.Bytes, more = total.Jobs+deleted.Jobs, total.Bytes+deleted.Bytes, deleted.More
+		u.Metrics.removed.WithLabelValues().Add(float64(deleted.Jobs))
 	}
 	if total.Jobs > 0 {
 		u.Log.Info("Deleted jobs beyond the limits", "jobs", total.Jobs, "bytes", total.Bytes)
 	}
+	totals, err := u.Store.Totals(ctx)
+	if err != nil {
+		return err
+	}
+	u.Metrics.totals.Store(&totals)
 	return u.Store.Vacuum(ctx)
 }

@@ -36,7 +36,7 @@ func TestTheDatabaseIsKeptWithinItsLimits(t *testing.T) {
 	clock := testingclock.NewFakeClock(created.Add(time.Hour))
 	ctx, cancel := context.WithCancel(t.Context())
 	stopped := make(chan error, 1)
-	upkeep := &watch.Upkeep{Store: f.database, Limits: store.Limits{Age: 24 * time.Hour}, Clock: clock, Log: testr.New(t)}
+	upkeep := &watch.Upkeep{Store: f.database, Limits: store.Limits{Age: 24 * time.Hour}, Metrics: f.metrics, Clock: clock, Log: testr.New(t)}
 	go func() { stopped <- upkeep.Start(ctx) }()
 	f.Eventually(clock.HasWaiters).Should(BeTrue())
 	f.Expect(f.database.Totals(t.Context())).To(HaveField("Jobs", BeEquivalentTo(701)))
@@ -44,6 +44,10 @@ func TestTheDatabaseIsKeptWithinItsLimits(t *testing.T) {
 	clock.Step(30 * time.Hour)
 	f.Eventually(func() (store.Totals, error) { return f.database.Totals(t.Context()) }).Should(HaveField("Jobs", BeEquivalentTo(1)))
 	f.Expect(f.database.Samples(t.Context(), "open", time.Time{})).To(HaveLen(1))
+	f.Eventually(func() float64 { return f.metric("jobs") }).Should(BeEquivalentTo(1))
+	f.Expect(f.metric("removed_jobs_total")).To(BeEquivalentTo(700))
+	f.Expect(f.metric("database_bytes")).To(BeNumerically(">", 0))
+	f.Expect(f.metric("database_limit_bytes")).To(BeEquivalentTo(1 << 20))
 	cancel()
 	f.Eventually(stopped, testkit.Patience).Should(Receive(BeNil()))
 }

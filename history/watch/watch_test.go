@@ -16,6 +16,7 @@ import (
 
 	"github.com/go-logr/logr/testr"
 	. "github.com/onsi/gomega"
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -60,6 +61,8 @@ type fixture struct {
 	// watched is the namespace whose jobs are recorded.
 	watched  string
 	database *outage
+	registry *prometheus.Registry
+	metrics  *watch.Metrics
 }
 
 // outage is a database that is away while it is told to be.
@@ -92,7 +95,26 @@ func setUp(t *testing.T) *fixture {
 	f.database.Store, err = store.OpenSQLite(t.Context(), filepath.Join(t.TempDir(), "history.db"))
 	f.Expect(err).NotTo(HaveOccurred())
 	t.Cleanup(func() { f.Expect(f.database.Close()).To(Succeed()) })
+	f.registry = prometheus.NewPedanticRegistry()
+	f.metrics, err = watch.NewMetrics(f.registry, store.Limits{Bytes: 1 << 20})
+	f.Expect(err).NotTo(HaveOccurred())
 	return f
+}
+
+// metric returns the sum of a metric over all labels.
+func (f *fixture) metric(name string) float64 {
+	f.t.Helper()
+	sum := 0.0
+	families, err := f.registry.Gather()
+	f.Expect(err).NotTo(HaveOccurred())
+	for _, family := range families {
+		for _, metric := range family.GetMetric() {
+			if family.GetName() == "di_orchestrator_history_"+name {
+				sum += metric.GetGauge().GetValue() + metric.GetCounter().GetValue()
+			}
+		}
+	}
+	return sum
 }
 
 // start starts a recorder. The result stops it.
@@ -106,7 +128,7 @@ func (f *fixture) start() (stop func()) {
 	f.Expect(watch.SetupIndexes(ctx, objects)).To(Succeed())
 	watched, err := scope.New([]string{f.watched}, types.NamespacedName{})
 	f.Expect(err).NotTo(HaveOccurred())
-	recorder := &watch.Recorder{Cache: objects, Namespaces: watched, Store: f.database, Clock: clock.RealClock{}, Log: testr.New(f.t)}
+	recorder := &watch.Recorder{Cache: objects, Namespaces: watched, Store: f.database, Metrics: f.metrics, Clock: clock.RealClock{}, Log: testr.New(f.t)}
 	var group sync.WaitGroup
 	results := make([]error, 2)
 	for i, start := range []func(context.Context) error{objects.Start, recorder.Start} {
@@ -270,10 +292,15 @@ func TestJobsAreRecordedOnceTheDatabaseIsBack(t *testing.T) {
 		_, err := f.database.Job(t.Context(), f.namespace, job.Name, "")
 		return err
 	}, 2*time.Second).Should(MatchError(store.ErrNotFound))
+	f.Expect(f.metric("waiting_jobs")).To(BeEquivalentTo(2))
+	f.Expect(f.metric("lag_seconds")).To(BeNumerically(">", 1))
+	f.Expect(f.metric("failures_total")).To(BeNumerically(">", 0))
 	f.database.isAway.Store(false)
 	f.recorded(job, "its end", func(j record.Job) bool { return j.HasEnded() })
 	f.recorded(old, "its deletion", func(j record.Job) bool { return j.Deleted })
 	totals, err := f.database.Totals(t.Context())
 	f.Expect(err).NotTo(HaveOccurred())
 	f.Expect(totals.Jobs).To(BeEquivalentTo(2))
+	f.Eventually(func() float64 { return f.metric("waiting_jobs") }).Should(BeZero())
+	f.Expect(f.metric("writes_total")).To(BeNumerically(">=", 3))
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"opendilab.org/di-orchestrator/apis/config/v1alpha1"
 	"opendilab.org/di-orchestrator/history/serve"
@@ -98,5 +100,27 @@ func TestTheHistoryIsTheOptimizerUnlessAnotherIsNamed(t *testing.T) {
 		if volumes := podOf(t, objects, "operator").Volumes; len(volumes) != 1 {
 			t.Errorf("%v: got %+v, want the configuration only", values, volumes)
 		}
+	}
+}
+
+func TestTheHistoryIsMonitoredAndOneOfItsReplicasStays(t *testing.T) {
+	t.Parallel()
+	monitored := []string{"history.enabled=true", "monitoring.serviceMonitor.enabled=true", "configuration.common.secureMetrics=true"}
+	has := func(objects []*unstructured.Unstructured, kind, name string) bool {
+		return slices.ContainsFunc(objects, func(o *unstructured.Unstructured) bool { return o.GetKind() == kind && o.GetName() == name })
+	}
+	alone := render(t, "jobs", monitored...)
+	find(t, alone, "ServiceMonitor", "di-orchestrator-history")
+	find(t, alone, "Service", "di-orchestrator-history-metrics")
+	binding := read[rbacv1.ClusterRoleBinding](t, find(t, alone, "ClusterRoleBinding", "di-orchestrator-metrics-auth"))
+	if !slices.ContainsFunc(binding.Subjects, func(s rbacv1.Subject) bool { return s.Name == "di-orchestrator-history" }) {
+		t.Errorf("the metrics are not guarded: %+v", binding.Subjects)
+	}
+	if has(alone, "PodDisruptionBudget", "di-orchestrator-history") {
+		t.Error("the only replica cannot be evicted")
+	}
+	find(t, render(t, "jobs", append(monitored, "history.replicas=2", "history.postgres.secretName=database")...), "PodDisruptionBudget", "di-orchestrator-history")
+	if off := render(t, "jobs", monitored[1:]...); has(off, "ServiceMonitor", "di-orchestrator-history") {
+		t.Error("what does not run is monitored")
 	}
 }

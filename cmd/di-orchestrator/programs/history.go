@@ -128,12 +128,20 @@ func (o *historyOptions) newManager(ctx context.Context, config *rest.Config, lo
 		Secret: types.NamespacedName{Namespace: o.namespace, Name: serverCertificate},
 		Clock:  clock.RealClock{}, Log: log.WithName("certificate"),
 	}
+	ofReads, err := serve.NewMetrics(watching.metrics, clock.RealClock{})
+	if err != nil {
+		return nil, err
+	}
+	ofRecords, err := watch.NewMetrics(watching.metrics, o.limits())
+	if err != nil {
+		return nil, err
+	}
 	served := &serve.Server{
-		Address: o.address, Handler: serve.NewHandler(database, access, log.WithName("serve")),
+		Address: o.address, Handler: serve.NewHandler(database, access, ofReads, log.WithName("serve")),
 		GetCertificate: issued.GetCertificate, DrainDelay: drainDelay, Log: log.WithName("serve"),
 	}
-	recorder := &watch.Recorder{Cache: mgr.GetCache(), Namespaces: namespaces, Store: database, Clock: clock.RealClock{}, Log: log.WithName("record")}
-	upkeep := &watch.Upkeep{Store: database, Limits: o.limits(), Clock: clock.RealClock{}, Log: log.WithName("upkeep")}
+	recorder := &watch.Recorder{Cache: mgr.GetCache(), Namespaces: namespaces, Store: database, Metrics: ofRecords, Clock: clock.RealClock{}, Log: log.WithName("record")}
+	upkeep := &watch.Upkeep{Store: database, Limits: o.limits(), Metrics: ofRecords, Clock: clock.RealClock{}, Log: log.WithName("upkeep")}
 	if err := errors.Join(mgr.Add(issued), mgr.Add(served), mgr.Add(recorder), mgr.Add(upkeep)); err != nil {
 		return nil, fmt.Errorf("adding what the history runs: %w", err)
 	}

@@ -79,6 +79,7 @@ func programs(t *testing.T, config *rest.Config) []documented {
 	var operator operatorOptions
 	var hooks webhookOptions
 	var server serverOptions
+	var history historyOptions
 	return []documented{
 		{"Operator", registered(t, &operator.processOptions, operator.addFlags, func(watching observers) (ctrl.Manager, error) {
 			// The reference lists the metrics by namespace as well.
@@ -90,6 +91,9 @@ func programs(t *testing.T, config *rest.Config) []documented {
 		})},
 		{"di-server", registered(t, &server.processOptions, server.addFlags, func(watching observers) (ctrl.Manager, error) {
 			return server.newManager(t.Context(), rest.CopyConfig(config), logr.Discard(), watching)
+		})},
+		{"History", registered(t, &history.processOptions, history.addFlags, func(watching observers) (ctrl.Manager, error) {
+			return history.newManager(t.Context(), rest.CopyConfig(config), logr.Discard(), watching, nil)
 		})},
 	}
 }
