@@ -73,6 +73,24 @@ func Bound(job Job) Job {
 	return job
 }
 
+// Lean returns the job without its large parts, which count as dropped.
+func Lean(job Job) Job {
+	lean := Job{
+		UID: job.UID, Namespace: job.Namespace, Name: job.Name, Group: job.Group, Creator: job.Creator, Version: job.Version,
+		Created: job.Created, Started: job.Started, Ended: job.Ended, Phase: job.Phase, Reason: job.Reason,
+		Deleted: job.Deleted, Unseen: job.Unseen, Dropped: maps.Clone(job.Dropped),
+	}
+	lean.Seen = job.Seen
+	lean.Seen.ReplicaRestarts, lean.Seen.Desired = nil, nil
+	for list, count := range map[string]int{
+		"phases": len(job.Phases), "attempts": len(job.Attempts), "replicas": len(job.Replicas), "restarts": len(job.Restarts), "resizes": len(job.Resizes),
+		"placements": len(job.Placements), "plans": len(job.Plans), "conditions": len(job.Conditions), "images": len(job.Images), "peaks": len(job.Peaks),
+	} {
+		lean.drop(list, count)
+	}
+	return lean
+}
+
 func boundCause(reason, message *string) {
 	*reason, *message = Text(*reason, MaxName), Text(*message, MaxText)
 }

@@ -4,6 +4,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -13,7 +14,8 @@ import (
 	"strings"
 	"time"
 
-	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
 	_ "modernc.org/sqlite" // the driver "sqlite"
 )
@@ -26,6 +28,8 @@ const (
 	maxReaders = 4
 	// maxIdle is how long a connection is kept unused.
 	maxIdle = time.Minute
+	// maxConnect bounds how long a connection is tried.
+	maxConnect = 10 * time.Second
 )
 
 // dialect is in what SQL of the two databases differs, for this package.
@@ -70,10 +74,12 @@ func OpenSQLite(ctx context.Context, path string) (*Store, error) {
 
 // OpenPostgres opens the database of a connection string, and brings its schema up to date.
 func OpenPostgres(ctx context.Context, connection string) (*Store, error) {
-	pool, err := sql.Open("pgx", connection)
+	config, err := pgx.ParseConfig(connection)
 	if err != nil {
-		return nil, fmt.Errorf("opening PostgreSQL: %w", err)
+		return nil, fmt.Errorf("%w: %w", ErrConnection, err)
 	}
+	config.ConnectTimeout = min(cmp.Or(config.ConnectTimeout, maxConnect), maxConnect)
+	pool := stdlib.OpenDB(*config)
 	pool.SetMaxOpenConns(maxReaders + 1)
 	pool.SetConnMaxIdleTime(maxIdle)
 	postgres := dialect{goose: goose.DialectPostgres, schema: "postgres", numbered: true, lock: " FOR UPDATE", position: "strpos"}

@@ -4,6 +4,7 @@
 package store_test
 
 import (
+	"context"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -255,7 +256,44 @@ func TestADatabaseOfALaterReleaseIsRefused(t *testing.T) {
 	})
 }
 
+// TestARefusalIsToldFromAnOutage has triggers refuse single jobs, as limits of a database do.
+func TestARefusalIsToldFromAnOutage(t *testing.T) {
+	onBoth(t, func(on database) {
+		t := on.t
+		s := on.store()
+		on.refuse("P0001")
+		bad := job(2, func(j *record.Job) { j.Images = []string{"refused"} })
+		changes := []store.Change{{UID: "uid-000001", Job: job(1)}, {UID: bad.UID, Job: bad}}
+		if err := s.Write(t.Context(), changes); !errors.Is(err, store.ErrRefused) {
+			t.Errorf("%v, want %v", err, store.ErrRefused)
+		}
+		lean := record.Lean(*bad)
+		changes[1].Job = &lean
+		write(t, s, changes[0].Job, changes[1].Job)
+		endless := job(3, func(j *record.Job) { j.Created = time.Date(10_000, 1, 1, 0, 0, 0, 0, time.UTC) })
+		if err := s.Write(t.Context(), []store.Change{{UID: endless.UID, Job: endless}}); !errors.Is(err, store.ErrRefused) {
+			t.Errorf("%v, want %v", err, store.ErrRefused)
+		}
+		stopped, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := s.Write(stopped, changes); err == nil || errors.Is(err, store.ErrRefused) {
+			t.Errorf("%v, want another error", err)
+		}
+	})
+	t.Run("a full disk", onPostgres(func(on database) {
+		s := on.store()
+		on.refuse("53100")
+		bad := job(2, func(j *record.Job) { j.Images = []string{"refused"} })
+		if err := s.Write(on.t.Context(), []store.Change{{UID: bad.UID, Job: bad}}); !errors.Is(err, store.ErrFull) || errors.Is(err, store.ErrRefused) {
+			on.t.Errorf("%v, want %v", err, store.ErrFull)
+		}
+	}))
+}
+
 func TestWhatCannotBeOpenedIsNamed(t *testing.T) {
+	if _, err := store.OpenPostgres(t.Context(), "postgres://user:secret@:x/"); !errors.Is(err, store.ErrConnection) || strings.Contains(err.Error(), "secret") {
+		t.Errorf("%v, want %v without the password", err, store.ErrConnection)
+	}
 	if _, err := store.OpenSQLite(t.Context(), "/nonexistent/history.db"); err == nil || !strings.Contains(err.Error(), "/nonexistent/history.db") {
 		t.Errorf("%v", err)
 	}

@@ -5,6 +5,8 @@ package store_test
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -37,6 +39,24 @@ func (d database) store() *store.Store {
 		}
 	})
 	return opened
+}
+
+// refuse adds a trigger that refuses each record with an image of that name, in PostgreSQL by a state.
+func (d database) refuse(state string) {
+	d.t.Helper()
+	trigger := "CREATE TRIGGER refuse BEFORE INSERT ON records WHEN NEW.record LIKE '%\"refused\"%' BEGIN SELECT RAISE(ABORT, 'refused'); END"
+	if d.driver == "pgx" {
+		trigger = `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'refused' USING ERRCODE = '` + state + `'; END $$;
+			CREATE TRIGGER refuse BEFORE INSERT ON records FOR EACH ROW WHEN (NEW.record LIKE '%"refused"%') EXECUTE FUNCTION refuse()`
+	}
+	raw, err := sql.Open(d.driver, d.connection)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	_, err = raw.ExecContext(d.t.Context(), trigger)
+	if err := errors.Join(err, raw.Close()); err != nil {
+		d.t.Fatal(err)
+	}
 }
 
 // server is nil if PostgreSQL did not start, and failure says why.

@@ -26,7 +26,11 @@ type Totals struct {
 }
 
 // alone runs a transaction that no other writer overlaps.
-func (s *Store) alone(ctx context.Context, run func(*transaction) error) (err error) {
+func (s *Store) alone(ctx context.Context, run func(*transaction) error) error {
+	return explained(s.transact(ctx, run))
+}
+
+func (s *Store) transact(ctx context.Context, run func(*transaction) error) (err error) {
 	tx, err := s.write.BeginTx(ctx, nil)
 	if err != nil {
 		return fmt.Errorf("beginning a transaction: %w", err)

@@ -84,7 +84,7 @@ func (t *transaction) change(ctx context.Context, change Change) error {
 func (t *transaction) replace(ctx context.Context, row *stored, uid string, job record.Job) error {
 	encoded, err := json.Marshal(job)
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: %w", ErrRefused, err)
 	}
 	words := strings.ToLower(strings.Join([]string{job.Name, job.Group, job.Creator, job.Reason, job.Message}, "\n"))
 	bytes := int64(len(encoded) + len(words) + rowBytes)

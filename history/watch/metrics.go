@@ -13,11 +13,21 @@ import (
 	"opendilab.org/di-orchestrator/internal/telemetry"
 )
 
-// The steps whose failures are counted.
+// Step is a step whose failures are counted.
+type Step string
+
+// The steps.
 const (
-	stepCompare = "compare"
-	stepRecord  = "record"
-	stepUpkeep  = "upkeep"
+	StepOpen    Step = "open"
+	StepCompare Step = "compare"
+	StepRecord  Step = "record"
+	StepUpkeep  Step = "upkeep"
+)
+
+// The results for a job that cannot be recorded as it is.
+const (
+	resultReduced = "reduced"
+	resultDropped = "dropped"
 )
 
 // Metrics are those of recording. Only the leader reports what waits and what the database has.
@@ -25,6 +35,7 @@ type Metrics struct {
 	telemetry.Set
 	written  *prometheus.CounterVec
 	failures *prometheus.CounterVec
+	refused  *prometheus.CounterVec
 	removed  *prometheus.CounterVec
 	// queue and totals are nil until there are any.
 	queue  atomic.Pointer[queue]
@@ -39,8 +50,13 @@ func NewMetrics(registerer prometheus.Registerer, limits store.Limits) (*Metrics
 	})
 	m.failures = m.CounterFromZero(telemetry.Metric{
 		Name: "di_orchestrator_history_failures_total", Unit: "attempts",
-		Help:   "Attempts that failed and are repeated, by step: comparing the database with what exists, recording changes, or keeping the limits.",
-		Labels: []telemetry.Label{{Name: "step", Values: []string{stepCompare, stepRecord, stepUpkeep}}},
+		Help:   "Attempts that failed and are repeated, by step: opening the database, comparing it with what exists, recording changes, or keeping the limits.",
+		Labels: []telemetry.Label{{Name: "step", Values: []string{string(StepOpen), string(StepCompare), string(StepRecord), string(StepUpkeep)}}},
+	})
+	m.refused = m.CounterFromZero(telemetry.Metric{
+		Name: "di_orchestrator_history_refused_jobs_total", Unit: "jobs",
+		Help:   "Jobs that the database refuses, by result: reduced to their times and reasons, or dropped, for each change.",
+		Labels: []telemetry.Label{{Name: "result", Values: []string{resultReduced, resultDropped}}},
 	})
 	m.removed = m.Counter(telemetry.Metric{
 		Name: "di_orchestrator_history_removed_jobs_total", Unit: "jobs", Help: "Jobs that were removed because they are beyond history.keepFor, keepJobs or keepBytes.",
@@ -51,6 +67,16 @@ func NewMetrics(registerer prometheus.Registerer, limits store.Limits) (*Metrics
 		return nil, fmt.Errorf("registering the metrics of recording: %w", err)
 	}
 	return m, nil
+}
+
+// waiting returns what waits, for the log.
+func (m *Metrics) waiting() []any {
+	queue := m.queue.Load()
+	if queue == nil {
+		return nil
+	}
+	waiting, lag := queue.state()
+	return []any{"waiting", waiting, "lag", lag.String()}
 }
 
 func (m *Metrics) readQueue() {

@@ -13,7 +13,6 @@ import (
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -30,9 +29,6 @@ import (
 const (
 	// interval is how often changes are recorded.
 	interval = time.Second
-	// minRetry and maxRetry are the times between attempts while the database fails.
-	minRetry = time.Second
-	maxRetry = 30 * time.Second
 	// batchSize bounds the jobs of one write.
 	batchSize = 500
 )
@@ -58,6 +54,8 @@ type Recorder struct {
 	queue *queue
 	// known are the jobs that have not ended, as they are recorded. Only the loop uses them.
 	known map[types.UID]*known
+	// reduced and dropped are those of them that the database refuses, and refuses even then.
+	reduced, dropped map[types.UID]bool
 }
 
 // known is what is remembered of a job that has not ended.
@@ -74,6 +72,7 @@ func (*Recorder) NeedLeaderElection() bool { return true }
 // Start implements manager.Runnable. It runs until the context ends.
 func (r *Recorder) Start(ctx context.Context) error {
 	r.queue, r.known = newQueue(r.Clock), map[types.UID]*known{}
+	r.reduced, r.dropped = map[types.UID]bool{}, map[types.UID]bool{}
 	r.Metrics.queue.Store(r.queue)
 	defer r.Metrics.queue.Store(nil)
 	if err := r.follow(ctx); err != nil {
@@ -82,43 +81,16 @@ func (r *Recorder) Start(ctx context.Context) error {
 	if !r.Cache.WaitForCacheSync(ctx) {
 		return nil
 	}
-	if !r.retry(ctx, stepCompare, "Cannot compare the database with what exists; retrying", r.compare) {
+	retry := &Retry{r.Metrics, r.Clock, r.Log}
+	if !retry.Do(ctx, StepCompare, "Cannot compare the database with what exists; retrying", r.compare) {
 		return nil
 	}
-	for r.retry(ctx, stepRecord, "Cannot record jobs; retrying", r.flush) {
-		if !r.wait(ctx, interval) {
+	for retry.Do(ctx, StepRecord, "Cannot record jobs; retrying", r.flush) {
+		if !pause(ctx, r.Clock, interval) {
 			return nil
 		}
 	}
 	return nil
-}
-
-// retry repeats an action until it succeeds. It reports false if the context ended.
-func (r *Recorder) retry(ctx context.Context, step, complaint string, act func(context.Context) error) bool {
-	delays := wait.Backoff{Duration: minRetry, Factor: 2, Steps: 64, Cap: maxRetry}
-	for {
-		err := act(ctx)
-		if err == nil || ctx.Err() != nil {
-			return ctx.Err() == nil
-		}
-		waiting, lag := r.queue.state()
-		r.Metrics.failures.WithLabelValues(step).Inc()
-		r.Log.Error(err, complaint, "waiting", waiting, "lag", lag.String())
-		if !r.wait(ctx, delays.Step()) {
-			return false
-		}
-	}
-}
-
-func (r *Recorder) wait(ctx context.Context, delay time.Duration) bool {
-	timer := r.Clock.NewTimer(delay)
-	defer timer.Stop()
-	select {
-	case <-timer.C():
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // follow notes which jobs change.
@@ -195,7 +167,7 @@ func (r *Recorder) compare(ctx context.Context) error {
 			return nil
 		}
 		r.Log.Info("Jobs ended while nothing recorded them", "jobs", len(unseen))
-		return r.Store.Write(ctx, unseen)
+		return r.write(ctx, unseen)
 	})
 }
 
@@ -246,14 +218,15 @@ func (r *Recorder) record(ctx context.Context, taken batch) error {
 		}
 	}
 	if len(changes) > 0 {
-		if err := r.Store.Write(ctx, changes); err != nil {
+		if err := r.write(ctx, changes); err != nil {
 			return err
 		}
-		r.Metrics.written.WithLabelValues().Add(float64(len(changes)))
 	}
 	for uid, now := range after {
 		if r.known[uid] = now; now.job.HasEnded() {
 			delete(r.known, uid)
+			delete(r.reduced, uid)
+			delete(r.dropped, uid)
 		}
 	}
 	return nil
@@ -284,6 +257,7 @@ func (r *Recorder) observe(ctx context.Context, job *v2alpha1.DIJob) (*known, *s
 	after := before
 	if after.job, err = observe.Record(before.job, seen); err != nil {
 		// Trying again does not help: the job is recorded when it changes.
+		r.Metrics.refused.WithLabelValues(resultDropped).Inc()
 		r.Log.Error(err, "Cannot record job", "job", client.ObjectKeyFromObject(job))
 		return nil, nil, nil
 	}

@@ -41,14 +41,10 @@ func (u *Upkeep) Start(ctx context.Context) error {
 	defer u.Metrics.totals.Store(nil)
 	for {
 		if err := u.keep(ctx); err != nil && ctx.Err() == nil {
-			u.Metrics.failures.WithLabelValues(stepUpkeep).Inc()
+			u.Metrics.failures.WithLabelValues(string(StepUpkeep)).Inc()
 			u.Log.Error(err, "Cannot keep the database within its limits; retrying")
 		}
-		timer := u.Clock.NewTimer(upkeepInterval)
-		select {
-		case <-timer.C():
-		case <-ctx.Done():
-			timer.Stop()
+		if !pause(ctx, u.Clock, upkeepInterval) {
 			return nil
 		}
 	}

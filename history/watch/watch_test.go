@@ -5,6 +5,7 @@ package watch_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"os"
@@ -61,8 +62,10 @@ type fixture struct {
 	// watched is the namespace whose jobs are recorded.
 	watched  string
 	database *outage
-	registry *prometheus.Registry
-	metrics  *watch.Metrics
+	// path is that of the database, and image that of jobs.
+	path, image string
+	registry    *prometheus.Registry
+	metrics     *watch.Metrics
 }
 
 // outage is a database that is away while it is told to be.
@@ -92,7 +95,8 @@ func setUp(t *testing.T) *fixture {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "history-"}}
 	f.Expect(f.api.Create(t.Context(), namespace)).To(Succeed())
 	f.namespace, f.watched = namespace.Name, namespace.Name
-	f.database.Store, err = store.OpenSQLite(t.Context(), filepath.Join(t.TempDir(), "history.db"))
+	f.path, f.image = filepath.Join(t.TempDir(), "history.db"), "ding:2"
+	f.database.Store, err = store.OpenSQLite(t.Context(), f.path)
 	f.Expect(err).NotTo(HaveOccurred())
 	t.Cleanup(func() { f.Expect(f.database.Close()).To(Succeed()) })
 	f.registry = prometheus.NewPedanticRegistry()
@@ -150,7 +154,7 @@ func (f *fixture) create(name string) *v2alpha1.DIJob {
 	job.Namespace, job.Name = f.namespace, name
 	job.Spec.Lifecycle, job.Spec.Group = v2alpha1.LifecycleWorkerLed, "atari"
 	job.Spec.Tasks = []v2alpha1.Task{{Name: "worker", Type: v2alpha1.TaskTypeNone, Replicas: &two}}
-	job.Spec.Tasks[0].Template.Raw = []byte(`{"spec":{"containers":[{"name":"di-container","image":"ding:2"}]}}`)
+	job.Spec.Tasks[0].Template.Raw = []byte(`{"spec":{"containers":[{"name":"di-container","image":"` + f.image + `"}]}}`)
 	f.Expect(f.api.Create(f.t.Context(), job)).To(Succeed())
 	return job
 }
@@ -303,4 +307,36 @@ func TestJobsAreRecordedOnceTheDatabaseIsBack(t *testing.T) {
 	f.Expect(totals.Jobs).To(BeEquivalentTo(2))
 	f.Eventually(func() float64 { return f.metric("waiting_jobs") }).Should(BeZero())
 	f.Expect(f.metric("writes_total")).To(BeNumerically(">=", 3))
+}
+
+func TestAJobThatTheDatabaseRefusesDoesNotStopOthers(t *testing.T) {
+	f := setUp(t)
+	raw, err := sql.Open("sqlite", f.path)
+	f.Expect(err).NotTo(HaveOccurred())
+	_, err = raw.ExecContext(t.Context(), `CREATE TRIGGER refuse BEFORE INSERT ON records
+		WHEN NEW.record LIKE '%"poisoned"%' OR NEW.record LIKE '%"cursed"%' BEGIN SELECT RAISE(ABORT, 'refused'); END`)
+	f.Expect(errors.Join(err, raw.Close())).To(Succeed())
+	f.image = "poisoned"
+	poisoned := f.create("ppo")
+	f.create("cursed")
+	f.image = "ding:2"
+	var others []*v2alpha1.DIJob
+	for i := range 5 {
+		others = append(others, f.create(fmt.Sprintf("other-%d", i)))
+	}
+	f.start()
+	for _, other := range others {
+		f.recorded(other, other.Name, func(j record.Job) bool { return len(j.Images) == 1 })
+	}
+	found := f.recorded(poisoned, "what is small", func(record.Job) bool { return true })
+	f.Expect(found.Group).To(Equal("atari"))
+	f.Expect(found.Images).To(BeEmpty())
+	f.Expect(found.Dropped).To(HaveKeyWithValue("images", 1))
+	_, err = f.database.Job(t.Context(), f.namespace, "cursed", "")
+	f.Expect(err).To(MatchError(store.ErrNotFound))
+	f.Expect(f.metric("refused_jobs_total")).To(BeEquivalentTo(3))
+
+	// It still ends.
+	f.setStatus(poisoned, failed(poisoned))
+	f.recorded(poisoned, "its end", func(j record.Job) bool { return j.HasEnded() })
 }

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -19,12 +20,12 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/healthz"
 
 	"opendilab.org/di-orchestrator/history/serve"
 	"opendilab.org/di-orchestrator/history/store"
 	"opendilab.org/di-orchestrator/history/watch"
 	"opendilab.org/di-orchestrator/internal/certs"
+	"opendilab.org/di-orchestrator/internal/scope"
 )
 
 const (
@@ -40,6 +41,8 @@ type historyOptions struct {
 	address      string
 	sqlite       string
 	postgresFile string
+	// database is nil until it is open.
+	database atomic.Pointer[store.Store]
 }
 
 func (o *historyOptions) addFlags(flags *pflag.FlagSet) {
@@ -65,16 +68,13 @@ func newHistoryCommand(version string) *cobra.Command {
 			if err := options.load(); err != nil {
 				return err
 			}
-			database, err := options.open(cmd.Context())
-			if err != nil {
-				return err
+			err := options.run(cmd.Context(), &program{
+				name: "di-orchestrator-history", title: "the history", await: awaitServed, newManager: options.newManager,
+			})
+			if database := options.database.Load(); database != nil {
+				err = errors.Join(err, database.Close())
 			}
-			return errors.Join(options.run(cmd.Context(), &program{
-				name: "di-orchestrator-history", title: "the history", await: awaitServed,
-				newManager: func(ctx context.Context, config *rest.Config, log logr.Logger, watching observers) (ctrl.Manager, error) {
-					return options.newManager(ctx, config, log, watching, database)
-				},
-			}), database.Close())
+			return err
 		},
 	}
 	options.addFlags(command.Flags())
@@ -94,7 +94,7 @@ func (o *historyOptions) open(ctx context.Context) (*store.Store, error) {
 }
 
 // newManager returns the manager, which reports to the observers.
-func (o *historyOptions) newManager(ctx context.Context, config *rest.Config, log logr.Logger, watching observers, database *store.Store) (ctrl.Manager, error) {
+func (o *historyOptions) newManager(ctx context.Context, config *rest.Config, log logr.Logger, watching observers) (ctrl.Manager, error) {
 	if err := registerBuild(watching.metrics, o.version); err != nil {
 		return nil, err
 	}
@@ -119,43 +119,98 @@ func (o *historyOptions) newManager(ctx context.Context, config *rest.Config, lo
 	if err := watch.SetupIndexes(ctx, mgr.GetFieldIndexer()); err != nil {
 		return nil, err
 	}
-	access, err := serve.NewAccess(mgr.GetConfig(), mgr.GetHTTPClient())
-	if err != nil {
-		return nil, err
-	}
 	issued := &certs.Issued{
 		API:    mgr.GetAPIReader(),
 		Secret: types.NamespacedName{Namespace: o.namespace, Name: serverCertificate},
 		Clock:  clock.RealClock{}, Log: log.WithName("certificate"),
 	}
-	ofReads, err := serve.NewMetrics(watching.metrics, clock.RealClock{})
-	if err != nil {
+	opening := &opening{options: o, mgr: mgr, issued: issued, namespaces: namespaces, log: log}
+	if opening.access, err = serve.NewAccess(mgr.GetConfig(), mgr.GetHTTPClient()); err != nil {
 		return nil, err
 	}
-	ofRecords, err := watch.NewMetrics(watching.metrics, o.limits())
-	if err != nil {
+	if opening.ofReads, err = serve.NewMetrics(watching.metrics, clock.RealClock{}); err != nil {
 		return nil, err
 	}
-	served := &serve.Server{
-		Address: o.address, Handler: serve.NewHandler(database, access, ofReads, log.WithName("serve")),
-		GetCertificate: issued.GetCertificate, DrainDelay: drainDelay, Log: log.WithName("serve"),
+	if opening.ofRecords, err = watch.NewMetrics(watching.metrics, o.limits()); err != nil {
+		return nil, err
 	}
-	recorder := &watch.Recorder{Cache: mgr.GetCache(), Namespaces: namespaces, Store: database, Metrics: ofRecords, Clock: clock.RealClock{}, Log: log.WithName("record")}
-	upkeep := &watch.Upkeep{Store: database, Limits: o.limits(), Metrics: ofRecords, Clock: clock.RealClock{}, Log: log.WithName("upkeep")}
-	if err := errors.Join(mgr.Add(issued), mgr.Add(served), mgr.Add(recorder), mgr.Add(upkeep)); err != nil {
+	if err := errors.Join(mgr.Add(issued), mgr.Add(opening)); err != nil {
 		return nil, fmt.Errorf("adding what the history runs: %w", err)
 	}
-	return mgr, addProbes(mgr, answers(served, database))
+	return mgr, addProbes(mgr, opening.ready)
 }
 
-// answers is ready while the server listens and the database answers.
-func answers(served *serve.Server, database *store.Store) healthz.Checker {
-	return func(request *http.Request) error {
-		if err := served.Ready(request); err != nil {
-			return err
+// opening opens the database, and then adds what uses it to the manager.
+type opening struct {
+	options    *historyOptions
+	mgr        ctrl.Manager
+	access     serve.Access
+	issued     *certs.Issued
+	namespaces scope.Namespaces
+	ofReads    *serve.Metrics
+	ofRecords  *watch.Metrics
+	log        logr.Logger
+	// served is nil until the database is open.
+	served atomic.Pointer[serve.Server]
+}
+
+// NeedLeaderElection makes all replicas serve.
+func (*opening) NeedLeaderElection() bool { return false }
+
+// Start implements manager.Runnable. It runs until the context ends, and waits for a database that is away.
+func (o *opening) Start(ctx context.Context) error {
+	retry := &watch.Retry{Metrics: o.ofRecords, Clock: clock.RealClock{}, Log: o.log.WithName("database")}
+	permanent := error(nil)
+	isOpen := retry.Do(ctx, watch.StepOpen, "Cannot open the database; this program is not ready, and tries again", func(ctx context.Context) error {
+		database, err := o.options.open(ctx)
+		if errors.Is(err, store.ErrNewer) || errors.Is(err, store.ErrConnection) {
+			permanent = err
+			return nil
 		}
-		ctx, cancel := context.WithTimeout(request.Context(), pingTimeout)
-		defer cancel()
-		return database.Ping(ctx)
+		if err == nil {
+			o.options.database.Store(database)
+		}
+		return err
+	})
+	if !isOpen || permanent != nil {
+		return permanent
 	}
+	o.log.Info("Opened the database")
+	if err := o.add(o.options.database.Load()); err != nil && ctx.Err() == nil {
+		return err
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// add adds what uses the database.
+func (o *opening) add(database *store.Store) error {
+	real, log := clock.RealClock{}, o.log
+	served := &serve.Server{
+		Address: o.options.address, Handler: serve.NewHandler(database, o.access, o.ofReads, log.WithName("serve")),
+		GetCertificate: o.issued.GetCertificate, DrainDelay: drainDelay, Log: log.WithName("serve"),
+	}
+	o.served.Store(served)
+	recorder := &watch.Recorder{
+		Cache: o.mgr.GetCache(), Namespaces: o.namespaces, Store: database, Metrics: o.ofRecords, Clock: real, Log: log.WithName("record"),
+	}
+	upkeep := &watch.Upkeep{Store: database, Limits: o.options.limits(), Metrics: o.ofRecords, Clock: real, Log: log.WithName("upkeep")}
+	if err := errors.Join(o.mgr.Add(served), o.mgr.Add(recorder), o.mgr.Add(upkeep)); err != nil {
+		return fmt.Errorf("adding what uses the database: %w", err)
+	}
+	return nil
+}
+
+// ready reports whether the server listens and the database answers.
+func (o *opening) ready(request *http.Request) error {
+	served := o.served.Load()
+	if served == nil {
+		return errors.New("the database is not open")
+	}
+	if err := served.Ready(request); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(request.Context(), pingTimeout)
+	defer cancel()
+	return o.options.database.Load().Ping(ctx)
 }

@@ -30,6 +30,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/certs"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/test/testkit"
+	"opendilab.org/di-orchestrator/test/testkit/postgres"
 )
 
 // remembered is a cluster with the rights of the history, and a certificate for it.
@@ -205,4 +206,59 @@ func TestTheHistoryRemembersAJobAfterItIsDeletedAndTheProgramRestarts(t *testing
 	program.stop(t)
 	_, address = startHistory()
 	await(t, "it is still known", has(address, `"deleted":true`))
+}
+
+func TestTheHistoryWaitsForAPostgreSQLThatIsAway(t *testing.T) {
+	server, err := postgres.Start(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := server.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	connection, err := server.Create(t.Context())
+	if err == nil {
+		err = server.Halt(t.Context())
+	}
+	file := filepath.Join(t.TempDir(), "connection")
+	if err := errors.Join(err, os.WriteFile(file, []byte(connection+"\n"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	r := newRemembered(t)
+	probe := freeAddress(t)
+	program := start(t, r.kubeconfigs, nil, "history", "--address=127.0.0.1:0", "--metrics-address=0", "--probe-address="+probe, "--postgres-connection-file="+file)
+	answers := func(code int) func(context.Context) error {
+		return func(ctx context.Context) error {
+			request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+probe+"/readyz", http.NoBody)
+			if err != nil {
+				return err
+			}
+			response, err := http.DefaultClient.Do(request)
+			if err == nil && response.StatusCode != code {
+				err = errors.New(response.Status)
+			}
+			if response != nil {
+				err = errors.Join(err, response.Body.Close())
+			}
+			return err
+		}
+	}
+	await(t, "the log says why", func(context.Context) error {
+		if !strings.Contains(program.log(), "Cannot open the database") {
+			return errors.New("no line says so")
+		}
+		return nil
+	})
+	await(t, "it is not ready", answers(http.StatusInternalServerError))
+	if err := server.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "it is ready", answers(http.StatusOK))
+	if err := server.Halt(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "it is not ready again", answers(http.StatusInternalServerError))
+	program.stop(t)
 }

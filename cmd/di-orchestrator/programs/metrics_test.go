@@ -93,7 +93,7 @@ func programs(t *testing.T, config *rest.Config) []documented {
 			return server.newManager(t.Context(), rest.CopyConfig(config), logr.Discard(), watching)
 		})},
 		{"History", registered(t, &history.processOptions, history.addFlags, func(watching observers) (ctrl.Manager, error) {
-			return history.newManager(t.Context(), rest.CopyConfig(config), logr.Discard(), watching, nil)
+			return history.newManager(t.Context(), rest.CopyConfig(config), logr.Discard(), watching)
 		})},
 	}
 }
