@@ -40,6 +40,13 @@ type Store interface {
 	Open(ctx context.Context, size int, give func([]record.Job) error) error
 }
 
+// Tails reads the last lines of containers that ended badly, while their pods are there.
+type Tails interface {
+	Observe(pod *corev1.Pod)
+	Forget(pod *corev1.Pod)
+	Take() []store.Change
+}
+
 // Recorder records all jobs.
 type Recorder struct {
 	// Cache has the indexes of SetupIndexes.
@@ -47,15 +54,19 @@ type Recorder struct {
 	// Namespaces are those whose jobs are recorded. What is recorded of jobs of others stays as it is.
 	Namespaces scope.Namespaces
 	Store      Store
-	Metrics    *Metrics
-	Clock      clock.Clock
-	Log        logr.Logger
+	// Tails reads what containers wrote; nil for nothing.
+	Tails   Tails
+	Metrics *Metrics
+	Clock   clock.Clock
+	Log     logr.Logger
 
 	queue *queue
 	// known are the jobs that have not ended, as they are recorded. Only the loop uses them.
 	known map[types.UID]*known
 	// reduced and dropped are those of them that the database refuses, and refuses even then.
 	reduced, dropped map[types.UID]bool
+	// tails are those that are not written yet.
+	tails []store.Change
 }
 
 // known is what is remembered of a job that has not ended.
@@ -119,6 +130,9 @@ func (r *Recorder) changed(changed any) {
 		for _, job := range controllers.OwnerName(object) {
 			r.queue.add(types.NamespacedName{Namespace: object.Namespace, Name: job})
 		}
+		if r.Tails != nil {
+			r.Tails.Observe(object)
+		}
 	case client.Object:
 		r.queue.add(client.ObjectKeyFromObject(object))
 	}
@@ -127,6 +141,9 @@ func (r *Recorder) changed(changed any) {
 func (r *Recorder) deleted(last any) {
 	if tombstone, isTombstone := last.(toolscache.DeletedFinalStateUnknown); isTombstone {
 		last = tombstone.Obj
+	}
+	if pod, isPod := last.(*corev1.Pod); isPod && r.Tails != nil {
+		defer r.Tails.Forget(pod)
 	}
 	job, isJob := last.(*v2alpha1.DIJob)
 	if !isJob {
@@ -171,12 +188,15 @@ func (r *Recorder) compare(ctx context.Context) error {
 	})
 }
 
-// flush records all changed jobs.
+// flush records all changed jobs, and then tails: those of jobs that are not recorded would be ignored.
 func (r *Recorder) flush(ctx context.Context) error {
+	if len(r.tails) == 0 && r.Tails != nil {
+		r.tails = r.Tails.Take()
+	}
 	for {
 		taken := r.queue.take(batchSize)
 		if taken.length() == 0 {
-			return nil
+			return r.flushTails(ctx)
 		}
 		if err := r.record(ctx, taken); err != nil {
 			r.queue.giveBack()
@@ -184,6 +204,16 @@ func (r *Recorder) flush(ctx context.Context) error {
 		}
 		r.queue.done()
 	}
+}
+
+func (r *Recorder) flushTails(ctx context.Context) error {
+	if len(r.tails) > 0 {
+		if err := r.write(ctx, r.tails); err != nil {
+			return err
+		}
+		r.tails = nil
+	}
+	return nil
 }
 
 func (r *Recorder) record(ctx context.Context, taken batch) error {

@@ -64,8 +64,10 @@ type fixture struct {
 	database *outage
 	// path is that of the database, and image that of jobs.
 	path, image string
-	registry    *prometheus.Registry
-	metrics     *watch.Metrics
+	// tails is nil for none.
+	tails    watch.Tails
+	registry *prometheus.Registry
+	metrics  *watch.Metrics
 }
 
 // outage is a database that is away while it is told to be.
@@ -132,7 +134,7 @@ func (f *fixture) start() (stop func()) {
 	f.Expect(watch.SetupIndexes(ctx, objects)).To(Succeed())
 	watched, err := scope.New([]string{f.watched}, types.NamespacedName{})
 	f.Expect(err).NotTo(HaveOccurred())
-	recorder := &watch.Recorder{Cache: objects, Namespaces: watched, Store: f.database, Metrics: f.metrics, Clock: clock.RealClock{}, Log: testr.New(f.t)}
+	recorder := &watch.Recorder{Cache: objects, Namespaces: watched, Store: f.database, Tails: f.tails, Metrics: f.metrics, Clock: clock.RealClock{}, Log: testr.New(f.t)}
 	var group sync.WaitGroup
 	results := make([]error, 2)
 	for i, start := range []func(context.Context) error{objects.Start, recorder.Start} {
@@ -339,4 +341,51 @@ func TestAJobThatTheDatabaseRefusesDoesNotStopOthers(t *testing.T) {
 	// It still ends.
 	f.setStatus(poisoned, failed(poisoned))
 	f.recorded(poisoned, "its end", func(j record.Job) bool { return j.HasEnded() })
+}
+
+// noticed is what was observed of pods. It reads a tail of each.
+type noticed struct {
+	mutex     sync.Mutex
+	waiting   []store.Change
+	forgotten []string
+}
+
+func (n *noticed) Observe(pod *corev1.Pod) {
+	n.mutex.Lock()
+	defer n.mutex.Unlock()
+	tail := record.Tail{PodUID: string(pod.UID), Pod: pod.Name, Container: "main", Text: "failed\n"}
+	n.waiting = append(n.waiting, store.Change{UID: string(pod.OwnerReferences[0].UID), Tails: []record.Tail{tail}})
+}
+
+func (n *noticed) Forget(pod *corev1.Pod) {
+	n.mutex.Lock()
+	defer n.mutex.Unlock()
+	n.forgotten = append(n.forgotten, pod.Name)
+}
+
+func (n *noticed) Take() []store.Change {
+	n.mutex.Lock()
+	defer n.mutex.Unlock()
+	taken := n.waiting
+	n.waiting = nil
+	return taken
+}
+
+func TestTailsAreRecordedWithTheirJobAlsoAfterAnOutage(t *testing.T) {
+	f := setUp(t)
+	pods := &noticed{}
+	f.tails = pods
+	f.database.isAway.Store(true)
+	f.start()
+	job := f.create("ppo")
+	pod := f.createPod(job, "ppo-worker-0")
+	f.Eventually(func() float64 { return f.metric("failures_total") }).Should(BeNumerically(">", 0))
+	f.database.isAway.Store(false)
+	f.Eventually(func() ([]record.Tail, error) { return f.database.Tails(t.Context(), string(job.UID)) }).Should(ConsistOf(HaveField("Pod", pod.Name)))
+	f.Expect(f.api.Delete(t.Context(), pod, client.GracePeriodSeconds(0))).To(Succeed())
+	f.Eventually(func() []string {
+		pods.mutex.Lock()
+		defer pods.mutex.Unlock()
+		return pods.forgotten
+	}).Should(ConsistOf(pod.Name))
 }

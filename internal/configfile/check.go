@@ -93,8 +93,18 @@ func (n *node) faultOfText(value any) string {
 		return "must be " + string(text)
 	case n.rule.pattern != "" && !regexp.MustCompile(n.rule.pattern).MatchString(given):
 		return n.rule.want
+	case n.rule.isExpression && !isExpression(given, n.rule.max):
+		return n.rule.want
 	}
 	return ""
+}
+
+func isExpression(given string, limit float64) bool {
+	if float64(len(given)) > limit {
+		return false
+	}
+	compiled, err := regexp.Compile(given)
+	return err == nil && !compiled.MatchString("")
 }
 
 // sizeOf returns a number, or a duration in seconds, or a quantity.

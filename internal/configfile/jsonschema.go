@@ -47,6 +47,8 @@ func (r *rule) addText(schema map[string]any) {
 		schema["enum"] = r.values
 	case r.pattern != "":
 		schema["type"], schema["pattern"] = "string", r.pattern
+	case r.isExpression:
+		schema["type"], schema["minLength"], schema["maxLength"] = "string", 1, r.max
 	default:
 		schema["type"] = "string"
 	}

@@ -4,6 +4,7 @@
 package configfile
 
 import (
+	"fmt"
 	"math"
 	"time"
 
@@ -20,6 +21,8 @@ type rule struct {
 	min, max float64
 	// above makes min itself too little, and orZero allows 0 below min.
 	above, orZero bool
+	// isExpression says that strings are regular expressions that do not match an empty text.
+	isExpression bool
 	// byChart marks what a value of the chart sets, named by the text.
 	byChart string
 }
@@ -45,6 +48,9 @@ const (
 	maxShards, maxNamespaces, maxMetricsNamespaces = 16, 256, 1000
 	maxProfiling                                   = 1 << 20
 )
+
+// The maxima of regular expressions: how many, and their bytes.
+const maxRedactions, maxExpression = 32, 256
 
 const minForceDelete = time.Minute
 
@@ -97,7 +103,9 @@ func rules() map[string]rule {
 		"operator.storageMigration.qps":         some,
 		"operator.workers":                      {min: 1, max: 1000},
 
-		"history.keepJobs": {max: math.MaxInt32},
+		"history.keepJobs":      {max: math.MaxInt32},
+		"history.logs.redact":   {max: maxRedactions},
+		"history.logs.redact[]": {isExpression: true, max: maxExpression, want: fmt.Sprintf("must be a regular expression of up to %d bytes that matches no empty text", maxExpression)},
 
 		"server.identity":                     {values: []string{"enforce", "legacy", "disabled"}},
 		"server.limits.connections":           atLeastOne,

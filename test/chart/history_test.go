@@ -124,3 +124,17 @@ func TestTheHistoryIsMonitoredAndOneOfItsReplicasStays(t *testing.T) {
 		t.Error("what does not run is monitored")
 	}
 }
+
+func TestTheHistoryMayReadLogsOnlyIfItKeepsTheirLastLines(t *testing.T) {
+	t.Parallel()
+	mayRead := func(sets ...string) bool {
+		role := read[rbacv1.ClusterRole](t, find(t, render(t, "jobs", append(sets, "history.enabled=true")...), "ClusterRole", "di-orchestrator-history"))
+		return slices.ContainsFunc(role.Rules, func(r rbacv1.PolicyRule) bool { return slices.Contains(r.Resources, "pods/log") })
+	}
+	if !mayRead() || !mayRead("configuration.history.logs.redact={secret}") {
+		t.Error("it may not, want it by default")
+	}
+	if mayRead("configuration.history.logs.enabled=false") {
+		t.Error("it may although it does not")
+	}
+}

@@ -221,4 +221,14 @@ type History struct {
 	KeepFor metav1.Duration `json:"keepFor"`
 	// KeepJobs is the maximum of remembered jobs; 0 for none.
 	KeepJobs int32 `json:"keepJobs"`
+	// Logs is for the last lines of containers that ended badly.
+	Logs HistoryLogs `json:"logs"`
+}
+
+// HistoryLogs is for the last lines of containers that ended badly.
+type HistoryLogs struct {
+	// Enabled is whether they are read, by right `get` on `pods/log`, and remembered.
+	Enabled bool `json:"enabled"`
+	// Redact lists up to 32 regular expressions of up to 256 bytes, whose matches in these lines become `[redacted]`. None matches an empty text.
+	Redact []string `json:"redact"`
 }

@@ -17,12 +17,15 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/types"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"opendilab.org/di-orchestrator/history/serve"
 	"opendilab.org/di-orchestrator/history/store"
+	"opendilab.org/di-orchestrator/history/tails"
 	"opendilab.org/di-orchestrator/history/watch"
 	"opendilab.org/di-orchestrator/internal/certs"
 	"opendilab.org/di-orchestrator/internal/scope"
@@ -131,6 +134,9 @@ func (o *historyOptions) newManager(ctx context.Context, config *rest.Config, lo
 	if opening.ofReads, err = serve.NewMetrics(watching.metrics, clock.RealClock{}); err != nil {
 		return nil, err
 	}
+	if opening.ofTails, err = tails.NewMetrics(watching.metrics); err != nil {
+		return nil, err
+	}
 	if opening.ofRecords, err = watch.NewMetrics(watching.metrics, o.limits()); err != nil {
 		return nil, err
 	}
@@ -149,6 +155,7 @@ type opening struct {
 	namespaces scope.Namespaces
 	ofReads    *serve.Metrics
 	ofRecords  *watch.Metrics
+	ofTails    *tails.Metrics
 	log        logr.Logger
 	// served is nil until the database is open.
 	served atomic.Pointer[serve.Server]
@@ -195,10 +202,35 @@ func (o *opening) add(database *store.Store) error {
 		Cache: o.mgr.GetCache(), Namespaces: o.namespaces, Store: database, Metrics: o.ofRecords, Clock: real, Log: log.WithName("record"),
 	}
 	upkeep := &watch.Upkeep{Store: database, Limits: o.options.limits(), Metrics: o.ofRecords, Clock: real, Log: log.WithName("upkeep")}
-	if err := errors.Join(o.mgr.Add(served), o.mgr.Add(recorder), o.mgr.Add(upkeep)); err != nil {
-		return fmt.Errorf("adding what uses the database: %w", err)
+	runs := []manager.Runnable{served, recorder, upkeep}
+	if o.options.config.History.Logs.Enabled {
+		reader, err := o.tails()
+		if err != nil {
+			return err
+		}
+		recorder.Tails, runs = reader, append(runs, reader)
+	}
+	for _, run := range runs {
+		if err := o.mgr.Add(run); err != nil {
+			return fmt.Errorf("adding what uses the database: %w", err)
+		}
 	}
 	return nil
+}
+
+// tails returns the reader of logs.
+func (o *opening) tails() (*tails.Reader, error) {
+	redaction, err := tails.NewRedaction(o.options.config.History.Logs.Redact)
+	if err != nil {
+		return nil, err
+	}
+	pods, err := corev1client.NewForConfigAndClient(o.mgr.GetConfig(), o.mgr.GetHTTPClient())
+	if err != nil {
+		return nil, fmt.Errorf("making the client of logs: %w", err)
+	}
+	return tails.NewReader(tails.Options{
+		Pods: pods, Redact: redaction, Metrics: o.ofTails, Clock: clock.RealClock{}, Log: o.log.WithName("tails"),
+	}), nil
 }
 
 // ready reports whether the server listens and the database answers.
