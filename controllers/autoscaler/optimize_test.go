@@ -20,6 +20,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/autoscale/optimizer"
+	"opendilab.org/di-orchestrator/internal/podmetrics"
 	"opendilab.org/di-orchestrator/test/testkit/jobs"
 	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
@@ -45,7 +46,7 @@ func (f *fixed) RecoverOOM(_ context.Context, killed []optimizer.Replica, job *o
 func metricsOf(cpu, memory string) interceptor.Funcs {
 	return interceptor.Funcs{List: func(ctx context.Context, next client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
 		metrics, isMetrics := list.(*unstructured.UnstructuredList)
-		if !isMetrics || metrics.GroupVersionKind() != podMetrics() {
+		if !isMetrics || metrics.GroupVersionKind() != podmetrics.Kind() {
 			return listByOwner(ctx, next, list, options...)
 		}
 		var asked client.ListOptions

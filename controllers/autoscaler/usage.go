@@ -5,8 +5,6 @@ package autoscaler
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,13 +12,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -29,67 +21,27 @@ import (
 	"opendilab.org/di-orchestrator/autoscale/optimizer"
 	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/names"
-	"opendilab.org/di-orchestrator/internal/quantity"
+	"opendilab.org/di-orchestrator/internal/podmetrics"
 	"opendilab.org/di-orchestrator/job/lifecycle/sizing"
 	"opendilab.org/di-orchestrator/job/podstate"
 	"opendilab.org/di-orchestrator/job/scaling"
 )
 
-// podMetrics is the kind of the metrics API that has the usage of pods.
-func podMetrics() schema.GroupVersionKind {
-	return schema.GroupVersionKind{Group: "metrics.k8s.io", Version: "v1beta1", Kind: "PodMetricsList"}
-}
-
-// errNoMetrics is returned if the cluster does not serve the metrics API.
-var errNoMetrics = errors.New("the cluster does not serve metrics.k8s.io: install metrics-server")
-
-// container is the part of a PodMetrics that is read.
-type container struct {
-	Name  string            `json:"name"`
-	Usage map[string]string `json:"usage"`
-}
-
 // usage returns what the containers of a job's pods use, by pod and container.
 func (o *Optimizing) usage(ctx context.Context, job *v2alpha1.DIJob) (map[string]map[string]optimizer.Resources, error) {
-	list := &unstructured.UnstructuredList{}
-	list.SetGroupVersionKind(podMetrics())
-	err := o.live.List(ctx, list, client.InNamespace(job.Namespace), client.MatchingLabels{names.LabelJob: job.Name})
-	switch {
-	case meta.IsNoMatchError(err) || apierrors.IsNotFound(err) || apierrors.IsServiceUnavailable(err):
-		return nil, errNoMetrics
-	case err != nil:
-		return nil, fmt.Errorf("listing PodMetrics: %w", err)
+	pods, err := podmetrics.List(ctx, o.live, client.InNamespace(job.Namespace), client.MatchingLabels{names.LabelJob: job.Name})
+	if err != nil {
+		return nil, err
 	}
-	used := make(map[string]map[string]optimizer.Resources, len(list.Items))
-	for i := range list.Items {
-		var read struct {
-			Containers []container `json:"containers"`
-		}
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(list.Items[i].Object, &read); err != nil {
-			return nil, fmt.Errorf("reading the PodMetrics of pod %s: %w", list.Items[i].GetName(), err)
-		}
+	used := make(map[string]map[string]optimizer.Resources, len(pods))
+	for i := range pods {
 		of := map[string]optimizer.Resources{}
-		for _, each := range read.Containers {
-			of[each.Name] = optimizer.Resources{CPU: amount(each.Usage["cpu"], true), Memory: amount(each.Usage["memory"], false)}
+		for name, each := range pods[i].Containers {
+			of[name] = optimizer.Resources{CPU: each.CPU, Memory: each.Memory}
 		}
-		used[list.Items[i].GetName()] = of
+		used[pods[i].Name] = of
 	}
 	return used, nil
-}
-
-// amount parses a quantity; 0 if it is none.
-func amount(text string, isMilli bool) int64 {
-	if quantity.Check(text) != nil {
-		return 0
-	}
-	parsed, err := resource.ParseQuantity(text)
-	switch {
-	case err != nil || parsed.Sign() < 0:
-		return 0
-	case isMilli:
-		return parsed.MilliValue()
-	}
-	return parsed.Value()
 }
 
 // describe returns what an optimizer may know of a job.

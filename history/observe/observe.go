@@ -26,7 +26,9 @@ type Observation struct {
 	Membership *v2alpha1.Membership
 	// Plans are the ScalePlans of the job.
 	Plans []v2alpha1.ScalePlan
-	Now   time.Time
+	// Used is the highest usage of a replica since the last observation, by task.
+	Used map[string]record.Peak
+	Now  time.Time
 }
 
 // Record returns what is remembered after an observation. before is what was recorded earlier of the
@@ -49,6 +51,7 @@ func Record(before record.Job, seen Observation) (record.Job, error) {
 	readDesired(&after, seen)
 	readPlacement(&after, seen)
 	readPlans(&after, seen)
+	readPeaks(&after, seen)
 	after.Seen.Generation = job.Generation
 	return record.Bound(after), nil
 }

@@ -47,10 +47,15 @@ func readPods(job *record.Job, seen Observation) {
 	})
 }
 
+// TaskOf returns the task of a pod: its name, or its type in a coordinator-led job.
+func TaskOf(pod *corev1.Pod) string {
+	return cmp.Or(pod.Labels[names.LabelTaskName], pod.Labels[names.LabelTaskType], string(names.RoleOf(pod)))
+}
+
 func replicaOf(pod *corev1.Pod) record.Replica {
 	replica := record.Replica{
 		PodUID: string(pod.UID), Pod: pod.Name, Node: pod.Spec.NodeName, Phase: string(podstate.Phase(pod)),
-		Task:    cmp.Or(pod.Labels[names.LabelTaskName], pod.Labels[names.LabelTaskType], string(names.RoleOf(pod))),
+		Task:    TaskOf(pod),
 		Index:   podstate.AnnotatedNumber(pod, names.AnnotationTaskRank, 0),
 		Attempt: podstate.Attempt(pod), Created: utc(pod.CreationTimestamp),
 	}

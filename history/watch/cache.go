@@ -40,12 +40,23 @@ func trimPod(in any) (any, error) {
 		}}, nil
 	}
 	controllers.Shrink(pod)
-	names := make([]corev1.Container, len(pod.Spec.Containers))
+	containers := make([]corev1.Container, len(pod.Spec.Containers))
 	for i := range pod.Spec.Containers {
-		names[i].Name = pod.Spec.Containers[i].Name
+		whole := &pod.Spec.Containers[i]
+		containers[i].Name = whole.Name
+		containers[i].Resources = corev1.ResourceRequirements{Limits: memoryOf(whole.Resources.Limits), Requests: memoryOf(whole.Resources.Requests)}
 	}
-	pod.Spec = corev1.PodSpec{NodeName: pod.Spec.NodeName, RestartPolicy: pod.Spec.RestartPolicy, Containers: names}
+	pod.Spec = corev1.PodSpec{NodeName: pod.Spec.NodeName, RestartPolicy: pod.Spec.RestartPolicy, Containers: containers}
 	return pod, nil
+}
+
+// memoryOf returns the memory of a list, at which a container is killed.
+func memoryOf(list corev1.ResourceList) corev1.ResourceList {
+	memory, exists := list[corev1.ResourceMemory]
+	if !exists {
+		return nil
+	}
+	return corev1.ResourceList{corev1.ResourceMemory: memory}
 }
 
 // trimJob leaves the managed fields that tell who wrote the spec.

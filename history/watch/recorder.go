@@ -47,6 +47,17 @@ type Tails interface {
 	Take() []store.Change
 }
 
+// Usage reads what pods use.
+type Usage interface {
+	Take() map[types.NamespacedName]Used
+}
+
+// Used is the highest usage of a replica of each task of a job.
+type Used struct {
+	Job   types.UID
+	Tasks map[string]record.Peak
+}
+
 // Recorder records all jobs.
 type Recorder struct {
 	// Cache has the indexes of SetupIndexes.
@@ -55,7 +66,9 @@ type Recorder struct {
 	Namespaces scope.Namespaces
 	Store      Store
 	// Tails reads what containers wrote; nil for nothing.
-	Tails   Tails
+	Tails Tails
+	// Usage reads what replicas use; nil for nothing.
+	Usage   Usage
 	Metrics *Metrics
 	Clock   clock.Clock
 	Log     logr.Logger
@@ -67,6 +80,8 @@ type Recorder struct {
 	reduced, dropped map[types.UID]bool
 	// tails are those that are not written yet.
 	tails []store.Change
+	// used is what is not recorded yet.
+	used map[types.NamespacedName]Used
 }
 
 // known is what is remembered of a job that has not ended.
@@ -193,6 +208,12 @@ func (r *Recorder) flush(ctx context.Context) error {
 	if len(r.tails) == 0 && r.Tails != nil {
 		r.tails = r.Tails.Take()
 	}
+	if len(r.used) == 0 && r.Usage != nil {
+		r.used = r.Usage.Take()
+		for job := range r.used {
+			r.queue.add(job)
+		}
+	}
 	for {
 		taken := r.queue.take(batchSize)
 		if taken.length() == 0 {
@@ -252,6 +273,9 @@ func (r *Recorder) record(ctx context.Context, taken batch) error {
 			return err
 		}
 	}
+	for job := range taken.changed {
+		delete(r.used, job)
+	}
 	for uid, now := range after {
 		if r.known[uid] = now; now.job.HasEnded() {
 			delete(r.known, uid)
@@ -299,6 +323,10 @@ func (r *Recorder) observe(ctx context.Context, job *v2alpha1.DIJob) (*known, *s
 		change.Samples = []record.Sample{sample}
 		after.report, after.sampled = job.Status.Profilings.Raw, seen.Now
 	}
+	// It is a sample of its own, so that the report keeps all its series. Two of one time would be one.
+	if sample, isNew := observe.UsageSample(seen.Used, seen.Now.Add(-time.Microsecond)); isNew {
+		change.Samples = append(change.Samples, sample)
+	}
 	if change.Job == nil && change.Samples == nil {
 		return &after, nil, nil
 	}
@@ -308,6 +336,9 @@ func (r *Recorder) observe(ctx context.Context, job *v2alpha1.DIJob) (*known, *s
 // gather reads what belongs to a job from the cache.
 func (r *Recorder) gather(ctx context.Context, job *v2alpha1.DIJob) (observe.Observation, error) {
 	seen := observe.Observation{Job: job, Now: r.Clock.Now()}
+	if used := r.used[client.ObjectKeyFromObject(job)]; used.Job == job.UID {
+		seen.Used = used.Tasks
+	}
 	var pods corev1.PodList
 	if err := r.Cache.List(ctx, &pods, client.InNamespace(job.Namespace), client.MatchingFields{controllers.OwnerIndex: job.Name}, client.UnsafeDisableDeepCopy); err != nil {
 		return seen, fmt.Errorf("listing pods of job %s/%s: %w", job.Namespace, job.Name, err)

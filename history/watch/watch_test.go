@@ -64,8 +64,9 @@ type fixture struct {
 	database *outage
 	// path is that of the database, and image that of jobs.
 	path, image string
-	// tails is nil for none.
+	// tails and usage are nil for none.
 	tails    watch.Tails
+	usage    watch.Usage
 	registry *prometheus.Registry
 	metrics  *watch.Metrics
 }
@@ -134,7 +135,7 @@ func (f *fixture) start() (stop func()) {
 	f.Expect(watch.SetupIndexes(ctx, objects)).To(Succeed())
 	watched, err := scope.New([]string{f.watched}, types.NamespacedName{})
 	f.Expect(err).NotTo(HaveOccurred())
-	recorder := &watch.Recorder{Cache: objects, Namespaces: watched, Store: f.database, Tails: f.tails, Metrics: f.metrics, Clock: clock.RealClock{}, Log: testr.New(f.t)}
+	recorder := &watch.Recorder{Cache: objects, Namespaces: watched, Store: f.database, Tails: f.tails, Usage: f.usage, Metrics: f.metrics, Clock: clock.RealClock{}, Log: testr.New(f.t)}
 	var group sync.WaitGroup
 	results := make([]error, 2)
 	for i, start := range []func(context.Context) error{objects.Start, recorder.Start} {
@@ -388,4 +389,38 @@ func TestTailsAreRecordedWithTheirJobAlsoAfterAnOutage(t *testing.T) {
 		defer pods.mutex.Unlock()
 		return pods.forgotten
 	}).Should(ConsistOf(pod.Name))
+}
+
+// measured is the usage of one round.
+type measured chan map[types.NamespacedName]watch.Used
+
+func (m measured) Take() map[types.NamespacedName]watch.Used {
+	select {
+	case round := <-m:
+		return round
+	default:
+		return nil
+	}
+}
+
+func TestTheUsageOfReplicasBecomesPeaksAndCurvesAlsoAfterAnOutage(t *testing.T) {
+	f := setUp(t)
+	rounds := make(measured, 1)
+	f.usage = rounds
+	f.start()
+	job := f.create("ppo")
+	f.recorded(job, "the job", func(record.Job) bool { return true })
+	f.database.isAway.Store(true)
+	rounds <- map[types.NamespacedName]watch.Used{
+		client.ObjectKeyFromObject(job):           {Job: job.UID, Tasks: map[string]record.Peak{"worker": {CPU: 500, Memory: 1 << 20}}},
+		{Namespace: f.namespace, Name: "deleted"}: {Job: "other", Tasks: map[string]record.Peak{"worker": {CPU: 1}}},
+	}
+	f.Eventually(func() float64 { return f.metric("failures_total") }).Should(BeNumerically(">", 0))
+	f.database.isAway.Store(false)
+	found := f.recorded(job, "its peaks", func(j record.Job) bool { return len(j.Peaks) > 0 })
+	f.Expect(found.Peaks).To(ConsistOf(record.Peak{Task: "worker", CPU: 500, Memory: 1 << 20}))
+	samples, err := f.database.Samples(t.Context(), string(job.UID), time.Time{})
+	f.Expect(err).NotTo(HaveOccurred())
+	f.Expect(samples).To(HaveLen(1))
+	f.Expect(samples[0].Values).To(Equal(map[string]record.Mean{"cpu/worker": {Sum: 500, Count: 1}, "memory/worker": {Sum: 1 << 20, Count: 1}}))
 }

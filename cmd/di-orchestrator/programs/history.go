@@ -26,6 +26,7 @@ import (
 	"opendilab.org/di-orchestrator/history/serve"
 	"opendilab.org/di-orchestrator/history/store"
 	"opendilab.org/di-orchestrator/history/tails"
+	"opendilab.org/di-orchestrator/history/usage"
 	"opendilab.org/di-orchestrator/history/watch"
 	"opendilab.org/di-orchestrator/internal/certs"
 	"opendilab.org/di-orchestrator/internal/scope"
@@ -202,7 +203,11 @@ func (o *opening) add(database *store.Store) error {
 		Cache: o.mgr.GetCache(), Namespaces: o.namespaces, Store: database, Metrics: o.ofRecords, Clock: real, Log: log.WithName("record"),
 	}
 	upkeep := &watch.Upkeep{Store: database, Limits: o.options.limits(), Metrics: o.ofRecords, Clock: real, Log: log.WithName("upkeep")}
-	runs := []manager.Runnable{served, recorder, upkeep}
+	used := &usage.Reader{
+		Live: o.mgr.GetAPIReader(), Cached: o.mgr.GetCache(), Namespaces: o.namespaces, Clock: real, Log: log.WithName("usage"),
+	}
+	recorder.Usage = used
+	runs := []manager.Runnable{served, recorder, upkeep, used}
 	if o.options.config.History.Logs.Enabled {
 		reader, err := o.tails()
 		if err != nil {
