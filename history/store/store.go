@@ -88,7 +88,7 @@ func OpenPostgres(ctx context.Context, connection string) (*Store, error) {
 
 func (s *Store) migrated(ctx context.Context, name string) (*Store, error) {
 	if err := s.migrate(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("the schema of %s: %w", name, err), s.Close())
+		return nil, errors.Join(fmt.Errorf("the schema of %s: %w", name, explained(err)), s.Close())
 	}
 	return s, nil
 }

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -122,6 +123,17 @@ func (r *remembered) issue(t *testing.T) {
 	}
 }
 
+func (r *remembered) createJob(t *testing.T, name string) *v2alpha1.DIJob {
+	t.Helper()
+	job := &v2alpha1.DIJob{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
+	job.Spec.Lifecycle, job.Spec.Tasks = v2alpha1.LifecycleWorkerLed, []v2alpha1.Task{{Name: "worker", Type: v2alpha1.TaskTypeNone}}
+	job.Spec.Tasks[0].Template.Raw = []byte(`{"spec":{"containers":[{"name":"di-container","image":"ding:2"}]}}`)
+	if err := r.api.Create(t.Context(), job); err != nil {
+		t.Fatal(err)
+	}
+	return job
+}
+
 // reader returns the token of a ServiceAccount that may read jobs.
 func (r *remembered) reader(t *testing.T) string {
 	t.Helper()
@@ -192,12 +204,7 @@ func TestTheHistoryRemembersAJobAfterItIsDeletedAndTheProgramRestarts(t *testing
 		}
 	}
 	program, address := startHistory()
-	job := &v2alpha1.DIJob{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "ppo"}}
-	job.Spec.Lifecycle, job.Spec.Tasks = v2alpha1.LifecycleWorkerLed, []v2alpha1.Task{{Name: "worker", Type: v2alpha1.TaskTypeNone}}
-	job.Spec.Tasks[0].Template.Raw = []byte(`{"spec":{"containers":[{"name":"di-container","image":"ding:2"}]}}`)
-	if err := r.api.Create(t.Context(), job); err != nil {
-		t.Fatal(err)
-	}
+	job := r.createJob(t, "ppo")
 	await(t, "the job is recorded", has(address, `"ding:2"`))
 	if err := r.api.Delete(t.Context(), job); err != nil {
 		t.Fatal(err)
@@ -206,6 +213,52 @@ func TestTheHistoryRemembersAJobAfterItIsDeletedAndTheProgramRestarts(t *testing
 	program.stop(t)
 	_, address = startHistory()
 	await(t, "it is still known", has(address, `"deleted":true`))
+}
+
+// TestTheHistoryKeepsTheLastLinesOfAFailedContainer reads them with the rights of the chart, from a kubelet.
+func TestTheHistoryKeepsTheLastLinesOfAFailedContainer(t *testing.T) {
+	r := newRemembered(t)
+	token := r.reader(t)
+	kubelet := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, "the log of "+r.URL.Path+" has a password=1234\n")
+	}))
+	t.Cleanup(kubelet.Close)
+	node, err := testkit.CreateNode(t.Context(), r.api, kubelet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	job := r.createJob(t, "ppo")
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "default", Name: "ppo-worker-0", OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(job, v2alpha1.GroupVersion.WithKind("DIJob"))},
+	}}
+	pod.Spec.NodeName, pod.Spec.Containers = node, []corev1.Container{{Name: "di-container", Image: "ding:2"}}
+	if err := r.api.Create(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	pod.Status.Phase = corev1.PodFailed
+	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{
+		Name: "di-container", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, Reason: "Error"}},
+	}}
+	if err := r.api.Status().Update(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	program := start(t, r.kubeconfigs, nil, "history", "--address=127.0.0.1:0", "--metrics-address=0", "--probe-address=0",
+		"--sqlite="+filepath.Join(t.TempDir(), "history.db"), configured(t, "history: {logs: {redact: ['password=.*']}}\n"))
+	await(t, "the last lines are served", func(ctx context.Context) error {
+		found := servingLine.FindStringSubmatch(program.log())
+		if found == nil {
+			return errors.New("no line says that it serves")
+		}
+		body, err := r.get(ctx, found[1], token, "/v1alpha1/history/jobs/default/ppo/tails")
+		if err == nil && !strings.Contains(body, `"the log of /containerLogs/default/ppo-worker-0/di-container has a [redacted]\n"`) {
+			err = errors.New(body)
+		}
+		return err
+	})
+	if log := program.log(); !strings.Contains(log, "install metrics-server") || strings.Contains(log, "orbidden") {
+		t.Error("the log does not say that usage is not known, or that a right is missing")
+	}
+	program.stop(t)
 }
 
 func TestTheHistoryWaitsForAPostgreSQLThatIsAway(t *testing.T) {
