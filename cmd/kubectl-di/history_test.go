@@ -15,12 +15,14 @@ import (
 	"time"
 
 	"github.com/go-logr/logr/testr"
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/cert"
+	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -57,7 +59,9 @@ func remember(t *testing.T) *memory {
 	expect.NoError(t, err)
 	access, err := serve.NewAccess(w.environment.Config, by)
 	expect.NoError(t, err)
-	served := httptest.NewUnstartedServer(serve.NewHandler(m.database, access, testr.New(t)))
+	metrics, err := serve.NewMetrics(prometheus.NewRegistry(), clock.RealClock{})
+	expect.NoError(t, err)
+	served := httptest.NewUnstartedServer(serve.NewHandler(m.database, access, metrics, testr.New(t)))
 	chain, key, err := cert.GenerateSelfSignedCertKey(names.HistoryService+"."+m.system+".svc", nil, nil)
 	expect.NoError(t, err)
 	pair, err := tls.X509KeyPair(chain, key)

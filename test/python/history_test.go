@@ -14,11 +14,13 @@ import (
 	"time"
 
 	"github.com/go-logr/logr/testr"
+	"github.com/prometheus/client_golang/prometheus"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
@@ -54,7 +56,9 @@ func startHistory(ctx context.Context, t *testing.T, config *rest.Config, live c
 	expect.NoError(t, err)
 	access, err := serve.NewAccess(config, by)
 	expect.NoError(t, err)
-	served := httptest.NewUnstartedServer(serve.NewHandler(database, access, testr.New(t)))
+	metrics, err := serve.NewMetrics(prometheus.NewRegistry(), clock.RealClock{})
+	expect.NoError(t, err)
+	served := httptest.NewUnstartedServer(serve.NewHandler(database, access, metrics, testr.New(t)))
 	served.TLS = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: certificate}
 	served.StartTLS()
 	t.Cleanup(served.Close)
