@@ -728,3 +728,41 @@ func TestTheLastSamplesAreRead(t *testing.T) {
 		}
 	})
 }
+
+func TestADatabaseOfTheReleaseBeforeIsUpgradedWithAllThatItHas(t *testing.T) {
+	onBoth(t, func(on database) {
+		t := on.t
+		inGroup := func(j *record.Job) { j.Group = "cartpole" }
+		want := []*record.Job{job(1, ended("Succeeded", ""), inGroup), job(2, ended("Failed", "OutOfMemory")), job(3, inGroup)}
+		write(t, on.store(), want...)
+		// The database as it was before step 2.
+		before, err := sql.Open(on.driver, on.connection)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, statement := range []string{
+			"DROP INDEX jobs_by_family", "ALTER TABLE jobs DROP COLUMN family", "DELETE FROM goose_db_version WHERE version_id > 1",
+		} {
+			if _, err := before.ExecContext(t.Context(), statement); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := before.Close(); err != nil {
+			t.Fatal(err)
+		}
+		upgraded := on.store()
+		for _, one := range want {
+			found, err := upgraded.Job(t.Context(), one.Namespace, one.Name, one.UID)
+			if diff := cmp.Diff(*one, found); err != nil || diff != "" {
+				t.Errorf("%v, -want +got:\n%s", err, diff)
+			}
+		}
+		for family, name := range map[string]string{want[0].Family(): want[0].Name, "name/" + want[1].Name: want[1].Name} {
+			found, err := upgraded.Family(t.Context(), "team", family)
+			if err != nil || len(found) != 1 || found[0].Name != name {
+				t.Errorf("family %s has %v, %v; want job %s", family, found, err, name)
+			}
+		}
+		write(t, upgraded, job(4))
+	})
+}
