@@ -8,7 +8,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"math"
 	"net/http"
 	"os"
 	"runtime/debug"
@@ -156,11 +155,8 @@ func (c *caller) Check(ctx context.Context) error {
 	return nil
 }
 
-// isFull reports whether the server uses three quarters of the memory that GOMEMLIMIT allows.
+// isFull reports whether the server uses three quarters of the memory that GOMEMLIMIT allows. Without it, a limit is
+// one that follows the memory of a page.
 func isFull() bool {
-	limit := debug.SetMemoryLimit(-1)
-	if limit == math.MaxInt64 {
-		return false
-	}
-	return memlimit.Live() > limit/4*3
+	return os.Getenv("GOMEMLIMIT") != "" && memlimit.Live() > debug.SetMemoryLimit(-1)/4*3
 }
