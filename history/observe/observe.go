@@ -28,7 +28,9 @@ type Observation struct {
 	Plans []v2alpha1.ScalePlan
 	// Used is the highest usage of a replica since the last observation, by task.
 	Used map[string]record.Peak
-	Now  time.Time
+	// Events are those since the last observation.
+	Events []record.Event
+	Now    time.Time
 }
 
 // Record returns what is remembered after an observation. before is what was recorded earlier of the
@@ -52,6 +54,7 @@ func Record(before record.Job, seen Observation) (record.Job, error) {
 	readPlacement(&after, seen)
 	readPlans(&after, seen)
 	readPeaks(&after, seen)
+	readEvents(&after, seen)
 	after.Seen.Generation = job.Generation
 	return record.Bound(after), nil
 }

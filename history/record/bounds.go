@@ -68,6 +68,10 @@ func Bound(job Job) Job {
 		c.Type, c.Status = Text(c.Type, MaxName), Text(c.Status, MaxName)
 		boundCause(&c.Reason, &c.Message)
 	})
+	job.Events = each(newest(&job, "events", job.Events), func(e *Event) {
+		e.UID, e.Object, e.Type = Text(e.UID, MaxName), Text(e.Object, 2*MaxName), Text(e.Type, MaxName)
+		boundCause(&e.Reason, &e.Message)
+	})
 	job.Peaks = each(job.Peaks[:min(len(job.Peaks), MaxTasks)], func(p *Peak) { p.Task = Text(p.Task, MaxName) })
 	job.Placements = job.boundPlacements()
 	return job

@@ -45,6 +45,8 @@ type Job struct {
 	Placements []Placement `json:"placements,omitempty"`
 	Plans      []Plan      `json:"plans,omitempty"`
 	Conditions []Condition `json:"conditions,omitempty"`
+	// Events are those of the job, and the warnings of its pods, the oldest first.
+	Events []Event `json:"events,omitempty"`
 	// Peaks are what replicas used at most, by task.
 	Peaks []Peak `json:"peaks,omitempty"`
 	// Seen is what the next observation is compared with.
@@ -153,6 +155,20 @@ type Condition struct {
 	Reason  string    `json:"reason,omitempty"`
 	Message string    `json:"message,omitempty"`
 	At      time.Time `json:"at"`
+}
+
+// Event is an Event of Kubernetes.
+type Event struct {
+	UID string `json:"uid"`
+	// Object is what it is about, such as Pod/ppo-worker-0.
+	Object  string `json:"object"`
+	Type    string `json:"type"`
+	Reason  string `json:"reason"`
+	Message string `json:"message,omitempty"`
+	// Count is how often it happened, First when that began, and Last when it was last recorded.
+	Count int32     `json:"count"`
+	First time.Time `json:"first"`
+	Last  time.Time `json:"last"`
 }
 
 // Peak is the most that one replica of a task used, in the whole job.

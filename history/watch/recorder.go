@@ -58,6 +58,17 @@ type Used struct {
 	Tasks map[string]record.Peak
 }
 
+// Events reads Events.
+type Events interface {
+	Take() map[types.NamespacedName]Noted
+}
+
+// Noted are Events of a job, and of its pods.
+type Noted struct {
+	Job    types.UID
+	Events []record.Event
+}
+
 // Recorder records all jobs.
 type Recorder struct {
 	// Cache has the indexes of SetupIndexes.
@@ -68,7 +79,9 @@ type Recorder struct {
 	// Tails reads what containers wrote; nil for nothing.
 	Tails Tails
 	// Usage reads what replicas use; nil for nothing.
-	Usage   Usage
+	Usage Usage
+	// Events reads Events; nil for nothing.
+	Events  Events
 	Metrics *Metrics
 	Clock   clock.Clock
 	Log     logr.Logger
@@ -80,8 +93,9 @@ type Recorder struct {
 	reduced, dropped map[types.UID]bool
 	// tails are those that are not written yet.
 	tails []store.Change
-	// used is what is not recorded yet.
-	used map[types.NamespacedName]Used
+	// used and noted are what is not recorded yet.
+	used  map[types.NamespacedName]Used
+	noted map[types.NamespacedName]Noted
 }
 
 // known is what is remembered of a job that has not ended.
@@ -214,6 +228,12 @@ func (r *Recorder) flush(ctx context.Context) error {
 			r.queue.add(job)
 		}
 	}
+	if len(r.noted) == 0 && r.Events != nil {
+		r.noted = r.Events.Take()
+		for job := range r.noted {
+			r.queue.add(job)
+		}
+	}
 	for {
 		taken := r.queue.take(batchSize)
 		if taken.length() == 0 {
@@ -275,6 +295,7 @@ func (r *Recorder) record(ctx context.Context, taken batch) error {
 	}
 	for job := range taken.changed {
 		delete(r.used, job)
+		delete(r.noted, job)
 	}
 	for uid, now := range after {
 		if r.known[uid] = now; now.job.HasEnded() {
@@ -338,6 +359,9 @@ func (r *Recorder) gather(ctx context.Context, job *v2alpha1.DIJob) (observe.Obs
 	seen := observe.Observation{Job: job, Now: r.Clock.Now()}
 	if used := r.used[client.ObjectKeyFromObject(job)]; used.Job == job.UID {
 		seen.Used = used.Tasks
+	}
+	if noted := r.noted[client.ObjectKeyFromObject(job)]; noted.Job == job.UID {
+		seen.Events = noted.Events
 	}
 	var pods corev1.PodList
 	if err := r.Cache.List(ctx, &pods, client.InNamespace(job.Namespace), client.MatchingFields{controllers.OwnerIndex: job.Name}, client.UnsafeDisableDeepCopy); err != nil {

@@ -23,11 +23,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/history/events"
 	"opendilab.org/di-orchestrator/history/record"
 	"opendilab.org/di-orchestrator/history/store"
 	"opendilab.org/di-orchestrator/history/watch"
@@ -136,9 +138,13 @@ func (f *fixture) start() (stop func()) {
 	watched, err := scope.New([]string{f.watched}, types.NamespacedName{})
 	f.Expect(err).NotTo(HaveOccurred())
 	recorder := &watch.Recorder{Cache: objects, Namespaces: watched, Store: f.database, Tails: f.tails, Usage: f.usage, Metrics: f.metrics, Clock: clock.RealClock{}, Log: testr.New(f.t)}
+	core, err := corev1client.NewForConfig(environment.Config)
+	f.Expect(err).NotTo(HaveOccurred())
+	noted := &events.Reader{API: core, Cache: objects, Namespaces: watched, Log: testr.New(f.t)}
+	recorder.Events = noted
 	var group sync.WaitGroup
-	results := make([]error, 2)
-	for i, start := range []func(context.Context) error{objects.Start, recorder.Start} {
+	results := make([]error, 3)
+	for i, start := range []func(context.Context) error{objects.Start, recorder.Start, noted.Start} {
 		group.Go(func() { results[i] = start(ctx) })
 	}
 	stop = sync.OnceFunc(func() {
@@ -389,6 +395,25 @@ func TestTailsAreRecordedWithTheirJobAlsoAfterAnOutage(t *testing.T) {
 		defer pods.mutex.Unlock()
 		return pods.forgotten
 	}).Should(ConsistOf(pod.Name))
+}
+
+func TestEventsAreRecordedWithTheirJobAlsoAfterAnOutage(t *testing.T) {
+	f := setUp(t)
+	f.start()
+	job := f.create("ppo")
+	pod := f.createPod(job, "ppo-worker-0")
+	f.recorded(job, "the pod", func(j record.Job) bool { return len(j.Replicas) == 1 })
+	f.database.isAway.Store(true)
+	event := &corev1.Event{
+		ObjectMeta:     metav1.ObjectMeta{Namespace: f.namespace, Name: "late"},
+		InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: f.namespace, Name: pod.Name, UID: pod.UID},
+		Type:           corev1.EventTypeWarning, Reason: "FailedMount", Message: "no volume", FirstTimestamp: metav1.Now(), Count: 3,
+	}
+	f.Expect(f.api.Create(t.Context(), event)).To(Succeed())
+	f.Eventually(func() float64 { return f.metric("failures_total") }).Should(BeNumerically(">", 0))
+	f.database.isAway.Store(false)
+	found := f.recorded(job, "the Event", func(j record.Job) bool { return len(j.Events) > 0 })
+	f.Expect(found.Events[0]).To(And(HaveField("Object", "Pod/ppo-worker-0"), HaveField("Reason", "FailedMount"), HaveField("Count", int32(3))))
 }
 
 // measured is the usage of one round.

@@ -56,7 +56,7 @@ subjects:
     namespace: {{ .root.Release.Namespace }}
 {{- end }}
 
-{{/* The resources that are in no namespace, and Events, which may be about such objects. */}}
+{{/* The resources that are in no namespace. */}}
 {{- define "di-orchestrator.clusterScoped" -}}
 - nodes
 - customresourcedefinitions
@@ -65,17 +65,20 @@ subjects:
 - resourceslices
 - tokenreviews
 - subjectaccessreviews
-- events
 {{- end }}
 
-{{/* Rules of which only the resources that are in namespaces are kept, or only the others. */}}
+{{/*
+Rules of which only the resources that are in namespaces are kept, or only the others. Created Events may be about objects of no
+namespace.
+*/}}
 {{- define "di-orchestrator.part" -}}
 {{- $cluster := include "di-orchestrator.clusterScoped" . | fromYamlArray -}}
 {{- $part := list -}}
 {{- range $rule := .rules }}
 {{- $resources := list -}}
 {{- range $resource := $rule.resources }}
-{{- if eq (has $resource $cluster) $.cluster }}{{ $resources = append $resources $resource }}{{ end -}}
+{{- $isCluster := or (has $resource $cluster) (and (eq $resource "events") (has "create" $rule.verbs)) -}}
+{{- if eq $isCluster $.cluster }}{{ $resources = append $resources $resource }}{{ end -}}
 {{- end }}
 {{- with $resources }}
 {{- $part = append $part (set (deepCopy $rule) "resources" .) }}

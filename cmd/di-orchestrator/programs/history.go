@@ -23,6 +23,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
+	"opendilab.org/di-orchestrator/history/events"
 	"opendilab.org/di-orchestrator/history/serve"
 	"opendilab.org/di-orchestrator/history/store"
 	"opendilab.org/di-orchestrator/history/tails"
@@ -206,10 +207,15 @@ func (o *opening) add(database *store.Store) error {
 	used := &usage.Reader{
 		Live: o.mgr.GetAPIReader(), Cached: o.mgr.GetCache(), Namespaces: o.namespaces, Clock: real, Log: log.WithName("usage"),
 	}
-	recorder.Usage = used
-	runs := []manager.Runnable{served, recorder, upkeep, used}
+	core, err := corev1client.NewForConfigAndClient(o.mgr.GetConfig(), o.mgr.GetHTTPClient())
+	if err != nil {
+		return fmt.Errorf("making the client of logs and Events: %w", err)
+	}
+	noted := &events.Reader{API: core, Cache: o.mgr.GetCache(), Namespaces: o.namespaces, Log: log.WithName("events")}
+	recorder.Usage, recorder.Events = used, noted
+	runs := []manager.Runnable{served, recorder, upkeep, used, noted}
 	if o.options.config.History.Logs.Enabled {
-		reader, err := o.tails()
+		reader, err := o.tails(core)
 		if err != nil {
 			return err
 		}
@@ -224,14 +230,10 @@ func (o *opening) add(database *store.Store) error {
 }
 
 // tails returns the reader of logs.
-func (o *opening) tails() (*tails.Reader, error) {
+func (o *opening) tails(pods corev1client.PodsGetter) (*tails.Reader, error) {
 	redaction, err := tails.NewRedaction(o.options.config.History.Logs.Redact)
 	if err != nil {
 		return nil, err
-	}
-	pods, err := corev1client.NewForConfigAndClient(o.mgr.GetConfig(), o.mgr.GetHTTPClient())
-	if err != nil {
-		return nil, fmt.Errorf("making the client of logs: %w", err)
 	}
 	return tails.NewReader(tails.Options{
 		Pods: pods, Redact: redaction, Metrics: o.ofTails, Clock: clock.RealClock{}, Log: o.log.WithName("tails"),

@@ -59,6 +59,7 @@ func (p *page) render(out *bytes.Buffer) {
 		{"Last failure", p.lastFailure()},
 		{"Tasks", p.tasks()},
 		{"Pods", p.pods()},
+		{"Events", p.events()},
 	} {
 		if len(part.rows) == 0 {
 			continue
@@ -168,6 +169,12 @@ func (p *page) phases() cli.Table {
 func (p *page) conditions() cli.Table {
 	return tableOf([]string{"TYPE", "STATUS", "SINCE", "REASON", "MESSAGE"}, p.job.Conditions, func(_ int, c *record.Condition) []string {
 		return []string{c.Type, c.Status, moment(c.At), c.Reason, c.Message}
+	})
+}
+
+func (p *page) events() cli.Table {
+	return tableOf([]string{"LAST", "COUNT", "TYPE", "OBJECT", "REASON", "MESSAGE"}, p.job.Events, func(_ int, e *record.Event) []string {
+		return []string{moment(e.Last), strconv.Itoa(int(e.Count)), e.Type, e.Object, e.Reason, e.Message}
 	})
 }
 
