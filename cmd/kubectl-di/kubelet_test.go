@@ -15,11 +15,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/streaming/pkg/httpstream"
 	"k8s.io/streaming/pkg/httpstream/spdy"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/test/testkit"
 	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
@@ -48,16 +48,9 @@ func (w *world) newKubelet(t *testing.T, cuts int) *kubelet {
 // kubelet creates a node whose kubelet is the server, and returns its name.
 func (w *world) kubelet(t *testing.T, server *httptest.Server) string {
 	t.Helper()
-	address, isTCP := server.Listener.Addr().(*net.TCPAddr)
-	if !isTCP {
-		t.Fatalf("%v is no TCP address", server.Listener.Addr())
-	}
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{GenerateName: "node-"}}
-	expect.NoError(t, w.live.Create(t.Context(), node))
-	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: address.IP.String()}}
-	node.Status.DaemonEndpoints.KubeletEndpoint.Port = int32(address.Port) // a port fits
-	expect.NoError(t, w.live.Status().Update(t.Context(), node))
-	return node.Name
+	node, err := testkit.CreateNode(t.Context(), w.live, server)
+	expect.NoError(t, err)
+	return node
 }
 
 func (k *kubelet) portForward(w http.ResponseWriter, r *http.Request) {

@@ -5,7 +5,6 @@ package events_test
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"testing"
 	"time"
@@ -27,19 +26,7 @@ import (
 
 var environment *testkit.API
 
-func TestMain(m *testing.M) {
-	var err error
-	if environment, err = testkit.StartAPI(context.Background()); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	code := m.Run()
-	if err := environment.Stop(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { os.Exit(testkit.RunOnAPI(m, &environment)) }
 
 // fixture reads the Events of one namespace.
 type fixture struct {

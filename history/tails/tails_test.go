@@ -35,19 +35,7 @@ import (
 
 var environment *testkit.API
 
-func TestMain(m *testing.M) {
-	var err error
-	if environment, err = testkit.StartAPI(context.Background()); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	code := m.Run()
-	if err := environment.Stop(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { os.Exit(testkit.RunOnAPI(m, &environment)) }
 
 // fixture has a reader, and a kubelet that answers what a test says.
 type fixture struct {

@@ -40,19 +40,7 @@ import (
 
 var environment *testkit.API
 
-func TestMain(m *testing.M) {
-	var err error
-	if environment, err = testkit.StartAPI(context.Background()); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	code := m.Run()
-	if err := environment.Stop(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { os.Exit(testkit.RunOnAPI(m, &environment)) }
 
 // fixture is a namespace, and the database of its jobs.
 type fixture struct {

@@ -82,15 +82,26 @@ func StartBareAPI() (*envtest.Environment, error) {
 	return api.Environment, nil
 }
 
-// RunOnBareAPI runs a package's tests against an API server that StartBareAPI starts, and returns
-// the exit code. The tests find the server in environment. RunOnBareAPI prints its own errors.
+// RunOnAPI runs a package's tests against an API server that StartAPI starts, and returns the exit code. The
+// tests find the server in api. RunOnAPI prints its own errors.
+func RunOnAPI(tests interface{ Run() int }, api **API) int {
+	started, err := StartAPI(context.Background())
+	return runOn(tests, api, started, err)
+}
+
+// RunOnBareAPI is RunOnAPI for StartBareAPI.
 func RunOnBareAPI(tests interface{ Run() int }, environment **envtest.Environment) int {
 	started, err := StartBareAPI()
+	return runOn(tests, environment, started, err)
+}
+
+// runOn runs tests against a server that was started, unless that failed.
+func runOn[S interface{ Stop() error }](tests interface{ Run() int }, server *S, started S, err error) int {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	*environment = started
+	*server = started
 	code := tests.Run()
 	if err := started.Stop(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
