@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/allocation"
+	"opendilab.org/di-orchestrator/controllers/allocator/histories"
 	"opendilab.org/di-orchestrator/controllers/allocator/survey"
 	"opendilab.org/di-orchestrator/controllers/allocator/usage"
 )
@@ -38,13 +39,10 @@ func (a *Reconciler) decide(ctx context.Context, found *survey.Cluster) *round {
 
 // describe completes the jobs of a round by their groups, reports and usages. It returns the restarts that have ended.
 func (a *Reconciler) describe(ctx context.Context, r *round) map[types.UID]usage.Restart {
-	now, known, restarts := r.found.Now, make(reports, len(r.found.Jobs)), map[types.UID]usage.Restart{}
+	now, restarts := r.found.Now, map[types.UID]usage.Restart{}
+	a.reports = a.read(ctx, r)
 	for _, job := range r.found.Jobs {
-		entry := a.reports.of(job, now)
-		known[job.UID] = entry
-		if entry.isNewlyUnreadable {
-			a.reportUnreadable(ctx, job, entry.err)
-		}
+		entry := a.reports[job.UID]
 		wanted := r.input.Wanted[client.ObjectKeyFromObject(job)]
 		if wanted == nil {
 			continue
@@ -58,6 +56,23 @@ func (a *Reconciler) describe(ctx context.Context, r *round) map[types.UID]usage
 			usage.Adjust(&wanted.Usage, job.Status.AllocationUsage, nil, now)
 		}
 	}
-	a.reports = known
 	return restarts
+}
+
+// read reads the reports of jobs, and the groups of those that want a place.
+func (a *Reconciler) read(ctx context.Context, r *round) reports {
+	known := make(reports, len(r.found.Jobs))
+	var groups []string
+	for _, job := range r.found.Jobs {
+		entry := a.reports.of(job, r.found.Now)
+		known[job.UID] = entry
+		if entry.isNewlyUnreadable {
+			a.reportUnreadable(ctx, job, entry.err)
+		}
+		if r.input.Wanted[client.ObjectKeyFromObject(job)] != nil {
+			groups = append(groups, histories.Names(entry.group, job.Namespace)...)
+		}
+	}
+	a.groups.restore(ctx, groups, r.found.Now)
+	return known
 }

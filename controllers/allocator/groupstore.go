@@ -5,9 +5,11 @@ package allocator
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -32,6 +34,74 @@ type groupStore struct {
 	// stored is the ConfigMap as it was last read or written; nil before it was read.
 	stored    *corev1.ConfigMap
 	writtenAt time.Time
+	// archive is nil for none, and unknown are the groups that it does not have. After failures in a row it is not
+	// asked until askAt.
+	archive  Archive
+	unknown  map[string]bool
+	failures int
+	askAt    time.Time
+}
+
+// Archive keeps what was learned of groups for longer than the ConfigMap has them.
+type Archive interface {
+	// Groups returns those of some groups that it has, by name, as the ConfigMap stores them.
+	Groups(ctx context.Context, names []string) (map[string]json.RawMessage, error)
+}
+
+const (
+	// minAsk and maxAsk are the times until an archive that failed is asked again.
+	minAsk, maxAsk = 30 * time.Second, 10 * time.Minute
+	// maxAsked bounds the groups of one request, and maxUnknown those that are remembered as unknown.
+	maxAsked, maxUnknown = 200, 10_000
+)
+
+// restore asks the archive for groups that are about to be used and that nothing is known of. An archive that fails
+// delays a round by the time of one request, and is then not asked for a while.
+func (s *groupStore) restore(ctx context.Context, wanted []string, now time.Time) {
+	if s.archive == nil || now.Before(s.askAt) {
+		return
+	}
+	names := s.missing(wanted)
+	if len(names) == 0 {
+		return
+	}
+	found, err := s.archive.Groups(ctx, names)
+	if err != nil {
+		s.askAt = now.Add(min(minAsk<<min(s.failures, 10), maxAsk))
+		s.failures++
+		log.FromContext(ctx).Info("Cannot read groups of jobs from the history; jobs are placed without", "groups", len(names), "reason", err.Error())
+		return
+	}
+	s.failures = 0
+	if len(s.unknown) > maxUnknown {
+		clear(s.unknown)
+	}
+	for _, name := range names {
+		learned, exists := found[name]
+		if exists {
+			err = s.known.Restore(name, string(learned), now)
+		}
+		if err != nil {
+			log.FromContext(ctx).Info("Ignores an unreadable group of jobs from the history", "group", name, "reason", err.Error())
+		}
+		s.unknown[name] = !exists || err != nil
+	}
+}
+
+// missing returns which of some groups are neither known nor known to be missing in the archive.
+func (s *groupStore) missing(wanted []string) []string {
+	var names []string
+	for _, name := range wanted {
+		switch {
+		case name == "":
+		case s.known.Groups[name] != nil:
+			// It may be dropped later, and the archive then has it.
+			delete(s.unknown, name)
+		case !s.unknown[name] && !slices.Contains(names, name) && len(names) < maxAsked:
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // load reads the ConfigMap, unless this process knows its content.
@@ -92,6 +162,11 @@ func (s *groupStore) save(ctx context.Context, now time.Time, isUrgent bool) (bo
 // count it again.
 func (a *Reconciler) learn(ctx context.Context, succeeded []*v2alpha1.DIJob) error {
 	succeeded = succeeded[:min(len(succeeded), maxRefreshes)]
+	var names []string
+	for _, job := range succeeded {
+		names = append(names, histories.Names(workload.Group(job), job.Namespace)...)
+	}
+	a.groups.restore(ctx, names, a.clock.Now())
 	isUrgent := false
 	for _, job := range succeeded {
 		isUrgent = a.groups.known.Count(job, workload.Group(job)) || isUrgent

@@ -46,6 +46,8 @@ type Options struct {
 	// Groups names the ConfigMap with the histories of groups of jobs. Without it they are lost when the
 	// process ends.
 	Groups types.NamespacedName
+	// Archive keeps groups that the ConfigMap no longer has; nil for none.
+	Archive Archive
 	// Cycle is the time between allocation rounds without changes: DefaultCycle by default.
 	Cycle time.Duration
 	// Interval is the minimum time between two rounds: a second by default.
@@ -100,7 +102,7 @@ func New(cached client.Client, live client.Reader, options Options) (*Reconciler
 		clock:      options.Clock,
 		metrics:    roundMetrics,
 		everything: options.Everything,
-		groups:     groupStore{client: cached, live: live, key: options.Groups},
+		groups:     groupStore{client: cached, live: live, key: options.Groups, archive: options.Archive, unknown: map[string]bool{}},
 	}, nil
 }
 

@@ -6,6 +6,7 @@ package dijob
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -20,6 +21,8 @@ import (
 	"opendilab.org/di-orchestrator/allocation"
 	"opendilab.org/di-orchestrator/allocation/goodput"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/history/record"
+	"opendilab.org/di-orchestrator/history/store"
 )
 
 // report writes what a job reports of itself, as di-server does.
@@ -67,6 +70,21 @@ func (r *rounds) storedGroups(ctx context.Context) string {
 		all = append(all, text)
 	}
 	return strings.Join(all, "\n")
+}
+
+// archiveGroups records the stored groups, as the history does.
+func (r *rounds) archiveGroups(ctx context.Context, history *store.Store) {
+	stored := &corev1.ConfigMap{}
+	Expect(shared.api.Get(ctx, r.groups, stored)).To(Succeed())
+	var groups []record.Group
+	for key, text := range stored.Data {
+		if strings.HasPrefix(key, "group-") {
+			group, err := record.ReadGroup(text)
+			Expect(err).NotTo(HaveOccurred())
+			groups = append(groups, group)
+		}
+	}
+	Expect(history.KeepGroups(ctx, groups)).To(Succeed())
 }
 
 // unreadable returns how many jobs reported what the allocator cannot read.
@@ -165,6 +183,37 @@ var _ = Describe("A round of the allocator with policy goodput", func() {
 		r.next(ctx, time.Minute)
 		Expect(r.where(ctx, "two")).To(HavePrefix("True"))
 		Expect(r.storedGroups(ctx)).To(ContainSubstring(`"finished":1`))
+	})
+
+	It("takes from the history what a group had shown before the ConfigMap was lost, and counts no job again", func(ctx SpecContext) {
+		r := newSpace(ctx).newGoodputRounds(ctx)
+		history, err := store.OpenSQLite(ctx, filepath.Join(GinkgoT().TempDir(), "history.db"))
+		Expect(err).NotTo(HaveOccurred())
+		r.archive = history
+		r.restart()
+		r.submitElastic(ctx, "one", 1, 1)
+		r.next(ctx, 0)
+		r.grow(ctx, "one", 4)
+		r.finish(ctx, "one")
+		r.next(ctx, time.Second)
+		Expect(r.storedGroups(ctx)).To(ContainSubstring(`"finished":1`))
+		r.archiveGroups(ctx, history)
+		Expect(shared.api.Delete(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: r.groups.Namespace, Name: r.groups.Name}})).To(Succeed())
+
+		r.restart()
+		r.submitElastic(ctx, "two", 1, 1)
+		r.next(ctx, time.Minute)
+		r.grow(ctx, "two", 4)
+		Expect(r.storedGroups(ctx)).To(And(ContainSubstring(`"finished":1`), ContainSubstring(`"observations"`)))
+		r.finish(ctx, "two")
+		r.next(ctx, time.Minute)
+		Expect(r.storedGroups(ctx)).To(ContainSubstring(`"finished":2`))
+
+		By("taking the history away")
+		Expect(history.Close()).To(Succeed())
+		r.submitElastic(ctx, "three", 1, 1, func(spec *v2alpha1.DIJobSpec) { spec.Group = "new" })
+		r.next(ctx, time.Minute)
+		Expect(r.where(ctx, "three")).To(HavePrefix("True"))
 	})
 
 	It("replaces groups that another program broke", func(ctx SpecContext) {

@@ -40,6 +40,8 @@ type rounds struct {
 	policy allocation.Policy
 	// groups names the ConfigMap of groups if the spec sets one.
 	groups types.NamespacedName
+	// archive keeps groups that the ConfigMap has lost, if the spec sets one.
+	archive allocatorcontroller.Archive
 }
 
 func (s *space) newRounds(faults interceptor.Funcs) *rounds {
@@ -55,7 +57,7 @@ func (r *rounds) start(faults interceptor.Funcs) {
 	r.registry = prometheus.NewRegistry()
 	var err error
 	r.allocator, err = allocatorcontroller.New(seen, counting, allocatorcontroller.Options{
-		Policy: r.policy, Groups: r.groups, Recorder: newCritic(), Registerer: r.registry, Clock: r.clock,
+		Policy: r.policy, Groups: r.groups, Archive: r.archive, Recorder: newCritic(), Registerer: r.registry, Clock: r.clock,
 	})
 	Expect(err).NotTo(HaveOccurred())
 }

@@ -11,6 +11,7 @@ import (
 	"opendilab.org/di-orchestrator/autoscale/optimizer"
 	"opendilab.org/di-orchestrator/autoscale/optimizer/local"
 	"opendilab.org/di-orchestrator/autoscale/optimizer/remote"
+	"opendilab.org/di-orchestrator/internal/service"
 	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
@@ -19,7 +20,7 @@ func TestTheOperatorUnderstandsTheExample(t *testing.T) {
 	rules := local.New(local.Defaults())
 	server := httptest.NewServer(handler(rules))
 	t.Cleanup(server.Close)
-	asks, err := remote.New(remote.Settings{URL: server.URL, Timeout: remote.DefaultTimeout}, rules)
+	asks, err := remote.New(service.Settings{URL: server.URL, Timeout: remote.DefaultTimeout}, rules)
 	expect.NoError(t, err)
 	job := &optimizer.Job{
 		Namespace: "default", Name: "job", Now: time.Unix(1_764_000_000, 0),

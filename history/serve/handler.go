@@ -53,6 +53,7 @@ type Store interface {
 	Tails(ctx context.Context, uid string) ([]record.Tail, error)
 	Family(ctx context.Context, namespace, family string) ([]record.Job, error)
 	LastSamples(ctx context.Context, uid string, limit int) ([]record.Sample, error)
+	Groups(ctx context.Context, names []string) (map[string]json.RawMessage, error)
 }
 
 type handler struct {
@@ -71,6 +72,7 @@ func NewHandler(from Store, access Access, metrics *Metrics, log logr.Logger) ht
 	for path, act := range map[string]action{pathList: h.list, pathJob: h.show, pathSeries: h.series, pathTails: h.tails} {
 		mux.Handle("GET "+path, h.answer(path, access.Tokens, act))
 	}
+	mux.Handle("POST "+record.PathGroups, h.answer(record.PathGroups, access.Programs, h.groups))
 	mux.Handle("POST "+remote.Path, h.answer(remote.Path, access.Programs, h.optimize))
 	return mux
 }

@@ -28,6 +28,7 @@ import (
 	"opendilab.org/di-orchestrator/history/record"
 	"opendilab.org/di-orchestrator/history/serve"
 	"opendilab.org/di-orchestrator/history/store"
+	"opendilab.org/di-orchestrator/internal/service"
 )
 
 const gi = 1 << 30
@@ -139,7 +140,7 @@ func TestTheHistoryIsTheRemoteOptimizerOfTheOperator(t *testing.T) {
 	served := httptest.NewTLSServer(f.handler)
 	t.Cleanup(served.Close)
 	folder := t.TempDir()
-	settings := remote.Settings{URL: served.URL, Timeout: 30 * time.Second, TokenFile: filepath.Join(folder, "token"), CAFile: filepath.Join(folder, "ca.crt")}
+	settings := service.Settings{URL: served.URL, Timeout: 30 * time.Second, TokenFile: filepath.Join(folder, "token"), CAFile: filepath.Join(folder, "ca.crt")}
 	f.Expect(os.WriteFile(settings.TokenFile, []byte(f.program("", onPlans("create"), onJobs("list"))), 0o600)).To(Succeed())
 	f.Expect(os.WriteFile(settings.CAFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: served.Certificate().Raw}), 0o600)).To(Succeed())
 	operator, err := remote.New(settings, localPlan{})

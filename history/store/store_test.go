@@ -6,6 +6,7 @@ package store_test
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -729,6 +730,41 @@ func TestTheLastSamplesAreRead(t *testing.T) {
 	})
 }
 
+func TestGroupsAreKeptAsTheyWereStoredLastAndThoseUsedLongestAgoAreDropped(t *testing.T) {
+	onBoth(t, func(d database) {
+		opened := d.store()
+		group := func(i int, note string) record.Group {
+			name := fmt.Sprintf("team/group-%05d", i)
+			return record.Group{Name: name, UsedAt: at(i), Learned: fmt.Appendf(nil, `{"name":%q,"note":%q}`, name, note)}
+		}
+		keep := func(groups ...record.Group) {
+			t.Helper()
+			if err := opened.KeepGroups(t.Context(), groups); err != nil {
+				t.Fatal(err)
+			}
+		}
+		keep(group(1, "first"), group(2, "first"))
+		keep(group(2, "second"))
+		found, err := opened.Groups(t.Context(), []string{"team/group-00001", "team/group-00002", "team/other"})
+		want := map[string]json.RawMessage{"team/group-00001": group(1, "first").Learned, "team/group-00002": group(2, "second").Learned}
+		if diff := cmp.Diff(want, found); err != nil || diff != "" {
+			t.Errorf("%v, -want +got:\n%s", err, diff)
+		}
+		const most = 20_000
+		for from := 3; from <= most+1; from += store.MaxChanges {
+			var many []record.Group
+			for i := from; i < min(from+store.MaxChanges, most+2); i++ {
+				many = append(many, group(i, ""))
+			}
+			keep(many...)
+		}
+		found, err = opened.Groups(t.Context(), []string{"team/group-00001", "team/group-00002"})
+		if err != nil || len(found) != 1 || found["team/group-00002"] == nil {
+			t.Errorf("of the first two of %d groups %v are kept, %v: want the second", most+1, found, err)
+		}
+	})
+}
+
 func TestADatabaseOfTheReleaseBeforeIsUpgradedWithAllThatItHas(t *testing.T) {
 	onBoth(t, func(on database) {
 		t := on.t
@@ -741,7 +777,7 @@ func TestADatabaseOfTheReleaseBeforeIsUpgradedWithAllThatItHas(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, statement := range []string{
-			"DROP INDEX jobs_by_family", "ALTER TABLE jobs DROP COLUMN family", "DELETE FROM goose_db_version WHERE version_id > 1",
+			"DROP TABLE allocation_groups", "DROP INDEX jobs_by_family", "ALTER TABLE jobs DROP COLUMN family", "DELETE FROM goose_db_version WHERE version_id > 1",
 		} {
 			if _, err := before.ExecContext(t.Context(), statement); err != nil {
 				t.Fatal(err)

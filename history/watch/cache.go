@@ -10,6 +10,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -18,13 +20,15 @@ import (
 )
 
 // CacheOptions returns the options of the cache. It keeps what a record has: of pods of jobs their names
-// and status, and of other pods their names only.
-func CacheOptions() cache.Options {
+// and status, of other pods their names only, and of ConfigMaps that of the allocator's groups.
+func CacheOptions(groups types.NamespacedName) cache.Options {
+	named := cache.Config{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, groups.Name)}
 	return cache.Options{
 		DefaultTransform: cache.TransformStripManagedFields(),
 		ByObject: map[client.Object]cache.ByObject{
-			&corev1.Pod{}:     {Transform: trimPod},
-			&v2alpha1.DIJob{}: {Transform: trimJob},
+			&corev1.Pod{}:       {Transform: trimPod},
+			&v2alpha1.DIJob{}:   {Transform: trimJob},
+			&corev1.ConfigMap{}: {Namespaces: map[string]cache.Config{groups.Namespace: named}},
 		},
 	}
 }

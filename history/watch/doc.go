@@ -9,6 +9,7 @@
 // The program needs these permissions, with those of package serve:
 //
 // +kubebuilder:rbac:groups=diengine.opendilab.org,resources=dijobs;memberships;scaleplans,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",namespace=di-system,resources=configmaps,resourceNames=di-orchestrator-allocation-groups,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch
 // +kubebuilder:rbac:groups=coordination.k8s.io,namespace=di-system,resources=leases,verbs=create
 // +kubebuilder:rbac:groups=coordination.k8s.io,namespace=di-system,resources=leases,resourceNames=di-orchestrator-history,verbs=get;update

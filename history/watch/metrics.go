@@ -22,6 +22,7 @@ const (
 	StepCompare Step = "compare"
 	StepRecord  Step = "record"
 	StepUpkeep  Step = "upkeep"
+	StepGroups  Step = "groups"
 )
 
 // The results for a job that cannot be recorded as it is.
@@ -50,8 +51,8 @@ func NewMetrics(registerer prometheus.Registerer, limits store.Limits) (*Metrics
 	})
 	m.failures = m.CounterFromZero(telemetry.Metric{
 		Name: "di_orchestrator_history_failures_total", Unit: "attempts",
-		Help:   "Attempts that failed and are repeated, by step: opening the database, comparing it with what exists, recording changes, or keeping the limits.",
-		Labels: []telemetry.Label{{Name: "step", Values: []string{string(StepOpen), string(StepCompare), string(StepRecord), string(StepUpkeep)}}},
+		Help:   "Attempts that failed and are repeated, by step: opening the database, comparing it with what exists, recording changes, keeping the limits, or keeping the groups of the allocator.",
+		Labels: []telemetry.Label{{Name: "step", Values: []string{string(StepOpen), string(StepCompare), string(StepRecord), string(StepUpkeep), string(StepGroups)}}},
 	})
 	m.refused = m.CounterFromZero(telemetry.Metric{
 		Name: "di_orchestrator_history_refused_jobs_total", Unit: "jobs",

@@ -117,7 +117,7 @@ func (f *fixture) metric(name string) float64 {
 // start starts a recorder. The result stops it.
 func (f *fixture) start() (stop func()) {
 	f.t.Helper()
-	options := watch.CacheOptions()
+	options := watch.CacheOptions(types.NamespacedName{Namespace: f.namespace, Name: names.AllocationGroups})
 	options.Scheme, options.DefaultNamespaces = f.scheme, map[string]cache.Config{f.watched: {}}
 	objects, err := cache.New(environment.Config, options)
 	f.Expect(err).NotTo(HaveOccurred())
@@ -436,4 +436,44 @@ func TestTheUsageOfReplicasBecomesPeaksAndCurvesAlsoAfterAnOutage(t *testing.T) 
 	f.Expect(err).NotTo(HaveOccurred())
 	f.Expect(samples).To(HaveLen(1))
 	f.Expect(samples[0].Values).To(Equal(map[string]record.Mean{"cpu/worker": {Sum: 500, Count: 1}, "memory/worker": {Sum: 1 << 20, Count: 1}}))
+}
+
+func TestTheGroupsOfTheAllocatorAreKeptWhenTheyChange(t *testing.T) {
+	f := setUp(t)
+	key := types.NamespacedName{Namespace: f.namespace, Name: names.AllocationGroups}
+	options := watch.CacheOptions(key)
+	options.Scheme = f.scheme
+	cached, err := cache.New(environment.Config, options)
+	f.Expect(err).NotTo(HaveOccurred())
+	groups := &watch.Groups{Cache: cached, ConfigMap: key, Store: f.database, Metrics: f.metrics, Clock: clock.RealClock{}, Log: testr.New(t)}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 2)
+	go func() { ended <- cached.Start(ctx) }()
+	go func() { ended <- groups.Start(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		f.Expect(errors.Join(<-ended, <-ended)).To(Succeed())
+	})
+	kept := func(name string) string {
+		found, err := f.database.Groups(t.Context(), []string{name})
+		f.Expect(err).NotTo(HaveOccurred())
+		return string(found[name])
+	}
+	first, second := `{"name":"team/pong","finished":1}`, `{"name":"team/pong","finished":2}`
+	stored := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}, Data: map[string]string{
+		"group-1": first, "group-2": `{"name":""}`, "group-3": "{", "counted": "uid-1",
+	}}
+	f.Expect(f.api.Create(t.Context(), stored)).To(Succeed())
+	f.Expect(f.api.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: "other"}, Data: map[string]string{
+		"group-1": `{"name":"team/other"}`,
+	}})).To(Succeed())
+	f.Eventually(kept).WithArguments("team/pong").Should(Equal(first))
+	stored.Data["group-1"] = second
+	f.Expect(f.api.Update(t.Context(), stored)).To(Succeed())
+	f.Eventually(kept).WithArguments("team/pong").Should(Equal(second))
+	stored.Data = map[string]string{"group-4": `{"name":"team/breakout"}`}
+	f.Expect(f.api.Update(t.Context(), stored)).To(Succeed())
+	f.Eventually(kept).WithArguments("team/breakout").ShouldNot(BeEmpty())
+	f.Expect(kept("team/pong")).To(Equal(second), "the allocator has no room for it")
+	f.Expect(kept("team/other")).To(BeEmpty())
 }

@@ -63,6 +63,7 @@ func rules() map[string]rule {
 	// More than 0.
 	some := rule{above: true}
 	address := rule{pattern: urlOrNone, want: "must be a URL such as http://prometheus.monitoring:9090, or empty"}
+	request := rule{min: time.Millisecond.Seconds(), max: time.Minute.Seconds()}
 	chartOwns := func(r rule, value string) rule {
 		r.byChart = value
 		return r
@@ -84,11 +85,13 @@ func rules() map[string]rule {
 
 		"operator.allocator.cycle":              some,
 		"operator.allocator.fairness":           ratio,
+		"operator.allocator.history.timeout":    request,
+		"operator.allocator.history.url":        address,
 		"operator.allocator.policy":             {pattern: `.`, want: "must be the name of a policy"},
 		"operator.autoscaleMaxMemory":           some,
 		"operator.autoscaler.prometheusURL":     address,
 		"operator.autoscaler.optimizer.url":     address,
-		"operator.autoscaler.optimizer.timeout": {min: time.Millisecond.Seconds(), max: time.Minute.Seconds()},
+		"operator.autoscaler.optimizer.timeout": request,
 		"operator.defaultAggregatorConfig":      chartOwns(optional, "aggregatorConfig.template"),
 		"operator.forceDeleteAfter":             {min: minForceDelete.Seconds(), orZero: true},
 		"operator.gangs.scheduler":              {values: []string{"auto", "none", "volcano", "coscheduling", "kubernetes"}},

@@ -74,15 +74,20 @@ func TestTheHistoryUsesAPostgreSQLOfASecret(t *testing.T) {
 	}
 }
 
-func TestTheHistoryIsTheOptimizerUnlessAnotherIsNamed(t *testing.T) {
+func TestTheHistoryIsTheOptimizerAndTheAllocatorsMemoryUnlessAnotherIsNamed(t *testing.T) {
 	t.Parallel()
 	objects := render(t, "jobs", "history.enabled=true", "configuration.common.serviceDomain=svc.example.org")
-	want := v1alpha1.Optimizer{
+	want := v1alpha1.Service{
 		CAFile: "/var/run/secrets/di-history/ca.crt", TokenFile: "/var/run/secrets/di-history/token",
 		URL: "https://di-history.jobs.svc.example.org", Timeout: v1alpha1.Defaults().Operator.Autoscaler.Optimizer.Timeout,
 	}
-	if got := configured(t, objects).Operator.Autoscaler.Optimizer; got != want {
-		t.Errorf("got %+v, want %+v", got, want)
+	operator := configured(t, objects).Operator
+	if got := operator.Autoscaler.Optimizer; got != want {
+		t.Errorf("got the optimizer %+v, want %+v", got, want)
+	}
+	want.Timeout = v1alpha1.Defaults().Operator.Allocator.History.Timeout
+	if got := operator.Allocator.History; got != want {
+		t.Errorf("got the allocator's history %+v, want %+v", got, want)
 	}
 	pod := podOf(t, objects, "operator")
 	sources := pod.Volumes[len(pod.Volumes)-1].Projected.Sources
@@ -92,14 +97,20 @@ func TestTheHistoryIsTheOptimizerUnlessAnotherIsNamed(t *testing.T) {
 	if mount := pod.Containers[0].VolumeMounts[len(pod.Containers[0].VolumeMounts)-1]; mount.MountPath != "/var/run/secrets/di-history" {
 		t.Errorf("got the mount %+v", mount)
 	}
-	for _, values := range [][]string{{}, {"history.enabled=true", "configuration.operator.autoscaler.optimizer.url=https://mine"}} {
-		objects := render(t, "jobs", values...)
-		if got := configured(t, objects).Operator.Autoscaler.Optimizer; got.TokenFile != "" || strings.Contains(got.URL, "history") {
-			t.Errorf("%v: got %+v", values, got)
+	const optimizer, history = "configuration.operator.autoscaler.optimizer.url=https://mine", "configuration.operator.allocator.history.url=https://mine"
+	operator = configured(t, render(t, "jobs", "history.enabled=true", optimizer, history)).Operator
+	for name, got := range map[string]v1alpha1.Service{"optimizer": operator.Autoscaler.Optimizer, "history": operator.Allocator.History} {
+		if got.TokenFile != "" || got.URL != "https://mine" {
+			t.Errorf("got the %s %+v, want the one of the values", name, got)
 		}
-		if volumes := podOf(t, objects, "operator").Volumes; len(volumes) != 1 {
-			t.Errorf("%v: got %+v, want the configuration only", values, volumes)
-		}
+	}
+	without := render(t, "jobs")
+	operator = configured(t, without).Operator
+	if operator.Autoscaler.Optimizer.URL != "" || operator.Allocator.History.URL != "" {
+		t.Errorf("without the history, got %+v", operator)
+	}
+	if volumes := podOf(t, without, "operator").Volumes; len(volumes) != 1 {
+		t.Errorf("without the history, got %+v, want the configuration only", volumes)
 	}
 }
 

@@ -110,6 +110,8 @@ type Allocator struct {
 	Enabled bool `json:"enabled"`
 	// Fairness is how much the weight of a job grows while it waits or progresses slowly, from 0 to 1, for policy `goodput`.
 	Fairness float64 `json:"fairness"`
+	// History is the program that remembers jobs. The allocator asks it for what it has learned of groups of jobs and keeps no longer.
+	History Service `json:"history"`
 	// Policy is `fit`, `goodput`, or a policy that the image links.
 	Policy string `json:"policy"`
 }
@@ -118,21 +120,21 @@ type Allocator struct {
 type Autoscaler struct {
 	// Enabled resizes jobs with `spec.autoscale.ratio`; if false, their size stays.
 	Enabled bool `json:"enabled"`
-	// Optimizer is the service that optimizes jobs of type `Remote`.
-	Optimizer Optimizer `json:"optimizer"`
+	// Optimizer is the service that optimizes jobs of type `Remote`. Without its URL, they are optimized locally.
+	Optimizer Service `json:"optimizer"`
 	// PrometheusURL is the Prometheus that jobs with `spec.autoscale.ratio.prometheus` query, such as `http://prometheus.monitoring:9090`.
 	PrometheusURL string `json:"prometheusURL"`
 }
 
-// Optimizer is the service that optimizes jobs of type `Remote`.
-type Optimizer struct {
+// Service is a service that the operator asks.
+type Service struct {
 	// CAFile is the file with the certificates of the service's authorities. If empty, those of the system.
 	CAFile string `json:"caFile"`
 	// Timeout is how long a request may take, from `1ms` to `1m`.
 	Timeout metav1.Duration `json:"timeout"`
 	// TokenFile is the file with the bearer token for the service, which needs an https URL.
 	TokenFile string `json:"tokenFile"`
-	// URL is the URL of the service, such as `https://optimizer.example.svc:8443`. Without it, jobs are optimized locally.
+	// URL is the URL of the service, such as `https://optimizer.example.svc:8443`. Without it, the service is not used.
 	URL string `json:"url"`
 }
 

@@ -24,9 +24,9 @@ func Defaults() *Configuration {
 			Tracing:          Tracing{SamplingRatio: 1},
 		},
 		Operator: Operator{
-			Allocator:          Allocator{Enabled: true, Cycle: seconds(60), Policy: "fit", Fairness: 0.02},
+			Allocator:          Allocator{Enabled: true, Cycle: seconds(60), Policy: "fit", Fairness: 0.02, History: Service{Timeout: seconds(2)}},
 			AutoscaleMaxMemory: resource.MustParse("64Gi"),
-			Autoscaler:         Autoscaler{Enabled: true, Optimizer: Optimizer{Timeout: seconds(5)}},
+			Autoscaler:         Autoscaler{Enabled: true, Optimizer: Service{Timeout: seconds(5)}},
 			Gangs:              Gangs{Scheduler: "auto"},
 			PodResizeTimeout:   seconds(60),
 			ProbeInterval:      seconds(30),

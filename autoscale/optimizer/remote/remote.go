@@ -11,33 +11,50 @@
 package remote
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"mime"
-	"net/http"
-	"net/url"
-	"os"
-	"strings"
 	"sync"
 	"time"
 
 	"opendilab.org/di-orchestrator/autoscale/optimizer"
+	"opendilab.org/di-orchestrator/internal/service"
+)
+
+// Path is the path of the operation below the URL of the service.
+const Path = "/v1/optimize"
+
+// DefaultTimeout is the default time of a request.
+const DefaultTimeout = 5 * time.Second
+
+// The bounds of all that is sent, received and tried.
+const (
+	// maxAnswer is the maximum size of an answer, in bytes.
+	maxAnswer = 1 << 20
+	// maxSamples is how many of the last samples are sent, and maxUsages bounds the replicas in them.
+	maxSamples, maxUsages = 60, 40_000
+	// maxConcurrent is how many requests are in flight at most.
+	maxConcurrent = 8
+	// maxUnanswered is after how many requests in a row without an answer no job asks for a while.
+	maxUnanswered = 3
+	// minBackoff and maxBackoff are the delays after the first and after many failures.
+	minBackoff, maxBackoff = 30 * time.Second, 10 * time.Minute
+	// planInterval is the minimum time between two plans of a job that the service makes.
+	planInterval = 5 * time.Minute
+	// maxJobs is how many jobs' failures are remembered.
+	maxJobs = 10_000
 )
 
 // Optimizer asks a service. It may be used by several goroutines.
 type Optimizer struct {
-	settings Settings
-	client   *http.Client
+	service  *service.Client
 	fallback optimizer.Optimizer
 
 	mutex    sync.Mutex
 	inFlight map[string]bool
-	service  failures
-	jobs     map[string]failures
+	// unanswered are the requests in a row without an answer.
+	unanswered failures
+	jobs       map[string]failures
 }
 
 // failures are how often in a row something failed, and until when it is not tried again.
@@ -54,17 +71,13 @@ func (f failures) next(now time.Time) failures {
 var _ optimizer.Optimizer = (*Optimizer)(nil)
 
 // New returns an optimizer that asks a service, and the fallback whenever the service does not help.
-func New(settings Settings, fallback optimizer.Optimizer) (*Optimizer, error) {
-	if err := settings.Check(); err != nil {
-		return nil, err
-	}
-	client, err := settings.client()
+func New(settings service.Settings, fallback optimizer.Optimizer) (*Optimizer, error) {
+	settings.Name = "optimizer"
+	client, err := service.New(settings)
 	if err != nil {
 		return nil, err
 	}
-	return &Optimizer{
-		settings: settings, client: client, fallback: fallback, inFlight: map[string]bool{}, jobs: map[string]failures{},
-	}, nil
+	return &Optimizer{service: client, fallback: fallback, inFlight: map[string]bool{}, jobs: map[string]failures{}}, nil
 }
 
 // Generate implements [optimizer.Optimizer]. Between two plans of the service only the fallback decides, whose
@@ -122,7 +135,7 @@ func (o *Optimizer) begin(key string, now time.Time) error {
 	o.mutex.Lock()
 	defer o.mutex.Unlock()
 	switch {
-	case now.Before(o.service.until):
+	case now.Before(o.unanswered.until):
 		return errors.New("the optimizer service did not answer lately")
 	case now.Before(o.jobs[key].until):
 		return errors.New("the optimizer service failed for this job lately")
@@ -143,11 +156,11 @@ func (o *Optimizer) end(key string, now time.Time, answers bool, err error) {
 	delete(o.inFlight, key)
 	switch {
 	case answers:
-		o.service = failures{}
-	case o.service.count+1 < maxUnanswered:
-		o.service.count++
+		o.unanswered = failures{}
+	case o.unanswered.count+1 < maxUnanswered:
+		o.unanswered.count++
 	default:
-		o.service = o.service.next(now)
+		o.unanswered = o.unanswered.next(now)
 	}
 	if err == nil {
 		delete(o.jobs, key)
@@ -161,60 +174,13 @@ func (o *Optimizer) end(key string, now time.Time, answers bool, err error) {
 
 // call sends a request, and returns the answer, and whether the service answers at all.
 func (o *Optimizer) call(ctx context.Context, request *Request) (answer *Answer, answers bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, o.settings.Timeout)
-	defer cancel()
-	sent, err := o.request(ctx, request)
-	if err != nil {
-		return nil, true, err
-	}
-	response, err := o.client.Do(sent)
-	if err != nil {
-		var wrapped *url.Error // it has the URL, which users of jobs need not see
-		if errors.As(err, &wrapped) {
-			err = wrapped.Err
-		}
-		return nil, false, fmt.Errorf("the optimizer service does not answer: %w", err)
-	}
-	defer func() { _ = response.Body.Close() }() // nothing is lost: the body is read
-	if response.StatusCode != http.StatusOK {
-		return nil, true, fmt.Errorf("the optimizer service answers with status %d", response.StatusCode)
-	}
-	if kind, _, err := mime.ParseMediaType(response.Header.Get("Content-Type")); err != nil || kind != "application/json" {
-		return nil, true, errors.New("the optimizer service answers with another type than application/json")
-	}
-	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
-	if err != nil {
-		return nil, false, fmt.Errorf("read the answer of the optimizer service: %w", err)
-	}
-	if len(body) > maxAnswer {
-		return nil, true, fmt.Errorf("the answer of the optimizer service is larger than %d bytes", maxAnswer)
-	}
-	answer = &Answer{}
-	if err := json.Unmarshal(body, answer); err != nil {
-		return nil, true, fmt.Errorf("the answer of the optimizer service does not decode: %w", err)
-	}
-	return answer, true, nil
-}
-
-func (o *Optimizer) request(ctx context.Context, request *Request) (*http.Request, error) {
 	job := *request.Job
 	job.Samples = latest(job.Samples)
 	short := *request
 	short.Job = &job
-	body, err := json.Marshal(&short)
-	if err != nil {
-		return nil, fmt.Errorf("encode the request: %w", err)
-	}
-	if len(body) > maxRequest {
-		return nil, fmt.Errorf("the request is larger than %d bytes", maxRequest)
-	}
-	sent, err := http.NewRequestWithContext(ctx, http.MethodPost, strings.TrimRight(o.settings.URL, "/")+Path, bytes.NewReader(body))
-	if err != nil {
-		return nil, fmt.Errorf("build the request: %w", err)
-	}
-	sent.Header.Set("Content-Type", "application/json")
-	sent.Header.Set("Accept", "application/json")
-	return sent, o.authorize(sent)
+	answer = &Answer{}
+	err = o.service.Post(ctx, Path, &short, answer, maxAnswer)
+	return answer, !errors.Is(err, service.ErrUnanswered), err
 }
 
 // latest returns the last samples, as many as a request may have.
@@ -227,24 +193,6 @@ func latest(samples []optimizer.Sample) []optimizer.Sample {
 		first--
 	}
 	return samples[first:]
-}
-
-// authorize adds the token, if there is one.
-func (o *Optimizer) authorize(request *http.Request) error {
-	if o.settings.TokenFile == "" {
-		return nil
-	}
-	file, err := os.Open(o.settings.TokenFile)
-	if err != nil {
-		return fmt.Errorf("read the token: %w", err)
-	}
-	defer func() { _ = file.Close() }() // it was only read
-	token, err := io.ReadAll(io.LimitReader(file, maxToken))
-	if err != nil {
-		return fmt.Errorf("read the token: %w", err)
-	}
-	request.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
-	return nil
 }
 
 // check refuses an answer for another job, and a plan that the job may not have.

@@ -21,6 +21,7 @@ import (
 
 	"opendilab.org/di-orchestrator/autoscale/optimizer"
 	"opendilab.org/di-orchestrator/autoscale/optimizer/remote"
+	"opendilab.org/di-orchestrator/internal/service"
 	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
@@ -63,7 +64,7 @@ func serve(t *testing.T, handler http.HandlerFunc) (*remote.Optimizer, *fixed, *
 	}))
 	t.Cleanup(server.Close)
 	fallback := &fixed{}
-	asks, err := remote.New(remote.Settings{URL: server.URL, Timeout: 2 * time.Second}, fallback)
+	asks, err := remote.New(service.Settings{URL: server.URL, Timeout: 2 * time.Second}, fallback)
 	expect.NoError(t, err)
 	return asks, fallback, calls
 }
@@ -145,7 +146,7 @@ func TestAServiceThatHangsCostsOneTimeoutNowAndThen(t *testing.T) {
 		<-left
 	}))
 	t.Cleanup(func() { server.CloseClientConnections() })
-	asks, err := remote.New(remote.Settings{URL: server.URL, Timeout: 50 * time.Millisecond}, &fixed{})
+	asks, err := remote.New(service.Settings{URL: server.URL, Timeout: 50 * time.Millisecond}, &fixed{})
 	expect.NoError(t, err)
 	for i := range 100 {
 		of := job(fmt.Sprintf("job-%d", i%50))
@@ -259,7 +260,7 @@ func TestTheTokenIsSentByTLSOnly(t *testing.T) {
 	}))
 	t.Cleanup(server.Close)
 	folder := t.TempDir()
-	settings := remote.Settings{URL: server.URL, Timeout: 5 * time.Second, TokenFile: filepath.Join(folder, "token"), CAFile: filepath.Join(folder, "ca")}
+	settings := service.Settings{URL: server.URL, Timeout: 5 * time.Second, TokenFile: filepath.Join(folder, "token"), CAFile: filepath.Join(folder, "ca")}
 	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 	expect.NoError(t, os.WriteFile(settings.TokenFile, []byte("secret\n"), 0o600))
 	asks, err := remote.New(settings, &fixed{})
@@ -290,12 +291,12 @@ func TestWrongSettingsAreRefused(t *testing.T) {
 		"https://a?b":           "must have no user, query",
 		"://":                   "does not parse",
 	} {
-		_, err := remote.New(remote.Settings{URL: url, Timeout: time.Second}, &fixed{})
+		_, err := remote.New(service.Settings{URL: url, Timeout: time.Second}, &fixed{})
 		if err == nil || !strings.Contains(err.Error(), why) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s: got %v", url, err)
 		}
 	}
-	if _, err := remote.New(remote.Settings{URL: "https://a"}, &fixed{}); err == nil || !strings.Contains(err.Error(), "optimizer timeout is 0s") {
+	if _, err := remote.New(service.Settings{URL: "https://a"}, &fixed{}); err == nil || !strings.Contains(err.Error(), "optimizer timeout is 0s") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -35,20 +35,18 @@ is refused, unless it is the former default.
 {{- with include "di-orchestrator.priorityClass" (dict "root" $ "priority" $priority) }}{{ $_ := set $classes $priority . }}{{ end -}}
 {{- end -}}
 {{- if $classes }}{{ $_ := set $operator "priorityClasses" $classes }}{{ end -}}
-{{- if include "di-orchestrator.optimizedByHistory" . -}}
+{{- if .Values.history.enabled -}}
 {{- $url := printf "https://di-history.%s.%s" .Release.Namespace (include "di-orchestrator.serviceDomain" .) -}}
 {{- $files := dict "url" $url "tokenFile" "/var/run/secrets/di-history/token" "caFile" "/var/run/secrets/di-history/ca.crt" -}}
-{{- $_ := set $operator "autoscaler" (dict "optimizer" $files) -}}
+{{- $given := (.Values.configuration).operator | default dict -}}
+{{- /* Another optimizer, or history, is the user's choice. */ -}}
+{{- if not ((($given).autoscaler).optimizer).url }}{{ $_ := set $operator "autoscaler" (dict "optimizer" $files) }}{{ end -}}
+{{- if not ((($given).allocator).history).url }}{{ $_ := set $operator "allocator" (dict "history" $files) }}{{ end -}}
 {{- end -}}
 {{- $own := dict "apiVersion" "config.diengine.opendilab.org/v1alpha1" "kind" "Configuration" -}}
 {{- if $common }}{{ $_ := set $own "common" $common }}{{ end -}}
 {{- if $operator }}{{ $_ := set $own "operator" $operator }}{{ end -}}
 {{- mergeOverwrite (deepCopy (.Values.configuration | default dict)) $own | toYaml -}}
-{{- end }}
-
-{{/* Not empty if the history is the optimizer of jobs of type Remote. */}}
-{{- define "di-orchestrator.optimizedByHistory" -}}
-{{- if and .Values.history.enabled (not ((((.Values.configuration).operator).autoscaler).optimizer).url) }}true{{ end -}}
 {{- end }}
 
 {{/* The namespaces whose jobs are run, as a list; empty for all. */}}

@@ -101,6 +101,7 @@ func (o *operator) addControllers(ctx context.Context, definitions *storagemigra
 			Policy: o.options.policy, PolicyName: config.Allocator.Policy, Cycle: config.Allocator.Cycle.Duration, MaxPods: o.options.config.Common.MaxPodsPerJob, Recorder: o.recorder, Registerer: o.metrics, Traces: o.traces, MayAct: mayAct,
 			Everything: o.watches.Everything,
 			Groups:     types.NamespacedName{Namespace: o.options.namespace, Name: names.AllocationGroups},
+			Archive:    o.options.archive,
 		}); err != nil {
 			return fmt.Errorf("setting up the allocator: %w", err)
 		}

@@ -30,6 +30,7 @@ import (
 	"opendilab.org/di-orchestrator/history/usage"
 	"opendilab.org/di-orchestrator/history/watch"
 	"opendilab.org/di-orchestrator/internal/certs"
+	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/scope"
 )
 
@@ -55,6 +56,11 @@ func (o *historyOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.address, "address", ":8443", "address to listen on with TLS")
 	flags.StringVar(&o.sqlite, "sqlite", "/var/lib/di-history/history.db", "file of the SQLite database")
 	flags.StringVar(&o.postgresFile, "postgres-connection-file", "", "file with the connection string of a PostgreSQL, which is used instead of SQLite")
+}
+
+// groups names the ConfigMap of the allocator's groups.
+func (o *historyOptions) groups() types.NamespacedName {
+	return types.NamespacedName{Namespace: o.namespace, Name: names.AllocationGroups}
 }
 
 // limits returns how much is remembered.
@@ -113,7 +119,7 @@ func (o *historyOptions) newManager(ctx context.Context, config *rest.Config, lo
 		return nil, err
 	}
 	settings := o.managerOptions(scheme, log)
-	settings.Cache = namespaces.Cache(watch.CacheOptions())
+	settings.Cache = namespaces.Cache(watch.CacheOptions(o.groups()))
 	// A volume of SQLite has one program. It records at once after a crash, because it waits for no Lease.
 	settings.LeaderElection, settings.LeaderElectionReleaseOnCancel = o.postgresFile != "", true
 	settings.LeaderElectionID, settings.LeaderElectionNamespace = historyLease, o.namespace
@@ -204,6 +210,9 @@ func (o *opening) add(database *store.Store) error {
 		Cache: o.mgr.GetCache(), Namespaces: o.namespaces, Store: database, Metrics: o.ofRecords, Clock: real, Log: log.WithName("record"),
 	}
 	upkeep := &watch.Upkeep{Store: database, Limits: o.options.limits(), Metrics: o.ofRecords, Clock: real, Log: log.WithName("upkeep")}
+	groups := &watch.Groups{
+		Cache: o.mgr.GetCache(), ConfigMap: o.options.groups(), Store: database, Metrics: o.ofRecords, Clock: real, Log: log.WithName("groups"),
+	}
 	used := &usage.Reader{
 		Live: o.mgr.GetAPIReader(), Cached: o.mgr.GetCache(), Namespaces: o.namespaces, Clock: real, Log: log.WithName("usage"),
 	}
@@ -213,7 +222,7 @@ func (o *opening) add(database *store.Store) error {
 	}
 	noted := &events.Reader{API: core, Cache: o.mgr.GetCache(), Namespaces: o.namespaces, Log: log.WithName("events")}
 	recorder.Usage, recorder.Events = used, noted
-	runs := []manager.Runnable{served, recorder, upkeep, used, noted}
+	runs := []manager.Runnable{served, recorder, upkeep, groups, used, noted}
 	if o.options.config.History.Logs.Enabled {
 		reader, err := o.tails(core)
 		if err != nil {

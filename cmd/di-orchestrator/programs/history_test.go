@@ -156,8 +156,12 @@ func (r *remembered) reader(t *testing.T) string {
 }
 
 // get reads a path of the history, by TLS.
-func (r *remembered) get(ctx context.Context, address, token, path string) (body string, err error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+address+path, http.NoBody)
+func (r *remembered) get(ctx context.Context, address, token, path string) (answer string, err error) {
+	return r.ask(ctx, http.MethodGet, address, token, path, "")
+}
+
+func (r *remembered) ask(ctx context.Context, method, address, token, path, body string) (answer string, err error) {
+	request, err := http.NewRequestWithContext(ctx, method, "https://"+address+path, strings.NewReader(body))
 	if err != nil {
 		return "", err
 	}

@@ -19,6 +19,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"opendilab.org/di-orchestrator/allocation"
+	configv1alpha1 "opendilab.org/di-orchestrator/apis/config/v1alpha1"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/autoscale/optimizer"
 	"opendilab.org/di-orchestrator/autoscale/optimizer/local"
@@ -27,7 +28,9 @@ import (
 	"opendilab.org/di-orchestrator/controllers/allocator"
 	"opendilab.org/di-orchestrator/controllers/autoscaler/promql"
 	"opendilab.org/di-orchestrator/controllers/sharding"
+	"opendilab.org/di-orchestrator/history/archive"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/service"
 	"opendilab.org/di-orchestrator/job/workload"
 )
 
@@ -44,6 +47,8 @@ type operatorOptions struct {
 	prometheus *promql.Client
 	// remote is the service that optimizes jobs of type Remote; nil if they are optimized locally.
 	remote optimizer.Optimizer
+	// archive is the history that knows more groups of jobs than the allocator keeps; nil for none.
+	archive allocator.Archive
 }
 
 func (o *operatorOptions) addFlags(flags *pflag.FlagSet) {
@@ -56,7 +61,7 @@ func (o *operatorOptions) prepare() error {
 	if err := o.load(); err != nil {
 		return err
 	}
-	return o.wrapFault(errors.Join(o.checkShards(), o.choosePolicy(), o.makeOptimizer(), o.makePrometheus()))
+	return o.wrapFault(errors.Join(o.checkShards(), o.choosePolicy(), o.makeArchive(), o.makeOptimizer(), o.makePrometheus()))
 }
 
 func (o *operatorOptions) checkShards() error {
@@ -67,15 +72,29 @@ func (o *operatorOptions) checkShards() error {
 }
 
 func (o *operatorOptions) makeOptimizer() (err error) {
-	service := o.config.Operator.Autoscaler.Optimizer
-	if service.URL == "" {
+	named := o.config.Operator.Autoscaler.Optimizer
+	if named.URL == "" {
 		return nil
 	}
-	settings := remote.Settings{URL: service.URL, Timeout: service.Timeout.Duration, TokenFile: service.TokenFile, CAFile: service.CAFile}
-	if o.remote, err = remote.New(settings, local.New(local.Defaults())); err != nil {
+	if o.remote, err = remote.New(settingsOf(named), local.New(local.Defaults())); err != nil {
 		return fmt.Errorf("operator.autoscaler.optimizer: %w", err)
 	}
 	return nil
+}
+
+func (o *operatorOptions) makeArchive() (err error) {
+	named := o.config.Operator.Allocator.History
+	if named.URL == "" {
+		return nil
+	}
+	if o.archive, err = archive.New(settingsOf(named)); err != nil {
+		return fmt.Errorf("operator.allocator.history: %w", err)
+	}
+	return nil
+}
+
+func settingsOf(named configv1alpha1.Service) service.Settings {
+	return service.Settings{URL: named.URL, Timeout: named.Timeout.Duration, TokenFile: named.TokenFile, CAFile: named.CAFile}
 }
 
 func (o *operatorOptions) makePrometheus() (err error) {

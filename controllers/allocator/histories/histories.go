@@ -175,10 +175,23 @@ func (s *storedGroup) group() *allocation.Group {
 	return group
 }
 
+// Restore adds a group as it was stored before it was dropped.
+func (h *Histories) Restore(name, text string, now time.Time) error {
+	stored, err := decodeGroup(groupKey(name), text)
+	if err != nil {
+		return err
+	}
+	h.Groups[name], h.usedAt[name] = stored.group(), now
+	return nil
+}
+
+// Names returns the groups that decisions about a job of a group read.
+func Names(group, namespace string) []string { return []string{group, totalsOf(namespace)} }
+
 // Use records that jobs of these groups are in a round.
 func (h *Histories) Use(jobs []*allocation.Job, now time.Time) {
 	for _, job := range jobs {
-		for _, name := range []string{job.Group, totalsOf(job.Name.Namespace)} {
+		for _, name := range Names(job.Group, job.Name.Namespace) {
 			if h.Groups[name] != nil {
 				h.usedAt[name] = now
 			}
