@@ -34,7 +34,7 @@ const (
 	ConditionAggregatorConfigMissing = "AggregatorConfigMissing"
 	// ConditionSuspended is set while the job is suspended.
 	ConditionSuspended = "Suspended"
-	// ConditionTerminating is set once the job is being deleted, and finalizers of others hold it.
+	// ConditionTerminating is set once the job is being deleted, and finalizers of others or of the history hold it.
 	ConditionTerminating = "Terminating"
 	// ConditionAllocated reports whether the allocator has placed the job.
 	ConditionAllocated = "Allocated"
@@ -102,6 +102,10 @@ const (
 	ReasonDeadlineExceeded = "DeadlineExceeded"
 	// ReasonHeldByFinalizer is the reason of the condition Terminating.
 	ReasonHeldByFinalizer = "HeldByFinalizer"
+	// ReasonWaitsForHistory is the reason of the condition Terminating of a job that only the history holds.
+	ReasonWaitsForHistory = "WaitsForHistory"
+	// ReasonNotRecorded is the event of a deleted job that was let go before the history had recorded its end.
+	ReasonNotRecorded = "NotRecorded"
 	// ReasonResumed means that a suspended job was resumed.
 	ReasonResumed = "Resumed"
 

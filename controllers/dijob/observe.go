@@ -31,7 +31,7 @@ import (
 func (r *Reconciler) observe(ctx context.Context, job *v2alpha1.DIJob) (lifecycle.Observed, error) {
 	observed := lifecycle.Observed{
 		Job: job, Now: r.clock.Now(), Settings: r.options.Settings, Drain: r.options.Drain, NoAllocator: r.options.NoAllocator,
-		ForceDeleteAfter: r.options.ForceDeleteAfter, ShardLabel: r.options.Shards.Label(client.ObjectKeyFromObject(job)),
+		ForceDeleteAfter: r.options.ForceDeleteAfter, History: r.options.History, ShardLabel: r.options.Shards.Label(client.ObjectKeyFromObject(job)),
 	}
 	var err error
 	if observed.Settings.JobVersion, err = r.options.JobVersion(ctx); err != nil {

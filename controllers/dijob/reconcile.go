@@ -25,12 +25,11 @@ import (
 // Reconcile observes one job, decides, acts, concludes, commits the status and emits the changes.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	job, err := controllers.Find(ctx, r.client, request.NamespacedName, &v2alpha1.DIJob{})
-	if err == nil && (job == nil || state.IsLeftAlone(job) && !state.IsHeld(job)) {
-		r.forget(request.NamespacedName)
-		return ctrl.Result{}, nil
-	}
 	if err != nil {
 		return ctrl.Result{}, err
+	}
+	if job == nil || state.IsLeftAlone(job) && !state.IsHeld(job) {
+		return r.leaveAlone(ctx, request.NamespacedName, job)
 	}
 	job = assume.Latest(&r.assumed.jobs, job)
 	observed, err := r.observe(ctx, job)
@@ -44,13 +43,18 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if err != nil {
 		return ctrl.Result{}, err
 	}
+	held, left := r.hold(ctx, &observed)
+	if held.err == nil && observed.Job == nil {
+		return ctrl.Result{}, nil
+	}
 	job = observed.Job
 	observed.Refused = r.states.refused(&observed)
 	decision := lifecycle.Decide(observed)
-	if decision.DeleteJob {
+	if decision.DeleteJob && held.err == nil {
 		return r.expire(ctx, &observed)
 	}
-	done := r.act(ctx, &observed, &decision)
+	decision.Requeue(left)
+	done := append(effects{held}, r.act(ctx, &observed, &decision)...)
 	r.states.recordRefusals(&observed, done)
 	r.states.recordConflicts(&observed, done.taken())
 	outcome := lifecycle.Conclude(&observed, &decision, r.summarize(&observed, &decision, done))

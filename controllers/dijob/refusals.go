@@ -187,6 +187,8 @@ func described(object client.Object) string {
 		return typeOf(object) + " " + object.GetName()
 	case *v2alpha1.Membership:
 		return "membership " + object.GetName()
+	case *v2alpha1.DIJob:
+		return "job " + object.GetName()
 	case *corev1.ConfigMap:
 		return "ConfigMap " + object.GetName()
 	case *policyv1.PodDisruptionBudget:

@@ -86,6 +86,8 @@ type Options struct {
 	Namespaces scope.Namespaces
 	// Workers is how many jobs are reconciled concurrently: DefaultWorkers by default.
 	Workers int
+	// History is whether jobs stay until the history has recorded their end: no by default.
+	History state.History
 	// Recorder records the Events of jobs: by default the manager's.
 	Recorder events.EventRecorder
 	// MetricsNamespaces is how many namespaces metrics name: none by default.
@@ -109,6 +111,7 @@ func (o Options) defaults() Options {
 	o.AggregatorConfig.Name = cmp.Or(o.AggregatorConfig.Name, names.AggregatorConfig)
 	o.Drain = cmp.Or(o.Drain, state.DefaultDrain)
 	o.Gangs = cmp.Or(o.Gangs, gang.Auto)
+	o.History.Timeout = cmp.Or(o.History.Timeout, state.DefaultHistoryTimeout)
 	o.Workers = cmp.Or(o.Workers, DefaultWorkers)
 	if o.Registerer == nil {
 		o.Registerer = ctrlmetrics.Registry

@@ -27,9 +27,12 @@ import (
 	"opendilab.org/di-orchestrator/job/queueing"
 )
 
-// jobChanges passes changes of a job's spec and status, its deletion, and what holds it then. It ignores reports,
-// and what only the allocator and the autoscaler read.
+// jobChanges passes changes of a job's spec and status, its deletion, what holds it then, and the loss of the finalizer
+// of the history. It ignores reports, and what only the allocator and the autoscaler read.
 func jobChanges() predicate.Predicate {
+	isHeld := func(object client.Object) bool {
+		return slices.Contains(object.GetFinalizers(), names.FinalizerHistory)
+	}
 	relevant := func(object client.Object) v2alpha1.DIJobStatus {
 		job, ok := object.(*v2alpha1.DIJob)
 		if !ok {
@@ -42,6 +45,7 @@ func jobChanges() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(update event.UpdateEvent) bool {
 		return update.ObjectOld.GetGeneration() != update.ObjectNew.GetGeneration() ||
 			update.ObjectNew.GetDeletionTimestamp() != nil && !slices.Equal(update.ObjectOld.GetFinalizers(), update.ObjectNew.GetFinalizers()) ||
+			isHeld(update.ObjectOld) && !isHeld(update.ObjectNew) ||
 			!equality.Semantic.DeepEqual(relevant(update.ObjectOld), relevant(update.ObjectNew))
 	}}
 }

@@ -54,6 +54,9 @@ const maxRedactions, maxExpression = 32, 256
 
 const minForceDelete = time.Minute
 
+// The bounds of how long a deleted job waits for the history.
+const minRequire, maxRequire = 10 * time.Second, 7 * 24 * time.Hour
+
 // rules returns the rules of fields by their paths.
 func rules() map[string]rule {
 	name := rule{pattern: namePattern, want: "must be the name of an object"}
@@ -106,9 +109,10 @@ func rules() map[string]rule {
 		"operator.storageMigration.qps":         some,
 		"operator.workers":                      {min: 1, max: 1000},
 
-		"history.keepJobs":      {max: math.MaxInt32},
-		"history.logs.redact":   {max: maxRedactions},
-		"history.logs.redact[]": {isExpression: true, max: maxExpression, want: fmt.Sprintf("must be a regular expression of up to %d bytes that matches no empty text", maxExpression)},
+		"history.keepJobs":       {max: math.MaxInt32},
+		"history.requireTimeout": {min: minRequire.Seconds(), max: maxRequire.Seconds()},
+		"history.logs.redact":    {max: maxRedactions},
+		"history.logs.redact[]":  {isExpression: true, max: maxExpression, want: fmt.Sprintf("must be a regular expression of up to %d bytes that matches no empty text", maxExpression)},
 
 		"server.identity":                     {values: []string{"enforce", "legacy", "disabled"}},
 		"server.limits.connections":           atLeastOne,

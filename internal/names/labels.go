@@ -37,6 +37,9 @@ const (
 // LabelShard is on pods that were created while jobs had several shards: the shard of their job, such as 1-of-2.
 const LabelShard = "diengine/shard"
 
+// FinalizerHistory is on jobs of an installation that requires their history, until their end is recorded.
+const FinalizerHistory = "diengine.opendilab.org/history"
+
 // These annotations are on pods.
 const (
 	// AnnotationReplicas is the total of replicas at the pod's creation.

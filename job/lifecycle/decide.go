@@ -5,6 +5,7 @@ package lifecycle
 
 import (
 	"opendilab.org/di-orchestrator/job/lifecycle/coordinatorled"
+	"opendilab.org/di-orchestrator/job/lifecycle/endings"
 	"opendilab.org/di-orchestrator/job/lifecycle/problems"
 	"opendilab.org/di-orchestrator/job/lifecycle/state"
 	"opendilab.org/di-orchestrator/job/lifecycle/upkeep"
@@ -59,6 +60,11 @@ func newReconcile(observed Observed) *reconcile {
 func (r *reconcile) decide() (decision Decision, cause string) {
 	p := r.plan
 	if state.IsLeftAlone(r.in.Job) && !state.IsHeld(r.in.Job) {
+		return p.Decision, ""
+	}
+	if state.WaitsForHistory(r.in.Job) {
+		endings.New(p, r.in).AwaitHistory()
+		upkeep.New(p, r.in).DeleteByForce()
 		return p.Decision, ""
 	}
 	outcome := r.job.Decide(func(rules []state.Rule) state.Result { return r.apply(rules, &cause) })

@@ -67,7 +67,7 @@ func reasonOf(job *v2alpha1.DIJob, status *v2alpha1.DIJobStatus) string {
 	}
 	switch {
 	case conditions.IsTrue(status, v2alpha1.ConditionTerminating):
-		return v2alpha1.ReasonHeldByFinalizer
+		return conditions.Find(status, v2alpha1.ConditionTerminating).Reason
 	case status.Phase == v2alpha1.JobSucceeded:
 		return ""
 	case status.Phase == v2alpha1.JobFailed:

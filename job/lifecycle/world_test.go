@@ -76,6 +76,8 @@ type world struct {
 	// server refuse to resize a pod in place.
 	rightsizing   state.Rightsizing
 	refusesResize bool
+	// keeping is whether jobs stay until the history of the installation has recorded their end.
+	keeping state.History
 	// kueue simulates Kueue; nil if it is not installed.
 	kueue *kueue
 	// looksForKueue is set if the operator knows that Kueue is not installed.
@@ -209,7 +211,7 @@ func (w *world) observe() Observed {
 	}
 	observed := Observed{
 		Job: known.job.DeepCopy(), AggregatorConfig: w.config, Now: w.by(w.ahead), Drain: state.DefaultDrain, Kueue: w.kueue != nil, Gangs: w.gangs,
-		Rightsizing: w.rightsizing, Settings: w.settings,
+		Rightsizing: w.rightsizing, Settings: w.settings, History: w.keeping,
 		NoKueue: w.looksForKueue && w.kueue == nil && queueing.ForJob(known.job).Queue != "",
 	}
 	if known.group != nil {

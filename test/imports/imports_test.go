@@ -232,8 +232,8 @@ func mayImport() map[string][]string {
 			"apis/v2alpha1", "job/lifecycle/ranks", "internal/names", "job/scaling",
 		},
 		"job/lifecycle": {
-			"apis/v2alpha1", "internal/conditions", "job/lifecycle/coordinatorled", "job/lifecycle/problems", "job/lifecycle/sizing",
-			"job/lifecycle/state", "job/lifecycle/upkeep", "job/lifecycle/workerled", "internal/limits",
+			"apis/v2alpha1", "internal/conditions", "job/lifecycle/coordinatorled", "job/lifecycle/endings", "job/lifecycle/problems",
+			"job/lifecycle/sizing", "job/lifecycle/state", "job/lifecycle/upkeep", "job/lifecycle/workerled", "internal/limits",
 		},
 		"job/lifecycle/coordinatorled": {
 			"apis/v2alpha1", "job/lifecycle/coordinatorled/adopted", "job/lifecycle/coordinatorled/coordinator",

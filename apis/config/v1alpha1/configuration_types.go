@@ -225,6 +225,10 @@ type History struct {
 	KeepJobs int32 `json:"keepJobs"`
 	// Logs is for the last lines of containers that ended badly.
 	Logs HistoryLogs `json:"logs"`
+	// Require is whether a job stays until the history has recorded its end. The operator adds finalizer `diengine.opendilab.org/history` to all jobs.
+	Require bool `json:"require"`
+	// RequireTimeout is how long a deleted job waits for that, from `10s` to `168h`. A restart of the operator restarts it.
+	RequireTimeout metav1.Duration `json:"requireTimeout"`
 }
 
 // HistoryLogs is for the last lines of containers that ended badly.

@@ -36,7 +36,7 @@ func Defaults() *Configuration {
 			TakeoverSettle:     seconds(5),
 			Workers:            8,
 		},
-		History: History{KeepBytes: resource.MustParse("8Gi"), KeepFor: seconds(365 * 24 * 60 * 60), KeepJobs: 1_000_000, Logs: HistoryLogs{Enabled: true}},
+		History: History{KeepBytes: resource.MustParse("8Gi"), KeepFor: seconds(365 * 24 * 60 * 60), KeepJobs: 1_000_000, Logs: HistoryLogs{Enabled: true}, RequireTimeout: seconds(10 * 60)},
 		Server: Server{
 			Identity: IdentityEnforce,
 			Limits: Limits{

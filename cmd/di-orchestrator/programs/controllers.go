@@ -29,6 +29,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/scope"
 	"opendilab.org/di-orchestrator/job/gang"
+	"opendilab.org/di-orchestrator/job/lifecycle/state"
 	"opendilab.org/di-orchestrator/upgrade/storagemigration"
 	"opendilab.org/di-orchestrator/webhook/admissionprobe"
 )
@@ -141,6 +142,7 @@ func (o *operator) addJobControllers(ctx context.Context, definitions *storagemi
 		ForceDeleteAfter: config.ForceDeleteAfter.Duration,
 		MaxMemory:        &config.AutoscaleMaxMemory,
 		ResizeTimeout:    config.PodResizeTimeout.Duration,
+		History:          state.History{Required: o.options.config.History.Require, Timeout: o.options.config.History.RequireTimeout.Duration},
 
 		Gangs:             gang.Setting(config.Gangs.Scheduler),
 		GangSchedulerName: config.Gangs.SchedulerName,

@@ -182,6 +182,7 @@ func TestTheDefaultsAndBoundsOfTheFileAreThoseOfTheCode(t *testing.T) {
 		"probes":    operator.ProbeInterval.Duration == admissionprobe.DefaultInterval,
 		"memory":    operator.AutoscaleMaxMemory.Equal(state.DefaultMaxMemory()),
 		"resize":    operator.PodResizeTimeout.Duration == state.DefaultResizeTimeout,
+		"history":   defaults.History.RequireTimeout.Duration == state.DefaultHistoryTimeout,
 		"settle":    operator.StorageMigration.Settle.Duration == storagemigration.DefaultSettle,
 		"takeover":  operator.TakeoverSettle.Duration == takeover.DefaultSettle,
 		"namespace": defaults.Common.AggregatorConfig == names.AggregatorConfig,

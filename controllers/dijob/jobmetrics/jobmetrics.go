@@ -35,6 +35,7 @@ type Metrics struct {
 	reschedules     *prometheus.CounterVec
 	ends            *prometheus.CounterVec
 	adjustments     *prometheus.CounterVec
+	notRecorded     *prometheus.CounterVec
 	created         *prometheus.HistogramVec
 	firstReady      *prometheus.HistogramVec
 	allReady        *prometheus.HistogramVec
@@ -97,6 +98,10 @@ func New(registerer prometheus.Registerer) (*Metrics, error) {
 			v2alpha1.OverrideOutOfMemory, v2alpha1.OverrideUnschedulable, v2alpha1.OverrideScalePlan,
 		}}},
 	})
+	m.notRecorded = m.CounterFromZero(telemetry.Metric{
+		Name: "di_orchestrator_jobs_not_recorded_total", Unit: "jobs",
+		Help: "Deleted jobs that were let go after history.requireTimeout, so that their end may be missing in the history.",
+	})
 	m.makeDelays()
 	if err := registerer.Register(m); err != nil {
 		return nil, fmt.Errorf("registering the controllers' metrics: %w", err)
@@ -118,6 +123,9 @@ func (m *Metrics) makeDelays() {
 	m.allReady = delay("all_pods_ready", "all its pods were ready for the first time, so that it was Running; of a coordinator-led job until the coordinator ran. "+
 		"Jobs that were restarted before are left out.")
 }
+
+// CountNotRecorded counts a deleted job that was let go before the history had recorded its end.
+func (m *Metrics) CountNotRecorded() { m.notRecorded.WithLabelValues().Inc() }
 
 // Observe counts the changes from a job's status to a committed one.
 func (m *Metrics) Observe(job *v2alpha1.DIJob, outcome *lifecycle.Outcome, now time.Time) {
@@ -224,6 +232,23 @@ func NewCounts(list Lister) *telemetry.Set {
 		for labels, count := range countPhases(jobs) {
 			report(float64(count), labels[:]...)
 		}
+		return nil
+	})
+	counts.Read(telemetry.Metric{
+		Name: "di_orchestrator_jobs_waiting_for_history", Unit: "jobs",
+		Help: "Deleted jobs that stay until the history has recorded their end, with history.require; only the leader reports it.",
+	}, func(report telemetry.Tell) error {
+		jobs, err := list()
+		if err != nil {
+			return fmt.Errorf("listing the jobs: %w", err)
+		}
+		waiting := 0
+		for i := range jobs.Items {
+			if job := &jobs.Items[i]; !job.DeletionTimestamp.IsZero() && state.HasHistoryFinalizer(job) {
+				waiting++
+			}
+		}
+		report(float64(waiting))
 		return nil
 	})
 	return counts

@@ -7,10 +7,12 @@ package endings
 
 import (
 	"cmp"
+	"fmt"
 	"time"
 
 	"github.com/dustin/go-humanize/english"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/limits"
@@ -176,4 +178,32 @@ func (e Rules) Terminate() state.Result {
 		e.out.SetPhase(v2alpha1.JobPending, "the job is being deleted")
 	}
 	return state.Settled
+}
+
+// historyQuiet is how long a deleted job waits for the history before that is reported: usually a second or two.
+const historyQuiet = 5 * time.Second
+
+// AwaitHistory deletes what a deleted job runs while only the history holds it. Its status stays as it was at the
+// deletion, and so do the pods that have ended: the history has yet to read both.
+func (e Rules) AwaitHistory() {
+	for _, pod := range e.in.Pods {
+		if !podstate.Finished(pod) {
+			e.out.DeletePod(pod)
+		}
+	}
+	e.deleteOthers()
+	if budget := e.in.Budget; budget != nil && budget.DeletionTimestamp.IsZero() {
+		e.out.Decision.DeleteBudget = budget
+	}
+	if left := e.in.JobDeletionSeen().Add(historyQuiet).Sub(e.in.Now); left > 0 {
+		e.out.RequeueAfter(left)
+		return
+	}
+	message := fmt.Sprintf("the job is deleted and its pods go, but it stays until the history has recorded its end, for %s at most. "+
+		"Look at Deployment di-orchestrator-history", duration.HumanDuration(e.in.History.Timeout))
+	const condition, reason = v2alpha1.ConditionTerminating, v2alpha1.ReasonWaitsForHistory
+	if e.out.RecordCondition(condition, corev1.ConditionTrue, reason, message) {
+		e.out.Event(corev1.EventTypeWarning, reason, message)
+	}
+	e.out.RecordGeneration()
 }

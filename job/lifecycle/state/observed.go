@@ -73,6 +73,8 @@ type Observed struct {
 	// ForceDeleteAfter is how long a pod may still exist after its grace period before its force
 	// deletion; 0 is forever.
 	ForceDeleteAfter time.Duration
+	// History is whether jobs stay until the history has recorded their end.
+	History History
 	// Nodes are the nodes that FindStuckNodes names, by name; nil is a node that is gone.
 	Nodes map[string]*corev1.Node
 	Rightsizing
@@ -87,6 +89,16 @@ type Observed struct {
 	// PodGroups are the PodGroups whose controller is the job: one, or none.
 	PodGroups []*unstructured.Unstructured
 }
+
+// History is whether jobs stay until the history has recorded their end.
+type History struct {
+	Required bool
+	// Timeout is how long a deleted job waits for that: DefaultHistoryTimeout by default.
+	Timeout time.Duration
+}
+
+// DefaultHistoryTimeout is how long a deleted job waits for the history.
+const DefaultHistoryTimeout = 10 * time.Minute
 
 // Rightsizing is what limits and informs a change of resources.
 type Rightsizing struct {

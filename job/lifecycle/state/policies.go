@@ -59,7 +59,7 @@ func (in *Input) CleanPodPolicy() v2alpha1.CleanPodPolicy {
 	return cmp.Or(in.Job.Spec.CleanPodPolicy, v2alpha1.CleanPodPolicyRunning)
 }
 
-// HoldersOf returns the finalizers by which others hold a job that is being deleted. That of a deletion in
+// HoldersOf returns the finalizers that hold a job that is being deleted. That of a deletion in
 // the foreground is none: the garbage collector deletes the pods.
 func HoldersOf(job *v2alpha1.DIJob) []string {
 	return slices.DeleteFunc(slices.Clone(job.Finalizers), func(finalizer string) bool {
@@ -67,9 +67,19 @@ func HoldersOf(job *v2alpha1.DIJob) []string {
 	})
 }
 
-// IsHeld reports whether finalizers of others hold a job that is being deleted, perhaps for days. Until they
+// IsHeld reports whether finalizers of others, or of the history, hold a job that is being deleted, perhaps for days. Until they
 // are gone, the garbage collector deletes no pod. A deletion that orphans the pods does not count.
 func IsHeld(job *v2alpha1.DIJob) bool {
 	return !job.DeletionTimestamp.IsZero() && names.OtherManager(&job.Spec) == "" && len(HoldersOf(job)) > 0 &&
 		!slices.Contains(job.Finalizers, metav1.FinalizerOrphanDependents)
+}
+
+// HasHistoryFinalizer reports whether a job stays until the history has recorded its end.
+func HasHistoryFinalizer(job *v2alpha1.DIJob) bool {
+	return slices.Contains(job.Finalizers, names.FinalizerHistory)
+}
+
+// WaitsForHistory reports whether only the history holds a job that is being deleted.
+func WaitsForHistory(job *v2alpha1.DIJob) bool {
+	return IsHeld(job) && slices.Equal(HoldersOf(job), []string{names.FinalizerHistory})
 }

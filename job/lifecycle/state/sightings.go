@@ -36,6 +36,9 @@ func (s *Sightings) See(observed *Observed) {
 // timed returns the keys of what is observed and ends by time.
 func timed(observed *Observed) []string {
 	var keys []string
+	if HasHistoryFinalizer(observed.Job) && !observed.Job.DeletionTimestamp.IsZero() {
+		keys = append(keys, endOf(observed.Job))
+	}
 	for _, pod := range observed.Pods {
 		if podstate.Terminating(pod) {
 			keys = append(keys, deletionOf(pod))
@@ -51,6 +54,8 @@ func timed(observed *Observed) []string {
 	}
 	return keys
 }
+
+func endOf(job *v2alpha1.DIJob) string { return "deletion of job " + string(job.UID) }
 
 func deletionOf(pod *corev1.Pod) string { return "deletion of " + string(pod.UID) }
 
@@ -69,6 +74,9 @@ func (o *Observed) seen(key string) time.Time {
 	}
 	return o.Now
 }
+
+// JobDeletionSeen returns since when this operator sees that the job is being deleted and waits for the history.
+func (o *Observed) JobDeletionSeen() time.Time { return o.seen(endOf(o.Job)) }
 
 // DeletionSeen returns since when this operator sees that a pod is being deleted.
 func (o *Observed) DeletionSeen(pod *corev1.Pod) time.Time { return o.seen(deletionOf(pod)) }
