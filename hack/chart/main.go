@@ -42,6 +42,7 @@ func run(args []string) error {
 		"mutating.yaml": "webhook/mutating.yaml", "validating.yaml": "webhook/validating.yaml",
 		"policy.yaml": "policy/policy.yaml", "policy-binding.yaml": "policy/binding.yaml",
 		"server-policy.yaml": "policy/server.yaml", "server-policy-binding.yaml": "policy/server-binding.yaml",
+		"history-policy.yaml": "policy/history.yaml", "history-policy-binding.yaml": "policy/history-binding.yaml",
 		"webhook-policy.yaml": "policy/webhook.yaml", "webhook-policy-binding.yaml": "policy/webhook-binding.yaml",
 		"budgets-policy.yaml": "policy/budgets.yaml", "budgets-policy-binding.yaml": "policy/budgets-binding.yaml",
 		"users-rbac.yaml":        "rbac/users/roles.yaml",

@@ -53,7 +53,8 @@ type Store struct {
 
 // OpenSQLite opens or creates the database in a file, and brings its schema up to date.
 func OpenSQLite(ctx context.Context, path string) (*Store, error) {
-	const common = "_pragma=busy_timeout(10000)&_pragma=auto_vacuum(2)&_pragma=journal_mode(WAL)&_pragma=synchronous(NORMAL)&_pragma=foreign_keys(1)&_pragma=temp_store(2)"
+	// What was written survives the end of the node: jobs whose end is recorded are let go.
+	const common = "_pragma=busy_timeout(10000)&_pragma=auto_vacuum(2)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=foreign_keys(1)&_pragma=temp_store(2)"
 	file := url.URL{Scheme: "file", Path: path, OmitHost: true}
 	file.RawQuery = common + "&_txlock=immediate"
 	write, err := sql.Open("sqlite", file.String())

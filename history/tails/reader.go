@@ -50,6 +50,8 @@ type Reader struct {
 
 	mutex sync.Mutex
 	jobs  map[string]*ofJob
+	// asked counts the tails of each job that are not taken yet.
+	asked map[string]int
 }
 
 // wanted is a tail to read.
@@ -78,6 +80,7 @@ func NewReader(options Options) *Reader {
 		queue:   workqueue.NewTypedRateLimitingQueueWithConfig(retries, workqueue.TypedRateLimitingQueueConfig[*wanted]{Clock: options.Clock}),
 		read:    make(chan store.Change, maxRead),
 		jobs:    map[string]*ofJob{},
+		asked:   map[string]int{},
 	}
 }
 
@@ -127,6 +130,7 @@ func (r *Reader) isNew(job string, pod types.UID, ended run) bool {
 	}
 	known.pods[pod][ended] = true
 	known.count++
+	r.asked[job]++
 	return true
 }
 
@@ -150,11 +154,27 @@ func (r *Reader) Take() []store.Change {
 		select {
 		case change := <-r.read:
 			taken = append(taken, change)
+			r.took(change.UID)
 		default:
 			return taken
 		}
 	}
 	return taken
+}
+
+func (r *Reader) took(job string) {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	if r.asked[job]--; r.asked[job] <= 0 {
+		delete(r.asked, job)
+	}
+}
+
+// Reads reports whether tails of a job are not taken yet.
+func (r *Reader) Reads(job types.UID) bool {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	return r.asked[string(job)] > 0
 }
 
 // next reads one tail. It reports false at the end.

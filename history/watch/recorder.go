@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -23,6 +24,7 @@ import (
 	"opendilab.org/di-orchestrator/history/observe"
 	"opendilab.org/di-orchestrator/history/record"
 	"opendilab.org/di-orchestrator/history/store"
+	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/scope"
 )
 
@@ -45,6 +47,13 @@ type Tails interface {
 	Observe(pod *corev1.Pod)
 	Forget(pod *corev1.Pod)
 	Take() []store.Change
+	// Reads reports whether tails of a job are not taken yet.
+	Reads(job types.UID) bool
+}
+
+// Releases let go of deleted jobs that wait for their history.
+type Releases interface {
+	Release(job types.NamespacedName, uid types.UID)
 }
 
 // Usage reads what pods use.
@@ -81,10 +90,12 @@ type Recorder struct {
 	// Usage reads what replicas use; nil for nothing.
 	Usage Usage
 	// Events reads Events; nil for nothing.
-	Events  Events
-	Metrics *Metrics
-	Clock   clock.Clock
-	Log     logr.Logger
+	Events Events
+	// Releases get the jobs whose end is recorded.
+	Releases Releases
+	Metrics  *Metrics
+	Clock    clock.Clock
+	Log      logr.Logger
 
 	queue *queue
 	// known are the jobs that have not ended, as they are recorded. Only the loop uses them.
@@ -96,6 +107,8 @@ type Recorder struct {
 	// used and noted are what is not recorded yet.
 	used  map[types.NamespacedName]Used
 	noted map[types.NamespacedName]Noted
+	// ended are the deleted jobs whose end is recorded, and whose tails may not be.
+	ended map[types.NamespacedName]types.UID
 }
 
 // known is what is remembered of a job that has not ended.
@@ -112,13 +125,15 @@ func (*Recorder) NeedLeaderElection() bool { return true }
 // Start implements manager.Runnable. It runs until the context ends.
 func (r *Recorder) Start(ctx context.Context) error {
 	r.queue, r.known = newQueue(r.Clock), map[types.UID]*known{}
-	r.reduced, r.dropped = map[types.UID]bool{}, map[types.UID]bool{}
+	r.reduced, r.dropped, r.ended = map[types.UID]bool{}, map[types.UID]bool{}, map[types.NamespacedName]types.UID{}
 	r.Metrics.queue.Store(r.queue)
 	defer r.Metrics.queue.Store(nil)
-	if err := r.follow(ctx); err != nil {
+	followed, err := r.follow(ctx)
+	if err != nil {
 		return err
 	}
-	if !r.Cache.WaitForCacheSync(ctx) {
+	// A job is let go only after the tails of its pods were asked for.
+	if !r.Cache.WaitForCacheSync(ctx) || !toolscache.WaitForCacheSync(ctx.Done(), followed...) {
 		return nil
 	}
 	retry := &Retry{r.Metrics, r.Clock, r.Log}
@@ -133,22 +148,25 @@ func (r *Recorder) Start(ctx context.Context) error {
 	return nil
 }
 
-// follow notes which jobs change.
-func (r *Recorder) follow(ctx context.Context) error {
+// follow notes which jobs change. The results report whether those that exist are noted.
+func (r *Recorder) follow(ctx context.Context) ([]toolscache.InformerSynced, error) {
+	var followed []toolscache.InformerSynced
 	for _, kind := range []client.Object{&v2alpha1.DIJob{}, &v2alpha1.Membership{}, &v2alpha1.ScalePlan{}, &corev1.Pod{}} {
 		informer, err := r.Cache.GetInformer(ctx, kind, cache.BlockUntilSynced(false))
 		if err != nil {
-			return fmt.Errorf("watching %T: %w", kind, err)
+			return nil, fmt.Errorf("watching %T: %w", kind, err)
 		}
-		if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		registered, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
 			AddFunc:    r.changed,
 			UpdateFunc: func(_, after any) { r.changed(after) },
 			DeleteFunc: r.deleted,
-		}); err != nil {
-			return fmt.Errorf("watching %T: %w", kind, err)
+		})
+		if err != nil {
+			return nil, fmt.Errorf("watching %T: %w", kind, err)
 		}
+		followed = append(followed, registered.HasSynced)
 	}
-	return nil
+	return followed, nil
 }
 
 func (r *Recorder) changed(changed any) {
@@ -237,7 +255,11 @@ func (r *Recorder) flush(ctx context.Context) error {
 	for {
 		taken := r.queue.take(batchSize)
 		if taken.length() == 0 {
-			return r.flushTails(ctx)
+			err := r.flushTails(ctx)
+			if err == nil {
+				r.release()
+			}
+			return err
 		}
 		if err := r.record(ctx, taken); err != nil {
 			r.queue.giveBack()
@@ -257,8 +279,24 @@ func (r *Recorder) flushTails(ctx context.Context) error {
 	return nil
 }
 
+// release lets go of jobs once everything of them is recorded.
+func (r *Recorder) release() {
+	for job, uid := range r.ended {
+		if r.Tails == nil || !r.Tails.Reads(uid) {
+			r.Releases.Release(job, uid)
+			delete(r.ended, job)
+		}
+	}
+}
+
+// waits reports whether a deleted job exists until its end is recorded.
+func waits(job *v2alpha1.DIJob) bool {
+	return !job.DeletionTimestamp.IsZero() && slices.Contains(job.Finalizers, names.FinalizerHistory)
+}
+
 func (r *Recorder) record(ctx context.Context, taken batch) error {
 	var changes []store.Change
+	ended := map[types.NamespacedName]types.UID{}
 	after := map[types.UID]*known{}
 	note := func(uid types.UID, now *known, change *store.Change, err error) error {
 		if err == nil && now != nil {
@@ -287,6 +325,9 @@ func (r *Recorder) record(ctx context.Context, taken batch) error {
 		if err := note(job.UID, now, change, err); err != nil {
 			return err
 		}
+		if now != nil && waits(job) {
+			ended[key] = job.UID
+		}
 	}
 	if len(changes) > 0 {
 		if err := r.write(ctx, changes); err != nil {
@@ -296,6 +337,11 @@ func (r *Recorder) record(ctx context.Context, taken batch) error {
 	for job := range taken.changed {
 		delete(r.used, job)
 		delete(r.noted, job)
+	}
+	for job, uid := range ended {
+		if !r.dropped[uid] {
+			r.ended[job] = uid
+		}
 	}
 	for uid, now := range after {
 		if r.known[uid] = now; now.job.HasEnded() {
@@ -335,6 +381,9 @@ func (r *Recorder) observe(ctx context.Context, job *v2alpha1.DIJob) (*known, *s
 		r.Metrics.refused.WithLabelValues(resultDropped).Inc()
 		r.Log.Error(err, "Cannot record job", "job", client.ObjectKeyFromObject(job))
 		return nil, nil, nil
+	}
+	if waits(job) {
+		after.job = observe.Gone(after.job, true, job.DeletionTimestamp.Time)
 	}
 	change := &store.Change{UID: after.job.UID}
 	if !reflect.DeepEqual(before.job, after.job) {

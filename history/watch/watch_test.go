@@ -57,6 +57,7 @@ type fixture struct {
 	// tails and usage are nil for none.
 	tails    watch.Tails
 	usage    watch.Usage
+	released released
 	registry *prometheus.Registry
 	metrics  *watch.Metrics
 }
@@ -78,7 +79,7 @@ func (o *outage) Write(ctx context.Context, changes []store.Change) error {
 
 func setUp(t *testing.T) *fixture {
 	t.Helper()
-	f := &fixture{WithT: NewWithT(t), t: t, scheme: runtime.NewScheme(), database: &outage{}}
+	f := &fixture{WithT: NewWithT(t), t: t, scheme: runtime.NewScheme(), database: &outage{}, released: make(released, 16)}
 	f.SetDefaultEventuallyTimeout(testkit.Patience)
 	f.Expect(clientgoscheme.AddToScheme(f.scheme)).To(Succeed())
 	f.Expect(v2alpha1.AddToScheme(f.scheme)).To(Succeed())
@@ -125,7 +126,7 @@ func (f *fixture) start() (stop func()) {
 	f.Expect(watch.SetupIndexes(ctx, objects)).To(Succeed())
 	watched, err := scope.New([]string{f.watched}, types.NamespacedName{})
 	f.Expect(err).NotTo(HaveOccurred())
-	recorder := &watch.Recorder{Cache: objects, Namespaces: watched, Store: f.database, Tails: f.tails, Usage: f.usage, Metrics: f.metrics, Clock: clock.RealClock{}, Log: testr.New(f.t)}
+	recorder := &watch.Recorder{Cache: objects, Namespaces: watched, Store: f.database, Tails: f.tails, Usage: f.usage, Releases: f.released, Metrics: f.metrics, Clock: clock.RealClock{}, Log: testr.New(f.t)}
 	core, err := corev1client.NewForConfig(environment.Config)
 	f.Expect(err).NotTo(HaveOccurred())
 	noted := &events.Reader{API: core, Cache: objects, Namespaces: watched, Log: testr.New(f.t)}
@@ -343,7 +344,14 @@ type noticed struct {
 	mutex     sync.Mutex
 	waiting   []store.Change
 	forgotten []string
+	// reads is set while there is more to take.
+	reads bool
 }
+
+// released are the jobs that may go.
+type released chan types.UID
+
+func (r released) Release(_ types.NamespacedName, uid types.UID) { r <- uid }
 
 func (n *noticed) Observe(pod *corev1.Pod) {
 	n.mutex.Lock()
@@ -356,6 +364,12 @@ func (n *noticed) Forget(pod *corev1.Pod) {
 	n.mutex.Lock()
 	defer n.mutex.Unlock()
 	n.forgotten = append(n.forgotten, pod.Name)
+}
+
+func (n *noticed) Reads(types.UID) bool {
+	n.mutex.Lock()
+	defer n.mutex.Unlock()
+	return n.reads
 }
 
 func (n *noticed) Take() []store.Change {
@@ -476,4 +490,86 @@ func TestTheGroupsOfTheAllocatorAreKeptWhenTheyChange(t *testing.T) {
 	f.Eventually(kept).WithArguments("team/breakout").ShouldNot(BeEmpty())
 	f.Expect(kept("team/pong")).To(Equal(second), "the allocator has no room for it")
 	f.Expect(kept("team/other")).To(BeEmpty())
+}
+
+// held creates a job that stays until its end is recorded.
+func (f *fixture) held(name string) *v2alpha1.DIJob {
+	f.t.Helper()
+	job := f.create(name)
+	job.Finalizers = []string{names.FinalizerHistory}
+	f.Expect(f.api.Update(f.t.Context(), job)).To(Succeed())
+	return job
+}
+
+// letGo waits until jobs may go, and lets them.
+func (f *fixture) letGo(jobs ...*v2alpha1.DIJob) {
+	f.t.Helper()
+	for range jobs {
+		f.Eventually(f.released).Should(Receive(BeElementOf(uidsOf(jobs))))
+	}
+	for _, job := range jobs {
+		f.Expect(f.api.Patch(f.t.Context(), job, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))).To(Succeed())
+	}
+}
+
+func uidsOf(jobs []*v2alpha1.DIJob) []types.UID {
+	var uids []types.UID
+	for _, job := range jobs {
+		uids = append(uids, job.UID)
+	}
+	return uids
+}
+
+func TestAJobThatWaitsIsLetGoOnceItsEndIsRecordedAndEndsWhenItWasDeleted(t *testing.T) {
+	f := setUp(t)
+	stop := f.start()
+	running, ended := f.held("running"), f.held("ended")
+	f.recorded(running, "the job", func(record.Job) bool { return true })
+	stop()
+	// Nothing records now.
+	f.setStatus(ended, failed(ended))
+	other := f.held("other")
+	for _, job := range []*v2alpha1.DIJob{running, ended} {
+		f.Expect(f.api.Delete(t.Context(), job)).To(Succeed())
+		f.Expect(f.api.Get(t.Context(), client.ObjectKeyFromObject(job), job)).To(Succeed())
+	}
+	f.database.isAway.Store(true)
+	f.start()
+	f.Consistently(f.released, time.Second).ShouldNot(Receive())
+	f.database.isAway.Store(false)
+	f.letGo(running, ended)
+	found := f.recorded(running, "its deletion", func(j record.Job) bool { return j.HasEnded() })
+	f.Expect(found.Deleted).To(BeTrue())
+	f.Expect(found.Unseen).To(BeFalse())
+	f.Expect(found.Ended.Equal(running.DeletionTimestamp.Time)).To(BeTrue())
+	found = f.recorded(ended, "its end", func(j record.Job) bool { return j.HasEnded() })
+	f.Expect(found.Deleted).To(BeFalse())
+	f.Expect(found.Reason).To(Equal("OOMKilled"))
+	f.recorded(other, "a job that lives", func(j record.Job) bool { return !j.HasEnded() })
+	f.Expect(f.released).NotTo(Receive())
+	again := f.create("running")
+	f.recorded(again, "the new job of the name", func(j record.Job) bool { return !j.HasEnded() })
+}
+
+func TestAJobIsNotLetGoBeforeTheTailsOfItsPodsAreRecordedNorIfTheDatabaseRefusesIt(t *testing.T) {
+	f := setUp(t)
+	raw, err := sql.Open("sqlite", f.path)
+	f.Expect(err).NotTo(HaveOccurred())
+	_, err = raw.ExecContext(t.Context(), `CREATE TRIGGER refuse BEFORE INSERT ON records
+		WHEN NEW.record LIKE '%"cursed"%' BEGIN SELECT RAISE(ABORT, 'refused'); END`)
+	f.Expect(errors.Join(err, raw.Close())).To(Succeed())
+	pods := &noticed{reads: true}
+	f.tails = pods
+	f.start()
+	job, cursed := f.held("ppo"), f.held("cursed")
+	for _, deleted := range []*v2alpha1.DIJob{job, cursed} {
+		f.Expect(f.api.Delete(t.Context(), deleted)).To(Succeed())
+	}
+	f.recorded(job, "its deletion", func(j record.Job) bool { return j.HasEnded() })
+	f.Consistently(f.released, 2*time.Second).ShouldNot(Receive())
+	pods.mutex.Lock()
+	pods.reads = false
+	pods.mutex.Unlock()
+	f.letGo(job)
+	f.Consistently(f.released, 2*time.Second).ShouldNot(Receive())
 }

@@ -4,6 +4,7 @@
 package chart
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -147,5 +148,46 @@ func TestTheHistoryMayReadLogsOnlyIfItKeepsTheirLastLines(t *testing.T) {
 	}
 	if mayRead("configuration.history.logs.enabled=false") {
 		t.Error("it may although it does not")
+	}
+}
+
+func TestJobsWaitForTheHistoryOnlyIfItIsRequiredAndCanBeDeletedAfterwards(t *testing.T) {
+	t.Parallel()
+	const require = "configuration.history.require=true"
+	mayPatch := func(objects []*unstructured.Unstructured, kind, name string) bool {
+		role := read[rbacv1.ClusterRole](t, find(t, objects, kind, name))
+		return slices.ContainsFunc(role.Rules, func(r rbacv1.PolicyRule) bool {
+			return slices.Contains(r.Resources, "dijobs") && slices.Contains(r.Verbs, "patch")
+		})
+	}
+	has := func(objects []*unstructured.Unstructured, kind, name string) bool {
+		return slices.ContainsFunc(objects, func(o *unstructured.Unstructured) bool { return o.GetKind() == kind && o.GetName() == name })
+	}
+	optional := render(t, "jobs", "history.enabled=true")
+	if mayPatch(optional, "ClusterRole", "di-orchestrator-history") || has(optional, "Job", "di-orchestrator-release-jobs") {
+		t.Error("what nothing requires has its rights and its hook")
+	}
+	required := render(t, "jobs", "history.enabled=true", require)
+	if !configured(t, required).History.Require || !mayPatch(required, "ClusterRole", "di-orchestrator-history") {
+		t.Error("the history may not let jobs go")
+	}
+	watched := render(t, "jobs", "history.enabled=true", require, "configuration.common.watchNamespaces={team}")
+	if mayPatch(watched, "ClusterRole", "di-orchestrator-history") || !mayPatch(watched, "Role", "di-orchestrator-history") {
+		t.Error("the history may let jobs of other namespaces go, or none")
+	}
+	hook := find(t, required, "Job", "di-orchestrator-release-jobs")
+	if on := hook.GetAnnotations()["helm.sh/hook"]; on != "post-delete" || !mayPatch(required, "ClusterRole", "di-orchestrator-release-jobs") {
+		t.Errorf("the hook runs on %q", on)
+	}
+	policy := fmt.Sprint(find(t, required, "ValidatingAdmissionPolicy", "di-orchestrator-history").Object)
+	if !strings.Contains(policy, "system:serviceaccount:jobs:di-orchestrator-history") {
+		t.Errorf("the policy does not bound the history of the release: %s", policy)
+	}
+	find(t, required, "ValidatingAdmissionPolicyBinding", "di-orchestrator-history")
+	if open := render(t, "jobs", "history.enabled=true", "policies.history=false"); has(open, "ValidatingAdmissionPolicy", "di-orchestrator-history") {
+		t.Error("the policy is rendered although it is switched off")
+	}
+	if _, err := run(t, program(t, "HELM"), renderArgs("jobs", []string{require})...); err == nil || !strings.Contains(err.Error(), "configuration.history.require: needs history.enabled") {
+		t.Errorf("without the history: %v", err)
 	}
 }

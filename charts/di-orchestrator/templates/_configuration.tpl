@@ -25,6 +25,9 @@ is refused, unless it is the former default.
 {{- if $left -}}
 {{- fail (printf "values with other names: %s" (join ", " $left)) -}}
 {{- end -}}
+{{- if and (((.Values.configuration).history).require) (not .Values.history.enabled) -}}
+{{- fail "configuration.history.require: needs history.enabled, which records the jobs that then wait for it" -}}
+{{- end -}}
 {{- $common := dict -}}
 {{- if .Values.certManager.enabled }}{{ $_ := set $common "certificateSecret" "di-orchestrator-webhook-tls" }}{{ end -}}
 {{- if not .Values.takeover.enabled }}{{ $_ := set $common "takeover" false }}{{ end -}}

@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"opendilab.org/di-orchestrator/history/events"
+	"opendilab.org/di-orchestrator/history/release"
 	"opendilab.org/di-orchestrator/history/serve"
 	"opendilab.org/di-orchestrator/history/store"
 	"opendilab.org/di-orchestrator/history/tails"
@@ -145,6 +146,9 @@ func (o *historyOptions) newManager(ctx context.Context, config *rest.Config, lo
 	if opening.ofTails, err = tails.NewMetrics(watching.metrics); err != nil {
 		return nil, err
 	}
+	if opening.ofReleases, err = release.NewMetrics(watching.metrics); err != nil {
+		return nil, err
+	}
 	if opening.ofRecords, err = watch.NewMetrics(watching.metrics, o.limits()); err != nil {
 		return nil, err
 	}
@@ -164,6 +168,7 @@ type opening struct {
 	ofReads    *serve.Metrics
 	ofRecords  *watch.Metrics
 	ofTails    *tails.Metrics
+	ofReleases *release.Metrics
 	log        logr.Logger
 	// served is nil until the database is open.
 	served atomic.Pointer[serve.Server]
@@ -221,8 +226,9 @@ func (o *opening) add(database *store.Store) error {
 		return fmt.Errorf("making the client of logs and Events: %w", err)
 	}
 	noted := &events.Reader{API: core, Cache: o.mgr.GetCache(), Namespaces: o.namespaces, Log: log.WithName("events")}
-	recorder.Usage, recorder.Events = used, noted
-	runs := []manager.Runnable{served, recorder, upkeep, groups, used, noted}
+	released := release.New(o.mgr.GetClient(), o.ofReleases, real, log.WithName("release"))
+	recorder.Usage, recorder.Events, recorder.Releases = used, noted, released
+	runs := []manager.Runnable{served, recorder, upkeep, groups, used, noted, released}
 	if o.options.config.History.Logs.Enabled {
 		reader, err := o.tails(core)
 		if err != nil {
