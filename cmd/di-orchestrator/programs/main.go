@@ -40,6 +40,6 @@ func newCommand(version string, linked Policies) *cobra.Command {
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return explainMoved(err) })
 	root.AddCommand(newOperatorCommand(version, linked), newWebhookCommand(version), newServerCommand(version), newHistoryCommand(version), newPreflightCommand(),
-		newInstallCommand(), newRetireCommand(), newProbeCommand())
+		newInstallCommand(), newRetireCommand(), newReleaseCommand(), newProbeCommand())
 	return root
 }
