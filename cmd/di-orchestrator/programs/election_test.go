@@ -47,10 +47,10 @@ func startAPI(t *testing.T) *testkit.API {
 
 // writeKubeconfigs returns a folder with a kubeconfig for each program's service account, which has the
 // program's name.
-func writeKubeconfigs(t *testing.T, environment *testkit.API) string {
+func writeKubeconfigs(t *testing.T, environment *testkit.API, others ...string) string {
 	t.Helper()
 	folder := t.TempDir()
-	for _, program := range []string{testkit.Operator, testkit.Server, testkit.Webhook} {
+	for _, program := range append([]string{testkit.Operator, testkit.Server, testkit.Webhook}, others...) {
 		user, err := testkit.Account(environment.Environment, program)
 		if err != nil {
 			t.Fatal(err)

@@ -18,11 +18,13 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/history/record"
+	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/test/testkit/pace"
 	"opendilab.org/di-orchestrator/test/testkit/postgres"
 )
@@ -51,13 +53,17 @@ type fate struct {
 	created, deleted time.Time
 	// phase is the one that it finished in; empty if it did not.
 	phase v2alpha1.Phase
+	// held is set if the job waits until its end is recorded.
+	held bool
 }
 
 // lives creates, runs, finishes and deletes jobs at random.
 type lives struct {
 	api    client.Client
 	chance *rand.Rand
-	all    []*fate
+	// held is set if jobs wait until their end is recorded.
+	held bool
+	all  []*fate
 	// alive are those that exist.
 	alive []*fate
 }
@@ -99,10 +105,13 @@ func (l *lives) create(ctx context.Context) error {
 	job := &v2alpha1.DIJob{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("ppo-%05d", len(l.all))}}
 	job.Spec.Lifecycle, job.Spec.Tasks = v2alpha1.LifecycleWorkerLed, []v2alpha1.Task{{Name: "worker", Type: v2alpha1.TaskTypeNone}}
 	job.Spec.Tasks[0].Template.Raw = []byte(`{"spec":{"containers":[{"name":"di-container","image":"ding:2"}]}}`)
+	if l.held {
+		job.Finalizers = []string{names.FinalizerHistory}
+	}
 	if err := l.api.Create(ctx, job); err != nil {
 		return err
 	}
-	of := &fate{job: job, created: time.Now()}
+	of := &fate{job: job, created: time.Now(), held: l.held}
 	l.all, l.alive = append(l.all, of), append(l.alive, of)
 	return nil
 }
@@ -145,6 +154,10 @@ func (f *fate) checkDeleted(found *record.Job, recording []span) error {
 	switch {
 	case found.Ended.IsZero():
 		return errors.New("it is deleted, and recorded as one that has not ended")
+	case f.held && found.Unseen:
+		return errors.New("it waited for its record, and is recorded as one that nobody saw end")
+	case f.held && f.phase != "" && (found.Deleted || !found.Ended.Equal(f.job.Status.CompletionTimestamp.Time)):
+		return fmt.Errorf("it finished at %s, waited for its record, and is recorded as one that did not", f.job.Status.CompletionTimestamp)
 	case found.Unseen && wasSeen:
 		return errors.New("it was deleted while the history recorded")
 	case found.Unseen || found.Deleted || f.phase == "" || found.Phase == string(f.phase):
@@ -188,6 +201,20 @@ func (h *hunted) start() (*process, string) {
 	return program, address
 }
 
+// checkGone returns an error if a deleted job still exists.
+func (h *hunted) checkGone(ctx context.Context, of *fate) error {
+	if of.deleted.IsZero() {
+		return nil
+	}
+	found := &v2alpha1.DIJob{}
+	if err := h.api.Get(ctx, client.ObjectKeyFromObject(of.job), found); err == nil {
+		return fmt.Errorf("it waits although it is recorded: %v", found.Finalizers)
+	} else if !apierrors.IsNotFound(err) {
+		return err
+	}
+	return nil
+}
+
 // under runs jobs until fault returns.
 func (h *hunted) under(fault func(ctx context.Context) error) {
 	h.t.Helper()
@@ -205,7 +232,7 @@ func (h *hunted) verify(address string) {
 	h.t.Helper()
 	checked := 0
 	for _, of := range h.lives.all {
-		if end := of.deleted; !end.IsZero() && end.Sub(of.created) < longEnough {
+		if end := of.deleted; !of.held && !end.IsZero() && end.Sub(of.created) < longEnough {
 			continue
 		}
 		checked++
@@ -218,7 +245,7 @@ func (h *hunted) verify(address string) {
 			if err := json.Unmarshal([]byte(body), &found); err != nil {
 				return err
 			}
-			return of.check(&found, h.recording)
+			return errors.Join(of.check(&found, h.recording), h.checkGone(ctx, of))
 		})
 	}
 	h.t.Logf("%d of %d jobs existed for %s, and are recorded as they ended", checked, len(h.lives.all), longEnough)
@@ -226,6 +253,18 @@ func (h *hunted) verify(address string) {
 
 func TestTheHistoryThatIsKilledRecordsEachJobOnceAsItEnded_Slow(t *testing.T) {
 	h := newHunted(t, "--sqlite="+filepath.Join(t.TempDir(), "history.db"))
+	h.outliveKills()
+}
+
+func TestTheHistoryThatIsKilledLosesNoJobThatWaitsForIt_Slow(t *testing.T) {
+	h := newHunted(t, "--sqlite="+filepath.Join(t.TempDir(), "history.db"))
+	h.lives.held = true
+	h.outliveKills()
+}
+
+// outliveKills kills the program while jobs come and go, and verifies what it recorded.
+func (h *hunted) outliveKills() {
+	h.t.Helper()
 	chance := rand.New(rand.NewPCG(*historySeed, 1)) //nolint:gosec // the times of kills are no secret
 	h.under(func(ctx context.Context) error {
 		for range *historyKills {
@@ -233,7 +272,7 @@ func TestTheHistoryThatIsKilledRecordsEachJobOnceAsItEnded_Slow(t *testing.T) {
 			from := time.Now()
 			err := pace.Pause(ctx, time.Duration(chance.IntN(8000))*time.Millisecond)
 			h.recording = append(h.recording, span{from, time.Now()})
-			program.kill(t)
+			program.kill(h.t)
 			if err != nil {
 				return err
 			}

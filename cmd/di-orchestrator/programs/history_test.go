@@ -36,6 +36,7 @@ import (
 
 // remembered is a cluster with the rights of the history, and a certificate for it.
 type remembered struct {
+	environment *testkit.API
 	api         client.Client
 	kubeconfigs string
 	roots       *x509.CertPool
@@ -56,26 +57,16 @@ func newRemembered(t *testing.T) *remembered {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &remembered{kubeconfigs: t.TempDir(), roots: x509.NewCertPool()}
+	r := &remembered{environment: environment, roots: x509.NewCertPool()}
 	quick := rest.CopyConfig(environment.Config)
 	quick.QPS, quick.WarningHandler = -1, rest.NoWarnings{}
 	if r.api, err = client.New(quick, client.Options{Scheme: scheme}); err != nil {
 		t.Fatal(err)
 	}
-	for _, file := range []string{"role.yaml", "binding.yaml"} {
-		r.apply(t, filepath.Join(testkit.Root(), "config", "rbac", "history", file))
+	for _, file := range []string{"rbac/history/role", "rbac/history/binding", "policy/history", "policy/history-binding"} {
+		r.apply(t, filepath.Join(testkit.Root(), "config", file+".yaml"))
 	}
-	user, err := testkit.Account(environment.Environment, "history")
-	if err != nil {
-		t.Fatal(err)
-	}
-	content, err := user.KubeConfig()
-	if err == nil {
-		err = os.WriteFile(filepath.Join(r.kubeconfigs, "history"), content, 0o600)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	r.kubeconfigs = writeKubeconfigs(t, environment, "history")
 	r.issue(t)
 	return r
 }
