@@ -88,9 +88,9 @@ var _ = Describe("A job whose history is required", func() {
 		s.start(ctx)
 		s.deleteJob(ctx)
 		Expect(s.settle(ctx)).To(Succeed())
-		*at = at.Add(state.DefaultHistoryTimeout - time.Second)
+		*at = at.Add(state.DefaultHistoryTimeout - time.Minute)
 		Expect(s.settle(ctx)).To(Succeed())
-		Expect(s.nextAt(ctx)).To(BeTemporally("==", at.Add(time.Second)))
+		Expect(s.nextAt(ctx)).To(BeTemporally("==", at.Add(time.Minute)))
 
 		By("waiting again with another operator")
 		s.operator = s.newOperator(interceptor.Funcs{})

@@ -60,7 +60,8 @@ var _ = Describe("The metrics of jobs", func() {
 		s.start(ctx)
 		Expect(samples(registry, "")).To(Equal(map[string]float64{
 			"job_pods_created_delay_seconds{lifecycle=WorkerLed}": 1, "job_first_pod_ready_delay_seconds{lifecycle=WorkerLed}": 1, "job_all_pods_ready_delay_seconds{lifecycle=WorkerLed}": 1,
-			"job_reschedules_total{}": 0,
+			"job_reschedules_total{}":   0,
+			"jobs_not_recorded_total{}": 0,
 		}))
 		s.report(ctx, "job-collector-0", evictedStatus)
 		s.start(ctx)
@@ -83,6 +84,7 @@ var _ = Describe("The metrics of jobs", func() {
 			"replica_restarts_total{reason=Error,task_type=collector}": 1,
 			"job_restarts_total{lifecycle=WorkerLed,reason=Error}":     1,
 			"job_reschedules_total{}":                                  1,
+			"jobs_not_recorded_total{}":                                0,
 			"jobs_finished_total{lifecycle=WorkerLed,phase=Succeeded}": 1,
 		}))
 		problems := specs.Must(testutil.GatherAndLint(registry))
@@ -105,6 +107,7 @@ var _ = Describe("The metrics of jobs", func() {
 			"pod_failures_total{reason=Error,task_type=coordinator}":      1,
 			"jobs_finished_total{lifecycle=CoordinatorLed,phase=Failed}":  1,
 			"job_reschedules_total{}":                                     0,
+			"jobs_not_recorded_total{}":                                   0,
 		}))
 	})
 
@@ -124,7 +127,7 @@ var _ = Describe("The metrics of jobs", func() {
 		for range 3 {
 			Expect(s.reconcile(ctx)).NotTo(Succeed())
 		}
-		Expect(samples(registry, "")).To(Equal(map[string]float64{"job_reschedules_total{}": 0}))
+		Expect(samples(registry, "")).To(Equal(map[string]float64{"job_reschedules_total{}": 0, "jobs_not_recorded_total{}": 0}))
 		Expect(s.settle(ctx)).To(Succeed())
 		Expect(samples(registry, "job_restarts")).To(Equal(map[string]float64{"job_restarts_total{lifecycle=WorkerLed,reason=Error}": 1}))
 	})

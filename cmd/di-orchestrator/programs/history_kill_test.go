@@ -155,7 +155,7 @@ func (f *fate) checkDeleted(found *record.Job, recording []span) error {
 	case found.Ended.IsZero():
 		return errors.New("it is deleted, and recorded as one that has not ended")
 	case f.held && found.Unseen:
-		return errors.New("it waited for its record, and is recorded as one that nobody saw end")
+		return errors.New("it waited for its record, and is recorded as unseen")
 	case f.held && f.phase != "" && (found.Deleted || !found.Ended.Equal(f.job.Status.CompletionTimestamp.Time)):
 		return fmt.Errorf("it finished at %s, waited for its record, and is recorded as one that did not", f.job.Status.CompletionTimestamp)
 	case found.Unseen && wasSeen:

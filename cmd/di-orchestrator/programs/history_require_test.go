@@ -50,15 +50,15 @@ func (r *required) submit(name string) *v2alpha1.DIJob {
 		job.Spec.Tasks[0].Template.Raw = []byte(`{"spec":{"containers":[{"name":"di-container","image":"ding:2"}]}}`)
 		return r.api.Create(ctx, job)
 	})
-	await(r.t, "job "+name+" has its pod", func(ctx context.Context) error {
+	await(r.t, "job "+name+" is held, and has its pod", func(ctx context.Context) error {
 		if err := r.api.Get(ctx, client.ObjectKeyFromObject(job), job); err != nil {
 			return err
 		}
+		if !slices.Contains(job.Finalizers, names.FinalizerHistory) {
+			return fmt.Errorf("it has the finalizers %v", job.Finalizers)
+		}
 		return r.api.Get(ctx, client.ObjectKey{Namespace: "default", Name: name + "-worker-0"}, &corev1.Pod{})
 	})
-	if !slices.Contains(job.Finalizers, names.FinalizerHistory) {
-		r.t.Errorf("job %s has a pod and the finalizers %v", name, job.Finalizers)
-	}
 	return job
 }
 
@@ -109,6 +109,34 @@ func (r *required) awaitGone(job *v2alpha1.DIJob) {
 	})
 }
 
+// awaitEvent waits for an Event of a job with a reason.
+func (r *required) awaitEvent(job *v2alpha1.DIJob, reason string) {
+	r.t.Helper()
+	await(r.t, "an Event says "+reason, func(ctx context.Context) error {
+		var events eventsv1.EventList
+		if err := r.api.List(ctx, &events, client.InNamespace(job.Namespace)); err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(events.Items, func(e eventsv1.Event) bool { return e.Reason == reason && e.Regarding.UID == job.UID }) {
+			return errors.New("there is none")
+		}
+		return nil
+	})
+}
+
+// recorded returns what the history has of a job.
+func (r *required) recorded(address, token string, job *v2alpha1.DIJob) (found record.Job) {
+	r.t.Helper()
+	body, err := r.get(r.t.Context(), address, token, "/v1alpha1/history/jobs/default/"+job.Name+"?uid="+string(job.UID))
+	if err == nil {
+		err = json.Unmarshal([]byte(body), &found)
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return found
+}
+
 func TestADeletedJobWaitsForTheHistoryButNotForever(t *testing.T) {
 	r := &required{newRemembered(t), t}
 	if err := webhooks.InstallConfigurations(t.Context(), r.environment.Config); err != nil {
@@ -124,18 +152,7 @@ func TestADeletedJobWaitsForTheHistoryButNotForever(t *testing.T) {
 	lost := r.submit("lost")
 	r.remove(lost)
 	r.awaitGone(lost)
-	await(t, "an Event says so", func(ctx context.Context) error {
-		var events eventsv1.EventList
-		if err := r.api.List(ctx, &events, client.InNamespace("default")); err != nil {
-			return err
-		}
-		if !slices.ContainsFunc(events.Items, func(e eventsv1.Event) bool {
-			return e.Reason == v2alpha1.ReasonNotRecorded && e.Regarding.UID == lost.UID
-		}) {
-			return errors.New("there is none")
-		}
-		return nil
-	})
+	r.awaitEvent(lost, v2alpha1.ReasonNotRecorded)
 	operator.stop(t)
 
 	// The history is away while jobs end and are deleted.
@@ -149,21 +166,11 @@ func TestADeletedJobWaitsForTheHistoryButNotForever(t *testing.T) {
 	r.awaitGone(failed)
 	r.awaitGone(running)
 	token := r.reader(t)
-	recorded := func(job *v2alpha1.DIJob) (found record.Job) {
-		body, err := r.get(t.Context(), address, token, "/v1alpha1/history/jobs/default/"+job.Name+"?uid="+string(job.UID))
-		if err == nil {
-			err = json.Unmarshal([]byte(body), &found)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		return found
-	}
-	if found := recorded(failed); found.Phase != string(v2alpha1.JobFailed) || found.Deleted || found.Unseen ||
+	if found := r.recorded(address, token, failed); found.Phase != string(v2alpha1.JobFailed) || found.Deleted || found.Unseen ||
 		!found.Ended.Equal(failed.Status.CompletionTimestamp.Time) || len(found.Replicas) != 1 || found.Replicas[0].ExitCode == nil || *found.Replicas[0].ExitCode != 3 {
 		t.Errorf("the failed job is recorded as %+v", found)
 	}
-	if found := recorded(running); !found.Deleted || found.Unseen || !found.Ended.Equal(running.DeletionTimestamp.Time) {
+	if found := r.recorded(address, token, running); !found.Deleted || found.Unseen || !found.Ended.Equal(running.DeletionTimestamp.Time) {
 		t.Errorf("the job that was deleted at %s is recorded as %+v", running.DeletionTimestamp, found)
 	}
 
