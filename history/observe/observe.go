@@ -30,6 +30,8 @@ type Observation struct {
 	Used map[string]record.Peak
 	// Events are those since the last observation.
 	Events []record.Event
+	// Redact is what is removed from messages.
+	Redact record.Redaction
 	Now    time.Time
 }
 
@@ -56,7 +58,8 @@ func Record(before record.Job, seen Observation) (record.Job, error) {
 	readPeaks(&after, seen)
 	readEvents(&after, seen)
 	after.Seen.Generation = job.Generation
-	return record.Bound(after), nil
+	// A bound might cut what is redacted.
+	return record.Bound(seen.Redact.Job(after)), nil
 }
 
 // copied returns a copy whose lists and maps may be changed.

@@ -222,3 +222,30 @@ func TestFamiliesAreGroupsOrNamesWithoutNumbers(t *testing.T) {
 		}
 	}
 }
+
+func TestARedactionCoversAllMessagesAndRepeatingItChangesNothing(t *testing.T) {
+	t.Parallel()
+	redaction, err := record.NewRedaction([]string{"token=[a-z]+", "redacted", "x*"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const message, want = "login token=abc failed, token=def", "login [redacted] failed, [redacted]"
+	job := record.Job{
+		Message: message, Attempts: []record.Attempt{{Message: message}}, Replicas: []record.Replica{{Message: message}}, Restarts: []record.Restart{{Message: message}},
+		Plans: []record.Plan{{Message: message}}, Conditions: []record.Condition{{Message: message}}, Events: []record.Event{{Message: message}},
+	}
+	once := redaction.Job(job)
+	if diff := cmp.Diff(once, redaction.Job(once)); diff != "" {
+		t.Errorf("the second redaction changes (-once +twice):\n%s", diff)
+	}
+	encoded, err := json.Marshal(once)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(encoded), "token=") || strings.Count(string(encoded), want) != 7 {
+		t.Errorf("got %s, want all seven messages as %q", encoded, want)
+	}
+	if job.Replicas[0].Message != message {
+		t.Error("the job that was given is changed")
+	}
+}

@@ -1,17 +1,19 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package tails
+package record
 
 import (
 	"fmt"
 	"regexp"
+	"slices"
+	"strings"
 )
 
 // redacted replaces each match.
 const redacted = "[redacted]"
 
-// Redaction is what is removed from logs.
+// Redaction is what is removed from logs and messages.
 type Redaction []*regexp.Regexp
 
 // NewRedaction returns the redaction of some expressions.
@@ -27,16 +29,51 @@ func NewRedaction(expressions []string) (Redaction, error) {
 	return all, nil
 }
 
-// apply replaces all matches. It returns at most the last maxBytes: each replacement may be longer than its match.
-func (r Redaction) apply(text string) string {
+// Text replaces all matches. What is replaced once stays as it is.
+func (r Redaction) Text(text string) string {
+	if text == "" {
+		return ""
+	}
 	for _, expression := range r {
-		text = expression.ReplaceAllStringFunc(text, func(match string) string {
-			if match == "" {
-				return ""
-			}
-			return redacted
-		})
-		text = text[max(len(text)-maxBytes, 0):]
+		parts := strings.Split(text, redacted)
+		for i, part := range parts {
+			parts[i] = expression.ReplaceAllStringFunc(part, func(match string) string {
+				if match == "" {
+					return ""
+				}
+				return redacted
+			})
+		}
+		text = strings.Join(parts, redacted)
 	}
 	return text
+}
+
+// Job returns a job whose messages are redacted: programs write these, too, by the termination messages of containers.
+func (r Redaction) Job(job Job) Job {
+	if len(r) == 0 {
+		return job
+	}
+	job.Message = r.Text(job.Message)
+	job.Attempts, job.Replicas, job.Restarts = slices.Clone(job.Attempts), slices.Clone(job.Replicas), slices.Clone(job.Restarts)
+	job.Plans, job.Conditions, job.Events = slices.Clone(job.Plans), slices.Clone(job.Conditions), slices.Clone(job.Events)
+	for i := range job.Attempts {
+		job.Attempts[i].Message = r.Text(job.Attempts[i].Message)
+	}
+	for i := range job.Replicas {
+		job.Replicas[i].Message = r.Text(job.Replicas[i].Message)
+	}
+	for i := range job.Restarts {
+		job.Restarts[i].Message = r.Text(job.Restarts[i].Message)
+	}
+	for i := range job.Plans {
+		job.Plans[i].Message = r.Text(job.Plans[i].Message)
+	}
+	for i := range job.Conditions {
+		job.Conditions[i].Message = r.Text(job.Conditions[i].Message)
+	}
+	for i := range job.Events {
+		job.Events[i].Message = r.Text(job.Events[i].Message)
+	}
+	return job
 }

@@ -36,7 +36,7 @@ const (
 // Options are what a Reader needs.
 type Options struct {
 	Pods    corev1client.PodsGetter
-	Redact  Redaction
+	Redact  record.Redaction
 	Metrics *Metrics
 	Clock   clock.WithTicker
 	Log     logr.Logger

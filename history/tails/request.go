@@ -70,7 +70,9 @@ func (r *Reader) tail(ctx context.Context, item *wanted) (record.Tail, error) {
 			return tail, err
 		}
 	}
-	tail.Text, tail.Truncated = r.Redact.apply(text), isCut
+	tail.Text, tail.Truncated = r.Redact.Text(text), isCut
+	// What replaces a match may be longer.
+	tail.Text = tail.Text[max(len(tail.Text)-maxBytes, 0):]
 	return tail, nil
 }
 

@@ -80,7 +80,7 @@ func setUp(t *testing.T, redact ...string) *fixture {
 	f.Expect(err).NotTo(HaveOccurred())
 	metrics, err := tails.NewMetrics(f.registry)
 	f.Expect(err).NotTo(HaveOccurred())
-	redaction, err := tails.NewRedaction(redact)
+	redaction, err := record.NewRedaction(redact)
 	f.Expect(err).NotTo(HaveOccurred())
 	f.reader = tails.NewReader(tails.Options{Pods: pods, Redact: redaction, Metrics: metrics, Clock: f.clock, Log: testr.New(t)})
 	return f

@@ -93,9 +93,11 @@ type Recorder struct {
 	Events Events
 	// Releases get the jobs whose end is recorded.
 	Releases Releases
-	Metrics  *Metrics
-	Clock    clock.Clock
-	Log      logr.Logger
+	// Redact is what is removed from messages.
+	Redact  record.Redaction
+	Metrics *Metrics
+	Clock   clock.Clock
+	Log     logr.Logger
 
 	queue *queue
 	// known are the jobs that have not ended, as they are recorded. Only the loop uses them.
@@ -295,42 +297,12 @@ func waits(job *v2alpha1.DIJob) bool {
 }
 
 func (r *Recorder) record(ctx context.Context, taken batch) error {
-	var changes []store.Change
-	ended := map[types.NamespacedName]types.UID{}
-	after := map[types.UID]*known{}
-	note := func(uid types.UID, now *known, change *store.Change, err error) error {
-		if err == nil && now != nil {
-			after[uid] = now
-		}
-		if err == nil && change != nil {
-			changes = append(changes, *change)
-		}
+	all, err := r.observeAll(ctx, taken)
+	if err != nil {
 		return err
 	}
-	for uid, gone := range taken.gone {
-		now, change, err := r.end(ctx, gone.job)
-		if err := note(uid, now, change, err); err != nil {
-			return err
-		}
-	}
-	for key := range taken.changed {
-		job, err := controllers.Find(ctx, r.Cache, key, &v2alpha1.DIJob{})
-		if err != nil {
-			return err
-		}
-		if job == nil {
-			continue
-		}
-		now, change, err := r.observe(ctx, job)
-		if err := note(job.UID, now, change, err); err != nil {
-			return err
-		}
-		if now != nil && waits(job) {
-			ended[key] = job.UID
-		}
-	}
-	if len(changes) > 0 {
-		if err := r.write(ctx, changes); err != nil {
+	if len(all.changes) > 0 {
+		if err := r.write(ctx, all.changes); err != nil {
 			return err
 		}
 	}
@@ -338,12 +310,12 @@ func (r *Recorder) record(ctx context.Context, taken batch) error {
 		delete(r.used, job)
 		delete(r.noted, job)
 	}
-	for job, uid := range ended {
+	for job, uid := range all.ended {
 		if !r.dropped[uid] {
 			r.ended[job] = uid
 		}
 	}
-	for uid, now := range after {
+	for uid, now := range all.after {
 		if r.known[uid] = now; now.job.HasEnded() {
 			delete(r.known, uid)
 			delete(r.reduced, uid)
@@ -351,6 +323,54 @@ func (r *Recorder) record(ctx context.Context, taken batch) error {
 		}
 	}
 	return nil
+}
+
+// observed is what to record of several jobs.
+type observed struct {
+	changes []store.Change
+	// after are the jobs as they are recorded then.
+	after map[types.UID]*known
+	// ended are those that wait until their end is recorded.
+	ended map[types.NamespacedName]types.UID
+}
+
+// observeAll returns what to record of the jobs of a batch.
+func (r *Recorder) observeAll(ctx context.Context, taken batch) (*observed, error) {
+	all := &observed{after: map[types.UID]*known{}, ended: map[types.NamespacedName]types.UID{}}
+	for uid, gone := range taken.gone {
+		now, change, err := r.end(ctx, gone.job)
+		if err != nil {
+			return nil, err
+		}
+		all.add(uid, now, change)
+	}
+	for key := range taken.changed {
+		job, err := controllers.Find(ctx, r.Cache, key, &v2alpha1.DIJob{})
+		if err != nil {
+			return nil, err
+		}
+		if job == nil {
+			continue
+		}
+		now, change, err := r.observe(ctx, job)
+		if err != nil {
+			return nil, err
+		}
+		all.add(job.UID, now, change)
+		if now != nil && waits(job) {
+			all.ended[key] = job.UID
+		}
+	}
+	return all, nil
+}
+
+func (o *observed) add(uid types.UID, now *known, change *store.Change) {
+	if now != nil {
+		o.after[uid] = now
+	}
+	if change != nil {
+		o.changes = append(o.changes, *change)
+	}
 }
 
 // before returns what is recorded of a job.
@@ -405,7 +425,7 @@ func (r *Recorder) observe(ctx context.Context, job *v2alpha1.DIJob) (*known, *s
 
 // gather reads what belongs to a job from the cache.
 func (r *Recorder) gather(ctx context.Context, job *v2alpha1.DIJob) (observe.Observation, error) {
-	seen := observe.Observation{Job: job, Now: r.Clock.Now()}
+	seen := observe.Observation{Job: job, Redact: r.Redact, Now: r.Clock.Now()}
 	if used := r.used[client.ObjectKeyFromObject(job)]; used.Job == job.UID {
 		seen.Used = used.Tasks
 	}

@@ -235,6 +235,6 @@ type History struct {
 type HistoryLogs struct {
 	// Enabled is whether they are read, by right `get` on `pods/log`, and remembered.
 	Enabled bool `json:"enabled"`
-	// Redact lists up to 32 regular expressions of up to 256 bytes, whose matches in these lines become `[redacted]`. None matches an empty text.
+	// Redact lists up to 32 regular expressions of up to 256 bytes, whose matches in these lines, and in messages, become `[redacted]`. None matches an empty text.
 	Redact []string `json:"redact"`
 }

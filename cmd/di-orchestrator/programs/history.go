@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"opendilab.org/di-orchestrator/history/events"
+	"opendilab.org/di-orchestrator/history/record"
 	"opendilab.org/di-orchestrator/history/release"
 	"opendilab.org/di-orchestrator/history/serve"
 	"opendilab.org/di-orchestrator/history/store"
@@ -211,8 +212,12 @@ func (o *opening) add(database *store.Store) error {
 		GetCertificate: o.issued.GetCertificate, DrainDelay: drainDelay, Log: log.WithName("serve"),
 	}
 	o.served.Store(served)
+	redaction, err := record.NewRedaction(o.options.config.History.Logs.Redact)
+	if err != nil {
+		return err
+	}
 	recorder := &watch.Recorder{
-		Cache: o.mgr.GetCache(), Namespaces: o.namespaces, Store: database, Metrics: o.ofRecords, Clock: real, Log: log.WithName("record"),
+		Cache: o.mgr.GetCache(), Namespaces: o.namespaces, Store: database, Redact: redaction, Metrics: o.ofRecords, Clock: real, Log: log.WithName("record"),
 	}
 	upkeep := &watch.Upkeep{Store: database, Limits: o.options.limits(), Metrics: o.ofRecords, Clock: real, Log: log.WithName("upkeep")}
 	groups := &watch.Groups{
@@ -230,10 +235,7 @@ func (o *opening) add(database *store.Store) error {
 	recorder.Usage, recorder.Events, recorder.Releases = used, noted, released
 	runs := []manager.Runnable{served, recorder, upkeep, groups, used, noted, released}
 	if o.options.config.History.Logs.Enabled {
-		reader, err := o.tails(core)
-		if err != nil {
-			return err
-		}
+		reader := tails.NewReader(tails.Options{Pods: core, Redact: redaction, Metrics: o.ofTails, Clock: real, Log: log.WithName("tails")})
 		recorder.Tails, runs = reader, append(runs, reader)
 	}
 	for _, run := range runs {
@@ -242,17 +244,6 @@ func (o *opening) add(database *store.Store) error {
 		}
 	}
 	return nil
-}
-
-// tails returns the reader of logs.
-func (o *opening) tails(pods corev1client.PodsGetter) (*tails.Reader, error) {
-	redaction, err := tails.NewRedaction(o.options.config.History.Logs.Redact)
-	if err != nil {
-		return nil, err
-	}
-	return tails.NewReader(tails.Options{
-		Pods: pods, Redact: redaction, Metrics: o.ofTails, Clock: clock.RealClock{}, Log: o.log.WithName("tails"),
-	}), nil
 }
 
 // ready reports whether the server listens and the database answers.
