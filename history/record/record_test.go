@@ -8,6 +8,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -247,5 +248,42 @@ func TestARedactionCoversAllMessagesAndRepeatingItChangesNothing(t *testing.T) {
 	}
 	if job.Replicas[0].Message != message {
 		t.Error("the job that was given is changed")
+	}
+}
+
+func TestAReductionHasMeansOfEqualSpansOfTime(t *testing.T) {
+	t.Parallel()
+	reduction := record.NewReduction(at(0), at(1_000), 4)
+	for i := range 1_000 {
+		reduction.Add([]record.Sample{reported(i, float64(i))})
+	}
+	// What is outside of the time counts to its ends.
+	reduction.Add([]record.Sample{reported(-50, 25), reported(2_000, 874.5)})
+	want := []record.Series{{Name: "reward", Points: []record.Point{
+		{At: at(-50), Value: 124.1, Seconds: 250}, {At: at(250), Value: 374.5, Seconds: 250}, {At: at(500), Value: 624.5, Seconds: 250},
+		{At: at(750), Value: 874.5, Seconds: 250},
+	}}}
+	got := reduction.Series()
+	for i := range got[0].Points {
+		got[0].Points[i].Value = math.Round(got[0].Points[i].Value*10) / 10
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	few := record.NewReduction(at(0), at(1_000), 100)
+	few.Add([]record.Sample{reported(10, 1), reported(700, 2)})
+	if diff := cmp.Diff([]record.Point{{At: at(10), Value: 1}, {At: at(700), Value: 2}}, few.Series()[0].Points); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestAReductionHasABoundedNumberOfCurves(t *testing.T) {
+	t.Parallel()
+	reduction := record.NewReduction(at(0), at(0), 10)
+	for i := range 1_000 {
+		reduction.Add([]record.Sample{{At: at(i), Values: map[string]record.Mean{strconv.Itoa(i): {Sum: 1, Count: 1}}}})
+	}
+	if curves := len(reduction.Series()); curves != 4*record.MaxSeries {
+		t.Errorf("%d curves", curves)
 	}
 }

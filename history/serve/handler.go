@@ -41,6 +41,8 @@ const (
 	defaultPage = 100
 	// maxQuery bounds the query of a request, in bytes.
 	maxQuery = 8 << 10
+	// maxReads bounds the reads of samples for one answer with thinned curves. A year of reports needs two.
+	maxReads = 8
 	// requestTime bounds the time of one request.
 	requestTime = 30 * time.Second
 )
@@ -186,11 +188,9 @@ func (h *handler) list(r *request) (any, error) {
 	if filter.Since, err = timeIn(r.query, "since"); err != nil {
 		return nil, err
 	}
-	limit := defaultPage
-	if text := r.query.Get("limit"); text != "" {
-		if limit, err = strconv.Atoi(text); err != nil {
-			return nil, apierrors.NewBadRequest(fmt.Sprintf("limit %q: must be a number from 1 to %d", record.Text(text, record.MaxName), record.MaxPage))
-		}
+	limit, err := numberIn(r.query, "limit", defaultPage, record.MaxPage)
+	if err != nil {
+		return nil, err
 	}
 	return h.store.List(r.Context(), filter, r.query.Get("from"), limit)
 }
@@ -205,6 +205,19 @@ func timeIn(query url.Values, name string) (time.Time, error) {
 		return at, apierrors.NewBadRequest(fmt.Sprintf("%s %q: must be a time such as 2026-01-31T15:04:05Z", name, record.Text(text, record.MaxName)))
 	}
 	return at, nil
+}
+
+// numberIn returns a number from 1 to most, or what is usual if the query has none.
+func numberIn(query url.Values, name string, usual, most int) (int, error) {
+	text := query.Get(name)
+	if text == "" && usual > 0 {
+		return usual, nil
+	}
+	number, err := strconv.Atoi(text)
+	if err != nil || number < 1 || number > most {
+		return 0, apierrors.NewBadRequest(fmt.Sprintf("%s %q: must be a number from 1 to %d", name, record.Text(text, record.MaxName), most))
+	}
+	return number, nil
 }
 
 // job returns the job that a path names, if the caller has the rights. Otherwise it does not exist.
@@ -229,6 +242,7 @@ func (h *handler) show(r *request) (any, error) {
 	return h.job(r)
 }
 
+// series answers the curves of a job: a page of all points, or with points all curves with at most so many points each.
 func (h *handler) series(r *request) (any, error) {
 	job, err := h.job(r)
 	if err != nil {
@@ -238,6 +252,13 @@ func (h *handler) series(r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	if r.query.Has("points") {
+		points, err := numberIn(r.query, "points", 0, record.MaxPoints)
+		if err != nil {
+			return nil, err
+		}
+		return h.reduced(r, &job, after, points)
+	}
 	samples, err := h.store.Samples(r.Context(), job.UID, after)
 	if err != nil {
 		return nil, err
@@ -246,6 +267,37 @@ func (h *handler) series(r *request) (any, error) {
 	if len(samples) == store.MaxSamples {
 		curves.Next = samples[len(samples)-1].At
 	}
+	return curves, nil
+}
+
+// reduced answers all curves of a job, thinned. It reads a bounded number of samples.
+func (h *handler) reduced(r *request, job *record.Job, after time.Time, points int) (any, error) {
+	until := job.Ended
+	if until.IsZero() {
+		until = h.metrics.clock.Now()
+	}
+	from := job.Created
+	if after.After(from) {
+		from = after
+	}
+	reduction := record.NewReduction(from, until, points)
+	curves := record.CurvePage{UID: job.UID}
+	for reads := 1; ; reads++ {
+		samples, err := h.store.Samples(r.Context(), job.UID, after)
+		if err != nil {
+			return nil, err
+		}
+		reduction.Add(samples)
+		if len(samples) < store.MaxSamples {
+			break
+		}
+		after = samples[len(samples)-1].At
+		if reads == maxReads {
+			curves.Next = after
+			break
+		}
+	}
+	curves.Series = reduction.Series()
 	return curves, nil
 }
 

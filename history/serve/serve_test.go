@@ -187,6 +187,12 @@ func TestAReaderSeesTheJobsOfItsNamespace(t *testing.T) {
 	f.Expect(curves.Series).To(HaveLen(1))
 	f.Expect(curves.Series[0].Points).To(Equal([]record.Point{{At: at(20), Value: 2}}))
 
+	curves = record.CurvePage{}
+	f.read(token, "/"+f.own+"/job-0/series?uid=uid-0&points=1", &curves)
+	f.Expect(curves.Series).To(HaveLen(1))
+	f.Expect(curves.Series[0].Points).To(HaveLen(1))
+	f.Expect(curves.Series[0].Points[0].Value).To(Equal(1.5))
+
 	var tails record.TailList
 	f.read(token, "/"+f.own+"/job-0/tails", &tails)
 	f.Expect(tails.Tails).To(HaveLen(1))

@@ -7,23 +7,21 @@ package history
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
-	"errors"
 	"fmt"
 	"net/url"
-	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cli"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
-	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/diserver"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/history/reader"
+	"opendilab.org/di-orchestrator/history/record"
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
@@ -59,6 +57,9 @@ func NewCommand(env *cli.Env) *cobra.Command {
 	return command
 }
 
+// job is what is recorded of a job.
+type job = *record.Job
+
 // reading are the flags of all commands.
 type reading struct {
 	*cli.Env
@@ -89,15 +90,15 @@ func (o *reading) bind(command *cobra.Command) {
 }
 
 // jobCommand returns a command about one job of the history, which --uid picks among those of its name.
-func (o *reading) jobCommand(help cli.Help, run func(context.Context, *reader, job) error) *cobra.Command {
+func (o *reading) jobCommand(help cli.Help, run func(context.Context, *reader.Reader, job) error) *cobra.Command {
 	uid := ""
 	command := o.NewJobCommand(help, func(ctx context.Context, name string) error {
 		from, err := o.open(ctx)
 		if err != nil {
 			return err
 		}
-		defer from.end()
-		found, err := from.job(ctx, name, uid)
+		defer from.End()
+		found, err := jobOf(ctx, from, name, uid)
 		if err != nil {
 			return err
 		}
@@ -118,8 +119,8 @@ func (o *reading) complete(command *cobra.Command, given []string, _ string) ([]
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
 	}
-	defer from.end()
-	found, err := from.names(command.Context())
+	defer from.End()
+	found, err := from.Names(command.Context(), from.Cluster.Namespace)
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
 	}
@@ -127,74 +128,38 @@ func (o *reading) complete(command *cobra.Command, given []string, _ string) ([]
 }
 
 // open connects to the history. The caller must end the reader.
-func (o *reading) open(ctx context.Context) (*reader, error) {
+func (o *reading) open(ctx context.Context) (*reader.Reader, error) {
 	found, err := o.Connect()
 	if err != nil {
 		return nil, err
 	}
-	from := &reader{login: o, cluster: found, way: found.Forward(o.namespace, cluster.History()), end: func() {}}
-	if o.server != "" {
-		from.way = diserver.At(o.server)
-	}
-	if err := from.connect(ctx); err != nil {
-		from.end()
-		return nil, err
-	}
-	return from, nil
+	from := reader.New(reader.Options{
+		Cluster: found, Server: o.server, Namespace: o.namespace, TokenFile: o.tokenFile, Account: o.account,
+	})
+	return from, from.Connect(ctx)
 }
 
-// explain says how to switch the history on if it is not.
-func (o *reading) explain(err error) error {
-	if missing := apierrors.APIStatus(nil); apierrors.IsNotFound(err) && errors.As(err, &missing) && missing.Status().Details != nil &&
-		missing.Status().Details.Name == names.HistoryService {
-		return fmt.Errorf("namespace %s has no history of jobs: switch it on by value history.enabled=true of the Helm chart, or name the "+
-			"namespace of the installation by --server-namespace: %w", o.namespace, err)
+// jobOf reads a job of the namespace. Without a UID it is the newest of its name. An unknown name is guessed.
+func jobOf(ctx context.Context, from *reader.Reader, name, uid string) (job, error) {
+	namespace := from.Cluster.Namespace
+	found, err := from.Job(ctx, namespace, name, uid)
+	if !apierrors.IsNotFound(err) {
+		return found, err
 	}
-	return err
-}
-
-// trust returns what the certificate of the history is verified by.
-func (o *reading) trust(ctx context.Context, found *cluster.Cluster) (*tls.Config, error) {
-	trust := &tls.Config{MinVersion: tls.VersionTLS12}
-	if o.server != "" {
-		return trust, nil
+	title := "job " + namespace + "/" + name
+	if uid != "" {
+		title += " with UID " + uid
 	}
-	authorities, err := o.authorities(ctx, found)
-	trust.RootCAs, trust.ServerName = authorities, names.HistoryService+"."+o.namespace+".svc"
-	return trust, err
-}
-
-// authorities returns those that sign the certificate of the history.
-func (o *reading) authorities(ctx context.Context, found *cluster.Cluster) (*x509.CertPool, error) {
-	bundle := &corev1.ConfigMap{}
-	if err := found.Get(ctx, o.namespace, names.ServerBundle, bundle); err != nil {
-		return nil, fmt.Errorf("reading whom to trust: %w", err)
+	others, err := from.Names(ctx, namespace)
+	switch near := cluster.Nearest(name, others); {
+	case slices.Contains(others, name):
+		return nil, fmt.Errorf("the history has no %s: kubectl di history list --text %s -o wide shows those that it has", title, name)
+	case near != "":
+		return nil, fmt.Errorf("the history has no %s: did you mean %s?", title, near)
+	case err == nil:
+		return nil, fmt.Errorf("the history has no %s: see kubectl di history list", title)
 	}
-	authorities := x509.NewCertPool()
-	if !authorities.AppendCertsFromPEM([]byte(bundle.Data[names.ServerBundleKey])) {
-		return nil, fmt.Errorf("ConfigMap %s/%s: %s: has no certificate", o.namespace, names.ServerBundle, names.ServerBundleKey)
-	}
-	return authorities, nil
-}
-
-// identify gives a reader a token.
-func (o *reading) identify(ctx context.Context, from *reader) (err error) {
-	if o.tokenFile != "" {
-		content, err := os.ReadFile(o.tokenFile)
-		if err != nil {
-			return fmt.Errorf("--token-file: %w", err)
-		}
-		if from.token = strings.TrimSpace(string(content)); from.token == "" {
-			return fmt.Errorf("--token-file %s: has no token", o.tokenFile)
-		}
-		return nil
-	}
-	if from.token, err = from.cluster.OwnToken(ctx); err != nil || from.token != "" {
-		return err
-	}
-	from.account = from.cluster.Namespace + "/" + o.account
-	from.token, err = from.cluster.AccountToken(ctx, from.cluster.Namespace, o.account)
-	return err
+	return nil, fmt.Errorf("the history has no %s that you may read\n%s", title, from.RoleFor("get", "dijobs", v2alpha1.GroupName, namespace))
 }
 
 // since returns the start of a flag such as 36h, 7d or 2026-01-31; zero if it is empty.

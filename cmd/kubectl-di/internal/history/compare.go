@@ -6,20 +6,16 @@ package history
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cli"
-	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/history/fields"
-	"opendilab.org/di-orchestrator/history/record"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/history/view"
 )
 
 // comparing are the flags of history compare.
@@ -77,18 +73,20 @@ func (o *comparing) run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	defer from.end()
-	var sides [2]side
+	defer from.End()
+	sides := make([]view.Side, len(names))
 	for i, name := range names {
-		if sides[i].job, err = from.job(ctx, name, o.uids[i]); err != nil {
+		if sides[i].Job, err = jobOf(ctx, from, name, o.uids[i]); err != nil {
 			return err
 		}
-		if sides[i].curves, err = from.curves(ctx, sides[i].job); err != nil {
+		if sides[i].Curves, err = from.Curves(ctx, sides[i].Job); err != nil {
 			return err
 		}
-		sides[i].spec, sides[i].why = specOf(sides[i].job)
 	}
-	compared := compare(sides, o.lowest, time.Now())
+	compared := &comparison{Comparison: view.Compare(sides, o.lowest, time.Now())}
+	for _, one := range compared.Comparison.Spec {
+		compared.Spec = append(compared.Spec, pair{one.Field, one.Values[0], one.Values[1]})
+	}
 	if !o.output.IsText() {
 		return o.output.Print(o.Out, compared)
 	}
@@ -98,113 +96,17 @@ func (o *comparing) run(ctx context.Context, args []string) error {
 	return err
 }
 
-// side is one of the jobs.
-type side struct {
-	job    job
-	spec   *spec
-	why    error
-	curves []record.Series
-}
-
-// comparison is the answer. The values of A come first.
+// comparison is the answer about two jobs.
 type comparison struct {
-	Jobs    [2]outcome           `json:"jobs"`
-	Spec    []fields.Difference  `json:"spec"`
-	Tasks   map[string][2]*task  `json:"tasks"`
-	Series  map[string]seriesEnd `json:"series"`
-	unknown []string
+	*view.Comparison
+	Spec []pair `json:"spec"`
 }
 
-// outcome is how a job went.
-type outcome struct {
-	Name    string    `json:"name"`
-	UID     string    `json:"uid"`
-	Phase   string    `json:"phase"`
-	Reason  string    `json:"reason,omitempty"`
-	Created time.Time `json:"created"`
-	// TimeToStart and Duration are in seconds; nil if the job has not started.
-	TimeToStart *float64 `json:"timeToStart,omitempty"`
-	Duration    *float64 `json:"duration,omitempty"`
-	Restarts    int32    `json:"restarts"`
-	Reschedules int32    `json:"reschedules,omitempty"`
-
-	toStart, took string
-}
-
-// seriesEnd is the last and the best value of a series in both jobs; nil in a job without it.
-type seriesEnd struct {
-	Last [2]*float64 `json:"last"`
-	Best [2]*float64 `json:"best"`
-	// Lowest is set if the best value is the lowest one.
-	Lowest bool `json:"lowest,omitempty"`
-}
-
-// compare compares two jobs.
-func compare(sides [2]side, lowest []string, now time.Time) *comparison {
-	c := &comparison{Tasks: map[string][2]*task{}, Series: map[string]seriesEnd{}}
-	var manifests [2]json.RawMessage
-	for i := range sides {
-		of := &sides[i]
-		c.Jobs[i] = outcomeOf(of.job, now)
-		if of.why != nil {
-			c.unknown = append(c.unknown, fmt.Sprintf("job %s: %v", of.job.Name, of.why))
-		}
-		manifests[i] = of.job.Manifest
-		for _, found := range tasksOf(of.job, of.spec) {
-			both := c.Tasks[found.Name]
-			both[i] = &found
-			c.Tasks[found.Name] = both
-		}
-		for _, series := range of.curves {
-			if len(series.Points) == 0 {
-				continue
-			}
-			both := c.Series[series.Name]
-			both.Lowest = isLowestBest(series.Name, lowest)
-			both.Last[i], both.Best[i] = &series.Points[len(series.Points)-1].Value, best(series.Points, both.Lowest)
-			c.Series[series.Name] = both
-		}
-	}
-	if len(c.unknown) == 0 {
-		c.Spec = fields.Differences(manifests[0], manifests[1])
-	}
-	return c
-}
-
-func outcomeOf(of job, now time.Time) outcome {
-	found := outcome{
-		Name: of.Name, UID: of.UID, Phase: phaseOf(of.Phase, of.Ended, of.Unseen), Reason: of.Reason, Created: of.Created,
-		Restarts: of.Seen.Restarts, Reschedules: of.Seen.Reschedules,
-	}
-	if of.Started.IsZero() {
-		return found
-	}
-	ended := of.Ended
-	if ended.IsZero() {
-		ended = now
-	}
-	toStart, took := of.Started.Sub(of.Created).Seconds(), ended.Sub(of.Started).Seconds()
-	found.TimeToStart, found.Duration = &toStart, &took
-	found.toStart, found.took = spanOf(of.Created, of.Started, now), spanOf(of.Started, of.Ended, now)
-	return found
-}
-
-func isLowestBest(series string, named []string) bool {
-	lower := strings.ToLower(series)
-	return strings.Contains(lower, "loss") || strings.Contains(lower, "error") || slices.Contains(named, series)
-}
-
-// best returns the highest or the lowest value.
-func best(points []record.Point, isLowest bool) *float64 {
-	found := points[0].Value
-	for _, point := range points {
-		if isLowest {
-			found = math.Min(found, point.Value)
-		} else {
-			found = math.Max(found, point.Value)
-		}
-	}
-	return &found
+// pair is a field that differs. A value is JSON; "" in a job without the field.
+type pair struct {
+	Field string `json:"field"`
+	A     string `json:"a,omitempty"`
+	B     string `json:"b,omitempty"`
 }
 
 // render writes the comparison as text.
@@ -217,9 +119,9 @@ func (c *comparison) render(out *bytes.Buffer) {
 		{"UID:", a.UID, b.UID},
 		{"Phase:", a.Phase, b.Phase},
 		{"Reason:", a.Reason, b.Reason},
-		{"Created:", moment(a.Created), moment(b.Created)},
-		{"Time to start:", a.toStart, b.toStart},
-		{"Duration:", a.took, b.took},
+		{"Created:", view.Moment(a.Created), view.Moment(b.Created)},
+		{"Time to start:", a.ToStart, b.ToStart},
+		{"Duration:", a.Took, b.Took},
 		{"Restarts:", count(a.Restarts), count(b.Restarts)},
 		{"Reschedules:", count(a.Reschedules), count(b.Reschedules)},
 	}
@@ -242,10 +144,10 @@ func (c *comparison) render(out *bytes.Buffer) {
 }
 
 func (c *comparison) renderSpec(out *bytes.Buffer) {
-	for _, why := range c.unknown {
+	for _, why := range c.Unknown {
 		writePart(out, "Spec", cli.Table{{"FIELD"}, {why}})
 	}
-	if len(c.unknown) > 0 {
+	if len(c.Unknown) > 0 {
 		return
 	}
 	rows := cli.Table{{"FIELD", "A", "B"}}
@@ -260,30 +162,30 @@ func (c *comparison) renderSpec(out *bytes.Buffer) {
 func writePart(out *bytes.Buffer, title string, rows cli.Table) {
 	fmt.Fprintf(out, "\n%s:\n", title)
 	if len(rows) == 1 {
-		rows = cli.Table{{none}}
+		rows = cli.Table{{view.None}}
 	}
 	rows.Write(out, "  ")
 }
 
 // taskRows returns what differs or is known of a task.
-func taskRows(name string, both [2]*task) cli.Table {
+func taskRows(name string, both []*view.Task) cli.Table {
 	var rows cli.Table
 	for _, of := range []struct {
 		title string
-		text  func(*task) string
+		text  func(*view.Task) string
 	}{
-		{"replicas", func(t *task) string { return t.Replicas }},
-		{"requests", (*task).requestText},
-		{"used at most", (*task).peakText},
-		{"killed at", (*task).killedText},
+		{"replicas", func(t *view.Task) string { return t.Replicas }},
+		{"requests", (*view.Task).RequestText},
+		{"used at most", (*view.Task).PeakText},
+		{"killed at", (*view.Task).KilledText},
 	} {
-		texts := [2]string{none, none}
+		texts := [2]string{view.None, view.None}
 		for i, t := range both {
 			if t != nil {
 				texts[i] = of.text(t)
 			}
 		}
-		if texts != [2]string{} && texts != [2]string{none, none} {
+		if texts != [2]string{} && texts != [2]string{view.None, view.None} {
 			rows = append(rows, []string{name, of.title, texts[0], texts[1]})
 		}
 	}
@@ -292,7 +194,7 @@ func taskRows(name string, both [2]*task) cli.Table {
 
 func number(value *float64) string {
 	if value == nil {
-		return none
+		return view.None
 	}
 	return strconv.FormatFloat(*value, 'g', 6, 64)
 }

@@ -17,8 +17,10 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cli"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/history/reader"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/history/tensorboard"
 	"opendilab.org/di-orchestrator/history/record"
 )
@@ -92,7 +94,7 @@ func (o *exporting) run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	defer from.end()
+	defer from.End()
 	to := o.sink()
 	if o.every {
 		return errors.Join(o.exportAll(ctx, from, to), to.end())
@@ -101,7 +103,7 @@ func (o *exporting) run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	found, err := from.job(ctx, name, o.uid)
+	found, err := jobOf(ctx, from, name, o.uid)
 	if err != nil {
 		return err
 	}
@@ -109,13 +111,16 @@ func (o *exporting) run(ctx context.Context, args []string) error {
 }
 
 // exportAll exports all jobs that the flags select. One whose record is removed meanwhile is left out.
-func (o *exporting) exportAll(ctx context.Context, from *reader, to sink) error {
+func (o *exporting) exportAll(ctx context.Context, from *reader.Reader, to sink) error {
 	const all = 1 << 30
 	count := 0
-	_, err := from.pages(ctx, o.filter.query(from.cluster.Namespace, time.Now()), all, func(jobs []record.Summary) (bool, error) {
+	_, err := from.Pages(ctx, o.filter.query(from.Cluster.Namespace, time.Now()), all, func(jobs []record.Summary) (bool, error) {
 		for i := range jobs {
-			found, err := from.recorded(ctx, &jobs[i])
-			if err == nil && found != nil {
+			found, err := from.Job(ctx, jobs[i].Namespace, jobs[i].Name, jobs[i].UID)
+			if apierrors.IsNotFound(err) {
+				continue
+			}
+			if err == nil {
 				count++
 				err = export(ctx, from, found, to)
 			}
@@ -131,8 +136,8 @@ func (o *exporting) exportAll(ctx context.Context, from *reader, to sink) error 
 	return err
 }
 
-func export(ctx context.Context, from *reader, found job, to sink) error {
-	curves, err := from.curves(ctx, found)
+func export(ctx context.Context, from *reader.Reader, found job, to sink) error {
+	curves, err := from.Curves(ctx, found)
 	if err != nil {
 		return err
 	}

@@ -14,10 +14,10 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/util/duration"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cli"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/history/view"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/replicas"
 	"opendilab.org/di-orchestrator/history/record"
 )
@@ -73,26 +73,6 @@ func (f *filter) query(namespace string, now time.Time) url.Values {
 	return query
 }
 
-// visit is called with the jobs of a page. It reports whether there should be more.
-type visit func([]record.Summary) (more bool, err error)
-
-// pages visits the jobs of a query page by page. It returns where the next page starts; "" at the end.
-func (r *reader) pages(ctx context.Context, query url.Values, limit int, see visit) (string, error) {
-	for {
-		query.Set("limit", strconv.Itoa(min(limit, record.MaxPage)))
-		page, err := r.page(ctx, query)
-		if err != nil {
-			return "", err
-		}
-		limit -= len(page.Jobs)
-		more, err := see(page.Jobs)
-		if err != nil || !more || page.Next == "" || limit <= 0 {
-			return page.Next, err
-		}
-		query.Set("from", page.Next)
-	}
-}
-
 // listing are the flags of history list.
 type listing struct {
 	reading
@@ -133,9 +113,9 @@ func (o *listing) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer from.end()
+	defer from.End()
 	list := record.Page{Jobs: []record.Summary{}}
-	list.Next, err = from.pages(ctx, o.filter.query(from.cluster.Namespace, time.Now()), o.limit, func(jobs []record.Summary) (bool, error) {
+	list.Next, err = from.Pages(ctx, o.filter.query(from.Cluster.Namespace, time.Now()), o.limit, func(jobs []record.Summary) (bool, error) {
 		list.Jobs = append(list.Jobs, jobs...)
 		return true, nil
 	})
@@ -202,30 +182,7 @@ func row(job *record.Summary, now time.Time) []string {
 		ended = replicas.Age(now, job.Ended) + " ago"
 	}
 	return []string{
-		job.Name, phaseOf(job.Phase, job.Ended, job.Unseen), job.Reason, replicas.Age(now, job.Created), ended, spanOf(job.Started, job.Ended, now),
+		job.Name, view.PhaseOf(job.Phase, job.Ended, job.Unseen), job.Reason, replicas.Age(now, job.Created), ended, view.SpanOf(job.Started, job.Ended, now),
 		job.Group, job.Creator,
 	}
-}
-
-// phaseOf returns the last phase. A job that ended in another one than the final ones was deleted.
-func phaseOf(phase string, ended time.Time, unseen bool) string {
-	isFinal := phase == string(v2alpha1.JobSucceeded) || phase == string(v2alpha1.JobFailed)
-	switch {
-	case ended.IsZero() || isFinal:
-		return phase
-	case unseen:
-		return "Unseen"
-	}
-	return "Deleted"
-}
-
-// spanOf returns how long something took, or takes until now; "" if it has not started.
-func spanOf(started, ended, now time.Time) string {
-	if started.IsZero() {
-		return ""
-	}
-	if ended.IsZero() {
-		ended = now
-	}
-	return duration.HumanDuration(max(0, ended.Sub(started)))
 }

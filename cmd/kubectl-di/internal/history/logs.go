@@ -15,6 +15,8 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cli"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/history/reader"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/history/view"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/replicas"
 	"opendilab.org/di-orchestrator/history/record"
 )
@@ -62,8 +64,8 @@ type ending struct {
 	Attempt *int32 `json:"attempt,omitempty"`
 }
 
-func (o *lastLines) run(ctx context.Context, from *reader, found job) error {
-	tails, err := from.tails(ctx, found)
+func (o *lastLines) run(ctx context.Context, from *reader.Reader, found job) error {
+	tails, err := from.Tails(ctx, found)
 	if err != nil {
 		return err
 	}
@@ -121,7 +123,7 @@ func write(out *bytes.Buffer, job string, one *ending) {
 	if one.Restarts > 0 {
 		title += fmt.Sprintf(", restarts %d", one.Restarts)
 	}
-	title += fmt.Sprintf(", ended %s with %s", moment(one.Ended), exitCode(&one.ExitCode, one.Reason))
+	title += fmt.Sprintf(", ended %s with %s", view.Moment(one.Ended), view.ExitCode(&one.ExitCode, one.Reason))
 	fmt.Fprintf(out, "==> %s <==\n", printers.EscapeTerminal(cli.OneLine(title)))
 	if one.Truncated {
 		out.WriteString("...\n")

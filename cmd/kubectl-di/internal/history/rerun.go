@@ -15,6 +15,8 @@ import (
 
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cli"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/history/fields"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/history/reader"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/history/view"
 )
 
 // rerunning are the flags of history rerun.
@@ -64,7 +66,7 @@ stays a text where the field is one. null removes the field.`,
 	return command
 }
 
-func (o *rerunning) run(ctx context.Context, from *reader, found job) error {
+func (o *rerunning) run(ctx context.Context, from *reader.Reader, found job) error {
 	manifest, err := renewed(found)
 	if err != nil {
 		return err
@@ -82,7 +84,7 @@ func (o *rerunning) run(ctx context.Context, from *reader, found job) error {
 		manifest.SetName(o.name)
 	}
 	if !o.objects.IsLocal() {
-		if err := from.cluster.Submit(ctx, manifest, metav1.FieldValidationStrict, !o.objects.IsReal()); err != nil {
+		if err := from.Cluster.Submit(ctx, manifest, metav1.FieldValidationStrict, !o.objects.IsReal()); err != nil {
 			return err
 		}
 	}
@@ -92,7 +94,7 @@ func (o *rerunning) run(ctx context.Context, from *reader, found job) error {
 // renewed returns the manifest of a job as that of a new one.
 func renewed(of job) (*unstructured.Unstructured, error) {
 	if len(of.Manifest) == 0 {
-		return nil, fmt.Errorf("job %s/%s cannot be created again: %w", of.Namespace, of.Name, errNoManifest)
+		return nil, fmt.Errorf("job %s/%s cannot be created again: %w", of.Namespace, of.Name, view.ErrNoManifest)
 	}
 	manifest := &unstructured.Unstructured{}
 	if err := utiljson.Unmarshal(of.Manifest, &manifest.Object); err != nil {

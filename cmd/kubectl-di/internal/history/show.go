@@ -11,6 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cli"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/history/reader"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/history/view"
 )
 
 func newShowCommand(env *cli.Env) *cobra.Command {
@@ -26,12 +28,12 @@ requested and used at most, and its replicas with their nodes and endings.`,
 
   # The manifest that it was created with
   kubectl di history show pong -o json | jq .manifest`,
-	}, func(_ context.Context, _ *reader, found job) error {
+	}, func(_ context.Context, _ *reader.Reader, found job) error {
 		if !output.IsText() {
 			return output.Print(env.Out, found)
 		}
 		var out bytes.Buffer
-		newPage(found, time.Now()).render(&out)
+		view.Of(found, time.Now()).Render(&out)
 		_, err := env.Out.Write(out.Bytes())
 		return err
 	})

@@ -17,20 +17,20 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
-// Difference is a field that differs. A value is JSON; "" in a job without the field.
+// Difference is a field that differs. It has the value of each job as JSON; "" in a job without the field.
 type Difference struct {
-	Field string `json:"field"`
-	A     string `json:"a,omitempty"`
-	B     string `json:"b,omitempty"`
+	Field  string   `json:"field"`
+	Values []string `json:"values"`
 }
 
-// Differences returns the fields of two manifests that differ, sorted. Entries of lists are matched by
+// Differences returns the fields of manifests that differ from the first one, sorted. Entries of lists are matched by
 // name, or by type, as tasks are: an entry before them does not make all others differ. Names and
 // namespaces of the jobs are no difference.
-func Differences(a, b json.RawMessage) []Difference {
-	var fields [2]map[string]string
-	for i, manifest := range []json.RawMessage{a, b} {
-		fields[i] = map[string]string{}
+func Differences(manifests ...json.RawMessage) []Difference {
+	flat := make([]map[string]string, len(manifests))
+	all := map[string]string{}
+	for i, manifest := range manifests {
+		flat[i] = map[string]string{}
 		var content map[string]any
 		if utiljson.Unmarshal(manifest, &content) != nil {
 			continue
@@ -40,14 +40,19 @@ func Differences(a, b json.RawMessage) []Difference {
 			delete(metadata, "namespace")
 			Clean(metadata)
 		}
-		flatten("", content, fields[i])
+		flatten("", content, flat[i])
+		maps.Copy(all, flat[i])
 	}
-	all := maps.Clone(fields[0])
-	maps.Copy(all, fields[1])
 	different := []Difference{}
 	for _, field := range slices.Sorted(maps.Keys(all)) {
-		if fields[0][field] != fields[1][field] {
-			different = append(different, Difference{field, fields[0][field], fields[1][field]})
+		one := Difference{Field: field}
+		isSame := true
+		for _, fields := range flat {
+			one.Values = append(one.Values, fields[field])
+			isSame = isSame && fields[field] == flat[0][field]
+		}
+		if !isSame {
+			different = append(different, one)
 		}
 	}
 	return different

@@ -68,13 +68,13 @@ func TestEntriesOfListsAreComparedByName(t *testing.T) {
 	const a = `{"metadata":{"name":"a","uid":"1"},"spec":{"tasks":[{"type":"learner","n":1},{"type":"collector","n":1}],"args":["a"],"volumes":[{"name":"v","emptyDir":{}}],"ports":[{"p":1},{"p":2}]}}`
 	const b = `{"metadata":{"name":"b","uid":"2"},"spec":{"tasks":[{"type":"evaluator","n":1},{"type":"learner","n":2},{"type":"collector","n":1}],"args":["a","b"],"ports":[{"p":1},{"p":3}]}}`
 	expect.Equal(t, "differences", []fields.Difference{
-		{Field: "spec.args", A: `["a"]`, B: `["a","b"]`},
-		{Field: "spec.ports[1].p", A: "2", B: "3"},
-		{Field: "spec.tasks[evaluator].n", B: "1"},
-		{Field: "spec.tasks[evaluator].type", B: `"evaluator"`},
-		{Field: "spec.tasks[learner].n", A: "1", B: "2"},
-		{Field: "spec.volumes[v].emptyDir", A: "{}"},
-		{Field: "spec.volumes[v].name", A: `"v"`},
+		{Field: "spec.args", Values: []string{`["a"]`, `["a","b"]`}},
+		{Field: "spec.ports[1].p", Values: []string{"2", "3"}},
+		{Field: "spec.tasks[evaluator].n", Values: []string{"", "1"}},
+		{Field: "spec.tasks[evaluator].type", Values: []string{"", `"evaluator"`}},
+		{Field: "spec.tasks[learner].n", Values: []string{"1", "2"}},
+		{Field: "spec.volumes[v].emptyDir", Values: []string{"{}", ""}},
+		{Field: "spec.volumes[v].name", Values: []string{`"v"`, ""}},
 	}, fields.Differences([]byte(a), []byte(b)))
 	if same := fields.Differences([]byte(a), []byte(a)); len(same) > 0 {
 		t.Errorf("a manifest differs from itself: %v", same)

@@ -1,7 +1,8 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package history
+// Package view shows recorded jobs: one on a page, as kubectl di describe shows a living one, and several side by side.
+package view
 
 import (
 	"bytes"
@@ -20,75 +21,90 @@ import (
 	"opendilab.org/di-orchestrator/history/record"
 )
 
-// none is the text for an empty value.
-const none = "<none>"
+// None is the text for an empty value.
+const None = "<none>"
 
-// page is what is recorded of a job, at a time.
-type page struct {
-	job job
+// Page is what is recorded of a job, at a time.
+type Page struct {
+	job *record.Job
 	// spec is nil, and why says why, if the manifest cannot be read.
 	spec *spec
 	why  error
 	now  time.Time
 }
 
-func newPage(of job, now time.Time) *page {
-	p := &page{job: of, now: now}
-	p.spec, p.why = specOf(of)
+// Of returns the page of a job.
+func Of(job *record.Job, now time.Time) *Page {
+	p := &Page{job: job, now: now}
+	p.spec, p.why = specOf(job)
 	return p
 }
 
-// part is a part of the page.
-type part struct {
-	title string
-	rows  cli.Table
+// Part is a part of the page.
+type Part struct {
+	Title string
+	Rows  cli.Table
+	// HasHeader is set if the first row names the columns. Otherwise each row is a title and a text.
+	HasHeader bool
 }
 
-// render writes the page, with the parts in the order of kubectl di describe.
-func (p *page) render(out *bytes.Buffer) {
-	summary := p.summary()
+// Parts returns the parts that are not empty, in the order of kubectl di describe.
+func (p *Page) Parts() []Part {
+	all := []Part{
+		{"Phases", p.phases(), true},
+		{"Conditions", p.conditions(), true},
+		{"Placements", p.placements(), true},
+		{"Resizes", p.resizes(), true},
+		{"Plans", p.plans(), true},
+		{"Restarts", p.restarts(), true},
+		{"Attempts", p.attempts(), true},
+		{"Last failure", p.lastFailure(), false},
+		{"Tasks", p.tasks(), true},
+		{"Pods", p.pods(), true},
+		{"Events", p.events(), true},
+	}
+	return slices.DeleteFunc(all, func(one Part) bool { return len(one.Rows) == 0 })
+}
+
+// Lacks says why the spec is not shown; "" if it is.
+func (p *Page) Lacks() string {
+	if p.why == nil {
+		return ""
+	}
+	return "The spec is not shown: " + p.why.Error()
+}
+
+// Render writes the page.
+func (p *Page) Render(out *bytes.Buffer) {
+	summary := p.Summary()
 	summary.Write(out, "")
-	for _, part := range []part{
-		{"Phases", p.phases()},
-		{"Conditions", p.conditions()},
-		{"Placements", p.placements()},
-		{"Resizes", p.resizes()},
-		{"Plans", p.plans()},
-		{"Restarts", p.restarts()},
-		{"Attempts", p.attempts()},
-		{"Last failure", p.lastFailure()},
-		{"Tasks", p.tasks()},
-		{"Pods", p.pods()},
-		{"Events", p.events()},
-	} {
-		if len(part.rows) == 0 {
-			continue
-		}
-		fmt.Fprintf(out, "\n%s:\n", part.title)
-		part.rows.Write(out, "  ")
+	for _, part := range p.Parts() {
+		fmt.Fprintf(out, "\n%s:\n", part.Title)
+		part.Rows.Write(out, "  ")
 	}
-	if p.why != nil {
-		fmt.Fprintf(out, "\nThe spec is not shown: %s\n", printers.EscapeTerminal(p.why.Error()))
+	if lacks := p.Lacks(); lacks != "" {
+		fmt.Fprintf(out, "\n%s\n", printers.EscapeTerminal(lacks))
 	}
 }
 
-// moment returns a time; none for zero.
-func moment(at time.Time) string {
+// Moment returns a time; none for zero.
+func Moment(at time.Time) string {
 	if at.IsZero() {
-		return none
+		return None
 	}
 	return at.UTC().Format(time.RFC3339)
 }
 
 // ago returns a time and how long ago it was; "" for zero.
-func (p *page) ago(at time.Time) string {
+func (p *Page) ago(at time.Time) string {
 	if at.IsZero() {
 		return ""
 	}
-	return moment(at) + ", " + replicas.Age(p.now, at) + " ago"
+	return Moment(at) + ", " + replicas.Age(p.now, at) + " ago"
 }
 
-func (p *page) summary() cli.Table {
+// Summary returns rows of a title and a text.
+func (p *Page) Summary() cli.Table {
 	j := p.job
 	rows := cli.Table{{"Name:", j.Name}, {"Namespace:", j.Namespace}}
 	if p.spec != nil {
@@ -101,7 +117,7 @@ func (p *page) summary() cli.Table {
 	rows.Add("Creator:", j.Creator)
 	rows.Add("Started:", p.ago(j.Started))
 	rows.Add("Finished:", p.ago(j.Ended))
-	rows.Add("Duration:", spanOf(j.Started, j.Ended, p.now))
+	rows.Add("Duration:", SpanOf(j.Started, j.Ended, p.now))
 	rows.Add("Restarts:", p.restartCount())
 	rows.Add("Group:", j.Group)
 	if p.spec != nil {
@@ -120,9 +136,9 @@ func (p *page) summary() cli.Table {
 }
 
 // phase returns the last phase, and how the job ended without finishing.
-func (p *page) phase() string {
+func (p *Page) phase() string {
 	j := p.job
-	text := cmp.Or(j.Phase, none)
+	text := cmp.Or(j.Phase, None)
 	if j.Deleted {
 		text += ", deleted before it finished"
 	}
@@ -132,7 +148,7 @@ func (p *page) phase() string {
 	return text
 }
 
-func (p *page) restartCount() string {
+func (p *Page) restartCount() string {
 	text := strconv.Itoa(int(p.job.Seen.Restarts))
 	if p.job.Seen.Reschedules > 0 {
 		text += fmt.Sprintf(", reschedules: %d", p.job.Seen.Reschedules)
@@ -152,52 +168,52 @@ func tableOf[T any](header []string, all []T, row func(i int, one *T) []string) 
 	return rows
 }
 
-func (p *page) phases() cli.Table {
+func (p *Page) phases() cli.Table {
 	return tableOf([]string{"PHASE", "SINCE", "DURATION"}, p.job.Phases, func(i int, phase *record.Phase) []string {
 		until := p.job.Ended
 		if i+1 < len(p.job.Phases) {
 			until = p.job.Phases[i+1].Since
 		}
-		took := spanOf(phase.Since, until, p.now)
+		took := SpanOf(phase.Since, until, p.now)
 		if !p.job.Ended.IsZero() && !phase.Since.Before(p.job.Ended) {
 			took = "" // The last one does not end.
 		}
-		return []string{phase.Phase, moment(phase.Since), took}
+		return []string{phase.Phase, Moment(phase.Since), took}
 	})
 }
 
-func (p *page) conditions() cli.Table {
+func (p *Page) conditions() cli.Table {
 	return tableOf([]string{"TYPE", "STATUS", "SINCE", "REASON", "MESSAGE"}, p.job.Conditions, func(_ int, c *record.Condition) []string {
-		return []string{c.Type, c.Status, moment(c.At), c.Reason, c.Message}
+		return []string{c.Type, c.Status, Moment(c.At), c.Reason, c.Message}
 	})
 }
 
-func (p *page) events() cli.Table {
+func (p *Page) events() cli.Table {
 	return tableOf([]string{"LAST", "COUNT", "TYPE", "OBJECT", "REASON", "MESSAGE"}, p.job.Events, func(_ int, e *record.Event) []string {
-		return []string{moment(e.Last), strconv.Itoa(int(e.Count)), e.Type, e.Object, e.Reason, e.Message}
+		return []string{Moment(e.Last), strconv.Itoa(int(e.Count)), e.Type, e.Object, e.Reason, e.Message}
 	})
 }
 
-func (p *page) placements() cli.Table {
+func (p *Page) placements() cli.Table {
 	return tableOf([]string{"SINCE", "REPLICAS", "NODES"}, p.job.Placements, func(_ int, placement *record.Placement) []string {
 		counts, nodes := map[string]int{}, []string{}
 		for _, node := range placement.Nodes {
 			counts[node]++
 		}
 		for _, node := range slices.Sorted(maps.Keys(counts)) {
-			nodes = append(nodes, fmt.Sprintf("%s: %d", cmp.Or(node, none), counts[node]))
+			nodes = append(nodes, fmt.Sprintf("%s: %d", cmp.Or(node, None), counts[node]))
 		}
-		return []string{moment(placement.At), strconv.Itoa(len(placement.Nodes)), strings.Join(nodes, ", ")}
+		return []string{Moment(placement.At), strconv.Itoa(len(placement.Nodes)), strings.Join(nodes, ", ")}
 	})
 }
 
-func (p *page) resizes() cli.Table {
+func (p *Page) resizes() cli.Table {
 	return tableOf([]string{"AT", "TASK", "FROM", "TO", "ASKED BY"}, p.job.Resizes, func(_ int, r *record.Resize) []string {
-		return []string{moment(r.At), r.Task, strconv.Itoa(int(r.From)), strconv.Itoa(int(r.To)), cmp.Or(r.By, none)}
+		return []string{Moment(r.At), r.Task, strconv.Itoa(int(r.From)), strconv.Itoa(int(r.To)), cmp.Or(r.By, None)}
 	})
 }
 
-func (p *page) plans() cli.Table {
+func (p *Page) plans() cli.Table {
 	header := []string{"CREATED", "PLAN", "PHASE", "ORIGIN", "CHANGE", "REASON", "MESSAGE"}
 	return tableOf(header, p.job.Plans, func(_ int, plan *record.Plan) []string {
 		var changes []string
@@ -205,30 +221,30 @@ func (p *page) plans() cli.Table {
 			changes = append(changes, fmt.Sprintf("%s=%d", task, plan.Replicas[task]))
 		}
 		return []string{
-			moment(plan.Created), plan.Name, plan.Phase, plan.Origin, cmp.Or(strings.Join(changes, ", "), "-"), cmp.Or(plan.Reason, "-"),
+			Moment(plan.Created), plan.Name, plan.Phase, plan.Origin, cmp.Or(strings.Join(changes, ", "), "-"), cmp.Or(plan.Reason, "-"),
 			cmp.Or(plan.Message, "-"),
 		}
 	})
 }
 
-func (p *page) restarts() cli.Table {
+func (p *Page) restarts() cli.Table {
 	return tableOf([]string{"AT", "KIND", "REPLICA", "REASON", "MESSAGE"}, p.job.Restarts, func(_ int, r *record.Restart) []string {
-		return []string{moment(r.At), r.Kind, cmp.Or(r.Replica, "all"), cmp.Or(r.Reason, none), r.Message}
+		return []string{Moment(r.At), r.Kind, cmp.Or(r.Replica, "all"), cmp.Or(r.Reason, None), r.Message}
 	})
 }
 
-func (p *page) attempts() cli.Table {
+func (p *Page) attempts() cli.Table {
 	return tableOf([]string{"ATTEMPT", "STARTED", "DURATION", "ENDED BY", "MESSAGE"}, p.job.Attempts, func(_ int, a *record.Attempt) []string {
 		ended := a.Ended
 		if ended.IsZero() {
 			ended = p.job.Ended
 		}
-		return []string{strconv.Itoa(int(a.Number)), moment(a.Started), spanOf(a.Started, ended, p.now), a.Reason, a.Message}
+		return []string{strconv.Itoa(int(a.Number)), Moment(a.Started), SpanOf(a.Started, ended, p.now), a.Reason, a.Message}
 	})
 }
 
 // lastFailure shows the replica that ended badly last.
-func (p *page) lastFailure() cli.Table {
+func (p *Page) lastFailure() cli.Table {
 	var last *record.Replica
 	for i := range p.job.Replicas {
 		one := &p.job.Replicas[i]
@@ -246,15 +262,15 @@ func (p *page) lastFailure() cli.Table {
 	return rows
 }
 
-func (p *page) tasks() cli.Table {
+func (p *Page) tasks() cli.Table {
 	tasks := tasksOf(p.job, p.spec)
 	header := []string{"TASK", "TYPE", "REPLICAS", "REQUESTS", "USED AT MOST", "KILLED AT"}
-	return tableOf(header, tasks, func(_ int, t *task) []string {
-		return []string{t.Name, t.kind, t.Replicas, t.requestText(), t.peakText(), t.killedText()}
+	return tableOf(header, tasks, func(_ int, t *Task) []string {
+		return []string{t.Name, t.kind, t.Replicas, t.RequestText(), t.PeakText(), t.KilledText()}
 	})
 }
 
-func (p *page) pods() cli.Table {
+func (p *Page) pods() cli.Table {
 	pods := slices.Clone(p.job.Replicas)
 	slices.SortStableFunc(pods, func(a, b record.Replica) int {
 		return cmp.Or(cmp.Compare(a.Task, b.Task), cmp.Compare(a.Attempt, b.Attempt), cmp.Compare(a.Index, b.Index), a.Created.Compare(b.Created))
@@ -266,14 +282,14 @@ func (p *page) pods() cli.Table {
 			ended = p.job.Ended
 		}
 		return []string{
-			cmp.Or(r.Task, none), r.Pod, strconv.Itoa(int(r.Attempt)), cmp.Or(r.Phase, none), strconv.Itoa(int(r.Restarts)), exitCode(r.ExitCode, r.Reason),
-			cmp.Or(r.Node, none), moment(r.Ended), spanOf(r.Started, ended, p.now), r.Message,
+			cmp.Or(r.Task, None), r.Pod, strconv.Itoa(int(r.Attempt)), cmp.Or(r.Phase, None), strconv.Itoa(int(r.Restarts)), ExitCode(r.ExitCode, r.Reason),
+			cmp.Or(r.Node, None), Moment(r.Ended), SpanOf(r.Started, ended, p.now), r.Message,
 		}
 	})
 }
 
-// exitCode returns how a container ended, such as 137 (OOMKilled).
-func exitCode(code *int32, reason string) string {
+// ExitCode returns how a container ended, such as 137 (OOMKilled).
+func ExitCode(code *int32, reason string) string {
 	text := "-"
 	if code != nil {
 		text = strconv.Itoa(int(*code))

@@ -1,7 +1,7 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package history
+package view
 
 import (
 	"cmp"
@@ -19,21 +19,22 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/conversion"
+	"opendilab.org/di-orchestrator/history/record"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/job/workload"
 )
 
-// errNoManifest is returned for a job whose manifest is not recorded.
-var errNoManifest = errors.New("its manifest is not recorded: it was larger than the history keeps")
+// ErrNoManifest is returned for a job whose manifest is not recorded.
+var ErrNoManifest = errors.New("its manifest is not recorded: it was larger than the history keeps")
 
 // spec is what a manifest says of a job, in either version.
 type spec struct {
 	lifecycle, priority, labels string
-	tasks                       []task
+	tasks                       []Task
 }
 
-// task is a task of a job: what it requested, and the most that one replica used.
-type task struct {
+// Task is a task of a job: what it requested, and the most that one replica used.
+type Task struct {
 	Name string `json:"task"`
 	kind string
 	// Replicas is empty for those that a coordinator asks for.
@@ -47,9 +48,9 @@ type task struct {
 }
 
 // specOf reads the manifest of a job.
-func specOf(of job) (*spec, error) {
+func specOf(of *record.Job) (*spec, error) {
 	if len(of.Manifest) == 0 {
-		return nil, errNoManifest
+		return nil, ErrNoManifest
 	}
 	converted, err := conversion.Convert(of.Manifest, v2alpha1.GroupVersion.String())
 	if err != nil {
@@ -74,9 +75,9 @@ func specOf(of job) (*spec, error) {
 	return found, nil
 }
 
-func taskOf(spec *v2alpha1.DIJobSpec, index int) task {
+func taskOf(spec *v2alpha1.DIJobSpec, index int) Task {
 	of := &spec.Tasks[index]
-	found := task{Name: names.TaskName(of), kind: string(of.Type)}
+	found := Task{Name: names.TaskName(of), kind: string(of.Type)}
 	if spec.Lifecycle != v2alpha1.LifecycleCoordinatorLed || of.Type == v2alpha1.TaskTypeCoordinator {
 		found.Replicas = strconv.Itoa(int(ptr.Deref(of.Replicas, 1)))
 	}
@@ -89,32 +90,34 @@ func taskOf(spec *v2alpha1.DIJobSpec, index int) task {
 }
 
 // tasksOf returns the tasks of the spec, which may be missing, and those that only peaks name.
-func tasksOf(of job, written *spec) []task {
-	var tasks []task
+func tasksOf(of *record.Job, written *spec) []Task {
+	var tasks []Task
 	if written != nil {
 		tasks = slices.Clone(written.tasks)
 	}
 	for _, peak := range of.Peaks {
-		at := slices.IndexFunc(tasks, func(known task) bool { return known.Name == peak.Task })
+		at := slices.IndexFunc(tasks, func(known Task) bool { return known.Name == peak.Task })
 		if at < 0 {
 			at = len(tasks)
-			tasks = append(tasks, task{Name: peak.Task})
+			tasks = append(tasks, Task{Name: peak.Task})
 		}
 		tasks[at].CPU, tasks[at].Memory, tasks[at].Killed = peak.CPU, peak.Memory, peak.Killed
 	}
 	return tasks
 }
 
-func (t *task) requestText() string {
+// RequestText returns what one replica requests.
+func (t *Task) RequestText() string {
 	var texts []string
 	for _, name := range slices.Sorted(maps.Keys(t.Requests)) {
 		amount := t.Requests[name]
 		texts = append(texts, string(name)+"="+amount.String())
 	}
-	return cmp.Or(strings.Join(texts, ", "), none)
+	return cmp.Or(strings.Join(texts, ", "), None)
 }
 
-func (t *task) peakText() string {
+// PeakText returns the most that one replica used.
+func (t *Task) PeakText() string {
 	var texts []string
 	if t.CPU > 0 {
 		texts = append(texts, "cpu="+resource.NewMilliQuantity(t.CPU, resource.DecimalSI).String())
@@ -122,10 +125,11 @@ func (t *task) peakText() string {
 	if t.Memory > 0 {
 		texts = append(texts, "memory="+bytesText(t.Memory))
 	}
-	return cmp.Or(strings.Join(texts, ", "), none)
+	return cmp.Or(strings.Join(texts, ", "), None)
 }
 
-func (t *task) killedText() string {
+// KilledText returns the memory at which a replica was killed; "" if none was.
+func (t *Task) KilledText() string {
 	if t.Killed == 0 {
 		return ""
 	}
