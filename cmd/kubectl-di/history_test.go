@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http/httptest"
 	"path/filepath"
 	"strconv"
@@ -43,6 +44,8 @@ type memory struct {
 	jobs, system string
 	database     *store.Store
 	kubelet      *kubelet
+	// url serves the history directly, with a certificate of authority.
+	url, authority string
 }
 
 // remember starts a history behind a kubelet. The service account of the namespace may read all of
@@ -62,13 +65,15 @@ func remember(t *testing.T) *memory {
 	metrics, err := serve.NewMetrics(prometheus.NewRegistry(), clock.RealClock{})
 	expect.NoError(t, err)
 	served := httptest.NewUnstartedServer(serve.NewHandler(m.database, access, metrics, testr.New(t)))
-	chain, key, err := cert.GenerateSelfSignedCertKey(names.HistoryService+"."+m.system+".svc", nil, nil)
+	chain, key, err := cert.GenerateSelfSignedCertKey(names.HistoryService+"."+m.system+".svc", []net.IP{net.IPv4(127, 0, 0, 1)}, nil)
 	expect.NoError(t, err)
 	pair, err := tls.X509KeyPair(chain, key)
 	expect.NoError(t, err)
 	served.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
 	served.StartTLS()
 	t.Cleanup(served.Close)
+	m.url, m.authority = served.URL, filepath.Join(t.TempDir(), "ca.crt")
+	writeFile(t, m.authority, string(chain))
 	m.kubelet = w.newKubelet(t, 0)
 	m.kubelet.to = strings.TrimPrefix(served.URL, "https://")
 	m.install(t, m.kubelet.node, string(chain))
@@ -396,7 +401,7 @@ func TestAServerWithAnotherCertificateIsRefused(t *testing.T) {
 	m := remember(t)
 	bundle := &corev1.ConfigMap{}
 	expect.NoError(t, m.live.Get(t.Context(), client.ObjectKey{Namespace: m.system, Name: names.ServerBundle}, bundle))
-	other, _, err := cert.GenerateSelfSignedCertKey(names.HistoryService+"."+m.system+".svc", nil, nil)
+	other, _, err := cert.GenerateSelfSignedCertKey(names.HistoryService+"."+m.system+".svc", []net.IP{net.IPv4(127, 0, 0, 1)}, nil)
 	expect.NoError(t, err)
 	bundle.Data[names.ServerBundleKey] = string(other)
 	expect.NoError(t, m.live.Update(t.Context(), bundle))

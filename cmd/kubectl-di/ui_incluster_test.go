@@ -45,9 +45,10 @@ func (w *world) withoutCredentials(t *testing.T) string {
 }
 
 // inCluster starts kubectl di ui like a pod, and returns its URL.
-func (w *world) inCluster(t *testing.T) string {
+func (w *world) inCluster(t *testing.T, more ...string) string {
 	t.Helper()
-	started := w.start(t, "", "", "ui", "--in-cluster", "--kubeconfig", w.withoutCredentials(t), "--host", "jobs.example.com", "--host", "localhost")
+	args := []string{"ui", "--in-cluster", "--kubeconfig", w.withoutCredentials(t), "--host", "jobs.example.com", "--host", "localhost"}
+	started := w.start(t, "", "", append(args, more...)...)
 	started.out.shows(t, "\n")
 	_, port, err := net.SplitHostPort(strings.TrimSpace(started.out.String()))
 	expect.NoError(t, err)

@@ -233,6 +233,109 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/history/jobs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** A page of the recorded jobs, the newest first */
+        get: operations["historyJobs"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/history/comparison": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** What differs between recorded jobs */
+        get: operations["historyComparison"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/history/namespaces/{namespace}/jobs/{name}": {
+        parameters: {
+            query?: {
+                /** @description Of several jobs with this name; the newest by default. */
+                uid?: string;
+            };
+            header?: never;
+            path: {
+                namespace: components["parameters"]["pathNamespace"];
+                name: components["parameters"]["pathName"];
+            };
+            cookie?: never;
+        };
+        /** What is recorded of a job */
+        get: operations["historyJob"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/history/namespaces/{namespace}/jobs/{name}/tails": {
+        parameters: {
+            query?: {
+                /** @description Of several jobs with this name; the newest by default. */
+                uid?: string;
+            };
+            header?: never;
+            path: {
+                namespace: components["parameters"]["pathNamespace"];
+                name: components["parameters"]["pathName"];
+            };
+            cookie?: never;
+        };
+        /** The last lines of containers of a job that ended badly */
+        get: operations["historyTails"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/history/namespaces/{namespace}/jobs/{name}/curves": {
+        parameters: {
+            query?: {
+                /** @description Of several jobs with this name; the newest by default. */
+                uid?: string;
+            };
+            header?: never;
+            path: {
+                namespace: components["parameters"]["pathNamespace"];
+                name: components["parameters"]["pathName"];
+            };
+            cookie?: never;
+        };
+        /** The recorded curves of a job, with at most 500 points each */
+        get: operations["historyCurves"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
 }
 export type webhooks = Record<string, never>;
 export interface components {
@@ -283,6 +386,12 @@ export interface components {
              *     then ends the session.
              */
             canSignOut?: boolean;
+            /** @description Whether the history of jobs can be read. The paths below /api/v1/history answer 404 if there is none. */
+            history: {
+                reachable: boolean;
+                /** @description Why not, and how to switch it on. */
+                why?: string;
+            };
         };
         JobPage: {
             /** @description All jobs that the caller may see. */
@@ -631,6 +740,120 @@ export interface components {
             /** @description What is left and what it waits for, and what of that the caller may not read. */
             waits?: string[];
         };
+        HistoryPage: {
+            items: components["schemas"]["HistoryRow"][];
+            /**
+             * @description Where the next page starts; absent at the end. A page may be empty and still have a next
+             *     one, because only so many jobs are examined for one page.
+             */
+            next?: string;
+        };
+        HistoryRow: {
+            namespace: string;
+            name: string;
+            uid: string;
+            /** @description The last phase; Deleted if the job was deleted before it finished, Unseen if nobody saw its end. */
+            phase: string;
+            reason?: string;
+            message?: string;
+            group?: string;
+            /** @description Who created the job. */
+            user?: string;
+            restarts: number;
+            /** Format: date-time */
+            createdAt: string;
+            /** Format: date-time */
+            startedAt?: string;
+            /** Format: date-time */
+            endedAt?: string;
+        };
+        HistoryJob: {
+            job: components["schemas"]["HistoryRow"];
+            /** @description Lines of kubectl di history show. */
+            facts: components["schemas"]["Fact"][];
+            /** @description The tables of kubectl di history show. */
+            parts: components["schemas"]["HistoryPart"][];
+            /** @description Oldest first; at most the last 1000. */
+            timeline: components["schemas"]["Moment"][];
+            notes: string[];
+        };
+        HistoryPart: {
+            title: string;
+            columns: string[];
+            /** @description At most the last 1000. */
+            rows: string[][];
+            /** @description How many rows are left out before these. */
+            more?: number;
+        };
+        HistoryTails: {
+            tails: components["schemas"]["HistoryTail"][];
+        };
+        HistoryTail: {
+            replica: string;
+            container: string;
+            /** @description How often the container had restarted. */
+            restarts: number;
+            /** Format: date-time */
+            endedAt: string;
+            exitCode: number;
+            reason?: string;
+            /** @description With line ends. */
+            text: string;
+            /** @description Whether there was more before the text. */
+            truncated?: boolean;
+        };
+        HistoryCurves: {
+            /** @description At most 32, each with at most 500 points. A point may be the mean of several reports. */
+            curves: components["schemas"]["Curve"][];
+            /**
+             * Format: date-time
+             * @description What comes later was too much to read; usually absent.
+             */
+            until?: string;
+        };
+        /** @description Lists of values have one for each job, in the order of jobs. */
+        HistoryComparison: {
+            jobs: components["schemas"]["ComparedJob"][];
+            /** @description The fields of the spec in which any job differs from the first; at most 300. */
+            fields: {
+                field: string;
+                /** @description JSON; empty in a job without the field. */
+                values: string[];
+            }[];
+            /** @description How many fields are left out. */
+            more?: number;
+            notes: string[];
+            resources: {
+                task: string;
+                /** @description replicas, requests, used at most, or killed at. */
+                what: string;
+                values: string[];
+            }[];
+            series: components["schemas"]["ComparedSeries"][];
+        };
+        ComparedJob: {
+            job: components["schemas"]["HistoryRow"];
+            /** @description In seconds; absent if the job did not start. */
+            timeToStart?: number;
+            /** @description In seconds; absent if the job did not start. */
+            duration?: number;
+            restarts: number;
+            reschedules: number;
+        };
+        ComparedSeries: {
+            name: string;
+            /** @enum {string} */
+            kind?: "reward" | "throughput" | "staleness" | "other";
+            unit?: string;
+            /** @description Whether the lowest value is the best. */
+            lowest?: boolean;
+            last: (number | null)[];
+            best: (number | null)[];
+            /** @description The seconds from the start until the best value. */
+            reached: (number | null)[];
+            /** @description For each job its points, at most 250. Each is the seconds since the start, and the value. */
+            lines: number[][][];
+        };
     };
     responses: {
         /**
@@ -947,6 +1170,149 @@ export interface operations {
         requestBody?: never;
         responses: {
             200: components["responses"]["Stream"];
+            default: components["responses"]["Error"];
+        };
+    };
+    historyJobs: {
+        parameters: {
+            query?: {
+                /** @description Only jobs of this namespace. */
+                namespace?: components["parameters"]["namespace"];
+                /** @description Only jobs whose last phase is this. */
+                phase?: string;
+                /** @description Only jobs of this group. */
+                group?: string;
+                /** @description Only jobs that this user created. */
+                user?: string;
+                /** @description Only jobs that ended for this reason. */
+                reason?: string;
+                /** @description Only jobs with this in their name, group, user, reason or message, in any case. */
+                text?: string;
+                /** @description Only jobs that were created in so many days. */
+                since?: number;
+                /** @description Where the page starts: next of the page before. */
+                from?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The page */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HistoryPage"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    historyComparison: {
+        parameters: {
+            query: {
+                /** @description NAMESPACE/NAME/UID; from 2 to 8 are given several times. The first is what others are compared with. */
+                job: string[];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The comparison */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HistoryComparison"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    historyJob: {
+        parameters: {
+            query?: {
+                /** @description Of several jobs with this name; the newest by default. */
+                uid?: string;
+            };
+            header?: never;
+            path: {
+                namespace: components["parameters"]["pathNamespace"];
+                name: components["parameters"]["pathName"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The job */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HistoryJob"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    historyTails: {
+        parameters: {
+            query?: {
+                /** @description Of several jobs with this name; the newest by default. */
+                uid?: string;
+            };
+            header?: never;
+            path: {
+                namespace: components["parameters"]["pathNamespace"];
+                name: components["parameters"]["pathName"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The lines */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HistoryTails"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    historyCurves: {
+        parameters: {
+            query?: {
+                /** @description Of several jobs with this name; the newest by default. */
+                uid?: string;
+            };
+            header?: never;
+            path: {
+                namespace: components["parameters"]["pathNamespace"];
+                name: components["parameters"]["pathName"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The curves */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HistoryCurves"];
+                };
+            };
             default: components["responses"]["Error"];
         };
     };

@@ -128,8 +128,8 @@ func (c *comparison) render(out *bytes.Buffer) {
 	rows.Write(out, "")
 	c.renderSpec(out)
 	rows = cli.Table{{"TASK", "OF A REPLICA", "A", "B"}}
-	for _, name := range slices.Sorted(maps.Keys(c.Tasks)) {
-		rows = append(rows, taskRows(name, c.Tasks[name])...)
+	for _, one := range c.Resources() {
+		rows = append(rows, append([]string{one.Task, one.What}, one.Values...))
 	}
 	writePart(out, "Resources", rows)
 	rows = cli.Table{{"SERIES", "LAST OF A", "LAST OF B", "BEST OF A", "BEST OF B", "BEST IS"}}
@@ -165,31 +165,6 @@ func writePart(out *bytes.Buffer, title string, rows cli.Table) {
 		rows = cli.Table{{view.None}}
 	}
 	rows.Write(out, "  ")
-}
-
-// taskRows returns what differs or is known of a task.
-func taskRows(name string, both []*view.Task) cli.Table {
-	var rows cli.Table
-	for _, of := range []struct {
-		title string
-		text  func(*view.Task) string
-	}{
-		{"replicas", func(t *view.Task) string { return t.Replicas }},
-		{"requests", (*view.Task).RequestText},
-		{"used at most", (*view.Task).PeakText},
-		{"killed at", (*view.Task).KilledText},
-	} {
-		texts := [2]string{view.None, view.None}
-		for i, t := range both {
-			if t != nil {
-				texts[i] = of.text(t)
-			}
-		}
-		if texts != [2]string{} && texts != [2]string{view.None, view.None} {
-			rows = append(rows, []string{name, of.title, texts[0], texts[1]})
-		}
-	}
-	return rows
 }
 
 func number(value *float64) string {

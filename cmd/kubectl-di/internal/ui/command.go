@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/url"
 	"os"
 	"os/exec"
 	"runtime"
@@ -25,6 +26,7 @@ import (
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cli"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/gate"
+	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/web"
 )
 
@@ -38,6 +40,9 @@ type options struct {
 	hosts     []string
 	certFile  string
 	keyFile   string
+	// historyServer, historyAuthority, namespace and account say where the history is, and who reads it.
+	historyServer, historyAuthority string
+	namespace, account              string
 }
 
 // NewCommand returns kubectl di ui.
@@ -73,6 +78,10 @@ kubeconfig then names the API server, and has no credentials.`,
 	command.Flags().StringArrayVar(&o.hosts, "host", nil, "host that browsers know the page by, as name or name:port; with --in-cluster (repeatable)")
 	command.Flags().StringVar(&o.certFile, "tls-cert-file", "", "certificate; with --in-cluster. Without one, a proxy must serve TLS")
 	command.Flags().StringVar(&o.keyFile, "tls-key-file", "", "key of the certificate")
+	command.Flags().StringVar(&o.historyServer, "history-server", "", "URL of the history of jobs, in place of a forwarded port")
+	command.Flags().StringVar(&o.historyAuthority, "history-ca-file", "", "certificate authorities of --history-server; those of the system by default")
+	command.Flags().StringVar(&o.namespace, "server-namespace", names.SystemNamespace, "namespace of the installation, whose history of jobs is shown")
+	command.Flags().StringVar(&o.account, "service-account", "default", "service account of the namespace that reads the history if the kubeconfig has no token")
 	cli.Before(command, o.check)
 	return command
 }
@@ -82,6 +91,10 @@ func (o *options) check() error {
 	switch {
 	case !o.inCluster && (len(o.hosts) > 0 || o.certFile != "" || o.keyFile != ""):
 		return cli.Usagef("--host and --tls-cert-file are for --in-cluster")
+	case o.historyServer != "" && !isHTTPS(o.historyServer):
+		return cli.Usagef("--history-server %q: want a URL such as https://history.example.com", o.historyServer)
+	case o.historyServer == "" && o.historyAuthority != "":
+		return cli.Usagef("--history-ca-file is for --history-server")
 	case o.inCluster && o.open:
 		return cli.Usagef("--open and --in-cluster exclude each other")
 	case (o.certFile == "") != (o.keyFile == ""):
@@ -93,6 +106,20 @@ func (o *options) check() error {
 		return cli.Usagef("--host: %w", err)
 	}
 	return nil
+}
+
+// isHTTPS reports whether a text is the URL of a server.
+func isHTTPS(text string) bool {
+	parsed, err := url.Parse(text)
+	return err == nil && parsed.Scheme == "https" && parsed.Host != "" && parsed.RawQuery == "" && parsed.User == nil && strings.Trim(parsed.Path, "/") == ""
+}
+
+// past returns how callers read the history.
+func (o *options) past() *Past {
+	if o.inCluster && o.historyServer == "" {
+		return nil
+	}
+	return NewPast(strings.TrimRight(o.historyServer, "/"), o.historyAuthority, o.namespace, o.account)
 }
 
 // run serves until the context ends.
@@ -142,10 +169,11 @@ func (o *options) listen(ctx context.Context, address string) (net.Listener, err
 // newServer returns the server of the kubeconfig's user. It asks the API server which jobs the user
 // may see.
 func (o *options) newServer(ctx context.Context, found *cluster.Cluster) (*Server, error) {
-	names := o.Names()
+	known := o.Names()
 	options := Options{
+		Past:    o.past(),
 		Cluster: found, Files: web.Files(), Clock: clock.RealClock{}, Version: o.version,
-		ClusterName: names.Cluster, Context: names.Context, Language: language(os.Getenv),
+		ClusterName: known.Cluster, Context: known.Context, Language: language(os.Getenv),
 	}
 	if o.HasNamespace() {
 		options.Namespace = found.Namespace

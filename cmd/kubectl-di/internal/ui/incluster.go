@@ -77,6 +77,7 @@ func refuseOwnRights(config *rest.Config, tokenFile string) error {
 func (o *options) opener(found *cluster.Cluster) gate.Open {
 	config := rest.AnonymousClientConfig(found.Config())
 	config.WarningHandler = rest.NoWarnings{}
+	past := o.past()
 	return func(ctx context.Context, login gate.Login) (gate.Caller, error) {
 		if login.Namespace == "" && o.HasNamespace() {
 			login.Namespace = found.Namespace
@@ -94,7 +95,7 @@ func (o *options) opener(found *cluster.Cluster) gate.Open {
 		case err != nil:
 			return nil, err
 		}
-		options := Options{Files: web.Files(), Clock: clock.RealClock{}, Version: o.version, CanSignOut: login.ByForm}
+		options := Options{Past: past, Files: web.Files(), Clock: clock.RealClock{}, Version: o.version, CanSignOut: login.ByForm}
 		if options.Namespace, err = scope(ctx, connected, user); err != nil {
 			return nil, err
 		}

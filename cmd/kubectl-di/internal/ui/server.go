@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/history/reader"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/gate"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/store"
 )
@@ -27,6 +28,8 @@ type Options struct {
 	Clock     clock.WithTicker
 	// Language is empty if the browser decides.
 	Version, ClusterName, Context, Language string
+	// Past is how the history is read; nil if it is not.
+	Past *Past
 	// CanSignOut is set if the user signed in.
 	CanSignOut bool
 }
@@ -36,6 +39,8 @@ type Server struct {
 	Options
 	jobs *store.Store
 	mux  *http.ServeMux
+	// past reads the history as the caller.
+	past *reader.Reader
 	// streams bounds the streams.
 	streams chan struct{}
 }
@@ -46,12 +51,18 @@ const mostStreams = 32
 // New returns the server of a user.
 func New(options Options) *Server {
 	server := &Server{Options: options, jobs: store.New(options.Clock), streams: make(chan struct{}, mostStreams)}
+	if options.Past != nil {
+		server.past = options.Past.of(options.Cluster)
+	}
 	server.mux = server.newMux()
 	return server
 }
 
 // Run watches the jobs until the context ends.
 func (s *Server) Run(ctx context.Context) {
+	if s.past != nil {
+		defer s.past.End()
+	}
 	err := s.Cluster.Observe(ctx, cluster.WatchJobs(s.Namespace).Reduced(store.Reduce), s.jobs.Apply)
 	if err != nil {
 		// The page shows it.
@@ -76,6 +87,12 @@ func (s *Server) newMux() *http.ServeMux {
 	mux.HandleFunc("POST "+job+"/actions/{action}", s.answer(s.act))
 	mux.HandleFunc("GET /api/v1/cluster", s.answer(s.getCluster))
 	mux.HandleFunc("GET /api/v1/cluster/stream", s.stream(s.streamCluster))
+	const recorded = "/api/v1/history/namespaces/{namespace}/jobs/{name}"
+	mux.HandleFunc("GET /api/v1/history/jobs", s.remembered(s.historyJobs))
+	mux.HandleFunc("GET /api/v1/history/comparison", s.remembered(s.historyComparison))
+	mux.HandleFunc("GET "+recorded, s.ofJob(s.historyJob))
+	mux.HandleFunc("GET "+recorded+"/tails", s.ofJob(s.historyTails))
+	mux.HandleFunc("GET "+recorded+"/curves", s.ofJob(s.historyCurves))
 	mux.HandleFunc("/api/", s.answer(func(*http.Request) (any, error) {
 		return nil, gate.Refuse(http.StatusNotFound, "NotFound", "no such path")
 	}))

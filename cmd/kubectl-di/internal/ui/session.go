@@ -27,6 +27,7 @@ func (s *Server) session(r *http.Request) (any, error) {
 	var asking sync.WaitGroup
 	asking.Go(func() { session.User, _ = s.Cluster.User(r.Context()) })
 	asking.Go(func() { session.ClusterVersion, _ = s.Cluster.Version() })
+	asking.Go(func() { session.History = s.historyState(r.Context()) })
 	session.Permissions = s.permissions(r.Context(), map[string]authorizationv1.ResourceAttributes{
 		"listJobs":    jobsAttributes("list", s.Namespace),
 		"changeJobs":  jobsAttributes("patch", s.Cluster.Namespace),

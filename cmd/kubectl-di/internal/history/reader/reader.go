@@ -148,6 +148,13 @@ func (r *Reader) Curves(ctx context.Context, of *record.Job) ([]record.Series, e
 	}
 }
 
+// Thinned reads all curves of a job with at most so many points each.
+func (r *Reader) Thinned(ctx context.Context, of *record.Job, points int) (page record.CurvePage, err error) {
+	part, query := partOf(of, "series")
+	query.Set("points", strconv.Itoa(points))
+	return page, r.get(ctx, part, query, &page)
+}
+
 // Tails reads the last lines of the containers of a job that ended badly.
 func (r *Reader) Tails(ctx context.Context, of *record.Job) ([]record.Tail, error) {
 	var list record.TailList

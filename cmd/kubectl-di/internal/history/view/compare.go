@@ -6,6 +6,7 @@ package view
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -137,4 +138,40 @@ func best(points []record.Point, isLowest bool) *record.Point {
 		}
 	}
 	return found
+}
+
+// Resource is what a task had in each job.
+type Resource struct {
+	Task, What string
+	Values     []string
+}
+
+// Resources returns what is known of the tasks.
+func (c *Comparison) Resources() []Resource {
+	var all []Resource
+	for _, name := range slices.Sorted(maps.Keys(c.Tasks)) {
+		for _, of := range []struct {
+			what string
+			text func(*Task) string
+		}{
+			{"replicas", func(t *Task) string { return t.Replicas }},
+			{"requests", (*Task).RequestText},
+			{"used at most", (*Task).PeakText},
+			{"killed at", (*Task).KilledText},
+		} {
+			one, isKnown := Resource{name, of.what, nil}, false
+			for _, task := range c.Tasks[name] {
+				text := None
+				if task != nil {
+					text = of.text(task)
+				}
+				one.Values = append(one.Values, text)
+				isKnown = isKnown || text != "" && text != None
+			}
+			if isKnown {
+				all = append(all, one)
+			}
+		}
+	}
+	return all
 }

@@ -28,6 +28,7 @@ type Session struct {
 	Permissions    map[string]bool `json:"permissions"`
 	Limits         map[string]int  `json:"limits"`
 	CanSignOut     bool            `json:"canSignOut,omitempty"`
+	History        HistoryState    `json:"history"`
 }
 
 // JobPage is a window of the jobs.
@@ -317,4 +318,116 @@ type Takeover struct {
 	State string   `json:"state"`
 	Text  string   `json:"text"`
 	Waits []string `json:"waits,omitempty"`
+}
+
+// HistoryState is whether the history of jobs can be read, and if not, why.
+type HistoryState struct {
+	Reachable bool   `json:"reachable"`
+	Why       string `json:"why,omitempty"`
+}
+
+// HistoryPage is a part of the recorded jobs.
+type HistoryPage struct {
+	Items []HistoryRow `json:"items"`
+	Next  string       `json:"next,omitempty"`
+}
+
+// HistoryRow is a recorded job in a table.
+type HistoryRow struct {
+	Namespace string     `json:"namespace"`
+	Name      string     `json:"name"`
+	UID       string     `json:"uid"`
+	Phase     string     `json:"phase"`
+	Reason    string     `json:"reason,omitempty"`
+	Message   string     `json:"message,omitempty"`
+	Group     string     `json:"group,omitempty"`
+	User      string     `json:"user,omitempty"`
+	Restarts  int64      `json:"restarts"`
+	CreatedAt time.Time  `json:"createdAt"`
+	StartedAt *time.Time `json:"startedAt,omitempty"`
+	EndedAt   *time.Time `json:"endedAt,omitempty"`
+}
+
+// HistoryJob is what is recorded of a job.
+type HistoryJob struct {
+	Job      HistoryRow    `json:"job"`
+	Facts    []Fact        `json:"facts"`
+	Parts    []HistoryPart `json:"parts"`
+	Timeline []Moment      `json:"timeline"`
+	Notes    []string      `json:"notes"`
+}
+
+// HistoryPart is a table of what is recorded.
+type HistoryPart struct {
+	Title   string     `json:"title"`
+	Columns []string   `json:"columns"`
+	Rows    [][]string `json:"rows"`
+	More    int        `json:"more,omitempty"`
+}
+
+// HistoryTails has the last lines of containers that ended badly.
+type HistoryTails struct {
+	Tails []HistoryTail `json:"tails"`
+}
+
+// HistoryTail is the last output of a container that ended badly.
+type HistoryTail struct {
+	Replica   string    `json:"replica"`
+	Container string    `json:"container"`
+	Restarts  int32     `json:"restarts"`
+	EndedAt   time.Time `json:"endedAt"`
+	ExitCode  int32     `json:"exitCode"`
+	Reason    string    `json:"reason,omitempty"`
+	Text      string    `json:"text"`
+	Truncated bool      `json:"truncated,omitempty"`
+}
+
+// HistoryCurves are the recorded curves of a job.
+type HistoryCurves struct {
+	Curves []Curve    `json:"curves"`
+	Until  *time.Time `json:"until,omitempty"`
+}
+
+// HistoryComparison is what differs between recorded jobs. Lists of values have one for each job.
+type HistoryComparison struct {
+	Jobs      []ComparedJob      `json:"jobs"`
+	Fields    []ComparedField    `json:"fields"`
+	More      int                `json:"more,omitempty"`
+	Notes     []string           `json:"notes"`
+	Resources []ComparedResource `json:"resources"`
+	Series    []ComparedSeries   `json:"series"`
+}
+
+// ComparedJob is one of the jobs, and how it went.
+type ComparedJob struct {
+	Job         HistoryRow `json:"job"`
+	TimeToStart *float64   `json:"timeToStart,omitempty"`
+	Duration    *float64   `json:"duration,omitempty"`
+	Restarts    int32      `json:"restarts"`
+	Reschedules int32      `json:"reschedules"`
+}
+
+// ComparedField is a field of the spec that differs.
+type ComparedField struct {
+	Field  string   `json:"field"`
+	Values []string `json:"values"`
+}
+
+// ComparedResource is what a task of each job had.
+type ComparedResource struct {
+	Task   string   `json:"task"`
+	What   string   `json:"what"`
+	Values []string `json:"values"`
+}
+
+// ComparedSeries is a series of each job.
+type ComparedSeries struct {
+	Name    string         `json:"name"`
+	Kind    string         `json:"kind,omitempty"`
+	Unit    string         `json:"unit,omitempty"`
+	Lowest  bool           `json:"lowest,omitempty"`
+	Last    []*float64     `json:"last"`
+	Best    []*float64     `json:"best"`
+	Reached []*float64     `json:"reached"`
+	Lines   [][][2]float64 `json:"lines"`
 }

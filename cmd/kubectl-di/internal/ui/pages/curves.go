@@ -32,7 +32,8 @@ const (
 	kindReward     = "reward"
 	kindThroughput = "throughput"
 	kindStaleness  = "staleness"
-	kindOther      = "other"
+	// KindOther is the kind of all others.
+	KindOther = "other"
 )
 
 // History is what a job reported since it is observed. The zero value is empty.
@@ -161,15 +162,16 @@ func (h *History) Last() float64 {
 func (h *History) best() *curve {
 	var best *curve
 	for i := range h.curves {
-		if best == nil || place(h.curves[i].kind) < place(best.kind) {
+		if best == nil || Place(h.curves[i].kind) < Place(best.kind) {
 			best = &h.curves[i]
 		}
 	}
 	return best
 }
 
-func place(kind string) int {
-	return slices.Index([]string{kindReward, kindThroughput, kindStaleness, kindOther}, kind)
+// Place returns where a curve of a kind is among others.
+func Place(kind string) int {
+	return slices.Index([]string{kindReward, kindThroughput, kindStaleness, KindOther}, kind)
 }
 
 // Curves returns all curves, and the throughput by replicas of the last report.
@@ -178,7 +180,7 @@ func (h *History) Curves() []api.Curve {
 	for i := range h.curves {
 		all = append(all, h.curves[i].shown())
 	}
-	slices.SortStableFunc(all, func(a, b api.Curve) int { return cmp.Compare(place(a.Kind), place(b.Kind)) })
+	slices.SortStableFunc(all, func(a, b api.Curve) int { return cmp.Compare(Place(a.Kind), Place(b.Kind)) })
 	if points := byReplicas(h.report); len(points) > 0 {
 		all = append(all, api.Curve{Name: "throughput", Kind: kindThroughput, Unit: "1/s", X: "replicas", Points: points})
 	}
@@ -209,7 +211,7 @@ func numbersOf(raw []byte) []number {
 	for name, value := range report {
 		var parsed float64
 		if name != "version" && name != "role" && len(name) <= 63 && json.Unmarshal(value, &parsed) == nil && string(value) != "null" {
-			kind, unit := kindOf(name)
+			kind, unit := KindOf(name)
 			found = append(found, number{name, kind, unit, parsed})
 		}
 	}
@@ -218,19 +220,20 @@ func numbersOf(raw []byte) []number {
 		Unit string
 	}
 	if json.Unmarshal(report["progress"], &progress) == nil && progress.Done != nil {
-		found = append(found, number{"progress", kindOther, short(progress.Unit), *progress.Done})
+		found = append(found, number{"progress", KindOther, short(progress.Unit), *progress.Done})
 	}
 	if points := byReplicas(raw); len(points) > 0 {
 		// The newest measurement is the last one.
 		found = append(found, number{"throughput", kindThroughput, "1/s", lastMeasured(raw)})
 	}
 	slices.SortFunc(found, func(a, b number) int {
-		return cmp.Or(cmp.Compare(place(a.kind), place(b.kind)), cmp.Compare(a.name, b.name))
+		return cmp.Or(cmp.Compare(Place(a.kind), Place(b.kind)), cmp.Compare(a.name, b.name))
 	})
 	return slices.CompactFunc(found, func(a, b number) bool { return a.name == b.name })
 }
 
-func kindOf(name string) (kind, unit string) {
+// KindOf returns the kind of what is reported by a name, and its unit.
+func KindOf(name string) (kind, unit string) {
 	lower := strings.ToLower(name)
 	contains := func(texts ...string) bool {
 		return slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(lower, text) })
@@ -243,7 +246,7 @@ func kindOf(name string) (kind, unit string) {
 	case contains("staleness"):
 		return kindStaleness, "versions"
 	}
-	return kindOther, ""
+	return KindOther, ""
 }
 
 // measured is the part of docs/profilings.md that measures throughput.
