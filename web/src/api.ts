@@ -18,6 +18,15 @@ export type Difference = Schemas['Difference']
 export type Cluster = Schemas['Cluster']
 export type Waiting = Schemas['Waiting']
 export type Plan = Schemas['Plan']
+export type HistoryPage = Schemas['HistoryPage']
+export type HistoryRow = Schemas['HistoryRow']
+export type HistoryJob = Schemas['HistoryJob']
+export type HistoryPart = Schemas['HistoryPart']
+export type HistoryTails = Schemas['HistoryTails']
+export type HistoryTail = Schemas['HistoryTail']
+export type HistoryCurves = Schemas['HistoryCurves']
+export type HistoryComparison = Schemas['HistoryComparison']
+export type ComparedSeries = Schemas['ComparedSeries']
 
 /** Refused is an answer of the server that is an error. */
 export class Refused extends Error {
@@ -32,6 +41,12 @@ export class Refused extends Error {
 
 export function jobPath(namespace: string, name: string): string {
   return `api/v1/namespaces/${encodeURIComponent(namespace)}/jobs/${encodeURIComponent(name)}`
+}
+
+/** recordedPath is that of a recorded job, or of a part of it. */
+export function recordedPath(namespace: string, name: string, uid: string, part = ''): string {
+  const rest = `namespaces/${encodeURIComponent(namespace)}/jobs/${encodeURIComponent(name)}${part && `/${part}`}`
+  return `api/v1/history/${rest}${uid && `?uid=${encodeURIComponent(uid)}`}`
 }
 
 async function answer<T>(response: Response): Promise<T> {

@@ -10,9 +10,10 @@ import { growth } from './growth'
 import { Shape } from './mark'
 import { kindOf, type Kind } from './state'
 
-const left = 56
+/** left is the space of the axis of values. */
+export const left = 56
 
-const labelFont = '12px system-ui, sans-serif'
+export const labelFont = '12px system-ui, sans-serif'
 const ruler = document.createElement('canvas').getContext('2d')
 
 /** space returns what the longest label of an axis needs beside the axis, because it may be centred at its end. */
@@ -44,7 +45,8 @@ const timeAxis: uPlot.Axis = {
 // There are no parts of replicas.
 const countAxis: uPlot.Axis = { size: 30, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000], values: (_, ticks) => ticks.map(String) }
 
-function useWidth() {
+/** useWidth returns how wide a box is; 0 before it is drawn. */
+export function useWidth() {
   const box = useRef<HTMLDivElement>(null)
   const [width, setWidth] = useState(0)
   useEffect(() => {

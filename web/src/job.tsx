@@ -11,7 +11,7 @@ import { StateText } from './mark'
 import { Picture } from './picture'
 import { Plans } from './plans'
 import { jobLink, tabs, type Route } from './route'
-import { Notes, Section } from './section'
+import { FactList, Notes, Section } from './section'
 import { isFinished, kindOf, weight, why } from './state'
 import { useStream } from './stream'
 import { Timeline } from './timeline'
@@ -222,24 +222,9 @@ function Conditions({ detail }: { detail: JobDetail }) {
 
 function Facts({ detail }: { detail: JobDetail }) {
   const { t } = useApp()
-  const parts = [...new Set(detail.facts.map((f) => f.part))]
   return (
     <Section title={t.facts}>
-      {parts.map((part) => (
-        <>
-          <h3>{t.say(part)}</h3>
-          <dl>
-            {detail.facts
-              .filter((f) => f.part === part)
-              .map((f) => (
-                <>
-                  <dt>{t.say(f.title)}</dt>
-                  <dd>{t.say(f.text)}</dd>
-                </>
-              ))}
-          </dl>
-        </>
-      ))}
+      <FactList facts={detail.facts} />
       {detail.profilings && (
         <details>
           <summary>{t.lastReport}</summary>

@@ -3,8 +3,11 @@ import { useEffect, useLayoutEffect, useState } from 'preact/hooks'
 import { Refused, get, type Session } from './api'
 import { AppContext, useSetting } from './app'
 import { ClusterView } from './cluster'
+import { ComparisonView } from './comparison'
+import { HistoryView } from './history'
 import { JobView } from './job'
 import { JobsView } from './jobs'
+import { RecordedView } from './recordedjob'
 import { useRoute } from './route'
 import { Notes } from './section'
 import { delay } from './stream'
@@ -63,7 +66,7 @@ function Main() {
   }, [theme])
   useEffect(() => {
     document.documentElement.lang = lang === 'zh' ? 'zh-CN' : 'en'
-    document.title = route.view === 'job' ? `${route.name} · ${t.title}` : `${t[route.view]} · ${t.title}`
+    document.title = 'name' in route ? `${route.name} · ${t.title}` : `${t[route.view]} · ${t.title}`
   }, [lang, location.hash])
   if (error?.status === 401) {
     return (
@@ -83,9 +86,14 @@ function Main() {
           <span>{t.title}</span>
         </a>
         <nav aria-label={t.views}>
-          <a href="#/jobs" aria-current={route.view === 'cluster' ? undefined : 'page'}>
+          <a href="#/jobs" aria-current={route.view === 'jobs' || route.view === 'job' ? 'page' : undefined}>
             {t.jobs}
           </a>
+          {session?.history.reachable && (
+            <a href="#/history" aria-current={['history', 'recorded', 'comparison'].includes(route.view) ? 'page' : undefined}>
+              {t.history}
+            </a>
+          )}
           <a href="#/cluster" aria-current={route.view === 'cluster' ? 'page' : undefined}>
             {t.cluster}
           </a>
@@ -110,6 +118,9 @@ function Main() {
         {route.view === 'jobs' && <Notes notes={session?.notes ?? []} />}
         {route.view === 'jobs' && <JobsView query={route.query} />}
         {route.view === 'job' && <JobView key={`${route.namespace}/${route.name}`} route={route} />}
+        {route.view === 'history' && <HistoryView query={route.query} />}
+        {route.view === 'recorded' && <RecordedView key={location.hash} route={route} />}
+        {route.view === 'comparison' && <ComparisonView query={route.query} />}
         {route.view === 'cluster' && <ClusterView />}
       </main>
     </AppContext.Provider>

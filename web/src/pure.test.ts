@@ -5,7 +5,8 @@ import { Buffer } from './buffer'
 import { chosenWith, mostChosen, named, offers, roles } from './chosen'
 import { age, short, ticks, timeOf } from './format'
 import { draw } from './layout'
-import { jobLink, jobsLink, parse } from './route'
+import { isTime, keyOf, lines, merged, mostCompared, namesOf, seconds, toggled } from './recorded'
+import { historyLink, jobLink, jobsLink, parse, recordedLink } from './route'
 import { kindOf } from './state'
 import { delay } from './stream'
 import { en } from './texts.en'
@@ -173,5 +174,47 @@ describe('states', () => {
 describe('a lost connection', () => {
   it('is tried again at growing delays, up to 15 seconds', () => {
     expect([0, 1, 2, 3, 9, 1000].map(delay)).toEqual([500, 1000, 2000, 4000, 15000, 15000])
+  })
+})
+
+describe('the history of jobs', () => {
+  it('has links that keep filters, and begin with the newest job after another filter', () => {
+    const query = new URLSearchParams('phase=Failed&from=abc')
+    expect(historyLink(query, { user: 'jane' })).toBe('#/history?phase=Failed&user=jane')
+    expect(historyLink(query, { job: ['a/b/c', 'a/d/e'] })).toBe('#/history?phase=Failed&from=abc&job=a%2Fb%2Fc&job=a%2Fd%2Fe')
+    expect(parse('#/history?since=7')).toMatchObject({ view: 'history' })
+    expect(parse('#/history/compare?job=a')).toMatchObject({ view: 'comparison' })
+    expect(parse(recordedLink({ namespace: 'rl', name: 'a b', uid: '1/2' }))).toMatchObject({ view: 'recorded', namespace: 'rl', name: 'a b' })
+  })
+  it('continues recorded curves by what the page saw later', () => {
+    const recorded = [{ name: 'reward', points: [[1, 1], [2, 2]] }, { name: 'cpu/learner', unit: 'm', points: [[1, 5]] }]
+    const seen = [
+      { name: 'reward', kind: 'reward' as const, points: [[2, 2], [3, 3]] },
+      { name: 'loss', points: [[3, 1]] },
+      { name: 'throughput', x: 'replicas' as const, points: [[2, 9]] },
+    ]
+    const all = merged(recorded, seen)
+    expect(all.map((curve) => curve.name)).toEqual(['reward', 'cpu/learner', 'loss', 'throughput'])
+    expect(all[0]).toEqual({ name: 'reward', kind: 'reward', points: [[1, 1], [2, 2], [3, 3]] })
+  })
+  it('compares at most eight jobs', () => {
+    const eight = Array.from({ length: mostCompared }, (_, i) => `a/${i}/u`)
+    expect(toggled(eight, 'a/9/u')).toEqual(eight)
+    expect(toggled(eight, 'a/3/u')).toHaveLength(7)
+    expect(toggled([], keyOf({ namespace: 'a', name: 'b', uid: 'c' }))).toEqual(['a/b/c'])
+  })
+  it('tells jobs of one name apart by their UIDs', () => {
+    const job = (name: string, uid: string) => ({ job: { name, uid } })
+    expect(namesOf([job('pong', '123456789'), job('pong', 'abcdefghi'), job('other', 'x')])).toEqual(['pong 12345678', 'pong abcdefgh', 'other'])
+  })
+  it('writes spans of time in two units', () => {
+    expect([0, 59.6, 61, 3_600, 7_500, 90_000, 172_800].map(seconds)).toEqual(['0s', '1m', '1m 1s', '1h', '2h 5m', '1d 1h', '2d'])
+    expect(seconds(null)).toBe('')
+  })
+  it('knows times, and the first line of a text', () => {
+    expect(isTime('2026-03-01T12:05:00Z')).toBe(true)
+    expect(isTime('2026-03-01')).toBe(false)
+    expect(lines('a\nb\nc')).toEqual(['a', 'b\nc'])
+    expect(lines('a')).toEqual(['a', ''])
   })
 })

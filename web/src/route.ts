@@ -1,4 +1,5 @@
-// Where in the page a link leads: #/jobs?..., #/jobs/NAMESPACE/NAME/TAB?..., #/cluster.
+// Where in the page a link leads: #/jobs?..., #/jobs/NAMESPACE/NAME/TAB?..., #/history?..., #/history/jobs/NAMESPACE/NAME?uid=...,
+// #/history/compare?job=..., #/cluster.
 import { useEffect, useState } from 'preact/hooks'
 
 export const tabs = ['overview', 'timeline', 'logs', 'manifest'] as const
@@ -7,6 +8,9 @@ export type Tab = (typeof tabs)[number]
 export type Route =
   | { view: 'jobs'; query: URLSearchParams }
   | { view: 'job'; namespace: string; name: string; tab: Tab; query: URLSearchParams }
+  | { view: 'history'; query: URLSearchParams }
+  | { view: 'recorded'; namespace: string; name: string; query: URLSearchParams }
+  | { view: 'comparison'; query: URLSearchParams }
   | { view: 'cluster'; query: URLSearchParams }
 
 export function parse(hash: string): Route {
@@ -14,6 +18,12 @@ export function parse(hash: string): Route {
   const query = new URLSearchParams(search)
   const [view, namespace, name, tab] = path.split('/').filter(Boolean).map(decode)
   if (view === 'cluster') return { view, query }
+  if (view === 'history') {
+    // Below it are views with names of their own.
+    const [part, of, job] = [namespace, name, tab]
+    if (part === 'jobs' && of && job) return { view: 'recorded', namespace: of, name: job, query }
+    return { view: part === 'compare' ? 'comparison' : 'history', query }
+  }
   if (view === 'jobs' && namespace && name) {
     return { view: 'job', namespace, name, tab: tabs.find((t) => t === tab) ?? 'overview', query }
   }
@@ -40,6 +50,18 @@ export function jobLink(namespace: string, name: string, tab: Tab = 'overview', 
 export function jobsLink(query: URLSearchParams, change: Change = {}): string {
   const search = changed(query, change)
   return `#/jobs${search && `?${search}`}`
+}
+
+/** historyLink returns the link to the recorded jobs with other filters. Another filter begins with the newest job again. */
+export function historyLink(query: URLSearchParams, change: Change = {}, part = ''): string {
+  const next = new URLSearchParams(query)
+  if (Object.keys(change).some((key) => key !== 'job')) next.delete('from')
+  const search = changed(next, change)
+  return `#/history${part && `/${part}`}${search && `?${search}`}`
+}
+
+export function recordedLink(job: { namespace: string; name: string; uid: string }): string {
+  return `#/history/jobs/${encodeURIComponent(job.namespace)}/${encodeURIComponent(job.name)}?uid=${encodeURIComponent(job.uid)}`
 }
 
 function changed(query: URLSearchParams, change: Change): string {

@@ -1,5 +1,6 @@
 // The cards that a view consists of, and the notes above them.
 import type { ComponentChildren } from 'preact'
+import type { JobDetail } from './api'
 import { useApp } from './app'
 
 export function Notes({ notes }: { notes: string[] }) {
@@ -13,5 +14,30 @@ export function Section({ title, children }: { title: string; children: Componen
       <h2>{title}</h2>
       {children}
     </section>
+  )
+}
+
+/** FactList shows facts below the names of their parts. */
+export function FactList({ facts }: { facts: JobDetail['facts'] }) {
+  const { t } = useApp()
+  const parts = [...new Set(facts.map((f) => f.part))]
+  return (
+    <>
+      {parts.map((part) => (
+        <>
+          <h3>{t.say(part)}</h3>
+          <dl>
+            {facts
+              .filter((f) => f.part === part)
+              .map((f) => (
+                <>
+                  <dt>{t.say(f.title)}</dt>
+                  <dd>{t.say(f.text)}</dd>
+                </>
+              ))}
+          </dl>
+        </>
+      ))}
+    </>
   )
 }

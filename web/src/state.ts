@@ -20,6 +20,8 @@ const kinds: Record<string, Kind> = {
   Succeeded: 'done',
   Completed: 'done',
   Terminating: 'leaving',
+  Deleted: 'leaving',
+  Unseen: 'missing',
   Missing: 'missing',
 }
 

@@ -1,11 +1,16 @@
 // What happened to a job, and when: its curves and a list.
-import { useEffect, useRef, useState } from 'preact/hooks'
-import type { JobDetail } from './api'
+import { useEffect, useMemo, useRef, useState } from 'preact/hooks'
+import { useAnswer } from './answer'
+import { recordedPath, type HistoryCurves, type JobDetail } from './api'
 import { useApp, useNow } from './app'
 import { nearest } from './axis'
 import { Charts } from './chart'
 import { stamp } from './format'
+import { merged } from './recorded'
 import { Section } from './section'
+
+/** How often the recorded curves of a job are read again. What is newer is what the page saw. */
+const again = 60_000
 
 export function Timeline({ detail }: { detail: JobDetail }) {
   const { t } = useApp()
@@ -19,9 +24,7 @@ export function Timeline({ detail }: { detail: JobDetail }) {
   }, [found])
   return (
     <>
-      <Section title={t.curves}>
-        <Charts timeline={detail.timeline} curves={detail.curves} now={now} />
-      </Section>
+      <Curves detail={detail} />
       <Section title={t.events}>
         <label class="field">
           {t.atTime} <input type="time" value={time} onInput={(e) => setTime(e.currentTarget.value)} />
@@ -42,5 +45,23 @@ export function Timeline({ detail }: { detail: JobDetail }) {
         </ol>
       </Section>
     </>
+  )
+}
+
+/** Curves shows whole curves where the history keeps them, and else what the page saw. It says which. */
+function Curves({ detail }: { detail: JobDetail }) {
+  const { t, session } = useApp()
+  const now = useNow()
+  const { job } = detail
+  const reachable = session?.history.reachable
+  const { data, error } = useAnswer<HistoryCurves>(reachable ? recordedPath(job.namespace, job.name, job.uid, 'curves') : undefined, again)
+  const curves = useMemo(() => (data ? merged(data.curves, detail.curves) : detail.curves), [data, detail.curves])
+  return (
+    <Section title={t.curves}>
+      <Charts timeline={detail.timeline} curves={curves} now={now} />
+      <p class="quiet source">
+        {data ? t.fromHistory : error ? t.fromPageFailed(error) : session && !reachable ? `${t.fromPage} ${t.say(session.history.why ?? '')}` : t.loading}
+      </p>
+    </Section>
   )
 }
