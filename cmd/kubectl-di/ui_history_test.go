@@ -68,7 +68,7 @@ func TestPageListsTheJobsOfTheHistoryAsTheCommandDoes(t *testing.T) {
 	}
 	for query, want := range map[string]string{
 		"namespace=other": "only the jobs of namespace", "since=0": `since "0": want a number from 1 to 36500 of days`, "from=x": "is no start of a page",
-		"namespace=A": `namespace "A"`,
+		"namespace=A": `namespace "A"`, "user=" + strings.Repeat("u", record.MaxText+1): "user has 1025 bytes: want at most 1024",
 	} {
 		code := http.StatusBadRequest
 		if query == "namespace=other" {
@@ -195,6 +195,17 @@ func TestPageSaysHowTheHistoryIsSwitchedOn(t *testing.T) {
 	}
 }
 
+func TestPageSaysThatTheHistoryIsAway(t *testing.T) {
+	t.Parallel()
+	w, ns := inNamespace(t)
+	b := w.browse(t, ns, "--service-account", account, "--history-server", "https://127.0.0.1:1")
+	for _, path := range []string{"jobs", "namespaces/" + ns + "/jobs/pong", "namespaces/" + ns + "/jobs/pong/tails"} {
+		if got := b.refused(t, "/api/v1/history/"+path, http.StatusBadGateway); !strings.Contains(got, "the history did not answer") {
+			t.Errorf("%s: got %s", path, got)
+		}
+	}
+}
+
 func TestPageReadsTheHistoryWithTheCallersRights(t *testing.T) {
 	t.Parallel()
 	m := remember(t)
@@ -207,8 +218,8 @@ func TestPageReadsTheHistoryWithTheCallersRights(t *testing.T) {
 		want          string
 	}{
 		{"reader", m.recorded("pong") + "/tails", http.StatusForbidden, "you may not read the logs of job"},
-		{"nobody", m.recorded("pong"), http.StatusNotFound, "not found"},
-		{"nobody", "/api/v1/history/jobs", http.StatusForbidden, "create role kubectl-di-list-dijobs"},
+		{"stranger", m.recorded("pong"), http.StatusNotFound, "not found"},
+		{"stranger", "/api/v1/history/jobs", http.StatusForbidden, "create role kubectl-di-list-dijobs"},
 	} {
 		expect.NoError(t, client.IgnoreAlreadyExists(m.live.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: m.jobs, Name: tc.account}})))
 		b := m.browse(t, m.jobs, "--server-namespace", m.system, "--service-account", tc.account)

@@ -31,9 +31,11 @@ const (
 	mostCompared = 8
 	// historyRows are those of a page of the history.
 	historyRows = "100"
-	// historyAnswer bounds an answer of the history, in bytes, and historyReads those that are read at once by all callers.
+	// historyAnswer bounds an answer of the history, in bytes, historyReads those that are read at once by all callers,
+	// and ownReads those by one.
 	historyAnswer = 8 << 20
 	historyReads  = 4
+	ownReads      = 2
 )
 
 // offText says how to switch the history on.
@@ -87,11 +89,13 @@ func (s *Server) remembered(answer func(ctx context.Context, r *http.Request) (a
 		}
 		ctx, stop := context.WithTimeout(r.Context(), patience)
 		defer stop()
-		select {
-		case s.Past.turns <- struct{}{}:
-			defer func() { <-s.Past.turns }()
-		case <-ctx.Done():
-			return nil, gate.Refuse(http.StatusTooManyRequests, "TooManyRequests", "the history is read by many: try again")
+		for _, turns := range []chan struct{}{s.reads, s.Past.turns} {
+			select {
+			case turns <- struct{}{}:
+				defer func() { <-turns }()
+			case <-ctx.Done():
+				return nil, gate.Refuse(http.StatusTooManyRequests, "TooManyRequests", "the history is read by many: try again")
+			}
 		}
 		return answer(ctx, r)
 	})
@@ -116,12 +120,12 @@ func (s *Server) historyJobs(ctx context.Context, r *http.Request) (any, error) 
 	if err != nil {
 		return nil, err
 	}
-	query := url.Values{"namespace": {namespace}, "creator": {given.Get("user")}, "limit": {historyRows}}
-	for _, name := range []string{"phase", "group", "reason", "text", "from"} {
-		if len(given.Get(name)) > record.MaxText {
-			return nil, gate.BadRequest(fmt.Errorf("%s has %d bytes: want at most %d", name, len(given.Get(name)), record.MaxText))
+	query := url.Values{"namespace": {namespace}, "limit": {historyRows}}
+	for asked, name := range map[string]string{"phase": "phase", "group": "group", "reason": "reason", "text": "text", "from": "from", "user": "creator"} {
+		if length := len(given.Get(asked)); length > record.MaxText {
+			return nil, gate.BadRequest(fmt.Errorf("%s has %d bytes: want at most %d", asked, length, record.MaxText))
 		}
-		query.Set(name, given.Get(name))
+		query.Set(name, given.Get(asked))
 	}
 	if since := given.Get("since"); since != "" {
 		days, err := store.Number(given, "since", 0, 1, 36_500)
@@ -165,8 +169,11 @@ func (s *Server) historyJob(_ context.Context, of *record.Job) (any, error) {
 
 func (s *Server) historyTails(ctx context.Context, of *record.Job) (any, error) {
 	found, err := s.past.Tails(ctx, of)
-	if err != nil {
+	switch {
+	case errors.Is(err, reader.ErrNoLogs):
 		return nil, gate.Refuse(http.StatusForbidden, "Forbidden", err.Error())
+	case err != nil:
+		return nil, err
 	}
 	return past.Tails(of.Name, found), nil
 }

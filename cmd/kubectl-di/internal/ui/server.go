@@ -39,8 +39,9 @@ type Server struct {
 	Options
 	jobs *store.Store
 	mux  *http.ServeMux
-	// past reads the history as the caller.
-	past *reader.Reader
+	// past reads the history as the caller, and reads bounds it.
+	past  *reader.Reader
+	reads chan struct{}
 	// streams bounds the streams.
 	streams chan struct{}
 }
@@ -52,7 +53,7 @@ const mostStreams = 32
 func New(options Options) *Server {
 	server := &Server{Options: options, jobs: store.New(options.Clock), streams: make(chan struct{}, mostStreams)}
 	if options.Past != nil {
-		server.past = options.Past.of(options.Cluster)
+		server.past, server.reads = options.Past.of(options.Cluster), make(chan struct{}, ownReads)
 	}
 	server.mux = server.newMux()
 	return server

@@ -42,20 +42,23 @@ func (r *Reader) connected(ctx context.Context, broken *connection) (*connection
 		r.current.end()
 		r.current = nil
 	}
-	life := ctx
-	if r.Shared {
-		life = context.WithoutCancel(ctx)
-	}
+	// A shared connection outlives the call. Making it does not: others wait for it.
+	life, stop := context.WithCancel(context.WithoutCancel(ctx))
+	release := context.AfterFunc(ctx, stop)
 	at, end, err := r.way().Open(life)
+	if r.Shared {
+		release()
+	}
 	if err != nil {
+		stop()
 		return nil, r.explain(err)
 	}
-	made := &connection{base: at, end: end}
+	made := &connection{base: at, end: func() { end(); release(); stop() }}
 	if err = r.trust(ctx, made); err == nil {
 		err = r.identify(ctx, made)
 	}
 	if err != nil {
-		end()
+		made.end()
 		return nil, err
 	}
 	r.current = made

@@ -36,8 +36,12 @@ const (
 	maxPoints = 20_000_000
 )
 
-// errUnanswered says that a connection broke.
-var errUnanswered = errors.New("the history did not answer")
+var (
+	// ErrNoLogs says that the user may read the job, and not its logs.
+	ErrNoLogs = errors.New("you may not read the logs")
+	// errUnanswered says that a connection broke.
+	errUnanswered = errors.New("the history did not answer")
+)
 
 // Options say where the history is, and who reads it.
 type Options struct {
@@ -162,7 +166,7 @@ func (r *Reader) Tails(ctx context.Context, of *record.Job) ([]record.Tail, erro
 	err := r.get(ctx, part, query, &list)
 	if apierrors.IsNotFound(err) {
 		// The job was just read: what is missing is the right.
-		return nil, fmt.Errorf("you may not read the logs of job %s/%s\n%s", of.Namespace, of.Name, r.RoleFor("get", "pods/log", "", of.Namespace))
+		return nil, fmt.Errorf("%w of job %s/%s\n%s", ErrNoLogs, of.Namespace, of.Name, r.RoleFor("get", "pods/log", "", of.Namespace))
 	}
 	return list.Tails, err
 }
