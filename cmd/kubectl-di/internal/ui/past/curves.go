@@ -16,8 +16,9 @@ import (
 )
 
 const (
-	// MostPoints bounds the points of a curve, and MostCompared those of one that is compared.
-	MostPoints   = 500
+	// MostPoints bounds the points of a curve.
+	MostPoints = 500
+	// MostCompared bounds those of a curve that is compared.
 	MostCompared = 250
 	// mostCurves bounds the curves of a view.
 	mostCurves = 32
