@@ -308,16 +308,18 @@ test-hostile: ## Attack the programs for a minute in each way that test/hostile 
 # Left out of e2e-short: what exchanges the installation again and again, and what
 # cuts the power of a node and waits until it counts as lost, what trains for long, and
 # what needs the image of PyTorch or Chromium.
-E2E_LONG := chart upgrade power goodput autoscale release torch web
+E2E_LONG := chart upgrade power goodput autoscale release torch web kueue-long
 E2E = eval "$$($(CLUSTER) env)" && PATH="$(OUT)/bin:$$PATH" go test -tags e2e -count=1 -v ./test/e2e/...
 
 .PHONY: e2e
 e2e: cluster-up images-load helm helm3 ## Run the end-to-end tests on the local cluster.
 	$(CLUSTER) metrics || [ $$? = 3 ] # Another cluster has metrics-server, or the tests of usage are skipped.
+	$(CLUSTER) kueue || [ $$? = 3 ] # Another cluster has Kueue, or the tests of queues are skipped.
 	$(E2E) -timeout 3h $(E2E_FLAGS)
 
 .PHONY: e2e-short
 e2e-short: cluster-up images-load helm ## Run the end-to-end tests that CI runs: without the labels of E2E_LONG.
+	$(CLUSTER) kueue || [ $$? = 3 ]
 	$(E2E) -timeout 40m -ginkgo.label-filter='!($(subst $() , || ,$(E2E_LONG)))' $(E2E_FLAGS)
 
 # It installs nothing: the cluster has the chart and the image of the workload.

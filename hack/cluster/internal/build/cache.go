@@ -4,9 +4,12 @@
 package build
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -68,6 +71,21 @@ func (c *Cache) Path(name string) string { return c.find(name).path }
 
 // Version returns the version of a program's module.
 func (c *Cache) Version(name string) string { return c.find(name).version }
+
+// ModuleFolder returns the folder of the module that a program is built from, and downloads the module if
+// it is missing.
+func (c *Cache) ModuleFolder(ctx context.Context, name string) (string, error) {
+	of := c.find(name).component
+	cmd := exec.CommandContext(ctx, "go", "mod", "download", "-json", of.module)
+	cmd.Dir = filepath.Join(c.source, "binaries", of.folder)
+	cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=")
+	output, err := cmd.Output()
+	var module struct{ Dir, Error string }
+	if decodeErr := json.Unmarshal(output, &module); err != nil || decodeErr != nil {
+		return "", fmt.Errorf("download module %s: %w: %s", of.module, errors.Join(err, decodeErr), module.Error)
+	}
+	return module.Dir, nil
+}
 
 // Has reports whether a program or file is built.
 func (c *Cache) Has(name string) bool { return exists(c.find(name).path) }

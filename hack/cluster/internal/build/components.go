@@ -35,6 +35,7 @@ const (
 	CNIBridge         = "bridge"
 	CoreDNS           = "coredns"
 	MetricsServer     = "metrics-server"
+	Kueue             = "kueue"
 	PauseImage        = "pause.tar"
 )
 
@@ -55,7 +56,7 @@ type component struct {
 
 func components() []component {
 	const kubernetes, containerd, cni = "k8s.io/kubernetes/cmd/", "github.com/containerd/containerd/v2/cmd/", "github.com/containernetworking/plugins/plugins/"
-	const metrics = "sigs.k8s.io/metrics-server"
+	const metrics, kueue = "sigs.k8s.io/metrics-server", "sigs.k8s.io/kueue"
 	return []component{
 		{folder: "etcd", module: "go.etcd.io/etcd/server/v3", packages: []string{"go.etcd.io/etcd/server/v3"}},
 		{folder: "kubernetes", module: "k8s.io/kubernetes", versionFlags: kubernetesVersionFlags, packages: []string{
@@ -75,6 +76,7 @@ func components() []component {
 		// Its main package is in this repository: it has only the plugins in the Corefile.
 		{folder: "coredns", module: "github.com/coredns/coredns", packages: []string{"."}},
 		{folder: "metrics-server", module: metrics, packages: []string{metrics + "/cmd/" + MetricsServer}},
+		{folder: "kueue", module: kueue, packages: []string{kueue + "/cmd/" + Kueue}},
 	}
 }
 

@@ -62,7 +62,7 @@ func (c *Cluster) up(ctx context.Context, first []build.MakeTarget, last []progr
 		if err != nil {
 			return err
 		}
-		isOptional := func(name string) bool { return name == build.MetricsServer }
+		isOptional := func(name string) bool { return name == build.MetricsServer || name == build.Kueue }
 		builds, err := c.cache.Steps(ctx, counted, slices.DeleteFunc(c.cache.All(), isOptional)...)
 		if err != nil {
 			return err

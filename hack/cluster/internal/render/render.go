@@ -115,6 +115,12 @@ func MetricsObjects(s settings.Settings) string {
 	return fill("metrics.yaml", map[string]any{"Gateway": s.Gateway(), "Port": settings.MetricsPort})
 }
 
+// Kueue renders the kustomization of Kueue on a node, from the folder of its manifests and an image that
+// was loaded.
+func Kueue(manifests, image, version string, n settings.Node) string {
+	return fill("kueue.yaml", map[string]any{"Manifests": manifests, "Image": image, "Version": version, "Node": n.Name()})
+}
+
 // GPUPatch renders the patch of a node's status that advertises GPUs.
 func GPUPatch() string {
 	return fmt.Sprintf(`{"status":{"capacity":{%[1]q:"%[2]d"},"allocatable":{%[1]q:"%[2]d"}}}`, GPU, settings.GPUs)
