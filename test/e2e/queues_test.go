@@ -20,7 +20,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
-var _ = Describe("A job in a queue of Kueue", Ordered, Label(kueue), func() {
+var _ = Describe("A job in a queue of Kueue", Ordered, ContinueOnFailure, Label(kueue), func() {
 	BeforeAll(useKueue)
 	AfterEach(explainQueues)
 
@@ -166,16 +166,16 @@ var _ = Describe("A job in a queue of Kueue", Ordered, Label(kueue), func() {
 			By("asking for collectors within the quota, and beyond it")
 			ask("--add", "--collectors=2")
 			readyCollectors(2, 2)
-			ask("--add", "--collectors=2")
-			readyCollectors(2, 4)
+			ask("--add", "--collectors=3") // The same request would count as a repeated one.
+			readyCollectors(2, 5)
 			job := expectQueued(ctx, name, func(g Gomega, job *v2alpha1.DIJob) {
-				g.Expect(admission(job).Message).To(ContainSubstring("2 of its 5 pods wait there"))
+				g.Expect(admission(job).Message).To(ContainSubstring("3 of its 6 pods wait there"))
 			})
 			Expect(job.Status.Phase).To(Equal(v2alpha1.JobRunning))
 			expectUsed(ctx, queue, 3)
 
 			By("giving up as many as wait")
-			ask("--delete", "--collectors=2")
+			ask("--delete", "--collectors=3")
 			expectAdmitted(ctx, name, 3)
 			deleteJob(ctx, name)
 			expectUsed(ctx, queue, 0)

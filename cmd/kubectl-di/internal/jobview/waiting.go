@@ -16,6 +16,7 @@ import (
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/replicas"
 	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/job/queueing"
 )
 
 // Waiting is why a job does not run as desired, and what would let it.
@@ -103,8 +104,9 @@ func ofCondition(job *v2alpha1.DIJob, gpus int64, condition *v2alpha1.DIJobCondi
 	return nil
 }
 
+// queue returns the queue that a job names, in its label or in its spec.
 func queue(job *v2alpha1.DIJob) string {
-	return ptr.Deref(job.Spec.Scheduling, v2alpha1.Scheduling{}).Queue
+	return cmp.Or(queueing.ForJob(job).Queue, ptr.Deref(job.Spec.Scheduling, v2alpha1.Scheduling{}).Queue)
 }
 
 // insufficientDevice is what the scheduler says of extended resources, such as GPUs.
