@@ -8,7 +8,8 @@ package controllers
 // stored without the field of the scale subresource, and objects that are not stored in the desired
 // version. It resizes pods in place where the cluster can. Of HorizontalPodAutoscalers the autoscaler reads
 // which jobs they scale. ConfigMaps contain the addresses of a worker-led job's pods. PodGroups describe
-// gangs. PodDisruptionBudgets are those of jobs with spec.disruption.
+// gangs. PodDisruptionBudgets are those of jobs with spec.disruption. Workloads are those of Kueue, which say
+// why pods wait.
 //
 // +kubebuilder:rbac:groups=diengine.opendilab.org,resources=dijobs,verbs=get;list;watch;patch;delete
 // +kubebuilder:rbac:groups=diengine.opendilab.org,resources=dijobs/status,verbs=patch
@@ -28,6 +29,7 @@ package controllers
 // +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions/status,resourceNames=dijobs.diengine.opendilab.org;aggregatorconfigs.diengine.opendilab.org,verbs=update
 // +kubebuilder:rbac:groups="",namespace=di-system,resources=configmaps,resourceNames=di-orchestrator-storage-migration,verbs=update
 // +kubebuilder:rbac:groups=scheduling.k8s.io;scheduling.volcano.sh;scheduling.x-k8s.io,resources=podgroups,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:groups=kueue.x-k8s.io,resources=workloads,verbs=get;list
 // +kubebuilder:rbac:groups=policy,resources=poddisruptionbudgets,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups=resource.k8s.io,resources=deviceclasses;resourceslices;resourceclaims;resourceclaimtemplates,verbs=list;watch
 // +kubebuilder:rbac:groups=metrics.k8s.io,resources=pods,verbs=list

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/controllers"
@@ -62,6 +63,7 @@ func (r *Reconciler) observe(ctx context.Context, job *v2alpha1.DIJob) (lifecycl
 			observed.TakenPods[pod.Name] = leftBy(pod)
 		}
 	}
+	r.observeQueue(ctx, &observed)
 	var services corev1.ServiceList
 	if err := r.client.List(ctx, &services, owned...); err != nil {
 		return observed, fmt.Errorf("listing the services of job %s/%s: %w", job.Namespace, job.Name, err)
@@ -80,6 +82,21 @@ func (r *Reconciler) observe(ctx context.Context, job *v2alpha1.DIJob) (lifecycl
 		return observed, r.observeWorkerLed(ctx, &observed, assumed, owned)
 	}
 	return observed, r.observeCoordinatorLed(ctx, &observed, assumed)
+}
+
+// observeQueue reads what Kueue says about pods that wait. Without it the job says only that they wait.
+func (r *Reconciler) observeQueue(ctx context.Context, observed *lifecycle.Observed) {
+	if !observed.Kueue || r.workloads == nil {
+		return
+	}
+	pod := queueing.FirstWaiting(observed.Pods)
+	if pod == nil {
+		return
+	}
+	var err error
+	if observed.QueueWords, err = r.workloads.Words(ctx, pod); err != nil {
+		log.FromContext(ctx).Error(err, "Cannot read why pods wait in their queue", "pod", pod.Name)
+	}
 }
 
 func isOfJob(object client.Object, job *v2alpha1.DIJob) bool {

@@ -138,6 +138,8 @@ type Reconciler struct {
 	gangs *discover.Gangs
 	// resize discovers whether pods can be resized in place; nil if they cannot.
 	resize *discover.Resize
+	// workloads reads why jobs wait in queues of Kueue; nil if it is not asked.
+	workloads *discover.Workloads
 	// queue contains the jobs that wait; nil outside a manager.
 	queue queue
 }
@@ -183,14 +185,15 @@ func Setup(ctx context.Context, mgr ctrl.Manager, options Options) error {
 		return err
 	}
 	reconciler := &Reconciler{
-		client:   mgr.GetClient(),
-		live:     mgr.GetAPIReader(),
-		recorder: options.Recorder,
-		clock:    clock.RealClock{},
-		options:  options,
-		metrics:  metrics,
-		gangs:    gangs,
-		resize:   resize,
+		client:    mgr.GetClient(),
+		live:      mgr.GetAPIReader(),
+		recorder:  options.Recorder,
+		clock:     clock.RealClock{},
+		options:   options,
+		metrics:   metrics,
+		gangs:     gangs,
+		resize:    resize,
+		workloads: &discover.Workloads{Mapper: mgr.GetRESTMapper(), Live: mgr.GetAPIReader()},
 	}
 	watching, err := ctrl.NewControllerManagedBy(mgr).
 		For(&v2alpha1.DIJob{}, builder.WithPredicates(options.Shards.Changes(), jobChanges())).

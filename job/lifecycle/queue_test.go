@@ -123,6 +123,40 @@ func TestAQueuedJobWaitsUntilKueueAdmitsItAsAWhole(t *testing.T) {
 	w.expectPhase(v2alpha1.JobFailed)
 }
 
+func TestAJobInAQueueSaysInKueuesWordsWhyItWaits(t *testing.T) {
+	w := newQueuedWorld(t)
+	w.kueue.isOpen = false
+	w.settle()
+	// The clock of the world advances with each step.
+	const steps = 20 * time.Second
+	expectSays := func(want string, again time.Duration) {
+		t.Helper()
+		w.settle()
+		after := Decide(w.observe()).RequeueAfter
+		condition := conditions.Find(&w.job.Status, v2alpha1.ConditionAdmitted)
+		if condition == nil || condition.Message != want || after < again || after > again+steps {
+			t.Fatalf("condition Admitted is %+v, Kueue is asked again in %s; want %q and %s", condition, after, want, again)
+		}
+	}
+	const waits = "the job waits in queue team for Kueue to admit it"
+	expectSays(waits, time.Second)
+	w.queueWords = "insufficient unused quota for cpu in flavor any, 20m more needed"
+	expectSays(waits+": "+w.queueWords, time.Minute)
+	w.now = w.now.Add(4 * time.Minute)
+	expectSays(waits+": "+w.queueWords, 4*time.Minute)
+	w.now = w.now.Add(time.Hour)
+	expectSays(waits+": "+w.queueWords, 10*time.Minute)
+	w.queueWords = "LocalQueue team doesn't exist"
+	expectSays(waits+": "+w.queueWords, time.Minute)
+
+	w.kueue.isOpen = true
+	w.settle()
+	w.expectAdmitted(corev1.ConditionTrue, v2alpha1.ConditionAdmitted)
+	if message := conditions.Find(&w.job.Status, v2alpha1.ConditionAdmitted).Message; strings.Contains(message, w.queueWords) {
+		t.Errorf("an admitted job still says %q", message)
+	}
+}
+
 func TestAQueuedJobThatSucceedsHasFinishedForKueueToo(t *testing.T) {
 	w := runQueued(t)
 	group := w.expectOneGroup(4)

@@ -80,6 +80,8 @@ type world struct {
 	keeping state.History
 	// kueue simulates Kueue; nil if it is not installed.
 	kueue *kueue
+	// queueWords are what it says about why pods wait.
+	queueWords string
 	// looksForKueue is set if the operator knows that Kueue is not installed.
 	looksForKueue bool
 	// fate returns the outcome of the next write; nil if all succeed.
@@ -212,7 +214,7 @@ func (w *world) observe() Observed {
 	observed := Observed{
 		Job: known.job.DeepCopy(), AggregatorConfig: w.config, Now: w.by(w.ahead), Drain: state.DefaultDrain, Kueue: w.kueue != nil, Gangs: w.gangs,
 		Rightsizing: w.rightsizing, Settings: w.settings, History: w.keeping,
-		NoKueue: w.looksForKueue && w.kueue == nil && queueing.ForJob(known.job).Queue != "",
+		QueueWords: w.queueWords, NoKueue: w.looksForKueue && w.kueue == nil && queueing.ForJob(known.job).Queue != "",
 	}
 	if known.group != nil {
 		observed.PodGroups = []*unstructured.Unstructured{known.group.DeepCopy()}

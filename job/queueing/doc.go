@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package queueing writes the pod metadata of Kueue's integration of plain pods and pod groups. It
-// also reads from pods what Kueue did with them. It depends only on names in Kueue's documented
-// interface, and reads none of Kueue's objects.
+// also reads from pods what Kueue did with them, and from Workloads why pods wait. It depends only on
+// names in Kueue's documented interface.
 //
 // It relies on this behaviour of Kueue's webhook and of its pod controller:
 //

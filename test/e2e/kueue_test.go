@@ -77,20 +77,25 @@ func explainQueues(ctx SpecContext) {
 // makeQueue creates a queue with quota for some pods. The spec of its ClusterQueue may have more.
 func makeQueue(ctx SpecContext, name string, pods int, more ...string) {
 	GinkgoHelper()
+	makeFlavoredQueue(ctx, name, "any", pods, more...)
+}
+
+func makeFlavoredQueue(ctx SpecContext, name, flavor string, pods int, more ...string) {
+	GinkgoHelper()
 	applyContent(ctx, queueNamespace, fmt.Sprintf(`
 apiVersion: kueue.x-k8s.io/v1beta2
 kind: ClusterQueue
 metadata: {name: %[1]s}
 spec:
   namespaceSelector: {}
-  resourceGroups: [{coveredResources: [cpu], flavors: [{name: any, resources: [{name: cpu, nominalQuota: %[2]dm}]}]}]
+  resourceGroups: [{coveredResources: [cpu], flavors: [{name: %[4]s, resources: [{name: cpu, nominalQuota: %[2]dm}]}]}]
 %[3]s
 ---
 apiVersion: kueue.x-k8s.io/v1beta2
 kind: LocalQueue
 metadata: {name: %[1]s}
 spec: {clusterQueue: %[1]s}
-`, name, 10*pods, strings.Join(more, "\n")))
+`, name, 10*pods, strings.Join(more, "\n"), flavor))
 	DeferCleanup(func(ctx SpecContext) {
 		kubectlUntilDone(ctx, "delete", dijobs, "--namespace="+queueNamespace, "--all", waiting())
 		kubectlUntilDone(ctx, "delete", "localqueue/"+name, "--namespace="+queueNamespace, "--ignore-not-found", waiting())
@@ -213,7 +218,7 @@ func readObjects(ctx SpecContext, g Gomega, kind string) []unstructured.Unstruct
 	GinkgoHelper()
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(schema.GroupVersionKind{Group: queueing.GroupName, Version: "v1beta2", Kind: kind + "List"})
-	g.Expect(api.List(ctx, list, client.InNamespace(queueNamespace))).To(Succeed())
+	g.Expect(api.List(ctx, list, inQueues())).To(Succeed())
 	return list.Items
 }
 
@@ -227,6 +232,8 @@ func expectNoWorkloads(ctx SpecContext) {
 		g.Expect(pods.Items).To(BeEmpty())
 	}).WithContext(ctx).WithTimeout(patience).WithPolling(time.Second).Should(Succeed())
 }
+
+func inQueues() client.ListOption { return client.InNamespace(queueNamespace) }
 
 // usedPods returns for how many pods the quota of a ClusterQueue is reserved.
 func usedPods(ctx SpecContext, g Gomega, name string) int {

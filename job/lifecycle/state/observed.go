@@ -82,6 +82,8 @@ type Observed struct {
 	NoAllocator bool
 	// Kueue is set if the queues that jobs name are Kueue's.
 	Kueue bool
+	// QueueWords are what Kueue says about why pods wait, "" if it says nothing.
+	QueueWords string
 	// NoKueue is set if the job names a queue, and Kueue is not installed.
 	NoKueue bool
 	// Gangs are the available gang schedulers.

@@ -5,6 +5,7 @@ package upkeep
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/dustin/go-humanize/english"
 	corev1 "k8s.io/api/core/v1"
@@ -13,6 +14,14 @@ import (
 	"opendilab.org/di-orchestrator/job/lifecycle/state"
 	"opendilab.org/di-orchestrator/job/podstate"
 	"opendilab.org/di-orchestrator/job/queueing"
+)
+
+const (
+	// firstWords is how soon Kueue is asked first why pods wait. It sees them only when they exist.
+	firstWords = time.Second
+	// wordsInterval and maxWordsInterval bound the interval at which it is asked again.
+	wordsInterval    = time.Minute
+	maxWordsInterval = 10 * time.Minute
 )
 
 // ReportQueue sets the condition for the admission by Kueue.
@@ -52,14 +61,36 @@ func (u Rules) ReportQueue() {
 			"its integration \"pod\" is off, or does not cover namespace %s", queue, u.in.Job.Namespace))
 	case waiting == queued:
 		u.out.RecordCondition(condition, corev1.ConditionFalse, v2alpha1.ReasonWaitingInQueue,
-			fmt.Sprintf("the job waits in queue %s for Kueue to admit it", queue))
+			fmt.Sprintf("the job waits in queue %s for Kueue to admit it", queue)+u.inKueuesWords())
+		u.askKueueAgain()
 	default:
 		message := "Kueue has admitted the job from queue " + queue
 		if waiting > 0 {
-			message += fmt.Sprintf("; %d of its %d pods %s there", waiting, queued, english.PluralWord(waiting, "waits", "wait"))
+			message += fmt.Sprintf("; %d of its %d pods %s there", waiting, queued, english.PluralWord(waiting, "waits", "wait")) + u.inKueuesWords()
 		}
 		u.out.RecordCondition(condition, corev1.ConditionTrue, v2alpha1.ConditionAdmitted, message)
+		if waiting > 0 {
+			u.askKueueAgain()
+		}
 	}
+}
+
+func (u Rules) inKueuesWords() string {
+	if u.in.QueueWords == "" {
+		return ""
+	}
+	return ": " + u.in.QueueWords
+}
+
+// askKueueAgain reconciles a job with pods that wait again, because no event of them reports that Kueue says
+// something else. The interval doubles while Kueue says the same.
+func (u Rules) askKueueAgain() {
+	least := wordsInterval
+	if u.in.QueueWords == "" {
+		least = firstWords
+	}
+	same := u.in.Now.Sub(u.out.Condition(v2alpha1.ConditionAdmitted).LastUpdateTime.Time)
+	u.out.RequeueAfter(min(max(same, least), maxWordsInterval))
 }
 
 // reportNoKueue reports that a job names a queue in a cluster without Kueue.

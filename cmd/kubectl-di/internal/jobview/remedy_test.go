@@ -7,7 +7,10 @@ import (
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/job/queueing"
 )
 
 // The messages are those of Kubernetes 1.30 to 1.36, as conditions of jobs quote them.
@@ -88,6 +91,20 @@ func TestARemedyFitsItsCause(t *testing.T) {
 			if !strings.Contains(got[i], c.remedies[i]) {
 				t.Errorf("%s %q: got %q, want %q", c.reason, c.message, got[i], c.remedies[i])
 			}
+		}
+	}
+}
+
+func TestARemedyNamesTheQueueOfTheLabelOrTheSpec(t *testing.T) {
+	t.Parallel()
+	for name, job := range map[string]*v2alpha1.DIJob{
+		"the label":             {ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{queueing.LabelQueue: "team"}}},
+		"the spec":              {Spec: v2alpha1.DIJobSpec{Scheduling: &v2alpha1.Scheduling{Queue: "team"}}},
+		"the spec, for Volcano": {Spec: v2alpha1.DIJobSpec{Scheduling: &v2alpha1.Scheduling{Queue: "team", SchedulerName: "volcano"}}},
+	} {
+		got := ofCondition(job, 0, &v2alpha1.DIJobCondition{Type: v2alpha1.ConditionAdmitted, Reason: v2alpha1.ReasonWaitingInQueue})
+		if len(got) != 1 || !strings.Contains(got[0], "queue team becomes free") {
+			t.Errorf("%s: got %q, want one that names queue team", name, got)
 		}
 	}
 }
