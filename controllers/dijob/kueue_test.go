@@ -10,8 +10,8 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
 	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
@@ -21,7 +21,9 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/controllers/dijob/discover"
+	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/job/queueing"
+	"opendilab.org/di-orchestrator/test/testkit"
 	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
@@ -96,13 +98,27 @@ func (s *space) theGroup(ctx context.Context, size int) string {
 	return group.Group
 }
 
+// admission returns the condition for Kueue's admission, or an empty one.
+func (s *space) admission(ctx context.Context) v2alpha1.DIJobCondition {
+	status := s.job(ctx).Status
+	return ptr.Deref(conditions.Find(&status, v2alpha1.ConditionAdmitted), v2alpha1.DIJobCondition{})
+}
+
 func (s *space) isAdmitted(ctx context.Context) (corev1.ConditionStatus, string) {
-	for _, condition := range s.job(ctx).Status.Conditions {
-		if condition.Type == v2alpha1.ConditionAdmitted {
-			return condition.Status, condition.Reason
-		}
-	}
-	return "", ""
+	found := s.admission(ctx)
+	return found.Status, found.Reason
+}
+
+// workload creates a Workload that waits, of a pod if that queues by itself.
+func (s *space) workload(ctx context.Context, name, pod, words string) {
+	GinkgoHelper()
+	Expect(shared.api.Create(ctx, &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": queueing.GroupName + "/v1beta2", "kind": queueing.WorkloadKind,
+		"metadata": map[string]any{"namespace": s.name, "name": name, "labels": map[string]any{queueing.LabelJobUID: pod}},
+		"status": map[string]any{"conditions": []any{
+			map[string]any{"type": "QuotaReserved", "status": "False", "reason": "Pending", "message": words},
+		}},
+	}})).To(Succeed())
 }
 
 var _ = Describe("A worker-led job in a queue of Kueue's", func() {
@@ -196,7 +212,7 @@ func conditionTypes(job *v2alpha1.DIJob) []string {
 }
 
 var _ = Describe("The queues that jobs name", func() {
-	It("are Kueue's once its API is served", func(ctx SpecContext) {
+	It("are Kueue's once its API is served, and their Workloads say why a job waits", func(ctx SpecContext) {
 		httpClient, err := rest.HTTPClientFor(shared.config)
 		Expect(err).NotTo(HaveOccurred())
 		mapper := specs.Must(apiutil.NewDynamicRESTMapper(shared.config, httpClient))
@@ -204,20 +220,7 @@ var _ = Describe("The queues that jobs name", func() {
 		finder := discover.NewKueue(mapper, clock)
 		Expect(finder.IsServed(ctx)).To(BeFalse())
 
-		anything := &apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: ptr.To(true)}
-		definition := &apiextensionsv1.CustomResourceDefinition{
-			ObjectMeta: metav1.ObjectMeta{
-				Name: "workloads.kueue.x-k8s.io",
-				// The API server requires a reason for definitions in Kubernetes' own groups.
-				Annotations: map[string]string{apiextensionsv1.KubeAPIApprovedAnnotation: "unapproved, a test"},
-			},
-			Spec: apiextensionsv1.CustomResourceDefinitionSpec{
-				Group: queueing.GroupName, Scope: apiextensionsv1.NamespaceScoped,
-				Names:    apiextensionsv1.CustomResourceDefinitionNames{Plural: "workloads", Kind: queueing.WorkloadKind},
-				Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{Name: "v1beta1", Served: true, Storage: true, Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: anything}}},
-			},
-		}
-		definitions := envtest.CRDInstallOptions{CRDs: []*apiextensionsv1.CustomResourceDefinition{definition}, MaxTime: patience}
+		definitions := envtest.CRDInstallOptions{Paths: []string{testkit.QueueDefinitions()}, MaxTime: patience, ErrorIfPathMissing: true}
 		_, err = envtest.InstallCRDs(shared.config, definitions)
 		Expect(err).NotTo(HaveOccurred())
 		DeferCleanup(func() error { return envtest.UninstallCRDs(shared.config, definitions) })
@@ -225,5 +228,21 @@ var _ = Describe("The queues that jobs name", func() {
 			clock.SetTime(clock.Now().Add(time.Hour))
 			return finder.IsServed(ctx)
 		}).Should(BeTrue())
+
+		s := newQueue(ctx)
+		s.operator.workloads = &discover.Workloads{Mapper: mapper, Live: s.operator.live}
+		Expect(s.settle(ctx)).To(Succeed())
+		Expect(s.admission(ctx).Message).To(Equal("the job waits in queue team for Kueue to admit it"))
+
+		By("reading the Workload of a group, by its name")
+		s.workload(ctx, s.theGroup(ctx, 3), "", "LocalQueue team doesn't exist")
+		Expect(s.settle(ctx)).To(Succeed())
+		Expect(s.admission(ctx).Message).To(Equal("the job waits in queue team for Kueue to admit it: LocalQueue team doesn't exist"))
+
+		By("reading the Workload of a pod that queues by itself, by the UID of the pod")
+		alone := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "alone", UID: "its-uid"}}
+		Expect(s.operator.workloads.Words(ctx, alone)).To(BeEmpty())
+		s.workload(ctx, "pod-alone-12345", "its-uid", "couldn't assign flavors")
+		Expect(s.operator.workloads.Words(ctx, alone)).To(Equal("couldn't assign flavors"))
 	})
 })

@@ -16,7 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
@@ -43,10 +42,7 @@ var _ = Describe("An installation that watches one namespace", func() {
 		defer runPods(ctx, p.api)()
 		p.run(ctx, objects, "install-crds")
 		p.install(ctx, objects, "ConfigMap", "Service", "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
-		_, err = envtest.InstallCRDs(p.environment.Config, envtest.CRDInstallOptions{
-			Paths: []string{testkit.GangDefinitions()}, MaxTime: patience, ErrorIfPathMissing: true,
-		})
-		Expect(err).NotTo(HaveOccurred())
+		p.serveDefinitions(testkit.GangDefinitions())
 		s := &story{plane: p, objects: objects}
 		stop := s.startOperator(ctx)
 		server := s.startServer(ctx)
@@ -59,6 +55,7 @@ var _ = Describe("An installation that watches one namespace", func() {
 		s.submit(ctx, `{apiVersion: diengine.opendilab.org/v2alpha1, kind: DIJob, metadata: {name: gang},
   spec: {scheduling: {schedulerName: volcano, gang: {}}, tasks: [{type: none, name: work, replicas: 1, template: `+template+`}]}}`)
 		s.expectPods(ctx, "gang", 1)
+		s.waitInQueue(ctx)
 
 		By("leaving the job of the other namespace alone, which di-server does not know")
 		Expect(s.elsewhere(ctx).ResourceVersion).To(Equal(before.ResourceVersion))

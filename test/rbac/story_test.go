@@ -174,6 +174,7 @@ func (p *plane) play(ctx context.Context, objects []*unstructured.Unstructured) 
 	s.trainProbed(ctx)
 	s.placePreemptible(ctx)
 	s.trainGangs(ctx)
+	s.waitInQueue(ctx)
 	s.conflictOfNames(ctx)
 	s.scale(ctx)
 	s.trainWithManyWorkers(ctx)
@@ -724,14 +725,25 @@ func (s *story) trainWithManyWorkers(ctx context.Context) {
 	s.expectPods(ctx, "wide", 30)
 }
 
+// waitInQueue runs jobs of one replica and of two that wait for Kueue, as pods do that its webhook has changed.
+func (s *story) waitInQueue(ctx context.Context) {
+	GinkgoHelper()
+	s.serveDefinitions(testkit.QueueDefinitions())
+	waiting := strings.Replace(templateJSON, `{"spec":{`, `{"metadata":{"labels":{"kueue.x-k8s.io/managed":"true"}},"spec":{"schedulingGates":[{"name":"kueue.x-k8s.io/admission"}],`, 1)
+	for name, replicas := range map[string]int{"queued-alone": 1, "queued-group": 2} {
+		s.submit(ctx, fmt.Sprintf(`{apiVersion: diengine.opendilab.org/v2alpha1, kind: DIJob, metadata: {name: %s, labels: {kueue.x-k8s.io/queue-name: team}},
+  spec: {tasks: [{type: none, name: work, replicas: %d, template: %s}]}}`, name, replicas, waiting))
+		s.expectReason(ctx, name, v2alpha1.ReasonWaitingInQueue)
+		Expect(s.api.Delete(ctx, &v2alpha1.DIJob{ObjectMeta: metav1.ObjectMeta{Namespace: jobs, Name: name}})).To(Succeed())
+		s.expectGone(ctx, name)
+	}
+}
+
 // trainGangs runs a gang job with each scheduler: first while a foreign object has the name of its
 // PodGroup, and then until it finishes.
 func (s *story) trainGangs(ctx context.Context) {
 	GinkgoHelper()
-	_, err := envtest.InstallCRDs(s.environment.Config, envtest.CRDInstallOptions{
-		Paths: []string{testkit.GangDefinitions()}, MaxTime: patience, ErrorIfPathMissing: true,
-	})
-	Expect(err).NotTo(HaveOccurred())
+	s.serveDefinitions(testkit.GangDefinitions())
 	versions := map[string]string{
 		"default-scheduler": "scheduling.k8s.io/v1alpha2", "volcano": "scheduling.volcano.sh/v1beta1", "scheduler-plugins-scheduler": "scheduling.x-k8s.io/v1alpha1",
 	}
@@ -757,6 +769,13 @@ func (s *story) trainGangs(ctx context.Context) {
 		s.expectPhase(ctx, scheduler, v2alpha1.JobSucceeded)
 		s.waitGroupDeleted(ctx, version, scheduler)
 	}
+}
+
+// serveDefinitions installs the CRDs of a folder.
+func (p *plane) serveDefinitions(folder string) {
+	GinkgoHelper()
+	_, err := envtest.InstallCRDs(p.environment.Config, envtest.CRDInstallOptions{Paths: []string{folder}, MaxTime: patience, ErrorIfPathMissing: true})
+	Expect(err).NotTo(HaveOccurred())
 }
 
 // freeGroup deletes a foreign PodGroup with the name of a job's. Kubernetes' own have a protection
@@ -794,6 +813,13 @@ func (s *story) expectCondition(ctx context.Context, name, condition string) {
 		var job v2alpha1.DIJob
 		g.Expect(s.api.Get(ctx, client.ObjectKey{Namespace: jobs, Name: name}, &job)).To(Succeed())
 		g.Expect(job.Status.Conditions).To(ContainElement(And(HaveField("Type", condition), HaveField("Status", corev1.ConditionTrue))))
+	}).Should(Succeed())
+}
+
+func (s *story) expectReason(ctx context.Context, name, reason string) {
+	GinkgoHelper()
+	Eventually(func(g Gomega) {
+		g.Expect(specs.Get[v2alpha1.DIJob](ctx, s.api, jobs, name).Status.Conditions).To(ContainElement(HaveField("Reason", reason)))
 	}).Should(Succeed())
 }
 

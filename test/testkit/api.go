@@ -68,6 +68,11 @@ func GangDefinitions() string {
 	return filepath.Join(Root(), "test", "testkit", "gangs")
 }
 
+// QueueDefinitions is the folder with the CRD of Kueue's Workloads.
+func QueueDefinitions() string {
+	return filepath.Join(Root(), "test", "testkit", "queues")
+}
+
 // GangFlags make the API server serve Kubernetes' own PodGroups.
 func GangFlags() []string {
 	return []string{"feature-gates=GenericWorkload=true,GangScheduling=true", "runtime-config=scheduling.k8s.io/v1alpha2=true"}
