@@ -32,7 +32,9 @@ type Observation struct {
 	Events []record.Event
 	// Redact is what is removed from messages.
 	Redact record.Redaction
-	Now    time.Time
+	// GPU is the resource of GPUs.
+	GPU corev1.ResourceName
+	Now time.Time
 }
 
 // Record returns what is remembered after an observation. before is what was recorded earlier of the
@@ -43,8 +45,8 @@ func Record(before record.Job, seen Observation) (record.Job, error) {
 	after.UID, after.Namespace, after.Name = string(job.UID), job.Namespace, job.Name
 	after.Group, after.Created = job.Spec.Group, utc(job.CreationTimestamp)
 	after.Creator = job.Annotations[names.AnnotationCreator]
-	if after.Version == "" || after.Seen.Generation != job.Generation {
-		if err := readSpec(&after, job); err != nil {
+	if after.Version == "" || after.Seen.Generation != job.Generation || after.Requests == nil {
+		if err := readSpec(&after, seen); err != nil {
 			return before, err
 		}
 	}

@@ -43,7 +43,7 @@ func trained() *v2alpha1.DIJob {
 	}
 	job.Spec.Lifecycle, job.Spec.Group = v2alpha1.LifecycleWorkerLed, "atari"
 	job.Spec.Tasks = []v2alpha1.Task{{Name: "worker", Type: v2alpha1.TaskTypeNone, Replicas: &two}}
-	job.Spec.Tasks[0].Template.Raw = []byte(`{"spec":{"initContainers":[{"image":"init:1"}],"containers":[{"image":"ding:2"},{"image":"ding:2"}]}}`)
+	job.Spec.Tasks[0].Template.Raw = []byte(`{"spec":{"initContainers":[{"image":"init:1"}],"containers":[{"image":"ding:2","resources":{"requests":{"cpu":"500m"},"limits":{"memory":"1Gi","nvidia.com/gpu":"2"}}},{"image":"ding:2"}]}}`)
 	job.Status.Phase = v2alpha1.JobRunning
 	job.Status.Conditions = []v2alpha1.DIJobCondition{
 		{Type: "Running", Status: corev1.ConditionTrue, Reason: v2alpha1.ReasonJobRunning, Message: "all run", LastTransitionTime: stamp(5)},
@@ -99,7 +99,7 @@ func observed(t *testing.T, before record.Job, seen observe.Observation) record.
 }
 
 func TestARunningJobIsRecorded(t *testing.T) {
-	after := observed(t, record.Job{}, observe.Observation{Job: trained(), Pods: []corev1.Pod{pod("ppo-0")}, Now: at(10)})
+	after := observed(t, record.Job{}, observe.Observation{Job: trained(), Pods: []corev1.Pod{pod("ppo-0")}, GPU: "nvidia.com/gpu", Now: at(10)})
 	var manifest map[string]any
 	if err := json.Unmarshal(after.Manifest, &manifest); err != nil {
 		t.Fatal(err)
@@ -118,6 +118,7 @@ func TestARunningJobIsRecorded(t *testing.T) {
 			PodUID: "pod-ppo-0", Pod: "ppo-0", Task: "worker", Index: 1, Node: "node-a", Created: at(1), Started: at(3), Phase: "Running",
 		}},
 		Conditions: []record.Condition{{Type: "Running", Status: "True", Reason: "JobRunning", Message: "all run", At: at(5)}},
+		Requests:   []record.Request{{Task: "worker", CPU: 500, Memory: 1 << 30, GPUs: 2}},
 		Seen:       record.Seen{Generation: 1, Desired: map[string]int32{"worker": 2}},
 	}
 	if diff := cmp.Diff(want, after); diff != "" {

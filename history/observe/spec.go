@@ -19,17 +19,35 @@ import (
 	"opendilab.org/di-orchestrator/conversion"
 	"opendilab.org/di-orchestrator/history/record"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/job/workload"
 )
 
 // readSpec notes the spec in the version in which it was written.
-func readSpec(job *record.Job, of *v2alpha1.DIJob) error {
+func readSpec(job *record.Job, seen Observation) error {
+	of := seen.Job
 	job.Version = writtenIn(of.ManagedFields)
 	manifest, err := manifestIn(of, job.Version)
 	if err != nil {
 		return fmt.Errorf("the manifest of job %s/%s in %s: %w", of.Namespace, of.Name, job.Version, err)
 	}
-	job.Manifest, job.Images = manifest, images(&of.Spec)
+	job.Manifest, job.Images, job.Requests = manifest, images(&of.Spec), requests(&of.Spec, seen.GPU)
 	return nil
+}
+
+// requests returns what a replica of each task requests, by its template.
+func requests(spec *v2alpha1.DIJobSpec, gpu corev1.ResourceName) []record.Request {
+	all := []record.Request{}
+	for i := range spec.Tasks {
+		of := record.Request{Task: names.TaskName(&spec.Tasks[i])}
+		// Without a readable template, the job has no such replicas.
+		if template, err := workload.Template("", spec.Tasks[i].Template); err == nil {
+			list := workload.RequestsOf(&template.Spec)
+			gpus := list[gpu]
+			of.CPU, of.Memory, of.GPUs = list.Cpu().MilliValue(), list.Memory().Value(), gpus.Value()
+		}
+		all = append(all, of)
+	}
+	return all
 }
 
 // writtenIn returns the version in which a client, and none of this project's programs, last wrote

@@ -72,6 +72,7 @@ func Bound(job Job) Job {
 		e.UID, e.Object, e.Type = Text(e.UID, MaxName), Text(e.Object, 2*MaxName), Text(e.Type, MaxName)
 		boundCause(&e.Reason, &e.Message)
 	})
+	job.Requests = each(job.Requests[:min(len(job.Requests), MaxTasks)], func(r *Request) { r.Task = Text(r.Task, MaxName) })
 	job.Peaks = each(job.Peaks[:min(len(job.Peaks), MaxTasks)], func(p *Peak) { p.Task = Text(p.Task, MaxName) })
 	job.Placements = job.boundPlacements()
 	return job

@@ -47,6 +47,8 @@ type Job struct {
 	Conditions []Condition `json:"conditions,omitempty"`
 	// Events are those of the job, and the warnings of its pods, the oldest first.
 	Events []Event `json:"events,omitempty"`
+	// Requests are what a replica of each task requests.
+	Requests []Request `json:"requests,omitempty"`
 	// Peaks are what replicas used at most, by task.
 	Peaks []Peak `json:"peaks,omitempty"`
 	// Seen is what the next observation is compared with.

@@ -39,6 +39,8 @@ const (
 const (
 	// defaultPage is how many jobs a page has unless the caller says how many.
 	defaultPage = 100
+	// sumsTime is the time whose jobs are summed up unless the caller says which.
+	sumsTime = 30 * 24 * time.Hour
 	// maxQuery bounds the query of a request, in bytes.
 	maxQuery = 8 << 10
 	// maxReads bounds the reads of samples for one answer with thinned curves. A year of reports needs two.
@@ -54,6 +56,7 @@ type Store interface {
 	Samples(ctx context.Context, uid string, after time.Time) ([]record.Sample, error)
 	Tails(ctx context.Context, uid string) ([]record.Tail, error)
 	Family(ctx context.Context, namespace, family string) ([]record.Job, error)
+	Sums(ctx context.Context, filter store.SumFilter) (record.SumList, error)
 	LastSamples(ctx context.Context, uid string, limit int) ([]record.Sample, error)
 	Groups(ctx context.Context, names []string) (map[string]json.RawMessage, error)
 }
@@ -71,7 +74,7 @@ type handler struct {
 func NewHandler(from Store, access Access, metrics *Metrics, log logr.Logger) http.Handler {
 	h := &handler{from, access, metrics, log, make(chan struct{}, atOnce)}
 	mux := http.NewServeMux()
-	for path, act := range map[string]action{pathList: h.list, pathJob: h.show, pathSeries: h.series, pathTails: h.tails} {
+	for path, act := range map[string]action{pathList: h.list, pathJob: h.show, pathSeries: h.series, pathTails: h.tails, record.PathSums: h.sums} {
 		mux.Handle("GET "+path, h.answer(path, access.Tokens, act))
 	}
 	mux.Handle("POST "+record.PathGroups, h.answer(record.PathGroups, access.Programs, h.groups))
@@ -174,13 +177,9 @@ func (h *handler) list(r *request) (any, error) {
 		Namespace: r.query.Get("namespace"), Phase: r.query.Get("phase"), Group: r.query.Get("group"),
 		Creator: r.query.Get("creator"), Reason: r.query.Get("reason"), Text: r.query.Get("text"),
 	}
-	allowed, err := h.may(r, onJobs("list", filter.Namespace, ""))
+	err := h.mayList(r, filter.Namespace)
 	if err != nil {
 		return nil, err
-	}
-	if !allowed {
-		return nil, apierrors.NewForbidden(schema.GroupResource{Group: v2alpha1.GroupName, Resource: "dijobs"}, "",
-			fmt.Errorf("user %q may not list them in namespace %q: name a namespace by ?namespace=, or get a role that allows it", r.caller.GetName(), filter.Namespace))
 	}
 	if filter.Namespace != "" {
 		filter.Readable = []string{filter.Namespace}
@@ -193,6 +192,39 @@ func (h *handler) list(r *request) (any, error) {
 		return nil, err
 	}
 	return h.store.List(r.Context(), filter, r.query.Get("from"), limit)
+}
+
+// mayList returns an error unless the caller may list the jobs of a namespace, or of all if it is empty.
+func (h *handler) mayList(r *request, namespace string) error {
+	allowed, err := h.may(r, onJobs("list", namespace, ""))
+	if err != nil || allowed {
+		return err
+	}
+	return apierrors.NewForbidden(schema.GroupResource{Group: v2alpha1.GroupName, Resource: "dijobs"}, "",
+		fmt.Errorf("user %q may not list them in namespace %q: name a namespace by ?namespace=, or get a role that allows it", r.caller.GetName(), namespace))
+}
+
+// sums answers what the jobs of a namespace, or of all, took together in a time: the last 30 days by default. The
+// caller needs the right to list them.
+func (h *handler) sums(r *request) (any, error) {
+	filter := store.SumFilter{Namespace: r.query.Get("namespace"), By: record.By(r.query.Get("by"))}
+	err := h.mayList(r, filter.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	if filter.Until, err = timeIn(r.query, "until"); err != nil {
+		return nil, err
+	}
+	if filter.Until.IsZero() {
+		filter.Until = h.metrics.clock.Now()
+	}
+	if filter.Since, err = timeIn(r.query, "since"); err != nil {
+		return nil, err
+	}
+	if filter.Since.IsZero() {
+		filter.Since = filter.Until.Add(-sumsTime)
+	}
+	return h.store.Sums(r.Context(), filter)
 }
 
 func timeIn(query url.Values, name string) (time.Time, error) {

@@ -42,7 +42,7 @@ type Metrics struct {
 // NewMetrics returns metrics that the registerer has.
 func NewMetrics(registerer prometheus.Registerer, clock clock.PassiveClock) (*Metrics, error) {
 	m := &Metrics{clock: clock}
-	path := telemetry.Label{Name: "path", Values: []string{pathList, pathJob, pathSeries, pathTails, record.PathGroups, remote.Path}}
+	path := telemetry.Label{Name: "path", Values: []string{pathList, pathJob, pathSeries, pathTails, record.PathSums, record.PathGroups, remote.Path}}
 	m.total = m.CounterFromZero(telemetry.Metric{
 		Name: "di_orchestrator_history_requests_total", Unit: "requests",
 		Help: "Requests to the history, by path and outcome: served, without a valid token (unauthorized), without the right to list (forbidden) or to read (hidden), of no such job (missing), invalid, or failed.",

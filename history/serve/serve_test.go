@@ -140,7 +140,12 @@ func onLogs() rbacv1.PolicyRule {
 // get returns the code and the body of an answer.
 func (f *fixture) get(token, path string) (int, string) {
 	f.t.Helper()
-	request, err := http.NewRequestWithContext(f.t.Context(), http.MethodGet, f.url+record.Root+path, http.NoBody)
+	return f.getFrom(record.Root, token, path)
+}
+
+func (f *fixture) getFrom(root, token, path string) (int, string) {
+	f.t.Helper()
+	request, err := http.NewRequestWithContext(f.t.Context(), http.MethodGet, f.url+root+path, http.NoBody)
 	f.Expect(err).NotTo(HaveOccurred())
 	if token != "" {
 		request.Header.Set("Authorization", "Bearer "+token)
@@ -197,6 +202,43 @@ func TestAReaderSeesTheJobsOfItsNamespace(t *testing.T) {
 	f.read(token, "/"+f.own+"/job-0/tails", &tails)
 	f.Expect(tails.Tails).To(HaveLen(1))
 	f.Expect(tails.Tails[0].Text).To(Equal("Killed\n"))
+}
+
+func TestSumsNeedTheRightToListTheJobsInThem(t *testing.T) {
+	f := setUp(t)
+	var changes []store.Change
+	for i, namespace := range []string{f.own, f.own, f.other} {
+		job := record.Job{UID: fmt.Sprintf("ended-%d", i), Namespace: namespace, Name: "ended", Creator: "ada", Phase: "Succeeded", Created: at(0), Started: at(3600), Ended: at(7200)}
+		changes = append(changes, store.Change{UID: job.UID, Job: &job})
+	}
+	f.Expect(f.database.Write(t.Context(), changes)).To(Succeed())
+	span := "&since=" + at(0).Format(time.RFC3339) + "&until=" + at(7200).Format(time.RFC3339)
+	own, all := f.token(f.own, onJobs("list")), f.token("", onJobs("list"))
+	jobs := func(token, query string) int64 {
+		code, body := f.getFrom(record.PathSums, token, query)
+		f.Expect(code).To(Equal(http.StatusOK), body)
+		var list record.SumList
+		f.Expect(json.Unmarshal([]byte(body), &list)).To(Succeed())
+		f.Expect(list.Sums).To(HaveLen(1))
+		f.Expect(list.Sums[0].Key).To(Equal("ada"))
+		f.Expect(list.Sums[0].Waited).To(BeNumerically("~", list.Sums[0].Jobs, 1e-9), "an hour each")
+		return list.Sums[0].Jobs
+	}
+	f.Expect(jobs(own, "?by=user&namespace="+f.own+span)).To(BeEquivalentTo(2))
+	f.Expect(jobs(all, "?by=user&namespace="+f.other+span)).To(BeEquivalentTo(1))
+	for query, code := range map[string]int{
+		"?by=user&namespace=" + f.other: http.StatusForbidden,
+		"?by=user":                      http.StatusForbidden,
+		"?by=name&namespace=" + f.own:   http.StatusBadRequest,
+		"?namespace=" + f.own:           http.StatusBadRequest,
+		"?by=day&namespace=" + f.own + "&since=1970-01-01T00:00:00Z": http.StatusBadRequest,
+		"?by=day&namespace=" + f.own + "&until=now":                  http.StatusBadRequest,
+	} {
+		got, body := f.getFrom(record.PathSums, own, query)
+		f.Expect(got).To(Equal(code), query+": "+body)
+	}
+	code, _ := f.getFrom(record.PathSums, "", "?by=user")
+	f.Expect(code).To(Equal(http.StatusUnauthorized))
 }
 
 func TestWithoutARightAJobDoesNotExist(t *testing.T) {

@@ -52,6 +52,9 @@ func (s *Store) Retain(ctx context.Context, limits Limits, now time.Time) (Delet
 			deleted.Jobs++
 			deleted.Bytes += job.bytes
 		}
+		if err := t.dropSums(ctx, limits, now); err != nil {
+			return err
+		}
 		t.totals.Jobs -= deleted.Jobs
 		t.totals.Bytes -= deleted.Bytes
 		return nil

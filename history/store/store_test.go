@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"sync"
 	"testing"
@@ -765,6 +766,81 @@ func TestGroupsAreKeptAsTheyWereStoredLastAndThoseUsedLongestAgoAreDropped(t *te
 	})
 }
 
+// trained is a job that ended after an hour of one replica with four GPUs.
+func trained(number int, change func(*record.Job)) *record.Job {
+	return job(number, func(j *record.Job) {
+		j.Phase, j.Ended = "Succeeded", j.Started.Add(time.Hour)
+		j.Requests = []record.Request{{Task: "learner", CPU: 2000, Memory: 4 << 30, GPUs: 4}}
+		j.Peaks = []record.Peak{{Task: "learner", CPU: 500, Memory: 1 << 30}}
+		j.Replicas = []record.Replica{{Pod: "a", Task: "learner", Started: j.Started, Ended: j.Ended}}
+	}, change)
+}
+
+func TestJobsAreSummedUpOnceWhenTheyEnd(t *testing.T) {
+	onBoth(t, func(d database) {
+		opened := d.store()
+		of := func(namespace, group, user string) func(*record.Job) {
+			return func(j *record.Job) { j.Namespace, j.Group, j.Creator = namespace, group, user }
+		}
+		running := trained(1, of("team", "pong", "ada"))
+		ended := running.Ended
+		running.Ended = time.Time{}
+		write(t, opened, running)
+		running.Ended = ended
+		failed := trained(3, of("team", "breakout", "ada"))
+		failed.Phase, failed.Reason = "Failed", "OOMKilled"
+		later := trained(4, of("other", "pong", "bob"))
+		later.Ended = later.Ended.Add(72 * time.Hour)
+		for range 2 {
+			write(t, opened, running, trained(2, of("team", "pong", "bob")), failed, later)
+		}
+		one := record.Sum{Jobs: 1, GPU: 4, CPURequested: 2, CPUUsed: 0.5, MemoryRequested: 4, MemoryUsed: 1}
+		named := func(key string, jobs int64, unsuccessful int64) record.Sum {
+			n := float64(jobs)
+			return record.Sum{
+				Key: key, Jobs: jobs, Unsuccessful: unsuccessful, GPU: n * one.GPU, CPURequested: n * one.CPURequested, CPUUsed: n * one.CPUUsed,
+				MemoryRequested: n * one.MemoryRequested, MemoryUsed: n * one.MemoryUsed,
+			}
+		}
+		first, last := running.Ended, later.Ended
+		for name, tc := range map[string]struct {
+			filter store.SumFilter
+			want   []record.Sum
+		}{
+			"groups of a namespace": {store.SumFilter{Since: first, Until: last, Namespace: "team", By: record.ByGroup}, []record.Sum{named("pong", 2, 0), named("breakout", 1, 1)}},
+			"users":                 {store.SumFilter{Since: first, Until: last, By: record.ByUser}, []record.Sum{named("ada", 2, 1), named("bob", 2, 0)}},
+			"namespaces of a day":   {store.SumFilter{Since: first, Until: first, By: record.ByNamespace}, []record.Sum{named("team", 3, 1)}},
+			"causes":                {store.SumFilter{Since: first, Until: first, By: record.ByCause}, []record.Sum{named("", 2, 0), named("OOMKilled", 1, 1)}},
+			"days":                  {store.SumFilter{Since: last, Until: last, By: record.ByDay}, []record.Sum{named(last.Format(time.DateOnly), 1, 0)}},
+			"nothing":               {store.SumFilter{Since: last, Until: last, Namespace: "team", By: record.ByUser}, []record.Sum{}},
+		} {
+			got, err := opened.Sums(t.Context(), tc.filter)
+			ignoresHours := cmp.FilterPath(func(p cmp.Path) bool { return p.Last().String() == ".Waited" }, cmp.Ignore())
+			if diff := cmp.Diff(tc.want, got.Sums, ignoresHours); err != nil || got.Truncated || diff != "" {
+				t.Errorf("%s: %v, -want +got:\n%s", name, err, diff)
+			}
+			if len(got.Sums) > 0 && got.Sums[0].Jobs == 2 && math.Abs(got.Sums[0].Waited-2.0/3600) > 1e-9 {
+				t.Errorf("%s: two jobs waited for %g hours, want two seconds", name, got.Sums[0].Waited)
+			}
+		}
+		for _, invalid := range []store.SumFilter{
+			{Since: first, Until: last}, {Since: first, Until: last, By: "jobs"}, {Since: last, Until: first, By: record.ByDay},
+			{Since: first, Until: first.AddDate(2, 0, 0), By: record.ByDay},
+		} {
+			if _, err := opened.Sums(t.Context(), invalid); !errors.Is(err, store.ErrInvalid) {
+				t.Errorf("%+v: got %v, want that it is invalid", invalid, err)
+			}
+		}
+		if _, err := opened.Retain(t.Context(), store.Limits{Age: time.Hour}, last.Add(2*time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+		kept, err := opened.Sums(t.Context(), store.SumFilter{Since: first, Until: last, By: record.ByNamespace})
+		if err != nil || len(kept.Sums) != 1 || kept.Sums[0].Key != "other" {
+			t.Errorf("of two days, %+v and %v are kept, want the last day", kept, err)
+		}
+	})
+}
+
 func TestADatabaseOfTheReleaseBeforeIsUpgradedWithAllThatItHas(t *testing.T) {
 	onBoth(t, func(on database) {
 		t := on.t
@@ -777,7 +853,7 @@ func TestADatabaseOfTheReleaseBeforeIsUpgradedWithAllThatItHas(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, statement := range []string{
-			"DROP TABLE allocation_groups", "DROP INDEX jobs_by_family", "ALTER TABLE jobs DROP COLUMN family", "DELETE FROM goose_db_version WHERE version_id > 1",
+			"DROP TABLE sums", "DROP TABLE allocation_groups", "DROP INDEX jobs_by_family", "ALTER TABLE jobs DROP COLUMN family", "DELETE FROM goose_db_version WHERE version_id > 1",
 		} {
 			if _, err := before.ExecContext(t.Context(), statement); err != nil {
 				t.Fatal(err)

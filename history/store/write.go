@@ -108,6 +108,11 @@ func (t *transaction) replace(ctx context.Context, row *stored, uid string, job 
 	if isNew {
 		t.totals.Jobs++
 	}
+	if row.ended == 0 && job.HasEnded() {
+		if err := t.addSum(ctx, &job); err != nil {
+			return err
+		}
+	}
 	t.totals.Bytes += bytes - row.recordBytes
 	row.recordBytes = bytes
 	return nil

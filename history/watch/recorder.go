@@ -94,7 +94,9 @@ type Recorder struct {
 	// Releases get the jobs whose end is recorded.
 	Releases Releases
 	// Redact is what is removed from messages.
-	Redact  record.Redaction
+	Redact record.Redaction
+	// GPU is the resource of GPUs.
+	GPU     corev1.ResourceName
 	Metrics *Metrics
 	Clock   clock.Clock
 	Log     logr.Logger
@@ -425,7 +427,7 @@ func (r *Recorder) observe(ctx context.Context, job *v2alpha1.DIJob) (*known, *s
 
 // gather reads what belongs to a job from the cache.
 func (r *Recorder) gather(ctx context.Context, job *v2alpha1.DIJob) (observe.Observation, error) {
-	seen := observe.Observation{Job: job, Redact: r.Redact, Now: r.Clock.Now()}
+	seen := observe.Observation{Job: job, Redact: r.Redact, GPU: r.GPU, Now: r.Clock.Now()}
 	if used := r.used[client.ObjectKeyFromObject(job)]; used.Job == job.UID {
 		seen.Used = used.Tasks
 	}

@@ -93,7 +93,7 @@ func (w *world) reader(ctx context.Context, namespace string) (string, error) {
 
 // readHistory is what a bystander reads of a job.
 func (w *world) readHistory(ctx context.Context, number int) error {
-	path := fmt.Sprintf("/%s/job-%d", bystanders, number%bystanderJobs)
+	path := fmt.Sprintf(historyRoot+"/%s/job-%d", bystanders, number%bystanderJobs)
 	if outcome := w.askHistory(ctx, "127.9.2.1", w.readers[bystanders], message{method: http.MethodGet, url: path}); outcome != "200" {
 		return fmt.Errorf("GET %s: %s", path, outcome)
 	}
@@ -102,7 +102,7 @@ func (w *world) readHistory(ctx context.Context, number int) error {
 
 // askHistory sends a message with a token from an address.
 func (w *world) askHistory(ctx context.Context, from, token string, m message) string {
-	m.from, m.url = from, "https://"+w.history.Address+historyRoot+m.url
+	m.from, m.url = from, "https://"+w.history.Address+m.url
 	m.header = http.Header{"Authorization": {"Bearer " + token}}
 	return send(ctx, &m)
 }
@@ -115,7 +115,7 @@ func onHistory() []attack {
 		}
 	}
 	get := func(url string) func(context.Context, *world, int) string {
-		return as(message{method: http.MethodGet, url: url})
+		return as(message{method: http.MethodGet, url: historyRoot + url})
 	}
 	foreign := "/" + bystanders + "/job-0"
 	refused, missing, wrong := []string{"403", noAnswer}, []string{"404", noAnswer}, []string{"400", "431", noAnswer}
@@ -126,9 +126,11 @@ func onHistory() []attack {
 		{name: "a job of another namespace does not exist", gets: missing, step: get(foreign), holds: tellsNoExistence},
 		{name: "neither do its curves", gets: missing, step: get(foreign + "/series")},
 		{name: "nor its logs", gets: missing, step: get(foreign + "/tails")},
+		{name: "a tenant learns no sums of another namespace", gets: refused, step: as(message{method: http.MethodGet, url: "/v1alpha1/history/sums?by=user&namespace=" + bystanders})},
+		{name: "nor of all namespaces", gets: refused, step: as(message{method: http.MethodGet, url: "/v1alpha1/history/sums?by=namespace"})},
 		{name: "a page of another namespace does not follow one of one's own", gets: refused, step: get("?namespace=" + bystanders + "&from=MTAwMC4x")},
 		{name: "worthless tokens read no history", gets: []string{"401", noAnswer}, step: func(ctx context.Context, w *world, attacker int) string {
-			return w.askHistory(ctx, unusedAddress(attacker), fmt.Sprintf("e30.e30.%d", attacker), message{method: http.MethodGet, url: foreign})
+			return w.askHistory(ctx, unusedAddress(attacker), fmt.Sprintf("e30.e30.%d", attacker), message{method: http.MethodGet, url: historyRoot + foreign})
 		}},
 		{name: "queries of a megabyte are not read", gets: wrong, step: get("?namespace=" + intruders + "&text=" + strings.Repeat("x", 1<<20))},
 		{name: "starts of pages that are made up are refused", gets: wrong, step: get("?namespace=" + intruders + "&from=" + strings.Repeat("A", 4000))},

@@ -16,6 +16,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
@@ -217,7 +218,8 @@ func (o *opening) add(database *store.Store) error {
 		return err
 	}
 	recorder := &watch.Recorder{
-		Cache: o.mgr.GetCache(), Namespaces: o.namespaces, Store: database, Redact: redaction, Metrics: o.ofRecords, Clock: real, Log: log.WithName("record"),
+		Cache: o.mgr.GetCache(), Namespaces: o.namespaces, Store: database, Redact: redaction,
+		GPU: corev1.ResourceName(o.options.config.Common.GPUResource), Metrics: o.ofRecords, Clock: real, Log: log.WithName("record"),
 	}
 	upkeep := &watch.Upkeep{Store: database, Limits: o.options.limits(), Metrics: o.ofRecords, Clock: real, Log: log.WithName("upkeep")}
 	groups := &watch.Groups{

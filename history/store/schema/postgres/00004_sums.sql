@@ -1,0 +1,18 @@
+-- What the jobs that ended on a day took together. Days are since 1970, times are hours.
+-- +goose Up
+CREATE TABLE sums (
+    day              BIGINT NOT NULL,
+    namespace        TEXT NOT NULL,
+    job_group        TEXT NOT NULL,
+    creator          TEXT NOT NULL,
+    cause            TEXT NOT NULL, -- empty for jobs that succeeded
+    jobs             BIGINT NOT NULL,
+    waited           DOUBLE PRECISION NOT NULL,
+    gpu              DOUBLE PRECISION NOT NULL,
+    cpu_requested    DOUBLE PRECISION NOT NULL,
+    cpu_used         DOUBLE PRECISION NOT NULL,
+    memory_requested DOUBLE PRECISION NOT NULL,
+    memory_used      DOUBLE PRECISION NOT NULL,
+    PRIMARY KEY (day, namespace, job_group, creator, cause)
+);
+CREATE INDEX sums_by_namespace ON sums (namespace, day);

@@ -1,0 +1,107 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"opendilab.org/di-orchestrator/history/record"
+)
+
+const (
+	// maxDays bounds the days of one query, and maxSummed the rows that it sums up.
+	maxDays, maxSummed = 400, 20_000
+	// keptSums is about how many rows are kept: those of the last days.
+	keptSums = 1_000_000
+
+	day = 24 * time.Hour
+)
+
+// SumFilter selects jobs by when they ended.
+type SumFilter struct {
+	// Since and Until are days; both count.
+	Since, Until time.Time
+	// Namespace is that of the jobs; empty for all.
+	Namespace string
+	By        record.By
+}
+
+func dayOf(at time.Time) int64 { return at.Unix() / int64(day/time.Second) }
+
+// addSum counts a job when it ends.
+func (t *transaction) addSum(ctx context.Context, job *record.Job) error {
+	sum := job.Sum()
+	_, err := t.exec(ctx, `INSERT INTO sums (day, namespace, job_group, creator, cause, jobs, waited, gpu, cpu_requested, cpu_used, memory_requested, memory_used)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+		ON CONFLICT (day, namespace, job_group, creator, cause) DO UPDATE SET jobs = sums.jobs + excluded.jobs, waited = sums.waited + excluded.waited,
+			gpu = sums.gpu + excluded.gpu, cpu_requested = sums.cpu_requested + excluded.cpu_requested, cpu_used = sums.cpu_used + excluded.cpu_used,
+			memory_requested = sums.memory_requested + excluded.memory_requested, memory_used = sums.memory_used + excluded.memory_used`,
+		dayOf(job.Ended), job.Namespace, job.Group, job.Creator, job.Cause(), sum.Jobs, sum.Waited, sum.GPU,
+		sum.CPURequested, sum.CPUUsed, sum.MemoryRequested, sum.MemoryUsed)
+	return err
+}
+
+// dropSums deletes the days beyond the limits.
+func (t *transaction) dropSums(ctx context.Context, limits Limits, now time.Time) error {
+	if limits.Age > 0 {
+		if _, err := t.exec(ctx, "DELETE FROM sums WHERE day < ?", dayOf(now.Add(-limits.Age))); err != nil {
+			return err
+		}
+	}
+	_, err := t.exec(ctx, "DELETE FROM sums WHERE day < (SELECT day FROM sums ORDER BY day DESC LIMIT 1 OFFSET ?)", keptSums)
+	return err
+}
+
+// Sums returns what jobs took together, those with the most GPU hours first.
+func (s *Store) Sums(ctx context.Context, filter SumFilter) (record.SumList, error) {
+	column, isKnown := map[record.By]string{
+		record.ByNamespace: "namespace", record.ByGroup: "job_group", record.ByUser: "creator", record.ByCause: "cause", record.ByDay: "day",
+	}[filter.By]
+	from, to := dayOf(filter.Since), dayOf(filter.Until)
+	list := record.SumList{Since: time.Unix(from*int64(day/time.Second), 0).UTC(), Sums: []record.Sum{}}
+	switch {
+	case !isKnown:
+		return list, fmt.Errorf("%w: by %q: must be namespace, group, user, cause or day", ErrInvalid, record.Text(string(filter.By), record.MaxName))
+	case to < from || to-from >= maxDays:
+		return list, fmt.Errorf("%w: the time is of %d days: must be from 1 to %d", ErrInvalid, to-from+1, maxDays)
+	}
+	selected := conditions{}
+	selected.add("day >= ? AND day <= ?", from, to)
+	if filter.Namespace != "" {
+		selected.add("namespace = ?", storable(filter.Namespace))
+	}
+	summed, first := int64(0), to
+	err := s.query(ctx, s.read, func(scan scan) error {
+		var sum record.Sum
+		var rows, since, ofDay int64
+		into := any(&sum.Key)
+		if filter.By == record.ByDay {
+			into = &ofDay
+		}
+		if err := scan(into, &rows, &since, &sum.Jobs, &sum.Unsuccessful, &sum.Waited, &sum.GPU, &sum.CPURequested, &sum.CPUUsed, &sum.MemoryRequested, &sum.MemoryUsed); err != nil {
+			return err
+		}
+		if filter.By == record.ByDay {
+			sum.Key = time.Unix(ofDay*int64(day/time.Second), 0).UTC().Format(time.DateOnly)
+		}
+		summed, first = summed+rows, min(first, since)
+		list.Sums = append(list.Sums, sum)
+		return nil
+	}, `SELECT `+column+`, COUNT(*), MIN(day), CAST(SUM(jobs) AS BIGINT), CAST(SUM(CASE WHEN cause = '' THEN 0 ELSE jobs END) AS BIGINT), SUM(waited), SUM(gpu),
+			SUM(cpu_requested), SUM(cpu_used), SUM(memory_requested), SUM(memory_used)
+		FROM (SELECT * FROM sums`+selected.where()+` ORDER BY day DESC LIMIT ?) AS selected
+		GROUP BY 1 ORDER BY 7 DESC, 4 DESC, 1 LIMIT ?`, append(selected.arguments, maxSummed, record.MaxSums+1)...)
+	if err != nil {
+		return list, fmt.Errorf("summing up jobs: %w", err)
+	}
+	if list.Truncated = summed >= maxSummed; list.Truncated {
+		list.Since = time.Unix(first*int64(day/time.Second), 0).UTC()
+	}
+	if len(list.Sums) > record.MaxSums {
+		list.Truncated, list.Sums = true, list.Sums[:record.MaxSums]
+	}
+	return list, nil
+}
