@@ -205,6 +205,31 @@ func TestTheHistoryListsJobsOfAnyAgeByTheirEnding(t *testing.T) {
 	}
 }
 
+func TestTheHistorySumsUpWhatJobsTook(t *testing.T) {
+	t.Parallel()
+	m := remember(t)
+	job := pong("uid-1")
+	job.Requests = []record.Request{{Task: "learner", CPU: 2000, Memory: 4 << 30, GPUs: 8}}
+	m.record(t, job, nil)
+	m.record(t, &record.Job{UID: "gone", Name: "cartpole", Creator: "bob", Phase: "Running", Deleted: true, Created: then(0), Ended: then(3600)}, nil)
+	m.record(t, &record.Job{UID: "well", Name: "cartpole", Creator: "bob", Phase: "Succeeded", Created: then(0), Started: then(0), Ended: then(3600)}, nil)
+	const march = " --since 2026-03-01 --until 2026-03-02"
+	for args, want := range map[string]string{
+		"--by cause":     "CAUSE JOBS UNSUCCESSFUL GPU HOURS WAITED CPU USED MEMORY USED OOMKilled 1 1 1.3 0.0h 75% 75% (succeeded) 1 0 0.0 0.0h Deleted 1 1 0.0 1.0h",
+		"--by user":      "USER JOBS UNSUCCESSFUL GPU HOURS WAITED CPU USED MEMORY USED jane 1 1 1.3 0.0h 75% 75% bob 2 1 0.0 1.0h",
+		"--by group":     "GROUP JOBS UNSUCCESSFUL GPU HOURS WAITED CPU USED MEMORY USED games 1 1 1.3 0.0h 75% 75% (none) 2 1 0.0 1.0h",
+		"--by day":       "DAY JOBS UNSUCCESSFUL GPU HOURS WAITED CPU USED MEMORY USED 2026-03-01 3 2 1.3 1.0h 75% 75%",
+		"--by namespace": "NAMESPACE JOBS UNSUCCESSFUL GPU HOURS WAITED CPU USED MEMORY USED NS 3 2 1.3 1.0h 75% 75%",
+	} {
+		if got := strings.Join(strings.Fields(m.tells(t, append([]string{"sums"}, strings.Fields(args+march)...)...)), " "); got != want {
+			t.Errorf("%s: got\n%s\nwant\n%s", args, got, want)
+		}
+	}
+	if got := m.read(t, "sums", "--since", "2026-04-01", "--until", "2026-04-02"); got.code != 0 || !strings.Contains(got.stderr, "no job ended there since 2026-04-01") {
+		t.Errorf("got %+v", got)
+	}
+}
+
 func TestTheHistoryFollowsPagesUpToTheLimit(t *testing.T) {
 	t.Parallel()
 	m := remember(t)
@@ -418,6 +443,9 @@ func TestWrongUseOfTheHistoryIsReportedBeforeAnyCall(t *testing.T) {
 	for args, want := range map[string]string{
 		"list --since yesterday":             `--since "yesterday": want a span such as 36h or 7d`,
 		"list --since -1h":                   `--since "-1h": want a span`,
+		"sums --by name":                     `--by "name": want one of namespace, group, user, cause, day`,
+		"sums --until tomorrow":              `--until "tomorrow": want a span such as 36h or 7d`,
+		"sums -A -n rl":                      "-A and -n exclude each other",
 		"list --phase Done":                  `--phase "Done": want one of Pending`,
 		"list --limit 0":                     "--limit 0: must be 1 or more",
 		"list -A -n rl":                      "-A and -n exclude each other",

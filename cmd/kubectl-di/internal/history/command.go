@@ -53,7 +53,8 @@ func NewCommand(env *cli.Env) *cobra.Command {
 		return nil
 	}
 	command.RunE = func(command *cobra.Command, _ []string) error { return command.Help() }
-	command.AddCommand(newListCommand(env), newShowCommand(env), newLogsCommand(env), newCompareCommand(env), newRerunCommand(env), newExportCommand(env))
+	command.AddCommand(newListCommand(env), newShowCommand(env), newLogsCommand(env), newCompareCommand(env), newRerunCommand(env), newExportCommand(env),
+		newSumsCommand(env))
 	return command
 }
 
@@ -162,8 +163,8 @@ func jobOf(ctx context.Context, from *reader.Reader, name, uid string) (job, err
 	return nil, fmt.Errorf("the history has no %s that you may read\n%s", title, from.RoleFor("get", "dijobs", v2alpha1.GroupName, namespace))
 }
 
-// since returns the start of a flag such as 36h, 7d or 2026-01-31; zero if it is empty.
-func since(text string, now time.Time) (time.Time, error) {
+// timeOf returns the time of flag --since or --until, such as 36h ago, 7d ago or 2026-01-31; zero if it is empty.
+func timeOf(flag, text string, now time.Time) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
 	}
@@ -181,7 +182,7 @@ func since(text string, now time.Time) (time.Time, error) {
 	}
 	span, err := time.ParseDuration(text)
 	if err != nil || span <= 0 {
-		return time.Time{}, cli.Usagef("--since %q: want a span such as 36h or 7d, or a time such as 2026-01-31 or 2026-01-31T15:04:05Z", text)
+		return time.Time{}, cli.Usagef("--%s %q: want a span such as 36h or 7d, or a time such as 2026-01-31 or 2026-01-31T15:04:05Z", flag, text)
 	}
 	return now.Add(-span), nil
 }

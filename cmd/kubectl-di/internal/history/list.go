@@ -50,7 +50,7 @@ func (f *filter) bind(env *cli.Env, command *cobra.Command) {
 		if f.phase != "" {
 			f.phase = phases[at]
 		}
-		_, err := since(f.since, time.Now())
+		_, err := timeOf("since", f.since, time.Now())
 		return err
 	})
 }
@@ -67,7 +67,7 @@ func (f *filter) query(namespace string, now time.Time) url.Values {
 		"namespace": {namespace}, "phase": {f.phase}, "group": {f.group}, "creator": {f.user}, "reason": {f.reason}, "text": {f.text},
 	}
 	// The flag was checked.
-	if start, err := since(f.since, now); err == nil && !start.IsZero() {
+	if start, err := timeOf("since", f.since, now); err == nil && !start.IsZero() {
 		query.Set("since", start.UTC().Format(time.RFC3339Nano))
 	}
 	return query

@@ -74,6 +74,12 @@ func (r *Reader) Page(ctx context.Context, query url.Values) (page record.Page, 
 	return page, r.explainForbidden(err, query.Get("namespace"))
 }
 
+// Sums reads what jobs took together.
+func (r *Reader) Sums(ctx context.Context, query url.Values) (list record.SumList, err error) {
+	err = r.get(ctx, record.PathSums, query, &list)
+	return list, r.explainForbidden(err, query.Get("namespace"))
+}
+
 // explainForbidden adds the role that a list needs.
 func (r *Reader) explainForbidden(err error, namespace string) error {
 	if !apierrors.IsForbidden(err) {
