@@ -37,6 +37,7 @@ func TestTheHistoryIsReadInABrowser(t *testing.T) {
 	better.Name, better.Created, better.Phase, better.Reason, better.Message = "pong-2", then(1), "Succeeded", "", ""
 	better.Manifest = json.RawMessage(strings.NewReplacer(`"name":"pong"`, `"name":"pong-2"`, `"replicas":2`, `"replicas":3`).Replace(pongManifest))
 	m.record(t, better, map[string][]float64{"reward": {2, 3, 8, 8, 8}, "loss": {4, 1, 0.3}})
+	m.record(t, recent("uid-3"), nil)
 	m.grown(t, m.jobs, "living")
 	m.recordLiving(t, "living")
 	base := []string{"--service-account", account, "--server-namespace"}

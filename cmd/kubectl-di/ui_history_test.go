@@ -10,7 +10,9 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -78,6 +80,40 @@ func TestPageListsTheJobsOfTheHistoryAsTheCommandDoes(t *testing.T) {
 			t.Errorf("%s is refused by %q", query, got)
 		}
 	}
+}
+
+// recent is a job that trained for an hour with eight GPUs, and ended now.
+func recent(uid string) *record.Job {
+	job, ended := pong(uid), time.Now().UTC().Truncate(time.Second)
+	job.Name, job.Creator, job.Created, job.Started, job.Ended = "recent", "eve", ended.Add(-2*time.Hour), ended.Add(-time.Hour), ended
+	job.Requests = []record.Request{{Task: "learner", CPU: 2000, Memory: 4 << 30, GPUs: 8}}
+	job.Replicas = []record.Replica{{PodUID: "p9", Pod: "recent-learner-0", Task: "learner", Started: job.Started, Ended: ended, Phase: "Failed", Reason: "OOMKilled"}}
+	return job
+}
+
+func TestPageSumsUpTheJobsOfTheHistory(t *testing.T) {
+	t.Parallel()
+	m := remember(t)
+	m.record(t, recent("uid-1"), nil)
+	m.record(t, pong("uid-2"), nil)
+	b := m.historyPage(t)
+	three := 0.75
+	for by, key := range map[string]string{"namespace": m.jobs, "group": "games", "user": "eve", "cause": "OOMKilled"} {
+		var sums api.HistorySums
+		b.get(t, "/api/v1/history/sums?by="+by, "HistorySums", &sums)
+		want := []api.HistorySum{{Key: key, Jobs: 1, Unsuccessful: 1, WaitedHours: 1, GPUHours: 8, CPUUsed: &three, MemoryUsed: &three}}
+		if diff := cmp.Diff(want, sums.Items); diff != "" || sums.Truncated {
+			t.Errorf("by %s, -want +got:\n%s", by, diff)
+		}
+	}
+	for query, want := range map[string]string{
+		"by=name": `by "name": must be namespace`, "by=user&since=0": `since "0": want a number from 1 to 366 of days`, "by=user&namespace=A": `namespace "A"`,
+	} {
+		if got := b.refused(t, "/api/v1/history/sums?"+query, http.StatusBadRequest); !strings.Contains(got, want) {
+			t.Errorf("%s is refused by %q", query, got)
+		}
+	}
+	b.refused(t, "/api/v1/history/sums?by=user&namespace=other", http.StatusForbidden)
 }
 
 func TestPageOfTheHistoryHasOlderJobs(t *testing.T) {
@@ -220,6 +256,7 @@ func TestPageReadsTheHistoryWithTheCallersRights(t *testing.T) {
 		{"reader", m.recorded("pong") + "/tails", http.StatusForbidden, "you may not read the logs of job"},
 		{"stranger", m.recorded("pong"), http.StatusNotFound, "not found"},
 		{"stranger", "/api/v1/history/jobs", http.StatusForbidden, "create role kubectl-di-list-dijobs"},
+		{"stranger", "/api/v1/history/sums?by=user", http.StatusForbidden, "create role kubectl-di-list-dijobs"},
 	} {
 		expect.NoError(t, client.IgnoreAlreadyExists(m.live.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: m.jobs, Name: tc.account}})))
 		b := m.browse(t, m.jobs, "--server-namespace", m.system, "--service-account", tc.account)

@@ -61,6 +61,18 @@ for (const [size, width, height] of [['screen', 1280, 800], ['phone', 390, 844]]
     await page.getByRole('row', { name: /reward Highest 9 8/ }).waitFor()
     await isFine(page, named('compare'))
   })
+  await step(`sums tell what each user took: ${size}`, async () => {
+    await go(page, '#/history', 'Older')
+    await page.getByRole('link', { name: 'Sums' }).click()
+    await page.getByRole('row', { name: /8.0 1 1 1.0 75% 75%/ }).waitFor()
+    await page.getByLabel('Sum up by').selectOption('cause')
+    await page.getByRole('row', { name: 'OOMKilled 8.0 1 1 1.0 75% 75%' }).waitFor()
+    assert.match(page.url(), /#\/history\/sums\?.*by=cause/)
+    await isFine(page, named('sums'))
+    await page.getByLabel('Time range', { exact: true }).selectOption('1')
+    await page.getByRole('row', { name: 'OOMKilled 8.0 1 1 1.0 75% 75%' }).waitFor()
+    assert.match(page.url(), /since=1(&|$)/)
+  })
   await step(`a living job has its curves from its start on: ${size}`, async () => {
     await go(page, `#/jobs/${namespace}/living/timeline`, 'from the start of the job on')
     await page.getByRole('figure', { name: /^reward: last 120, from 1 to 120/ }).waitFor()

@@ -250,6 +250,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/history/sums": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** What recorded jobs took together */
+        get: operations["historySums"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/history/comparison": {
         parameters: {
             query?: never;
@@ -748,6 +765,32 @@ export interface components {
              */
             next?: string;
         };
+        HistorySums: {
+            /** @description Those with the most GPU hours first; at most 500. */
+            items: components["schemas"]["HistorySum"][];
+            /**
+             * Format: date-time
+             * @description The start of the first day that was summed up.
+             */
+            since: string;
+            /** @description Whether there is more than was summed up: older days, or more items. */
+            truncated?: boolean;
+        };
+        HistorySum: {
+            /** @description The namespace, group, user, cause or day; empty for none, or for jobs that succeeded. */
+            key: string;
+            jobs: number;
+            /** @description Jobs that failed, were deleted before they finished, or ended unseen. */
+            unsuccessful: number;
+            /** @description How long the jobs waited for their first replica, in hours. */
+            waitedHours: number;
+            /** @description Hours of requested GPUs. */
+            gpuHours: number;
+            /** @description Which part of the requested CPU replicas used at most; absent if it was not measured. */
+            cpuUsed?: number;
+            /** @description The same of memory. */
+            memoryUsed?: number;
+        };
         HistoryRow: {
             namespace: string;
             name: string;
@@ -1206,6 +1249,34 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["HistoryPage"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    historySums: {
+        parameters: {
+            query: {
+                /** @description Only jobs of this namespace. */
+                namespace?: components["parameters"]["namespace"];
+                /** @description What the jobs are summed up by. */
+                by: "namespace" | "group" | "user" | "cause" | "day";
+                /** @description Only jobs that ended in so many days; 30 by default. */
+                since?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The sums */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HistorySums"];
                 };
             };
             default: components["responses"]["Error"];

@@ -26,6 +26,8 @@ export type HistoryTails = Schemas['HistoryTails']
 export type HistoryTail = Schemas['HistoryTail']
 export type HistoryCurves = Schemas['HistoryCurves']
 export type HistoryComparison = Schemas['HistoryComparison']
+export type HistorySums = Schemas['HistorySums']
+export type HistorySum = Schemas['HistorySum']
 export type ComparedSeries = Schemas['ComparedSeries']
 
 /** Refused is an answer of the server that is an error. */

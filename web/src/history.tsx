@@ -37,7 +37,8 @@ export function HistoryView({ query }: { query: URLSearchParams }) {
               <span class="quiet">{t.compareHint(mostCompared)}</span>
             ) : (
               <a href={historyLink(new URLSearchParams(), { job: chosen }, 'compare')}>{t.compare(chosen.length)}</a>
-            )}
+            )}{' '}
+            <a href={historyLink(new URLSearchParams(), { by: 'namespace', namespace: query.get('namespace') ?? '' }, 'sums')}>{t.sums}</a>
           </p>
           {error && (
             <p class="banner warning lined" role="alert">

@@ -8,6 +8,7 @@ import { HistoryView } from './history'
 import { JobView } from './job'
 import { JobsView } from './jobs'
 import { RecordedView } from './recordedjob'
+import { SumsView } from './sums'
 import { useRoute } from './route'
 import { Notes } from './section'
 import { delay } from './stream'
@@ -90,7 +91,7 @@ function Main() {
             {t.jobs}
           </a>
           {session?.history.reachable && (
-            <a href="#/history" aria-current={['history', 'recorded', 'comparison'].includes(route.view) ? 'page' : undefined}>
+            <a href="#/history" aria-current={['history', 'recorded', 'comparison', 'sums'].includes(route.view) ? 'page' : undefined}>
               {t.history}
             </a>
           )}
@@ -121,6 +122,7 @@ function Main() {
         {route.view === 'history' && <HistoryView query={route.query} />}
         {route.view === 'recorded' && <RecordedView key={location.hash} route={route} />}
         {route.view === 'comparison' && <ComparisonView query={route.query} />}
+        {route.view === 'sums' && <SumsView query={route.query} />}
         {route.view === 'cluster' && <ClusterView />}
       </main>
     </AppContext.Provider>

@@ -1,5 +1,5 @@
 // Where in the page a link leads: #/jobs?..., #/jobs/NAMESPACE/NAME/TAB?..., #/history?..., #/history/jobs/NAMESPACE/NAME?uid=...,
-// #/history/compare?job=..., #/cluster.
+// #/history/compare?job=..., #/history/sums?by=..., #/cluster.
 import { useEffect, useState } from 'preact/hooks'
 
 export const tabs = ['overview', 'timeline', 'logs', 'manifest'] as const
@@ -11,6 +11,7 @@ export type Route =
   | { view: 'history'; query: URLSearchParams }
   | { view: 'recorded'; namespace: string; name: string; query: URLSearchParams }
   | { view: 'comparison'; query: URLSearchParams }
+  | { view: 'sums'; query: URLSearchParams }
   | { view: 'cluster'; query: URLSearchParams }
 
 export function parse(hash: string): Route {
@@ -22,7 +23,8 @@ export function parse(hash: string): Route {
     // Below it are views with names of their own.
     const [part, of, job] = [namespace, name, tab]
     if (part === 'jobs' && of && job) return { view: 'recorded', namespace: of, name: job, query }
-    return { view: part === 'compare' ? 'comparison' : 'history', query }
+    if (part === 'compare') return { view: 'comparison', query }
+    return { view: part === 'sums' ? 'sums' : 'history', query }
   }
   if (view === 'jobs' && namespace && name) {
     return { view: 'job', namespace, name, tab: tabs.find((t) => t === tab) ?? 'overview', query }

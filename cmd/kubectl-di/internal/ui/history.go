@@ -31,6 +31,8 @@ const (
 	mostCompared = 8
 	// historyRows are those of a page of the history.
 	historyRows = "100"
+	// sumsDays are the days whose jobs are summed up by default, and mostSumsDays bounds them.
+	sumsDays, mostSumsDays = 30, 366
 	// historyAnswer bounds an answer of the history, in bytes, historyReads those that are read at once by all callers,
 	// and ownReads those by one.
 	historyAnswer = 8 << 20
@@ -139,6 +141,30 @@ func (s *Server) historyJobs(ctx context.Context, r *http.Request) (any, error) 
 		return nil, err
 	}
 	return past.Page(&page), nil
+}
+
+// historySums sums up the jobs that ended in the last days.
+func (s *Server) historySums(ctx context.Context, r *http.Request) (any, error) {
+	given := r.URL.Query()
+	namespace, err := s.historyNamespace(given.Get("namespace"))
+	if err != nil {
+		return nil, err
+	}
+	days, err := store.Number(given, "since", sumsDays, 1, mostSumsDays)
+	if err != nil {
+		return nil, gate.BadRequest(fmt.Errorf("%w of days", err))
+	}
+	by := given.Get("by")
+	if len(by) > record.MaxName {
+		return nil, gate.BadRequest(errors.New("by is no name"))
+	}
+	list, err := s.past.Sums(ctx, url.Values{
+		"namespace": {namespace}, "by": {by}, "since": {s.Clock.Now().AddDate(0, 0, -days).UTC().Format(time.RFC3339)},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return past.Sums(&list), nil
 }
 
 // recordedJob reads a job of the history by its names and UID.

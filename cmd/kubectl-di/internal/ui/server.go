@@ -90,6 +90,7 @@ func (s *Server) newMux() *http.ServeMux {
 	mux.HandleFunc("GET /api/v1/cluster/stream", s.stream(s.streamCluster))
 	const recorded = "/api/v1/history/namespaces/{namespace}/jobs/{name}"
 	mux.HandleFunc("GET /api/v1/history/jobs", s.remembered(s.historyJobs))
+	mux.HandleFunc("GET /api/v1/history/sums", s.remembered(s.historySums))
 	mux.HandleFunc("GET /api/v1/history/comparison", s.remembered(s.historyComparison))
 	mux.HandleFunc("GET "+recorded, s.ofJob(s.historyJob))
 	mux.HandleFunc("GET "+recorded+"/tails", s.ofJob(s.historyTails))

@@ -348,6 +348,24 @@ type HistoryRow struct {
 	EndedAt   *time.Time `json:"endedAt,omitempty"`
 }
 
+// HistorySums has what recorded jobs took together.
+type HistorySums struct {
+	Items     []HistorySum `json:"items"`
+	Since     time.Time    `json:"since"`
+	Truncated bool         `json:"truncated,omitempty"`
+}
+
+// HistorySum is what the jobs of one namespace, group, user, cause or day took.
+type HistorySum struct {
+	Key          string   `json:"key"`
+	Jobs         int64    `json:"jobs"`
+	Unsuccessful int64    `json:"unsuccessful"`
+	WaitedHours  float64  `json:"waitedHours"`
+	GPUHours     float64  `json:"gpuHours"`
+	CPUUsed      *float64 `json:"cpuUsed,omitempty"`
+	MemoryUsed   *float64 `json:"memoryUsed,omitempty"`
+}
+
 // HistoryJob is what is recorded of a job.
 type HistoryJob struct {
 	Job      HistoryRow    `json:"job"`
