@@ -501,9 +501,13 @@ func TestTwoJobsOfTheHistoryAreCompared(t *testing.T) {
 	}
 	var compared struct {
 		Jobs   []struct{ TimeToStart float64 }
+		Spec   []struct{ Field, A, B string }
 		Series map[string]struct{ Best []*float64 }
 	}
 	expect.NoError(t, json.Unmarshal([]byte(m.tells(t, "compare", "pong", "pong-2", "-o", "json")), &compared))
+	if len(compared.Spec) == 0 || compared.Spec[0].Field == "" || compared.Spec[0].A+compared.Spec[0].B == "" {
+		t.Errorf("got the spec %+v, want fields with the values a and b", compared.Spec)
+	}
 	if compared.Jobs[1].TimeToStart != 5 || *compared.Series["reward"].Best[0] != 9 || compared.Series["loss"].Best[1] != nil {
 		t.Errorf("got %+v", compared)
 	}

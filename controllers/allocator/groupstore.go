@@ -78,13 +78,14 @@ func (s *groupStore) restore(ctx context.Context, wanted []string, now time.Time
 	}
 	for _, name := range names {
 		learned, exists := found[name]
-		if exists {
-			err = s.known.Restore(name, string(learned), now)
+		if !exists {
+			s.unknown[name] = true
+			continue
 		}
-		if err != nil {
+		if err := s.known.Restore(name, string(learned), now); err != nil {
+			s.unknown[name] = true
 			log.FromContext(ctx).Info("Ignores an unreadable group of jobs from the history", "group", name, "reason", err.Error())
 		}
-		s.unknown[name] = !exists || err != nil
 	}
 }
 

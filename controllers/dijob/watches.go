@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -30,9 +31,6 @@ import (
 // jobChanges passes changes of a job's spec and status, its deletion, what holds it then, and the loss of the finalizer
 // of the history. It ignores reports, and what only the allocator and the autoscaler read.
 func jobChanges() predicate.Predicate {
-	isHeld := func(object client.Object) bool {
-		return slices.Contains(object.GetFinalizers(), names.FinalizerHistory)
-	}
 	relevant := func(object client.Object) v2alpha1.DIJobStatus {
 		job, ok := object.(*v2alpha1.DIJob)
 		if !ok {
@@ -45,7 +43,7 @@ func jobChanges() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(update event.UpdateEvent) bool {
 		return update.ObjectOld.GetGeneration() != update.ObjectNew.GetGeneration() ||
 			update.ObjectNew.GetDeletionTimestamp() != nil && !slices.Equal(update.ObjectOld.GetFinalizers(), update.ObjectNew.GetFinalizers()) ||
-			isHeld(update.ObjectOld) && !isHeld(update.ObjectNew) ||
+			controllerutil.ContainsFinalizer(update.ObjectOld, names.FinalizerHistory) && !controllerutil.ContainsFinalizer(update.ObjectNew, names.FinalizerHistory) ||
 			!equality.Semantic.DeepEqual(relevant(update.ObjectOld), relevant(update.ObjectNew))
 	}}
 }

@@ -57,6 +57,15 @@ type Job struct {
 	Dropped map[string]int `json:"dropped,omitempty"`
 }
 
+// RestartCount counts the restarts after failures, of the job and of single replicas.
+func (j *Job) RestartCount() int64 {
+	count := int64(j.Seen.Restarts)
+	for _, ofReplica := range j.Seen.ReplicaRestarts {
+		count += int64(ofReplica)
+	}
+	return count
+}
+
 // Seen are counters and counts of the last observation.
 type Seen struct {
 	Generation  int64 `json:"generation,omitempty"`

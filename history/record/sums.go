@@ -57,6 +57,19 @@ type Sum struct {
 	MemoryUsed      float64 `json:"memoryUsed,omitempty"`
 }
 
+// Shares returns which parts of the requested CPU and memory were used at most; nil for what was not measured.
+func (s *Sum) Shares() (cpu, memory *float64) {
+	return share(s.CPUUsed, s.CPURequested), share(s.MemoryUsed, s.MemoryRequested)
+}
+
+func share(used, requested float64) *float64 {
+	if requested <= 0 {
+		return nil
+	}
+	part := used / requested
+	return &part
+}
+
 // SumList has the sums of the jobs that ended in a time, those with the most GPU hours first.
 type SumList struct {
 	// Since is the start of the first day that was summed up.
@@ -83,12 +96,9 @@ func (j *Job) Cause() string {
 
 const gib = 1 << 30
 
-// Sum returns what a job that has ended took.
+// Sum returns what a job that has ended took. Its Cause reports whether it succeeded.
 func (j *Job) Sum() Sum {
 	sum := Sum{Jobs: 1}
-	if j.Cause() != "" {
-		sum.Unsuccessful = 1
-	}
 	started := j.Started
 	if started.IsZero() {
 		started = j.Ended

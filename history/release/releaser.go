@@ -6,7 +6,6 @@ package release
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -16,6 +15,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/controllers"
@@ -129,12 +129,13 @@ func (r *Releaser) release(ctx context.Context, item job) error {
 	if err != nil {
 		return err
 	}
-	isOurs := func(finalizer string) bool { return finalizer == names.FinalizerHistory }
-	if found == nil || found.UID != item.uid || found.DeletionTimestamp.IsZero() || !slices.ContainsFunc(found.Finalizers, isOurs) {
+	if found == nil || found.UID != item.uid || found.DeletionTimestamp.IsZero() {
 		return nil
 	}
 	free := found.DeepCopy()
-	free.Finalizers = slices.DeleteFunc(free.Finalizers, isOurs)
+	if !controllerutil.RemoveFinalizer(free, names.FinalizerHistory) {
+		return nil
+	}
 	patch := client.MergeFromWithOptions(found, client.MergeFromWithOptimisticLock{})
 	if err := client.IgnoreNotFound(r.client.Patch(ctx, free, patch, owner)); err != nil {
 		return fmt.Errorf("removing finalizer %s from job %s/%s: %w", names.FinalizerHistory, item.key.Namespace, item.key.Name, err)

@@ -23,7 +23,7 @@ func (s *Store) KeepGroups(ctx context.Context, groups []record.Group) error {
 		for _, group := range groups {
 			if _, err := t.exec(ctx, `INSERT INTO allocation_groups (name, used, learned) VALUES (?, ?, ?)
 				ON CONFLICT (name) DO UPDATE SET used = excluded.used, learned = excluded.learned`,
-				storable(group.Name), micros(group.UsedAt), record.Text(string(group.Learned), record.MaxGroup)); err != nil {
+				record.Text(group.Name, record.MaxGroupName), micros(group.UsedAt), record.Text(string(group.Learned), record.MaxGroup)); err != nil {
 				return fmt.Errorf("keeping group %q: %w", group.Name, err)
 			}
 		}
@@ -36,20 +36,25 @@ func (s *Store) KeepGroups(ctx context.Context, groups []record.Group) error {
 	})
 }
 
-// Groups returns those of some groups that are known, by name.
+// Groups returns those of at most [record.MaxGroups] groups that are known, by name.
 func (s *Store) Groups(ctx context.Context, names []string) (map[string]json.RawMessage, error) {
 	found := map[string]json.RawMessage{}
-	for _, name := range names[:min(len(names), record.MaxGroups)] {
-		if err := s.query(ctx, s.read, func(scan scan) error {
-			var learned string
-			if err := scan(&learned); err != nil {
-				return err
-			}
-			found[name] = json.RawMessage(learned)
-			return nil
-		}, "SELECT learned FROM allocation_groups WHERE name = ?", storable(name)); err != nil {
-			return nil, fmt.Errorf("reading group %q: %w", name, err)
+	if len(names) == 0 {
+		return found, nil
+	}
+	if len(names) > record.MaxGroups {
+		return nil, fmt.Errorf("%w: %d groups: must be at most %d", ErrInvalid, len(names), record.MaxGroups)
+	}
+	err := s.query(ctx, s.read, func(scan scan) error {
+		var name, learned string
+		if err := scan(&name, &learned); err != nil {
+			return err
 		}
+		found[name] = json.RawMessage(learned)
+		return nil
+	}, "SELECT name, learned FROM allocation_groups WHERE name IN "+places(len(names)), values(names, record.MaxGroupName)...)
+	if err != nil {
+		return nil, fmt.Errorf("reading groups: %w", err)
 	}
 	return found, nil
 }

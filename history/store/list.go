@@ -136,8 +136,7 @@ func (s *Store) split(filter Filter) (scanned, examined conditions, err error) {
 		examined.add(s.dialect.position+"(words, ?) > 0", strings.ToLower(storable(filter.Text)))
 	}
 	if filter.Readable != nil {
-		places := strings.TrimSuffix(strings.Repeat("?, ", len(filter.Readable)), ", ")
-		examined.add("namespace IN ("+places+")", values(filter.Readable)...)
+		examined.add("namespace IN "+places(len(filter.Readable)), values(filter.Readable, record.MaxText)...)
 	}
 	return scanned, examined, nil
 }
@@ -146,10 +145,16 @@ func storable(text string) string {
 	return record.Text(text, record.MaxText)
 }
 
-func values(texts []string) []any {
+// places returns a list of so many values.
+func places(count int) string {
+	return "(" + strings.TrimSuffix(strings.Repeat("?, ", count), ", ") + ")"
+}
+
+// values returns texts of at most so many bytes as arguments.
+func values(texts []string, most int) []any {
 	all := make([]any, len(texts))
 	for i, text := range texts {
-		all[i] = storable(text)
+		all[i] = record.Text(text, most)
 	}
 	return all
 }

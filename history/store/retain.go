@@ -52,9 +52,11 @@ func (s *Store) Retain(ctx context.Context, limits Limits, now time.Time) (Delet
 			deleted.Jobs++
 			deleted.Bytes += job.bytes
 		}
-		if err := t.dropSums(ctx, limits, now); err != nil {
+		more, err := t.dropSums(ctx, limits, now)
+		if err != nil {
 			return err
 		}
+		deleted.More = deleted.More || more
 		t.totals.Jobs -= deleted.Jobs
 		t.totals.Bytes -= deleted.Bytes
 		return nil

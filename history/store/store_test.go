@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -731,6 +732,36 @@ func TestTheLastSamplesAreRead(t *testing.T) {
 	})
 }
 
+func TestSumsAreDroppedInBoundedTransactions(t *testing.T) {
+	onBoth(t, func(d database) {
+		opened := d.store()
+		const rows = 2_500
+		var jobs []*record.Job
+		for i := range rows {
+			jobs = append(jobs, job(i, ended("Succeeded", ""), func(j *record.Job) { j.Group = strconv.Itoa(i) }))
+		}
+		write(t, opened, jobs...)
+		now := jobs[rows-1].Ended.AddDate(0, 0, 2)
+		if _, err := opened.Retain(t.Context(), store.Limits{Jobs: 1}, now); err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []int64{500, 0} {
+			deleted, err := opened.Retain(t.Context(), store.Limits{Age: 24 * time.Hour}, now)
+			if err != nil {
+				t.Fatal(err)
+			}
+			found, err := opened.Sums(t.Context(), store.SumFilter{Since: jobs[0].Ended, Until: now, By: record.ByNamespace})
+			left := int64(0)
+			for _, sum := range found.Sums {
+				left += sum.Jobs
+			}
+			if err != nil || left != want || want > 0 && !deleted.More {
+				t.Errorf("%d jobs are left in sums, %v, more to delete: %v; want %d", left, err, deleted.More, want)
+			}
+		}
+	})
+}
+
 func TestGroupsAreKeptAsTheyWereStoredLastAndThoseUsedLongestAgoAreDropped(t *testing.T) {
 	onBoth(t, func(d database) {
 		opened := d.store()
@@ -837,6 +868,22 @@ func TestJobsAreSummedUpOnceWhenTheyEnd(t *testing.T) {
 		kept, err := opened.Sums(t.Context(), store.SumFilter{Since: first, Until: last, By: record.ByNamespace})
 		if err != nil || len(kept.Sums) != 1 || kept.Sums[0].Key != "other" {
 			t.Errorf("of two days, %+v and %v are kept, want the last day", kept, err)
+		}
+	})
+}
+
+func TestGroupsWithLongNamesAreToldApart(t *testing.T) {
+	onBoth(t, func(d database) {
+		opened, stem := d.store(), "team/"+strings.Repeat("g", 1_020)
+		want := map[string]json.RawMessage{stem + "-a": []byte(`"a"`), stem + "-b": []byte(`"b"`)}
+		for name, learned := range want {
+			if err := opened.KeepGroups(t.Context(), []record.Group{{Name: name, UsedAt: at(1), Learned: learned}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		found, err := opened.Groups(t.Context(), []string{stem + "-a", stem + "-b"})
+		if diff := cmp.Diff(want, found); err != nil || diff != "" {
+			t.Errorf("%v, -want +got:\n%s", err, diff)
 		}
 	})
 }

@@ -16,6 +16,8 @@ const (
 	maxDays, maxSummed = 400, 20_000
 	// keptSums is about how many rows are kept: those of the last days.
 	keptSums = 1_000_000
+	// retainSums bounds the rows that one transaction deletes.
+	retainSums = 2_000
 
 	day = 24 * time.Hour
 )
@@ -44,15 +46,18 @@ func (t *transaction) addSum(ctx context.Context, job *record.Job) error {
 	return err
 }
 
-// dropSums deletes the days beyond the limits.
-func (t *transaction) dropSums(ctx context.Context, limits Limits, now time.Time) error {
-	if limits.Age > 0 {
-		if _, err := t.exec(ctx, "DELETE FROM sums WHERE day < ?", dayOf(now.Add(-limits.Age))); err != nil {
-			return err
-		}
+// dropSums deletes a bounded part of the days beyond the limits. It reports whether there may be more.
+func (t *transaction) dropSums(ctx context.Context, limits Limits, now time.Time) (more bool, err error) {
+	first := int64(0)
+	if _, err := t.row(ctx, []any{&first}, "SELECT day FROM sums ORDER BY day DESC LIMIT 1 OFFSET ?", keptSums); err != nil {
+		return false, err
 	}
-	_, err := t.exec(ctx, "DELETE FROM sums WHERE day < (SELECT day FROM sums ORDER BY day DESC LIMIT 1 OFFSET ?)", keptSums)
-	return err
+	if limits.Age > 0 {
+		first = max(first, dayOf(now.Add(-limits.Age)))
+	}
+	const key = "day, namespace, job_group, creator, cause"
+	deleted, err := t.exec(ctx, "DELETE FROM sums WHERE ("+key+") IN (SELECT "+key+" FROM sums WHERE day < ? ORDER BY day LIMIT ?)", first, retainSums)
+	return deleted == retainSums, err
 }
 
 // Sums returns what jobs took together, those with the most GPU hours first.

@@ -98,7 +98,7 @@ func (t *transaction) replace(ctx context.Context, row *stored, uid string, job 
 			restarts = excluded.restarts, words = excluded.words, record_bytes = excluded.record_bytes
 		RETURNING id`,
 		uid, job.Namespace, job.Name, job.Group, job.Family(), job.Creator, job.Phase, job.Reason, job.Message,
-		micros(job.Created), micros(job.Started), micros(job.Ended), number(job.Unseen), restarts(job), words, bytes); err != nil {
+		micros(job.Created), micros(job.Started), micros(job.Ended), number(job.Unseen), job.RestartCount(), words, bytes); err != nil {
 		return err
 	}
 	if _, err := t.exec(ctx, `INSERT INTO records (job, record) VALUES (?, ?)
@@ -116,15 +116,6 @@ func (t *transaction) replace(ctx context.Context, row *stored, uid string, job 
 	t.totals.Bytes += bytes - row.recordBytes
 	row.recordBytes = bytes
 	return nil
-}
-
-// restarts counts the restarts after failures, of the job and of single replicas.
-func restarts(job record.Job) int64 {
-	count := int64(job.Seen.Restarts)
-	for _, ofReplica := range job.Seen.ReplicaRestarts {
-		count += int64(ofReplica)
-	}
-	return count
 }
 
 func number(is bool) int64 {

@@ -17,11 +17,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 
 	"opendilab.org/di-orchestrator/controllers"
+	"opendilab.org/di-orchestrator/controllers/allocator/histories"
 	"opendilab.org/di-orchestrator/history/record"
 )
-
-// groupPrefix begins the keys of groups in the allocator's ConfigMap.
-const groupPrefix = "group-"
 
 // GroupStore is the database of groups.
 type GroupStore interface {
@@ -83,7 +81,7 @@ func (g *Groups) keep(ctx context.Context, kept map[string]string) (map[string]s
 	}
 	var changed []record.Group
 	for key, stored := range found.Data {
-		if !strings.HasPrefix(key, groupPrefix) || kept[key] == stored {
+		if !strings.HasPrefix(key, histories.GroupPrefix) || kept[key] == stored {
 			continue
 		}
 		group, err := record.ReadGroup(stored)

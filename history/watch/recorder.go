@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -18,6 +17,7 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/controllers"
@@ -295,7 +295,7 @@ func (r *Recorder) release() {
 
 // waits reports whether a deleted job exists until its end is recorded.
 func waits(job *v2alpha1.DIJob) bool {
-	return !job.DeletionTimestamp.IsZero() && slices.Contains(job.Finalizers, names.FinalizerHistory)
+	return !job.DeletionTimestamp.IsZero() && controllerutil.ContainsFinalizer(job, names.FinalizerHistory)
 }
 
 func (r *Recorder) record(ctx context.Context, taken batch) error {

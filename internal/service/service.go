@@ -54,9 +54,9 @@ func (s *Settings) check() error {
 	parsed, err := url.Parse(s.URL)
 	switch {
 	case err != nil:
-		return fmt.Errorf("%s URL does not parse: must be a URL such as https://optimizer.example.svc:8443", s.Name)
+		return fmt.Errorf("%s URL does not parse: must be a URL such as https://%s.example.svc:8443", s.Name, s.Name)
 	case parsed.Scheme != "http" && parsed.Scheme != "https", parsed.Hostname() == "":
-		return fmt.Errorf("%s URL is %q: must be a URL such as https://optimizer.example.svc:8443", s.Name, parsed.Redacted())
+		return fmt.Errorf("%s URL is %q: must be a URL such as https://%s.example.svc:8443", s.Name, parsed.Redacted(), s.Name)
 	case parsed.User != nil, parsed.RawQuery != "", parsed.Fragment != "":
 		return fmt.Errorf("%s URL is %q: must have no user, query or fragment", s.Name, parsed.Redacted())
 	case s.TokenFile != "" && parsed.Scheme != "https":

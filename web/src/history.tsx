@@ -5,12 +5,11 @@ import { useAnswer } from './answer'
 import { useApp, useNow } from './app'
 import { age } from './format'
 import { StateText } from './mark'
-import { keyOf, lines, mostCompared, toggled, took } from './recorded'
+import { days, keyOf, lines, mostCompared, toggled, took } from './recorded'
 import { historyLink, recordedLink, replace } from './route'
 
 const names = ['namespace', 'phase', 'group', 'user', 'reason', 'text', 'since', 'from'] as const
 const phases = ['Pending', 'Starting', 'Running', 'Restarting', 'Rescheduling', 'Suspended', 'Succeeded', 'Failed']
-const days = [1, 7, 30, 90, 365]
 
 /** HistoryOff says how to switch the history on. It is nothing while the history can be read. */
 export function HistoryOff() {

@@ -4,6 +4,9 @@ import type { Curve, HistoryRow } from './api'
 /** mostCompared bounds the jobs of a comparison. */
 export const mostCompared = 8
 
+/** days are the times that a view of the history offers. */
+export const days = [1, 7, 30, 90, 365]
+
 /** keyOf names a recorded job in a link. */
 export function keyOf(job: { namespace: string; name: string; uid: string }): string {
   return `${job.namespace}/${job.name}/${job.uid}`

@@ -3,11 +3,11 @@ import type { HistorySum, HistorySums } from './api'
 import { useAnswer } from './answer'
 import { useApp } from './app'
 import { HistoryOff } from './history'
+import { days } from './recorded'
 import { historyLink, replace } from './route'
 
 const kinds = ['namespace', 'group', 'user', 'cause', 'day'] as const
 type Kind = (typeof kinds)[number]
-const days = [1, 7, 30, 90, 365]
 
 export function SumsView({ query }: { query: URLSearchParams }) {
   const { t, session } = useApp()

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 
 	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/cobra"
@@ -17,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
@@ -70,7 +70,7 @@ func releaseJobs(ctx context.Context, api client.Client) (released int, err erro
 		}
 		for i := range page.Items {
 			held := &page.Items[i]
-			if !slices.Contains(held.Finalizers, names.FinalizerHistory) {
+			if !controllerutil.ContainsFinalizer(held, names.FinalizerHistory) {
 				continue
 			}
 			held.SetGroupVersionKind(mapping.GroupVersionKind)
@@ -86,7 +86,7 @@ func releaseJobs(ctx context.Context, api client.Client) (released int, err erro
 
 func releaseJob(ctx context.Context, api client.Client, held *metav1.PartialObjectMetadata) error {
 	free := held.DeepCopy()
-	free.Finalizers = slices.DeleteFunc(free.Finalizers, func(finalizer string) bool { return finalizer == names.FinalizerHistory })
+	controllerutil.RemoveFinalizer(free, names.FinalizerHistory)
 	patch := client.MergeFromWithOptions(held, client.MergeFromWithOptimisticLock{})
 	if err := client.IgnoreNotFound(api.Patch(ctx, free, patch)); err != nil {
 		return fmt.Errorf("removing finalizer %s from job %s/%s: %w", names.FinalizerHistory, held.Namespace, held.Name, err)

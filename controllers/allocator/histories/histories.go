@@ -33,6 +33,8 @@ const (
 	// groupUse is the precision of the stored time of a group's last use, so that use alone seldom causes a
 	// write.
 	groupUse = time.Hour
+	// GroupPrefix begins the key of each group.
+	GroupPrefix = "group-"
 	// countedKey is the key of the jobs that are counted and not marked yet.
 	countedKey = "counted"
 )
@@ -70,7 +72,7 @@ type storedGroup struct {
 // groupKey returns the key of a group in the ConfigMap. Not every name is a valid key.
 func groupKey(name string) string {
 	sum := sha256.Sum256([]byte(name))
-	return "group-" + hex.EncodeToString(sum[:16])
+	return GroupPrefix + hex.EncodeToString(sum[:16])
 }
 
 // Encode returns the data of the ConfigMap. It drops the groups that were used longest ago beyond the

@@ -48,6 +48,14 @@ func (e *Env) Bind(flags *pflag.FlagSet) { e.config.AddFlags(flags) }
 // HasNamespace reports whether a flag sets the namespace.
 func (e *Env) HasNamespace() bool { return *e.config.Namespace != "" }
 
+// CheckNamespaces refuses flag -n of a command whose flag -A selects all namespaces.
+func (e *Env) CheckNamespaces(all bool) error {
+	if all && e.HasNamespace() {
+		return Usagef("-A and -n exclude each other")
+	}
+	return nil
+}
+
 // Connect returns the cluster of the flags and the kubeconfig. It makes no call.
 func (e *Env) Connect() (*cluster.Cluster, error) {
 	kubeconfig := e.config.ToRawKubeConfigLoader()

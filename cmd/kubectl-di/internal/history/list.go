@@ -40,8 +40,8 @@ func (f *filter) bind(env *cli.Env, command *cobra.Command) {
 	flags.BoolVarP(&f.all, "all-namespaces", "A", false, "the jobs of all namespaces")
 	_ = command.RegisterFlagCompletionFunc("phase", cobra.FixedCompletions(phases, cobra.ShellCompDirectiveNoFileComp))
 	cli.Before(command, func() error {
-		if f.all && env.HasNamespace() {
-			return cli.Usagef("-A and -n exclude each other")
+		if err := env.CheckNamespaces(f.all); err != nil {
+			return err
 		}
 		at := slices.IndexFunc(phases, func(known string) bool { return strings.EqualFold(known, f.phase) })
 		if f.phase != "" && at < 0 {

@@ -47,8 +47,8 @@ func newSumsCommand(env *cli.Env) *cobra.Command {
 	o.output.Bind(command, "print the sums")
 	o.bind(command)
 	cli.Before(command, func() error {
-		if o.all && env.HasNamespace() {
-			return cli.Usagef("-A and -n exclude each other")
+		if err := env.CheckNamespaces(o.all); err != nil {
+			return err
 		}
 		if !slices.Contains(known, o.by) {
 			return cli.Usagef("--by %q: want one of %s", o.by, strings.Join(known, ", "))
@@ -112,13 +112,14 @@ func (o *summing) print(list record.SumList) error {
 	rows := cli.Table{{strings.ToUpper(o.by), "JOBS", "UNSUCCESSFUL", "GPU HOURS", "WAITED", "CPU USED", "MEMORY USED"}}
 	for i := range list.Sums {
 		sum := &list.Sums[i]
+		cpu, memory := sum.Shares()
 		none := "(none)"
 		if o.by == string(record.ByCause) {
 			none = "(succeeded)"
 		}
 		rows = append(rows, []string{
 			cmp.Or(sum.Key, none), strconv.FormatInt(sum.Jobs, 10), strconv.FormatInt(sum.Unsuccessful, 10), hours(sum.GPU), hours(sum.Waited) + "h",
-			share(sum.CPUUsed, sum.CPURequested), share(sum.MemoryUsed, sum.MemoryRequested),
+			percent(cpu), percent(memory),
 		})
 	}
 	var out bytes.Buffer
@@ -129,10 +130,10 @@ func (o *summing) print(list record.SumList) error {
 
 func hours(of float64) string { return strconv.FormatFloat(of, 'f', 1, 64) }
 
-// share returns which part of what replicas requested they used at most; "" if that was not measured.
-func share(used, requested float64) string {
-	if requested <= 0 {
+// percent returns a share of requests; "" if it was not measured.
+func percent(share *float64) string {
+	if share == nil {
 		return ""
 	}
-	return strconv.FormatFloat(100*used/requested, 'f', 0, 64) + "%"
+	return strconv.FormatFloat(100**share, 'f', 0, 64) + "%"
 }

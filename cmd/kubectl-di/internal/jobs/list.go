@@ -76,10 +76,7 @@ func (o *listing) check() error {
 	if _, err := labels.Parse(o.selector); err != nil {
 		return cli.Usagef("-l %q: %w", o.selector, err)
 	}
-	if o.all && o.HasNamespace() {
-		return cli.Usagef("-A and -n exclude each other")
-	}
-	return nil
+	return o.CheckNamespaces(o.all)
 }
 
 func (o *listing) run(ctx context.Context) error {

@@ -49,14 +49,10 @@ func timeOf(at time.Time) *time.Time {
 
 // rowOf returns a job as a row.
 func rowOf(of *record.Job) api.HistoryRow {
-	row := Row(&record.Summary{
+	return Row(&record.Summary{
 		UID: of.UID, Namespace: of.Namespace, Name: of.Name, Group: of.Group, Creator: of.Creator, Phase: of.Phase, Reason: of.Reason, Message: of.Message,
-		Created: of.Created, Started: of.Started, Ended: of.Ended, Unseen: of.Unseen, Restarts: int64(of.Seen.Restarts),
+		Created: of.Created, Started: of.Started, Ended: of.Ended, Unseen: of.Unseen, Restarts: of.RestartCount(),
 	})
-	for _, ofReplica := range of.Seen.ReplicaRestarts {
-		row.Restarts += int64(ofReplica)
-	}
-	return row
 }
 
 // Job returns all that is recorded of a job.

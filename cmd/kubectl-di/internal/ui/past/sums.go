@@ -13,19 +13,11 @@ func Sums(of *record.SumList) api.HistorySums {
 	sums := api.HistorySums{Since: of.Since, Truncated: of.Truncated, Items: make([]api.HistorySum, 0, len(of.Sums))}
 	for i := range of.Sums {
 		sum := &of.Sums[i]
+		cpu, memory := sum.Shares()
 		sums.Items = append(sums.Items, api.HistorySum{
 			Key: sum.Key, Jobs: sum.Jobs, Unsuccessful: sum.Unsuccessful, WaitedHours: sum.Waited, GPUHours: sum.GPU,
-			CPUUsed: share(sum.CPUUsed, sum.CPURequested), MemoryUsed: share(sum.MemoryUsed, sum.MemoryRequested),
+			CPUUsed: cpu, MemoryUsed: memory,
 		})
 	}
 	return sums
-}
-
-// share returns which part of what was requested was used; nil if that was not measured.
-func share(used, requested float64) *float64 {
-	if requested <= 0 {
-		return nil
-	}
-	part := used / requested
-	return &part
 }
