@@ -59,10 +59,12 @@ images: build ## Build the image tarballs into out/, without a container engine.
 	$(IMAGE) --name kubectl-di:$(TAG) --out $(OUT)/kubectl-di.tar --entrypoint /kubectl-di --file $(OUT)/bin/kubectl-di=/kubectl-di
 	$(IMAGE) --name cartpole:$(TAG) --out $(OUT)/cartpole.tar --entrypoint /cartpole --file $(OUT)/bin/cartpole=/cartpole
 
-# Debian's PyTorch and what it links, without what only its tests, documentation and screens need.
+# Debian's numpy or PyTorch and what they link, without what only their tests, documentation and screens need.
 # The links of BLAS and LAPACK are made by scripts of packages, which do not run.
 MULTIARCH = /usr/lib/$(shell uname -m)-linux-gnu
 DIST := usr/lib/python3/dist-packages
+NUMPY := --leave-out 'usr/share,usr/lib/*/gconv,usr/lib/python3.11/lib2to3,$(DIST)/numpy/*/tests,$(DIST)/numpy/f2py,$(DIST)/pkg_resources' \
+	--env LD_LIBRARY_PATH=$(MULTIARCH)/blas:$(MULTIARCH)/lapack
 # PyTorch 1.13 has no default of torchrun's options redirects and tee on Python 3.11: these redirect nothing.
 TORCH := --debian python3-torch,python3-numpy \
 	--leave-out 'usr/share,usr/lib/*/dri,usr/lib/*/mfx,usr/lib/*/gconv,usr/lib/*/libLLVM-*,usr/lib/libtorch-test' \
@@ -75,6 +77,13 @@ image-torch: ## Build an image of Debian's PyTorch, the Python library and the e
 	@mkdir -p $(OUT)
 	$(IMAGE) --name torch:$(TAG) --out $(OUT)/torch.tar --entrypoint /usr/bin/python3 $(TORCH) \
 		--folder $(CURDIR)/python/src=/$(DIST) --folder $(CURDIR)/examples/torch=/examples
+
+# It downloads 25 MB.
+.PHONY: image-grpo
+image-grpo: ## Build an image of Debian's numpy, the Python library and the example of GRPO into out/grpo.tar.
+	@mkdir -p $(OUT)
+	$(IMAGE) --name grpo:$(TAG) --out $(OUT)/grpo.tar --entrypoint /usr/bin/python3 --debian python3-numpy $(NUMPY) \
+		--folder $(CURDIR)/python/src=/$(DIST) --folder $(CURDIR)/examples/grpo=/examples
 
 PYTHON ?= python3
 NEED_PYTHON = @command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is not in PATH: install Python 3.9 or later" >&2; exit 1; }
@@ -104,6 +113,11 @@ images-load: images cluster-tool ## Load the images into the local cluster.
 .PHONY: image-torch-load
 image-torch-load: TARBALLS := $(OUT)/torch.tar
 image-torch-load: image-torch cluster-tool ## Build it, and load it into the local cluster.
+	@$(LOAD)
+
+.PHONY: image-grpo-load
+image-grpo-load: TARBALLS := $(OUT)/grpo.tar
+image-grpo-load: image-grpo cluster-tool ## Build it, and load it into the local cluster.
 	@$(LOAD)
 
 .PHONY: docker-build
