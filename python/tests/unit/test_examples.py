@@ -1,11 +1,12 @@
 # Copyright The DI Orchestrator Authors.
 # SPDX-License-Identifier: Apache-2.0
 
-"""The parts of the examples that need no PyTorch."""
+"""The parts of the examples that need neither PyTorch nor numpy."""
 
 from __future__ import annotations
 
 import importlib.util
+import math
 import sys
 import unittest
 from pathlib import Path
@@ -13,11 +14,11 @@ from random import Random
 from types import ModuleType
 from typing import List
 
-_EXAMPLES = Path(__file__).resolve().parents[3] / "examples" / "torch"
+_EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 
 
-def _load(name: str) -> ModuleType:
-    specification = importlib.util.spec_from_file_location(name, _EXAMPLES / f"{name}.py")
+def _load(example: str, name: str) -> ModuleType:
+    specification = importlib.util.spec_from_file_location(name, _EXAMPLES / example / f"{name}.py")
     assert specification is not None and specification.loader is not None
     module = importlib.util.module_from_spec(specification)
     sys.modules[name] = module
@@ -25,7 +26,8 @@ def _load(name: str) -> ModuleType:
     return module
 
 
-cartpole = _load("cartpole")
+cartpole = _load("torch", "cartpole")
+sorting = _load("grpo", "sorting")
 
 
 def _constantly(chance: float):  # type: ignore[no-untyped-def]
@@ -94,6 +96,41 @@ class VtraceTest(unittest.TestCase):
                 want += factor * rhos[t] * (self.rewards[t] + self.discounts[t] * following[t] - self.values[t])
                 factor *= self.discounts[t] * cs[t]
             self.assertAlmostEqual(targets[first], want)
+
+
+class SortingTest(unittest.TestCase):
+    def test_the_reward_is_the_share_of_the_right_places(self) -> None:
+        asked = [7, 0, 7, 3, sorting.EQUALS]
+        for completion, want in [([0, 3, 7, 7, sorting.END], 1.0), ([0, 3, 7, 7, 7], 0.8), ([7, 7, 3, 0, sorting.END], 0.2)]:
+            self.assertAlmostEqual(sorting.reward(asked, completion), want)
+        self.assertEqual(sorting.reward(asked, [sorting.END] * 5), 0.2)
+
+    def test_prompts_are_digits_and_an_equals_sign(self) -> None:
+        asked = sorting.prompt(Random(1))
+        self.assertEqual((len(asked), asked[-1]), (sorting.PROMPT, sorting.EQUALS))
+        self.assertTrue(all(0 <= digit < 10 for digit in asked[:-1]))
+
+    def test_a_completion_ends_with_its_first_end(self) -> None:
+        self.assertEqual(sorting.length([1, sorting.END, sorting.END]), 2)
+        self.assertEqual(sorting.length([1, 2, 3]), 3)
+
+    def test_advantages_of_a_group_have_mean_0_and_deviation_1(self) -> None:
+        for got, want in zip(sorting.advantages([1.0, 0.0, 0.0, 1.0]), [1, -1, -1, 1]):
+            self.assertAlmostEqual(got, want, places=4)
+        self.assertEqual(sorting.advantages([0.6, 0.6]), [0, 0])
+
+    def test_the_coefficient_is_the_slope_of_the_objective_of_the_paper(self) -> None:
+        def objective(advantage: float, now: float, old: float, reference: float) -> float:
+            ratio, to_reference = math.exp(now - old), math.exp(reference - now)
+            clipped = min(max(ratio, 1 - sorting.CLIP), 1 + sorting.CLIP)
+            return min(ratio * advantage, clipped * advantage) - sorting.KL_WEIGHT * (to_reference - math.log(to_reference) - 1)
+
+        for advantage in (-1.5, 0.7):
+            for now in (-2.0, -1.05, -1.0, -0.95, -0.3):
+                for reference in (-1.7, -0.4):
+                    above, below = (objective(advantage, now + step, -1.0, reference) for step in (1e-6, -1e-6))
+                    got = sorting.coefficient(advantage, now, -1.0, reference)
+                    self.assertAlmostEqual(got, (above - below) / 2e-6, places=6, msg=f"{advantage} {now} {reference}")
 
 
 if __name__ == "__main__":
