@@ -315,6 +315,8 @@ def train(seed: int, steps: int, checkpoint: Checkpoint) -> None:
                 save()
             if done % PRINT_STEPS == 0 or done == steps:
                 tell(trainer, steps, (done - first) * CHUNKS * CHUNK / (time.monotonic() - started))
+    curve = [trainer.curve[i : i + PRINT_STEPS] for i in range(0, len(trainer.curve), PRINT_STEPS)]
+    print("curve=" + ",".join(f"{np.mean(part):.3f}" for part in curve), flush=True)
 
 
 

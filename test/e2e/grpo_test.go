@@ -7,6 +7,7 @@ package e2e
 
 import (
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -64,6 +65,13 @@ var _ = Describe("A language model trained by GRPO", Ordered, Label("grpo"), fun
 			explain(ctx, grpoNamespace, []string{"get", "dijobs,pods", "-o=wide"}, []string{"get", dijobs, "-o=yaml"}, []string{"get", "events"},
 				[]string{"logs", "--selector=diengine/operator", "--prefix", "--tail=60"})
 		}
+	})
+
+	It("has the gradient of its objective", func(ctx SpecContext) {
+		script, err := os.ReadFile(filepath.Join("testdata", "grpo_gradient.py"))
+		Expect(err).NotTo(HaveOccurred())
+		expectStep(ctx, steady, 10)
+		kubectlOutput(ctx, "exec", "--namespace="+grpoNamespace, names.WorkerPod(steady, "generator", 0), "--", "python3", "-c", string(script))
 	})
 
 	It("continues when a generator crashes, and when half of the generators are lost", func(ctx SpecContext) {
