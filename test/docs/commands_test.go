@@ -59,6 +59,7 @@ func unchecked() map[string]string {
 		"sleep":             "only waits",
 		"source":            "its input is checked separately",
 		"curl":              "a test of the programs reads the history with the same request",
+		"python3":           "the end-to-end tests run the examples in Python, and others the library's",
 		"bin/cluster":       "the end-to-end tests start the local cluster with it",
 		"hack/push-release": "pushes to a registry",
 		"Out-String":        "PowerShell's own",
