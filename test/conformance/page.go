@@ -28,7 +28,11 @@ the API server, which programs in pods never call.
 `
 
 // Page returns docs/conformance.md.
-func Page() string {
+func Page() (string, error) {
+	engine, err := DIEngine()
+	if err != nil {
+		return "", err
+	}
 	var page strings.Builder
 	page.WriteString(head)
 	counts := map[Kind]int{}
@@ -42,7 +46,8 @@ func Page() string {
 		writeTable(&page, &all[i], explained)
 	}
 	explained.write(&page)
-	return page.String()
+	writeEngine(&page, engine)
+	return page.String(), nil
 }
 
 // writeTable writes the table of a capability. Versions with the same cells share a row, and callers who

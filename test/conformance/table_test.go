@@ -4,9 +4,12 @@
 package conformance
 
 import (
+	"encoding/json"
 	"flag"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
 
 	"opendilab.org/di-orchestrator/test/testkit"
@@ -17,13 +20,34 @@ var update = flag.Bool("update", false, "write docs/conformance.md")
 
 func TestThePageShowsTheTable(t *testing.T) {
 	path := filepath.Join(testkit.Root(), "docs", "conformance.md")
+	page, err := Page()
+	expect.NoError(t, err)
 	if *update {
-		expect.NoError(t, os.WriteFile(path, []byte(Page()), 0o644))
+		expect.NoError(t, os.WriteFile(path, []byte(page), 0o644))
 	}
 	content, err := os.ReadFile(path)
 	expect.NoError(t, err)
-	if string(content) != Page() {
+	if string(content) != page {
 		t.Errorf("%s is not that of the table: go test ./test/conformance -update", path)
+	}
+}
+
+func TestWhatIsRecordedOfDIEngineIsComplete(t *testing.T) {
+	engine, err := DIEngine()
+	expect.NoError(t, err)
+	for _, call := range engine.Calls {
+		var body map[string]any
+		if err := json.Unmarshal([]byte(call.Body), &body); err != nil {
+			t.Errorf("%s: body %q: %v", call.Does, call.Body, err)
+		}
+		if call.Program == "" || call.Since == "" || call.Source == "" || call.Method == "" || !strings.HasPrefix(call.Path, "/v1alpha1/") || engine.Headers[call.Headers] == nil {
+			t.Errorf("%s: a field is missing: %+v", call.Does, call)
+		}
+	}
+	for _, variable := range engine.Variables {
+		if _, err := regexp.Compile(variable.Value); err != nil || variable.Program == "" || variable.Since == "" || variable.Source == "" || variable.Value == "" {
+			t.Errorf("%s: a field is missing: %+v: %v", variable.Name, variable, err)
+		}
 	}
 }
 

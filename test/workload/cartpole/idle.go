@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -59,6 +60,15 @@ func runCall(ctx context.Context, p *process, args []string) error {
 	flags := flag.NewFlagSet("call", flag.ContinueOnError)
 	flags.SetOutput(p.stdout)
 	withToken := flags.Bool("token", false, "send the pod's token; without it di-server knows the pod by its address, as a deployed client")
+	headers := http.Header{}
+	flags.Func("header", "NAME: VALUE: send this header, too", func(text string) error {
+		name, value, found := strings.Cut(text, ": ")
+		if !found {
+			return errors.New("has no colon and space: must be NAME: VALUE")
+		}
+		headers.Set(name, value)
+		return nil
+	})
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -73,6 +83,7 @@ func runCall(ctx context.Context, p *process, args []string) error {
 	if err != nil {
 		return fmt.Errorf("call: %w", err)
 	}
+	request.Header = headers
 	if *withToken {
 		token, err := os.ReadFile(diserver.TokenFile)
 		if err != nil {
