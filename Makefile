@@ -63,7 +63,7 @@ images: build ## Build the image tarballs into out/, without a container engine.
 # The links of BLAS and LAPACK are made by scripts of packages, which do not run.
 MULTIARCH = /usr/lib/$(shell uname -m)-linux-gnu
 DIST := usr/lib/python3/dist-packages
-NUMPY := --leave-out 'usr/share,usr/lib/*/gconv,usr/lib/python3.11/lib2to3,$(DIST)/numpy/*/tests,$(DIST)/numpy/f2py,$(DIST)/pkg_resources' \
+NUMPY := --leave-out 'usr/share,usr/lib/*/gconv,usr/lib/python3.11/lib2to3,usr/lib/python3.11/test,$(DIST)/numpy/distutils,$(DIST)/numpy/tests,$(DIST)/numpy/*/tests,$(DIST)/numpy/f2py,$(DIST)/pkg_resources' \
 	--env LD_LIBRARY_PATH=$(MULTIARCH)/blas:$(MULTIARCH)/lapack
 # PyTorch 1.13 has no default of torchrun's options redirects and tee on Python 3.11: these redirect nothing.
 TORCH := --debian python3-torch,python3-numpy \

@@ -19,6 +19,7 @@ import threading
 import time
 import uuid
 from collections import deque
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Deque, Dict, List, Mapping, Optional, Tuple
 from urllib.parse import parse_qs, urlencode, urlsplit
@@ -122,6 +123,15 @@ class MicroBatches:
                 self._changed.notify_all()
 
 
+def check(sent: Arrays) -> None:
+    """Raise an error unless these are the arrays of a chunk. A generator may run on other machines than the trainer."""
+    for name, tokens in {"prompts": sorting.PROMPT, "completions": sorting.COMPLETION, "chances": sorting.COMPLETION}.items():
+        if sent[name].shape != (CHUNK, tokens):
+            raise ValueError(f"{name} has shape {sent[name].shape}: must be {(CHUNK, tokens)}")
+        if name != "chances" and not np.isin(sent[name], range(sorting.VOCABULARY)).all():
+            raise ValueError(f"{name} has other tokens than 0 to {sorting.VOCABULARY - 1}")
+
+
 class Trainer:
     """The first trainer: its policy, the queue of samples, and what it says to the others."""
 
@@ -178,8 +188,8 @@ class Trainer:
             except queue.Empty:
                 continue
             run, _, number = version.partition(".")
-            age = len(self.curve) - int(number or 0)
-            if run == self.run and age <= STALENESS:
+            age = len(self.curve) - int(number) if run == self.run else STALENESS + 1
+            if age <= STALENESS:
                 self.ages.append(age)
                 return chunk
             self.dropped += 1
@@ -217,11 +227,8 @@ class Server(BaseHTTPRequestHandler):
             self._answer(400, repr(error).encode())
 
     def _samples(self, asked: Mapping[str, str], sent: Arrays) -> Tuple[int, bytes]:
-        shapes = {"prompts": sorting.PROMPT, "completions": sorting.COMPLETION, "chances": sorting.COMPLETION}
         if sent:
-            for name, tokens in shapes.items():
-                if sent[name].shape != (CHUNK, tokens):
-                    raise ValueError(f"{name} has shape {sent[name].shape}: must be {(CHUNK, tokens)}")
+            check(sent)
             try:
                 self.trainer.chunks.put((asked["version"], sent), timeout=HOLD_SECONDS)
             except queue.Full:
@@ -240,10 +247,12 @@ class Server(BaseHTTPRequestHandler):
         return 200, pack({**part, **weights, "step": step, "number": number})
 
     def _answer(self, status: int, content: bytes = b"") -> None:
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
+        # A caller that is lost meanwhile gets no answer.
+        with suppress(ConnectionError):
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
 
     def log_message(self, format: str, *args: Any) -> None:
         """Log no calls."""
@@ -268,7 +277,7 @@ def call(address: str, path: str, content: bytes = b"", **asked: object) -> Opti
 
 
 def generate(address: str, decode_seconds: float) -> None:
-    """Sample groups by the newest policy until the job ends. Nothing is lost with a generator but the samples that it makes."""
+    """Sample groups by the newest policy until the job ends."""
     policy, version, meter, content = new_policy(0), "none", Meter(), b""
     prompts, sampling = random.Random(), np.random.default_rng()
     while True:
@@ -338,20 +347,23 @@ def tell(trainer: Trainer, steps: int, speed: float) -> None:
 def help_train(address: str, steps: int, checkpoint: Checkpoint) -> None:
     """Be another trainer: compute micro-batches until the last checkpoint is there."""
     policy, gradient, asked = new_policy(0), b"", {}
-    while True:
-        try:
-            part = call(address, "/micro-batch", gradient, **asked)
-        except OSError:
-            latest = checkpoint.latest()
-            if latest and latest.step >= steps:
-                return
-            time.sleep(0.2)
-            continue
-        gradient = b""
-        if part:
-            asked = {name: int(part.pop(name)) for name in ("step", "number")}
-            policy.weights = {name: part.pop(f"weight/{name}") for name in policy.weights}
-            gradient = pack(gradient_of(policy, part))
+    # It has nothing to save, and ends as soon as it is asked to.
+    with preemption(lambda: None) as stop:
+        while True:
+            stop.check()
+            try:
+                part = call(address, "/micro-batch", gradient, **asked)
+            except OSError:
+                latest = checkpoint.latest()
+                if latest and latest.step >= steps:
+                    return
+                time.sleep(0.2)
+                continue
+            gradient = b""
+            if part:
+                asked = {name: int(part.pop(name)) for name in ("step", "number")}
+                policy.weights = {name: part.pop(f"weight/{name}") for name in policy.weights}
+                gradient = pack(gradient_of(policy, part))
 
 
 def first_trainer() -> str:
