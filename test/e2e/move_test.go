@@ -13,10 +13,12 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
@@ -29,6 +31,8 @@ const (
 	movedAfter = 5
 	// exitPreempted is the exit code of a worker that was terminated.
 	exitPreempted = 143
+	// claims labels specs that repeat others with a PersistentVolumeClaim. CI excludes them.
+	claims = "claims"
 )
 
 var _ = Describe("A preemptible job whose node is drained", Label(twoNodes), func() {
@@ -36,7 +40,7 @@ var _ = Describe("A preemptible job whose node is drained", Label(twoNodes), fun
 	learner := names.WorkerPod(name, "learner", 0)
 	leads := driver{movingNamespace, learner, names.DefaultWorkerPort}
 
-	It("saves its state, is moved to another node, and reaches its target by the same curve", func(ctx SpecContext) {
+	DescribeTable("saves its state, is moved to another node, and reaches its target by the same curve", func(ctx SpecContext, isClaim bool) {
 		folder := filepath.Join(GinkgoT().TempDir(), "checkpoints")
 		makeNamespace(ctx, movingNamespace)
 		DeferCleanup(func(ctx SpecContext) {
@@ -46,6 +50,9 @@ var _ = Describe("A preemptible job whose node is drained", Label(twoNodes), fun
 			}
 		})
 		job := preemptibleJob(movingNamespace, name, folder)
+		if isClaim {
+			claimVolume(ctx, job, folder)
+		}
 		addArgs(podSpecs(job)["learner"], "--min-round=100ms", fmt.Sprintf("--pause-after=%d", movedAfter))
 		submit(ctx, job)
 		var before *v2alpha1.DIJob
@@ -90,8 +97,55 @@ var _ = Describe("A preemptible job whose node is drained", Label(twoNodes), fun
 		expectJobSucceeded(ctx, movingNamespace, name)
 		Expect(outcome(logOf(ctx, movingNamespace, learner))).To(Equal(serialOutcome(ctx, "--seed=3")))
 		Expect(getJob(ctx, Default, movingNamespace, name).Status.Reschedules).To(Equal(int32(1)))
-	})
+	},
+		Entry("with its checkpoints in a folder of the nodes", false),
+		Entry("with its checkpoints in a PersistentVolumeClaim", Label(claims), true),
+	)
 })
+
+// claimVolume lets a job keep its checkpoints in a PersistentVolumeClaim of its own, whose volume is a folder that both nodes have.
+func claimVolume(ctx SpecContext, job *unstructured.Unstructured, folder string) {
+	GinkgoHelper()
+	const claim = "checkpoints"
+	size := corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
+	modes := []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
+	volume := &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: claim + "-"},
+		Spec: corev1.PersistentVolumeSpec{
+			Capacity: size, AccessModes: modes, PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
+			ClaimRef: &corev1.ObjectReference{Namespace: job.GetNamespace(), Name: claim},
+			PersistentVolumeSource: corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{
+				Path: folder, Type: ptr.To(corev1.HostPathDirectoryOrCreate),
+			}},
+		},
+	}
+	volume, err := core.CoreV1().PersistentVolumes().Create(ctx, volume, metav1.CreateOptions{})
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(func(ctx SpecContext) {
+		Expect(core.CoreV1().PersistentVolumes().Delete(ctx, volume.Name, metav1.DeleteOptions{})).To(Succeed())
+	})
+	_, err = core.CoreV1().PersistentVolumeClaims(job.GetNamespace()).Create(ctx, &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: claim},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			// No class, so that no provisioner makes a volume.
+			AccessModes: modes, StorageClassName: ptr.To(""), VolumeName: volume.Name, Resources: corev1.VolumeResourceRequirements{Requests: size},
+		},
+	}, metav1.CreateOptions{})
+	Expect(err).NotTo(HaveOccurred())
+	volumes, _, err := unstructured.NestedSlice(job.Object, "spec", "volumes")
+	Expect(err).NotTo(HaveOccurred())
+	Expect(unstructured.SetNestedSlice(job.Object, []any{map[string]any{
+		"name": nameOf(volumes[0]), "persistentVolumeClaim": map[string]any{"claimName": claim},
+	}}, "spec", "volumes")).To(Succeed())
+}
+
+// nameOf returns the name of a volume of a manifest.
+func nameOf(volume any) any {
+	GinkgoHelper()
+	fields, ok := volume.(map[string]any)
+	Expect(ok).To(BeTrue())
+	return fields["name"]
+}
 
 // preemptibleJob returns the preemptible example, which saves its checkpoints in a folder.
 func preemptibleJob(namespace, name, folder string) *unstructured.Unstructured {
