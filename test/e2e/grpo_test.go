@@ -39,7 +39,7 @@ var (
 
 // grpoProgress is the last line of the log of a first trainer.
 type grpoProgress struct {
-	step, reward, staleness, helped float64
+	Step, Reward, Staleness, Helped float64
 }
 
 // The image has Debian's numpy, a tenth of PyTorch, so that CI can run these. Both jobs train at once.
@@ -82,18 +82,18 @@ var _ = Describe("A language model trained by GRPO", Ordered, Label("grpo"), fun
 			"python3", "-c", "import os, signal; os.kill(1, signal.SIGINT)")
 		expectReplaced(ctx, names.WorkerPod(disturbed, "generator", 0), crashed)
 		loseGRPO(ctx, names.WorkerPod(disturbed, "generator", 1), names.WorkerPod(disturbed, "generator", 2))
-		expectStep(ctx, disturbed, progressOf(ctx, Default, disturbed).step+20)
+		expectStep(ctx, disturbed, progressOf(ctx, Default, disturbed).Step+20)
 	})
 
 	It("shares its steps with trainers that join", func(ctx SpecContext) {
 		kubectlOutput(ctx, "patch", dijobs, disturbed, "--namespace="+grpoNamespace, "--type=json",
 			`--patch=[{"op":"replace","path":"/spec/tasks/0/replicas","value":2}]`)
-		Eventually(func(g Gomega) { g.Expect(progressOf(ctx, g, disturbed).helped).To(BeNumerically(">", 0)) }).
+		Eventually(func(g Gomega) { g.Expect(progressOf(ctx, g, disturbed).Helped).To(BeNumerically(">", 0)) }).
 			WithTimeout(patience).WithPolling(200 * time.Millisecond).Should(Succeed())
 	})
 
 	It("resumes from its checkpoint when the first trainer is killed", func(ctx SpecContext) {
-		before := progressOf(ctx, Default, disturbed).step
+		before := progressOf(ctx, Default, disturbed).Step
 		Expect(before).To(BeNumerically("<", grpoSteps))
 		loseGRPO(ctx, names.WorkerPod(disturbed, "trainer", 0))
 		expectJobSucceeded(ctx, grpoNamespace, disturbed)
@@ -102,7 +102,7 @@ var _ = Describe("A language model trained by GRPO", Ordered, Label("grpo"), fun
 		found := grpoResumed.FindStringSubmatch(log)
 		Expect(found).NotTo(BeNil(), log)
 		Expect(number(found[1])).To(And(BeNumerically(">=", before), BeNumerically("<", grpoSteps)))
-		Expect(progressOf(ctx, Default, disturbed)).To(And(HaveField("step", BeNumerically("==", grpoSteps)), HaveField("reward", BeNumerically(">", grpoReward))))
+		Expect(progressOf(ctx, Default, disturbed)).To(And(HaveField("Step", BeNumerically("==", grpoSteps)), HaveField("Reward", BeNumerically(">", grpoReward))))
 		Expect(getJob(ctx, Default, grpoNamespace, disturbed).Status.Restarts).To(BeZero())
 	})
 
@@ -110,9 +110,9 @@ var _ = Describe("A language model trained by GRPO", Ordered, Label("grpo"), fun
 		expectJobSucceeded(ctx, grpoNamespace, steady)
 		AddReportEntry(steady, logOf(ctx, grpoNamespace, names.WorkerPod(steady, "trainer", 0)))
 		last := progressOf(ctx, Default, steady)
-		Expect(last.step).To(BeNumerically("==", grpoSteps))
-		Expect(last.reward).To(BeNumerically(">", grpoReward))
-		Expect(last.staleness).To(BeNumerically("<=", 4))
+		Expect(last.Step).To(BeNumerically("==", grpoSteps))
+		Expect(last.Reward).To(BeNumerically(">", grpoReward))
+		Expect(last.Staleness).To(BeNumerically("<=", 4))
 		job := getJob(ctx, Default, grpoNamespace, steady)
 		Expect(string(job.Status.Profilings.Raw)).To(And(ContainSubstring(`"reward"`), ContainSubstring(`"staleness"`),
 			ContainSubstring(`"samples_per_second"`), ContainSubstring(fmt.Sprintf(`"done":%d`, grpoSteps))))
@@ -154,7 +154,7 @@ func progressOf(ctx SpecContext, g Gomega, job string) grpoProgress {
 // expectStep waits until a training has taken a number of steps.
 func expectStep(ctx SpecContext, job string, step float64) {
 	GinkgoHelper()
-	Eventually(func(g Gomega) { g.Expect(progressOf(ctx, g, job).step).To(BeNumerically(">=", step)) }).
+	Eventually(func(g Gomega) { g.Expect(progressOf(ctx, g, job).Step).To(BeNumerically(">=", step)) }).
 		WithTimeout(patience).WithPolling(200 * time.Millisecond).Should(Succeed())
 }
 
