@@ -241,6 +241,41 @@ type MembershipStatus struct {
 	// +kubebuilder:validation:MaxItems=2000
 	// +optional
 	Slots []SlotStatus `json:"slots,omitempty"`
+
+	// lastGroup is the number of the last group of members that queue with Kueue.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	LastGroup int32 `json:"lastGroup,omitempty"`
+
+	// groups are the groups of members that queue with Kueue. Kueue admits each as a whole.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	// +optional
+	Groups []MemberGroup `json:"groups,omitempty"`
+}
+
+// MemberGroup is a group of members that were added to a job together.
+type MemberGroup struct {
+	// number ends the name of the group.
+	// +kubebuilder:validation:Minimum=1
+	Number int32 `json:"number"`
+
+	// pods is the number of pods of the group, which never changes.
+	// +kubebuilder:validation:Minimum=2
+	// +kubebuilder:validation:Maximum=100000
+	Pods int32 `json:"pods"`
+
+	// created reports whether a pod of the group was observed.
+	// +optional
+	Created bool `json:"created,omitempty"`
+
+	// free are the shapes of the members that have left an admitted group. Kueue keeps
+	// their quota for the members of these shapes that are added next.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=2000
+	// +kubebuilder:validation:items:MaxLength=63
+	// +optional
+	Free []string `json:"free,omitempty"`
 }
 
 // SlotStatus is what the operator observed of one member.
@@ -270,6 +305,17 @@ type SlotStatus struct {
 	// phase is the phase of the member's pod.
 	// +optional
 	Phase corev1.PodPhase `json:"phase,omitempty"`
+
+	// group is the number of the group in which the member's pods queue with Kueue; 0 if
+	// each queues by itself.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	Group int32 `json:"group,omitempty"`
+
+	// shape identifies what the pods of a member that queues in a group request.
+	// +kubebuilder:validation:MaxLength=63
+	// +optional
+	Shape string `json:"shape,omitempty"`
 
 	// ports are the ports that the member's pods served on, so that the URL of a
 	// lost pod does not change.

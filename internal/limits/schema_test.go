@@ -107,6 +107,10 @@ func maxima() map[string]int64 {
 		"memberships v2alpha1 .spec.requests[].key":                      NameLength,
 		"memberships v2alpha1 .spec.requests[].learners":                 RecordedURLs,
 		"memberships v2alpha1 .spec.requests[].learners[]":               FreeTextLength,
+		"memberships v2alpha1 .status.groups":                            GrowthGroups,
+		"memberships v2alpha1 .status.groups[].free":                     Members,
+		"memberships v2alpha1 .status.groups[].free[]":                   LabelLength,
+		"memberships v2alpha1 .status.slots[].shape":                     LabelLength,
 		"memberships v2alpha1 .status.slots":                             Members,
 		"memberships v2alpha1 .status.slots[].observedPod":               NameLength,
 		"memberships v2alpha1 .status.slots[].losses":                    Losses,
@@ -163,6 +167,7 @@ func maxima() map[string]int64 {
 		"dijobs v2alpha1 .status.scaling.resources[].slot":                  NameLength,
 
 		"memberships v2alpha1 .status.slots[].rank":            Replicas,
+		"memberships v2alpha1 .status.groups[].pods":           Replicas,
 		"scaleplans v2alpha1 .spec.deadlineSeconds":            ScalingSeconds,
 		"scaleplans v2alpha1 .spec.job":                        NameLength,
 		"scaleplans v2alpha1 .spec.launch":                     PlanPods,

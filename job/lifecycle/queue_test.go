@@ -626,20 +626,6 @@ func TestAPreemptibleJobDoesNotQueue(t *testing.T) {
 	}
 }
 
-func TestThePodsOfACoordinatorQueueEachByItself(t *testing.T) {
-	w := newWorld(t, ledJob())
-	w.kueue = newKueue()
-	w.job.Labels = map[string]string{queueing.LabelQueue: "team", queueing.LabelPriorityClass: "high"}
-	w.settle()
-	want := queueing.PodMeta{Queue: "team", PriorityClass: "high"}
-	for _, pod := range w.pods {
-		if meta := queueing.FromPod(pod); meta != want {
-			t.Errorf("meta of %s are %+v", pod.Name, meta)
-		}
-	}
-	w.expectAdmitted(corev1.ConditionTrue, v2alpha1.ConditionAdmitted)
-}
-
 // TestAQueuedJobComesToRunWhateverHappens applies random events of Kueue, nodes and users. Once
 // they stop, the job must get all its replicas.
 func TestAQueuedJobComesToRunWhateverHappens(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/conditions"
@@ -84,45 +85,53 @@ func hasOwnQueues(scheduler string) bool {
 // groupNameLength is the maximum length of a label's value.
 const groupNameLength = 63
 
-// Grouped returns the metadata of the pods of one attempt, which are admitted together.
-// A single pod needs no group. Kueue neither resizes a group nor reopens a finished one,
-// so each attempt has a group of its own.
-func (m PodMeta) Grouped(job *v2alpha1.DIJob, restarts, reschedules int32, size int) PodMeta {
-	return m.Added(job, restarts, reschedules, 0, size)
+// Start identifies one start of a job. The groups of each start have names of their own, because Kueue neither resizes a
+// group nor reopens a finished one.
+type Start struct {
+	// Job is the name of the job. UID is that of the job or, for a coordinator-led one, of its Membership.
+	Job string
+	UID types.UID
+	// Restarts and Reschedules count the earlier starts.
+	Restarts, Reschedules int32
 }
 
-// Added returns the metadata of pods that are added to an attempt, and that are admitted together.
-// Each such group of an attempt has a number of its own. Group 0 is that of Grouped.
-func (m PodMeta) Added(job *v2alpha1.DIJob, restarts, reschedules, number int32, size int) PodMeta {
-	if m.Queue == "" || size < 2 {
-		return m
-	}
-	m.Group, m.Size = PodGroupName(job, restarts, reschedules, number), size
-	return m
+// StartOf returns a start of a worker-led job.
+func StartOf(job *v2alpha1.DIJob, restarts, reschedules int32) Start {
+	return Start{Job: job.Name, UID: job.UID, Restarts: restarts, Reschedules: reschedules}
 }
 
-// PodGroupName returns the name of a group of an attempt.
-func PodGroupName(job *v2alpha1.DIJob, restarts, reschedules, number int32) string {
-	sum := sha256.Sum256([]byte(job.UID))
-	suffix := fmt.Sprintf("-%s-%d-%d", hex.EncodeToString(sum[:3]), restarts, reschedules)
+// GroupName returns the name of a group of the start.
+func (s Start) GroupName(number int32) string {
+	sum := sha256.Sum256([]byte(s.UID))
+	suffix := fmt.Sprintf("-%s-%d-%d", hex.EncodeToString(sum[:3]), s.Restarts, s.Reschedules)
 	if number > 0 {
 		suffix += fmt.Sprintf("-%d", number)
 	}
-	name := job.Name[:min(len(job.Name), groupNameLength-len(suffix))]
+	name := s.Job[:min(len(s.Job), groupNameLength-len(suffix))]
 	return strings.TrimRight(name, "-.") + suffix
 }
 
-// Number returns the number of the group that pods of an attempt record; false if it is no group of
-// that attempt.
-func (m PodMeta) Number(job *v2alpha1.DIJob, restarts, reschedules int32) (int32, bool) {
+// Grouped returns the metadata of pods of a start that are admitted together. Group 0 is that of the pods
+// that it starts with. A single pod needs no group.
+func (m PodMeta) Grouped(start Start, number int32, size int) PodMeta {
+	if m.Queue == "" || size < 2 {
+		return m
+	}
+	m.Group, m.Size = start.GroupName(number), size
+	return m
+}
+
+// Number returns the number of the group that pods of a start record; false if it is no group of
+// that start.
+func (m PodMeta) Number(start Start) (int32, bool) {
 	if m.Group == "" || m.Size < 2 {
 		return 0, false
 	}
-	if m.Group == PodGroupName(job, restarts, reschedules, 0) {
+	if m.Group == start.GroupName(0) {
 		return 0, true
 	}
 	number, err := strconv.ParseInt(m.Group[strings.LastIndexByte(m.Group, '-')+1:], 10, 32)
-	if err != nil || number <= 0 || m.Group != PodGroupName(job, restarts, reschedules, int32(number)) {
+	if err != nil || number <= 0 || m.Group != start.GroupName(int32(number)) {
 		return 0, false
 	}
 	return int32(number), true

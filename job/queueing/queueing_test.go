@@ -50,13 +50,14 @@ func TestAGroupHasANameOfItsOwnForEachStart(t *testing.T) {
 	of := func(name string, uid types.UID) *v2alpha1.DIJob {
 		return &v2alpha1.DIJob{ObjectMeta: metav1.ObjectMeta{Name: name, UID: uid}}
 	}
+	start := queueing.StartOf
 	first, again := of("job", "a"), of("job", "b")
 	long := of(strings.Repeat("n", 45)+"."+strings.Repeat("-", 100), "a")
 	seen := map[string]bool{}
 	for _, group := range []queueing.PodMeta{
-		meta.Grouped(first, 0, 0, 4), meta.Grouped(first, 1, 0, 4), meta.Grouped(first, 0, 1, 4), meta.Grouped(first, 11, 0, 4), meta.Grouped(first, 1, 10, 4),
-		meta.Grouped(again, 0, 0, 4), meta.Grouped(long, 123456, 123456, 4),
-		meta.Added(first, 0, 0, 1, 4), meta.Added(first, 0, 1, 1, 4), meta.Added(first, 1, 0, 12, 4), meta.Added(long, 123456, 123456, math.MaxInt32, 4),
+		meta.Grouped(start(first, 0, 0), 0, 4), meta.Grouped(start(first, 1, 0), 0, 4), meta.Grouped(start(first, 0, 1), 0, 4), meta.Grouped(start(first, 11, 0), 0, 4), meta.Grouped(start(first, 1, 10), 0, 4),
+		meta.Grouped(start(again, 0, 0), 0, 4), meta.Grouped(start(long, 123456, 123456), 0, 4),
+		meta.Grouped(start(first, 0, 0), 1, 4), meta.Grouped(start(first, 0, 1), 1, 4), meta.Grouped(start(first, 1, 0), 12, 4), meta.Grouped(start(long, 123456, 123456), math.MaxInt32, 4),
 	} {
 		if seen[group.Group] {
 			t.Errorf("group %s is that of two starts", group.Group)
@@ -71,18 +72,18 @@ func TestAGroupHasANameOfItsOwnForEachStart(t *testing.T) {
 	}
 	for _, added := range []int32{0, 1, 12, math.MaxInt32} {
 		for _, job := range []*v2alpha1.DIJob{first, long} {
-			if number, known := meta.Added(job, 3, 4, added, 2).Number(job, 3, 4); !known || number != added {
+			if number, known := meta.Grouped(start(job, 3, 4), added, 2).Number(start(job, 3, 4)); !known || number != added {
 				t.Errorf("group %d reads as %d, %v", added, number, known)
 			}
 		}
-		if number, known := meta.Added(first, 3, 4, added, 2).Number(again, 3, 4); known {
+		if number, known := meta.Grouped(start(first, 3, 4), added, 2).Number(start(again, 3, 4)); known {
 			t.Errorf("group %d of another job reads as %d", added, number)
 		}
 	}
-	if alone := meta.Grouped(first, 0, 0, 1); alone != meta {
+	if alone := meta.Grouped(start(first, 0, 0), 0, 1); alone != meta {
 		t.Errorf("a single pod gets %+v, want no group", alone)
 	}
-	if none := (queueing.PodMeta{}).Grouped(first, 0, 0, 4); none != (queueing.PodMeta{}) {
+	if none := (queueing.PodMeta{}).Grouped(start(first, 0, 0), 0, 4); none != (queueing.PodMeta{}) {
 		t.Errorf("a job without a queue gets %+v", none)
 	}
 }

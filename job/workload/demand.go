@@ -32,7 +32,7 @@ func (b *Builder) Demand(replicas []Replica) (Demand, error) {
 	}
 	counts, overrides := map[kind]int64{}, map[kind]v2alpha1.ReplicaResources{}
 	for i := range replicas {
-		override := b.overrideOf(ReplicaID{Task: names.TaskName(&b.job.Spec.Tasks[replicas[i].Task]), Index: replicas[i].Index})
+		override := b.OverrideOf(ReplicaID{Task: names.TaskName(&b.job.Spec.Tasks[replicas[i].Task]), Index: replicas[i].Index})
 		each := kind{replicas[i].Task, FormatResources(override)}
 		counts[each]++
 		overrides[each] = override

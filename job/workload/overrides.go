@@ -239,8 +239,8 @@ func IsOfSame(a, b *v2alpha1.ResourceOverride) bool {
 	return a.Task == b.Task && a.Slot == b.Slot && ptr.Equal(a.Index, b.Index)
 }
 
-// overrideOf returns the recorded resources of a replica.
-func (b *Builder) overrideOf(id ReplicaID) v2alpha1.ReplicaResources {
+// OverrideOf returns the recorded resources of a replica.
+func (b *Builder) OverrideOf(id ReplicaID) v2alpha1.ReplicaResources {
 	scaling := b.job.Status.Scaling
 	if scaling == nil || len(scaling.Resources) == 0 {
 		return v2alpha1.ReplicaResources{}
@@ -250,7 +250,7 @@ func (b *Builder) overrideOf(id ReplicaID) v2alpha1.ReplicaResources {
 
 // override sets the recorded resources of a replica in its pod.
 func (b *Builder) override(pod *corev1.Pod, id ReplicaID) {
-	override := b.overrideOf(id)
+	override := b.OverrideOf(id)
 	delete(pod.Annotations, names.AnnotationResources)
 	if text := FormatResources(override); text != "" {
 		main := names.MainContainer(&pod.Spec)
@@ -263,7 +263,7 @@ func (b *Builder) override(pod *corev1.Pod, id ReplicaID) {
 // then the pod's requests are those of the recorded override, or of the template, and not those that it claims.
 func (b *Builder) BuiltFor(pod *corev1.Pod, id ReplicaID) string {
 	text := pod.Annotations[names.AnnotationResources]
-	recorded, claimed := b.overrideOf(id), ReadResources(pod)
+	recorded, claimed := b.OverrideOf(id), ReadResources(pod)
 	if wanted := FormatResources(recorded); wanted == FormatResources(claimed) {
 		return wanted
 	}

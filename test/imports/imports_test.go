@@ -88,7 +88,7 @@ func mayImport() map[string][]string {
 		"upgrade/migration": {"apis/v1alpha1", "apis/v2alpha1"},
 		"job/membership":    {"apis/v2alpha1", "internal/limits", "internal/names", "job/podstate"},
 		"job/workload":      {"apis/v2alpha1", "internal/limits", "internal/names", "internal/quantity"},
-		"job/queueing":      {"apis/v2alpha1", "internal/conditions"},
+		"job/queueing":      {"apis/v2alpha1", "internal/conditions", "internal/limits", "job/podstate"},
 		"job/gang":          {"internal/conditions"},
 		"job/scaling": {
 			"apis/v2alpha1", "job/lifecycle/ranks", "job/lifecycle/sizing", "job/lifecycle/state", "internal/limits",
@@ -175,7 +175,7 @@ func mayImport() map[string][]string {
 			"job/lifecycle/state", "job/membership", "internal/names", "job/podstate", "job/workload",
 		},
 		"job/lifecycle/coordinatorled/adopted": {
-			"job/lifecycle/coordinatorled/observed", "job/lifecycle/coordinatorled/slots", "job/lifecycle/endings",
+			"job/lifecycle/coordinatorled/groups", "job/lifecycle/coordinatorled/observed", "job/lifecycle/coordinatorled/slots", "job/lifecycle/endings",
 			"job/lifecycle/state", "job/membership", "internal/names",
 		},
 		"job/lifecycle/coordinatorled/failures": {
@@ -186,7 +186,7 @@ func mayImport() map[string][]string {
 			"apis/v2alpha1", "job/lifecycle/coordinatorled/observed", "job/lifecycle/state", "job/scaling", "job/workload",
 		},
 		"job/lifecycle/coordinatorled/creation": {
-			"job/lifecycle/handshake", "job/lifecycle/state", "internal/names", "job/workload",
+			"job/lifecycle/handshake", "job/lifecycle/state", "internal/names", "job/queueing", "job/workload",
 		},
 		"job/lifecycle/coordinatorled/coordinator": {
 			"apis/v2alpha1", "job/lifecycle/coordinatorled/creation", "job/lifecycle/coordinatorled/failures",
@@ -194,9 +194,13 @@ func mayImport() map[string][]string {
 			"job/podstate",
 		},
 		"job/lifecycle/coordinatorled/losses": {
-			"apis/v2alpha1", "job/lifecycle/coordinatorled/observed", "job/lifecycle/coordinatorled/slots",
-			"job/lifecycle/disruptions", "job/lifecycle/state", "internal/limits", "job/membership", "internal/names",
-			"job/podstate",
+			"apis/v2alpha1", "job/lifecycle/coordinatorled/groups", "job/lifecycle/coordinatorled/observed",
+			"job/lifecycle/coordinatorled/slots", "job/lifecycle/disruptions", "job/lifecycle/state", "internal/limits",
+			"job/membership", "internal/names", "job/podstate", "job/queueing",
+		},
+		"job/lifecycle/coordinatorled/groups": {
+			"apis/v2alpha1", "job/lifecycle/coordinatorled/observed", "job/lifecycle/coordinatorled/slots", "internal/limits",
+			"job/membership", "job/podstate", "job/queueing", "job/workload",
 		},
 		"job/lifecycle/coordinatorled/excess": {
 			"job/lifecycle/coordinatorled/observed", "job/lifecycle/coordinatorled/slots", "job/lifecycle/handshake",
@@ -204,8 +208,8 @@ func mayImport() map[string][]string {
 			"job/workload",
 		},
 		"job/lifecycle/coordinatorled/staffing": {
-			"apis/v2alpha1", "job/lifecycle/coordinatorled/creation", "job/lifecycle/coordinatorled/losses",
-			"job/lifecycle/coordinatorled/observed", "job/lifecycle/coordinatorled/slots", "job/lifecycle/handshake",
+			"apis/v2alpha1", "job/lifecycle/coordinatorled/creation", "job/lifecycle/coordinatorled/groups",
+			"job/lifecycle/coordinatorled/losses", "job/lifecycle/coordinatorled/observed", "job/lifecycle/coordinatorled/slots", "job/lifecycle/handshake",
 			"job/lifecycle/state", "job/membership", "internal/names", "job/podstate",
 		},
 		"job/lifecycle/coordinatorled/summary": {
@@ -237,7 +241,8 @@ func mayImport() map[string][]string {
 		},
 		"job/lifecycle/coordinatorled": {
 			"apis/v2alpha1", "job/lifecycle/coordinatorled/adopted", "job/lifecycle/coordinatorled/coordinator",
-			"job/lifecycle/coordinatorled/excess", "job/lifecycle/coordinatorled/failures", "job/lifecycle/coordinatorled/losses",
+			"job/lifecycle/coordinatorled/excess", "job/lifecycle/coordinatorled/failures", "job/lifecycle/coordinatorled/groups",
+			"job/lifecycle/coordinatorled/losses",
 			"job/lifecycle/coordinatorled/observed", "job/lifecycle/coordinatorled/requested",
 			"job/lifecycle/coordinatorled/staffing", "job/lifecycle/coordinatorled/summary", "job/lifecycle/handshake",
 			"job/lifecycle/state", "internal/names",

@@ -5,6 +5,7 @@
 // before it found:
 //
 //	observed     what is there, and which pods and members the job desires
+//	groups       in which of Kueue's groups the members queue
 //	adopted      what an earlier release created
 //	failures     whether the job ends, and how its coordinator ended
 //	requested    which members are requested in the Membership
@@ -20,6 +21,7 @@ import (
 	"opendilab.org/di-orchestrator/job/lifecycle/coordinatorled/coordinator"
 	"opendilab.org/di-orchestrator/job/lifecycle/coordinatorled/excess"
 	"opendilab.org/di-orchestrator/job/lifecycle/coordinatorled/failures"
+	"opendilab.org/di-orchestrator/job/lifecycle/coordinatorled/groups"
 	"opendilab.org/di-orchestrator/job/lifecycle/coordinatorled/losses"
 	"opendilab.org/di-orchestrator/job/lifecycle/coordinatorled/observed"
 	"opendilab.org/di-orchestrator/job/lifecycle/coordinatorled/requested"
@@ -52,7 +54,8 @@ func (j *Job) Decide(apply state.Apply) state.Outcome {
 
 func (j *Job) decide(apply state.Apply) summary.Found {
 	found := summary.Found{Handshake: handshake.New(j.out, j.facts.In, j.facts.Members())}
-	if apply(adopted.New(j.out, j.facts).Rules()) == state.Settled {
+	queue := groups.Find(j.facts)
+	if apply(adopted.New(j.out, j.facts, queue).Rules()) == state.Settled {
 		return found
 	}
 	ending := failures.New(j.out, j.facts)
@@ -60,10 +63,10 @@ func (j *Job) decide(apply state.Apply) summary.Found {
 		return found
 	}
 	apply(coordinator.New(j.out, j.facts, ending.End()).Rules())
-	found.Losses = losses.Find(j.facts)
-	apply(losses.New(j.out, j.facts, found.Losses).Rules())
+	found.Losses = losses.Find(j.facts, queue)
+	apply(losses.New(j.out, j.facts, found.Losses, queue).Rules())
 	removing := excess.New(j.out, j.facts, found.Handshake)
 	apply(removing.Rules())
-	apply(staffing.New(j.out, j.facts, found.Losses, found.Handshake, removing.Removals()).Rules())
+	apply(staffing.New(j.out, j.facts, found.Losses, queue, found.Handshake, removing.Removals()).Rules())
 	return found
 }

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/job/lifecycle/coordinatorled/groups"
 	"opendilab.org/di-orchestrator/job/lifecycle/coordinatorled/observed"
 	"opendilab.org/di-orchestrator/job/lifecycle/coordinatorled/slots"
 	"opendilab.org/di-orchestrator/job/lifecycle/endings"
@@ -24,20 +25,27 @@ type Stage struct {
 	out   *state.Plan
 	in    *state.Input
 	facts *observed.Facts
+	queue *groups.Plan
 }
 
 // New returns the rules of the objects that exist.
-func New(out *state.Plan, job *observed.Facts) *Stage {
-	return &Stage{out: out, in: job.In, facts: job}
+func New(out *state.Plan, job *observed.Facts, queue *groups.Plan) *Stage {
+	return &Stage{out: out, in: job.In, facts: job, queue: queue}
 }
 
 // Rules are the rules of the objects that exist, in order.
 func (s *Stage) Rules() []state.Rule {
 	return []state.Rule{
+		{Name: "pods that only Kueue keeps are released", Apply: s.release},
 		{Name: "a deleted job that is held has no pods", Apply: endings.New(s.out, s.in).Terminate},
 		{Name: "objects of an earlier release are adopted", Apply: s.adopt},
 		{Name: "what others changed of pods is put back", Apply: s.out.RestorePods},
 	}
+}
+
+func (s *Stage) release() state.Result {
+	s.out.Decision.ReleasePods = append(s.out.Decision.ReleasePods, s.queue.Held()...)
+	return state.Continue
 }
 
 // adopt adopts the objects that an earlier release created for a job. While there are any, nothing

@@ -45,7 +45,8 @@ func (s *Stage) ensure() state.Result {
 			return state.Continue
 		}
 		if err != nil || s.out.MayCreate(string(names.ReplicaTypeCoordinator)) {
-			creating.Create(built, err)
+			// It decides how many members there will be, so it queues by itself.
+			creating.Create(built, err, s.in.Queued())
 		}
 		if err != nil {
 			return state.Continue

@@ -10,6 +10,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/job/lifecycle/handshake"
 	"opendilab.org/di-orchestrator/job/lifecycle/state"
+	"opendilab.org/di-orchestrator/job/queueing"
 	"opendilab.org/di-orchestrator/job/workload"
 )
 
@@ -33,14 +34,13 @@ func (c Rules) May(role names.ReplicaType, name string) bool {
 	return !c.out.IsPodTaken(name) && c.out.MayCreate(string(role))
 }
 
-// Create creates a pod that was built, or records why it could not be built.
-// The coordinator decides the number of replicas, so each pod queues by itself.
-func (c Rules) Create(pod *corev1.Pod, err error) {
+// Create creates a pod that was built, with Kueue's metadata, or records why it could not be built.
+func (c Rules) Create(pod *corev1.Pod, err error, meta queueing.PodMeta) {
 	if err != nil {
 		c.out.Invalidate(err.Error())
 		return
 	}
-	c.in.Queued().Apply(pod)
+	meta.Apply(pod)
 	c.out.CreatePod(pod)
 }
 

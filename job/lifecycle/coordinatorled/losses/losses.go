@@ -16,12 +16,14 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/limits"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/job/lifecycle/coordinatorled/groups"
 	"opendilab.org/di-orchestrator/job/lifecycle/coordinatorled/observed"
 	"opendilab.org/di-orchestrator/job/lifecycle/coordinatorled/slots"
 	"opendilab.org/di-orchestrator/job/lifecycle/disruptions"
 	"opendilab.org/di-orchestrator/job/lifecycle/state"
 	"opendilab.org/di-orchestrator/job/membership"
 	"opendilab.org/di-orchestrator/job/podstate"
+	"opendilab.org/di-orchestrator/job/queueing"
 )
 
 // A replica that fails repeatedly is replaced with an exponential backoff, as the
@@ -42,18 +44,18 @@ type Losses struct {
 }
 
 // Find returns the losses of a job.
-func Find(job *observed.Facts) Losses {
+func Find(job *observed.Facts, queue *groups.Plan) Losses {
 	found := Losses{Slots: make([]bool, len(job.Slots))}
 	for i := range job.Slots {
 		if s := &job.Slots[i]; !s.IsShadowed {
-			found.Slots[i] = found.isLost(job.In, s)
+			found.Slots[i] = found.isLost(job.In, queue, s)
 		}
 	}
 	return found
 }
 
 // isLost reports whether a slot needs new pods.
-func (l *Losses) isLost(in *state.Input, s *slots.Slot) bool {
+func (l *Losses) isLost(in *state.Input, queue *groups.Plan, s *slots.Slot) bool {
 	if s.IsMissing(in) {
 		return in.Confirmed && !slices.ContainsFunc(s.Pods, func(name string) bool { return isStray(in, name) })
 	}
@@ -62,7 +64,7 @@ func (l *Losses) isLost(in *state.Input, s *slots.Slot) bool {
 		if pod == nil {
 			continue
 		}
-		if podstate.Terminating(pod) || pod.Status.Phase == corev1.PodFailed && l.mayReplace(in, pod, s.Recorded.Losses) {
+		if podstate.Terminating(pod) || queueing.IsAbandoned(pod) || queue.IsOfFormerGroup(s, pod) || pod.Status.Phase == corev1.PodFailed && l.mayReplace(in, pod, s.Recorded.Losses) {
 			return true
 		}
 	}
@@ -101,11 +103,12 @@ type Stage struct {
 	in     *state.Input
 	facts  *observed.Facts
 	losses Losses
+	queue  *groups.Plan
 }
 
 // New returns the rules of the state of slots.
-func New(out *state.Plan, job *observed.Facts, found Losses) *Stage {
-	return &Stage{out: out, in: job.In, facts: job, losses: found}
+func New(out *state.Plan, job *observed.Facts, found Losses, queue *groups.Plan) *Stage {
+	return &Stage{out: out, in: job.In, facts: job, losses: found, queue: queue}
 }
 
 // Rules are the rules of the state of slots.
@@ -120,7 +123,7 @@ func (s *Stage) record() state.Result {
 		return state.Continue
 	}
 	s.out.RequeueAfter(s.losses.Wait)
-	wanted := v2alpha1.MembershipStatus{Members: int32(len(s.facts.Slots))}
+	wanted := v2alpha1.MembershipStatus{Members: int32(len(s.facts.Slots)), Groups: s.queue.Groups, LastGroup: s.queue.Last}
 	given := maps.Clone(s.facts.Wanted)
 	for i := range s.facts.Slots {
 		status := s.statusOf(i, given)
@@ -139,6 +142,7 @@ func (s *Stage) statusOf(at int, given map[string]bool) v2alpha1.SlotStatus {
 	slot := &s.facts.Slots[at]
 	status := slot.Recorded
 	status.Phase, status.Rank = "", s.facts.Ranks[slot.Member.Slot]
+	status.Group, status.Shape = s.queue.Slots[at].Group, s.queue.Slots[at].Shape
 	if pod := s.in.PodNamed[slot.Pod]; pod != nil && !slot.IsShadowed {
 		status.Phase = podstate.Phase(pod)
 		port := names.DIPort(&pod.Spec, membership.Role(slot.Member))
@@ -188,7 +192,7 @@ func (s *Stage) reportLosses() {
 // reportLoss records an event for the lost pod of a slot.
 func (s *Stage) reportLoss(slot *slots.Slot) {
 	for _, name := range slot.Pods {
-		how := howLost(s.in.PodNamed[name])
+		how := s.howLost(slot, s.in.PodNamed[name])
 		if how == "" {
 			continue
 		}
@@ -205,14 +209,22 @@ func (s *Stage) reportLoss(slot *slots.Slot) {
 }
 
 // howLost describes how a pod was lost, "" for one that was not.
-func howLost(pod *corev1.Pod) string {
+func (s *Stage) howLost(slot *slots.Slot, pod *corev1.Pod) string {
+	message, evicted := "", false
+	if pod != nil {
+		message, evicted = queueing.Eviction(pod)
+	}
 	switch {
 	case pod == nil:
 		return "is gone"
+	case evicted:
+		return "is evicted by Kueue: " + message
 	case podstate.Terminating(pod):
 		return "is being deleted"
 	case pod.Status.Phase == corev1.PodFailed:
 		return "has failed" + podstate.FailureCause(pod)
+	case queueing.IsAbandoned(pod), s.queue.IsOfFormerGroup(slot, pod):
+		return "queues in a group of Kueue that is over"
 	}
 	return ""
 }

@@ -86,6 +86,16 @@ func (f *Facts) Members() int {
 	return len(f.In.Membership.Spec.Members)
 }
 
+// Drains reports whether the replicas of a task hold state.
+func (f *Facts) Drains(kind v2alpha1.TaskType) bool {
+	for i := range f.In.Job.Spec.Tasks {
+		if f.In.Job.Spec.Tasks[i].Type == kind {
+			return f.In.Job.Spec.Tasks[i].Drain != nil
+		}
+	}
+	return false
+}
+
 // Replicas returns the pods whose resources the job decides, with their replicas: the coordinator, plain
 // members and DDP learners. The template of an aggregator is not the job's.
 func (f *Facts) Replicas() iter.Seq[rightsize.Replica] {

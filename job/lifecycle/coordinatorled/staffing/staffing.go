@@ -12,9 +12,9 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/job/lifecycle/coordinatorled/creation"
+	"opendilab.org/di-orchestrator/job/lifecycle/coordinatorled/groups"
 	"opendilab.org/di-orchestrator/job/lifecycle/coordinatorled/losses"
 	"opendilab.org/di-orchestrator/job/lifecycle/coordinatorled/observed"
-	"opendilab.org/di-orchestrator/job/lifecycle/coordinatorled/slots"
 	"opendilab.org/di-orchestrator/job/lifecycle/handshake"
 	"opendilab.org/di-orchestrator/job/lifecycle/state"
 	"opendilab.org/di-orchestrator/job/membership"
@@ -27,15 +27,21 @@ type Stage struct {
 	in        *state.Input
 	facts     *observed.Facts
 	losses    losses.Losses
+	groups    *groups.Plan
 	handshake *handshake.Handshake
 	// removals are the pods that the rules before want to release.
 	removals handshake.Removals
 	creating creation.Rules
+	// joining counts the pods that are created in each of Kueue's groups.
+	joining map[int32]int
 }
 
 // New returns the rules of the pods of members.
-func New(out *state.Plan, job *observed.Facts, found losses.Losses, shake *handshake.Handshake, removals handshake.Removals) *Stage {
-	return &Stage{out: out, in: job.In, facts: job, losses: found, handshake: shake, removals: removals, creating: creation.New(out, job.In)}
+func New(out *state.Plan, job *observed.Facts, found losses.Losses, queue *groups.Plan, shake *handshake.Handshake, removals handshake.Removals) *Stage {
+	return &Stage{
+		out: out, in: job.In, facts: job, losses: found, groups: queue, handshake: shake, removals: removals,
+		creating: creation.New(out, job.In), joining: map[int32]int{},
+	}
 }
 
 // Rules are the rules of the pods of members, in order.
@@ -57,13 +63,14 @@ func (s *Stage) ensureMembers() state.Result {
 	for i := range s.facts.Slots {
 		slot := &s.facts.Slots[i]
 		switch {
-		case slot.IsShadowed || slot.IsMissing(s.in) || s.losses.Slots[i]:
+		case slot.IsShadowed || slot.IsMissing(s.in) || s.losses.Slots[i] || !s.groups.IsRecorded(i):
+			// The write of a record triggers the next reconcile.
 		case !membership.IsUnit(slot.Member):
-			s.ensureReplica(slot)
+			s.ensureReplica(i)
 		case s.in.PodNamed[slot.Pod] == nil && s.in.AggregatorConfig == nil:
 			unconfigured = append(unconfigured, s.describeUnconfigured(slot.Member.Slot))
 		default:
-			s.ensureUnit(slot)
+			s.ensureUnit(i)
 		}
 	}
 	s.out.ReportCondition(v2alpha1.ConditionAggregatorConfigMissing, v2alpha1.ConditionAggregatorConfigMissing, unconfigured)
@@ -79,15 +86,16 @@ func (s *Stage) describeUnconfigured(slot string) string {
 		slot, s.in.AggregatorConfigNotShared, names.AnnotationSharedWith, s.in.Job.Namespace)
 }
 
-func (s *Stage) ensureReplica(slot *slots.Slot) {
-	if s.creating.May(membership.Role(slot.Member), slot.Pod) {
-		s.createFirst(slot, s.in.Builder.Replica)
+func (s *Stage) ensureReplica(at int) {
+	if slot := &s.facts.Slots[at]; s.creating.May(membership.Role(slot.Member), slot.Pod) {
+		s.createFirst(at, s.in.Builder.Replica)
 	}
 }
 
-func (s *Stage) ensureUnit(slot *slots.Slot) {
+func (s *Stage) ensureUnit(at int) {
+	slot := &s.facts.Slots[at]
 	if s.creating.May(names.ReplicaTypeAggregator, slot.Pod) {
-		s.createFirst(slot, func(member *v2alpha1.Member, name string) (*corev1.Pod, error) {
+		s.createFirst(at, func(member *v2alpha1.Member, name string) (*corev1.Pod, error) {
 			return s.in.Builder.Aggregator(s.in.AggregatorConfig, member, name)
 		})
 	}
@@ -97,19 +105,32 @@ func (s *Stage) ensureUnit(slot *slots.Slot) {
 	}
 	for index, name := range slot.Pods[1:] {
 		if s.creating.May(names.ReplicaTypeDDPLearner, name) {
-			s.creating.Create(s.in.Builder.DDPLearner(slot.Member, aggregator, slot.Pods[1:], index))
+			pod, err := s.in.Builder.DDPLearner(slot.Member, aggregator, slot.Pods[1:], index)
+			s.create(at, pod, err)
 		}
 	}
 }
 
 // createFirst creates the pod of a slot that has its rank. It avoids the node of a pod that a plan replaces by it.
-func (s *Stage) createFirst(slot *slots.Slot, build func(*v2alpha1.Member, string) (*corev1.Pod, error)) {
+func (s *Stage) createFirst(at int, build func(*v2alpha1.Member, string) (*corev1.Pod, error)) {
+	slot := &s.facts.Slots[at]
 	pod, err := build(slot.Member, slot.Pod)
 	s.creating.SetRank(pod, s.facts.Ranks[slot.Member.Slot])
 	if pod != nil && slot.Recorded.Losses > 0 {
 		s.in.Builder.LeaveNode(pod, membership.PodName(s.in.Job.Name, slot.Member, slot.Recorded.Losses-1))
 	}
-	s.creating.Create(pod, err)
+	s.create(at, pod, err)
+}
+
+// create creates a pod of a slot once its group has a place for it. The end of the pod that has the place triggers the
+// next reconcile.
+func (s *Stage) create(at int, pod *corev1.Pod, err error) {
+	number := s.groups.Slots[at].Group
+	meta, hasPlace := s.groups.Meta(at, s.joining[number])
+	if err != nil || hasPlace {
+		s.creating.Create(pod, err, meta)
+		s.joining[number]++
+	}
 }
 
 // publishMembership records the next version of the membership. Replicas that hold state join together.
@@ -128,7 +149,7 @@ func (s *Stage) publishMembership() state.Result {
 	for i := range s.facts.Slots {
 		slot := &s.facts.Slots[i]
 		if pod := s.in.PodNamed[slot.Pod]; pod == nil || !podstate.Ready(pod) && !s.handshake.IsListed(pod) {
-			incomplete[slot.Member.Task] = s.drains(slot.Member.Task)
+			incomplete[slot.Member.Task] = s.facts.Drains(slot.Member.Task)
 		}
 	}
 	joining := map[string]bool{names.CoordinatorPod(s.in.Job.Name): true}
@@ -137,14 +158,4 @@ func (s *Stage) publishMembership() state.Result {
 	}
 	s.handshake.Publish(s.removals, joining)
 	return state.Continue
-}
-
-// drains reports whether the replicas of a task hold state.
-func (s *Stage) drains(kind v2alpha1.TaskType) bool {
-	for i := range s.in.Job.Spec.Tasks {
-		if s.in.Job.Spec.Tasks[i].Type == kind {
-			return s.in.Job.Spec.Tasks[i].Drain != nil
-		}
-	}
-	return false
 }

@@ -111,7 +111,7 @@ func (c *Stage) isDeserted() bool {
 	}
 	return !slices.ContainsFunc(c.out.Current(), func(pod *corev1.Pod) bool {
 		isAdded := c.facts.Grown.Has(podstate.Rank(pod))
-		return !isAdded && groups.IsInLine(pod) || pod.Status.Phase == corev1.PodSucceeded || state.HasFailed(c.in.Job, pod)
+		return !isAdded && queueing.IsInLine(pod) || pod.Status.Phase == corev1.PodSucceeded || state.HasFailed(c.in.Job, pod)
 	})
 }
 

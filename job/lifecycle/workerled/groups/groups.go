@@ -24,21 +24,21 @@ import (
 // itself. Replicas that are added later are groups of their own. A job that started without a queue
 // continues without one.
 
-// first is the number of the group of a job's start.
-const first = 0
+// First is the number of the group of a job's start.
+const First = 0
 
 // Of returns the metadata of a pod of a worker-led job, the number of its group, and whether
 // the operator created that group.
 func Of(job *v2alpha1.DIJob, pod *corev1.Pod) (meta queueing.PodMeta, number int32, grouped bool) {
 	meta = queueing.FromPod(pod)
-	number, grouped = meta.Number(job, podstate.Attempt(pod), podstate.Reschedule(pod))
+	number, grouped = meta.Number(queueing.StartOf(job, podstate.Attempt(pod), podstate.Reschedule(pod)))
 	return meta, number, grouped
 }
 
 // InFirst returns the metadata of a pod that is in the first group of its attempt.
 func InFirst(job *v2alpha1.DIJob, pod *corev1.Pod) (queueing.PodMeta, bool) {
 	meta, number, grouped := Of(job, pod)
-	return meta, grouped && number == first
+	return meta, grouped && number == First
 }
 
 // IsGrouped reports whether the pods of a status's attempt are groups that Kueue admits as a
@@ -48,11 +48,6 @@ func IsGrouped(in *state.Input, status *v2alpha1.DIJobStatus) bool {
 		_, _, grouped := Of(in.Job, pod)
 		return grouped && !state.IsStale(pod, status)
 	})
-}
-
-// IsInLine reports whether a pod keeps its group unfinished.
-func IsInLine(pod *corev1.Pod) bool {
-	return !podstate.Finished(pod) && !queueing.HasOnlyFinalizer(pod) && !queueing.IsAbandoned(pod)
 }
 
 // A queued job that grows keeps its first group. The added replicas are another group, which Kueue
@@ -93,7 +88,7 @@ func Read(job *v2alpha1.DIJob, status *v2alpha1.DIJobStatus) Growth {
 
 // StartOf returns the name of the first group of a status's attempt.
 func StartOf(job *v2alpha1.DIJob, status *v2alpha1.DIJobStatus) string {
-	return queueing.PodGroupName(job, status.Restarts, status.Reschedules, first)
+	return queueing.StartOf(job, status.Restarts, status.Reschedules).GroupName(First)
 }
 
 // Group returns the place of a rank's group among the recorded ones, -1 if it is in none.
@@ -106,7 +101,7 @@ func (g *Growth) Number(rank int32) int32 {
 	if at := g.Group(rank); at >= 0 {
 		return g.Record.Groups[at].Number
 	}
-	return first
+	return First
 }
 
 // Has reports whether a rank was added.

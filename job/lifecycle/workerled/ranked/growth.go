@@ -6,8 +6,9 @@ package ranked
 import (
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/internal/limits"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/job/lifecycle/ranks"
 	"opendilab.org/di-orchestrator/job/lifecycle/state"
@@ -74,12 +75,14 @@ type nextGrowth struct {
 	alone map[int32]bool
 }
 
-// add adds a group of ranks. A single one queues by itself, and so do those of one group too many.
+// add adds a group of ranks, or ranks that queue each by itself.
 func (n *nextGrowth) add(members []int32) {
-	if len(members) > 1 && len(n.Groups) < limits.GrowthGroups {
+	sequence := queueing.Sequence{Last: n.Last, Groups: len(n.Groups)}
+	number := sequence.Add(len(members))
+	if number > 0 {
 		slices.Sort(members)
-		n.Last = limits.Sum(n.Last, 1)
-		n.Groups = append(n.Groups, v2alpha1.GrowthGroup{Number: n.Last, Ranks: ranks.FormatRun(members)})
+		n.Last = sequence.Last
+		n.Groups = append(n.Groups, v2alpha1.GrowthGroup{Number: number, Ranks: ranks.FormatRun(members)})
 		return
 	}
 	for _, rank := range members {
@@ -99,18 +102,10 @@ func (r *Replicas) withoutCompleted(members []int32, alone map[int32]bool) []int
 }
 
 // stateOfGroup reports whether any pod of a group was observed, and whether Kueue no longer admits pods
-// to it: Kueue evicted it, or all its pods have ended.
+// to it.
 func (r *Replicas) stateOfGroup(group *v2alpha1.GrowthGroup) (isCreated, isOver bool) {
-	isCreated, isOver = group.Created, true
-	for _, pod := range r.out.Current() {
-		if _, number, grouped := groups.Of(r.in.Job, pod); !grouped || number != group.Number {
-			continue
-		}
-		if _, evicted := queueing.Eviction(pod); evicted {
-			return true, true
-		}
-		isCreated = true
-		isOver = isOver && !groups.IsInLine(pod)
-	}
-	return isCreated, isCreated && isOver
+	return queueing.StateOf(slices.DeleteFunc(r.out.Current(), func(pod *corev1.Pod) bool {
+		_, number, grouped := groups.Of(r.in.Job, pod)
+		return !grouped || number != group.Number
+	}), group.Created)
 }

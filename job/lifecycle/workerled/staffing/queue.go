@@ -35,7 +35,12 @@ func (s *Stage) addedMeta(rank int32) queueing.PodMeta {
 	if at < 0 {
 		return meta.Ungrouped()
 	}
-	return meta.Added(s.in.Job, s.ranked.Assignment.Attempt, s.ranked.Assignment.Reschedule, s.ranked.Growth.Record.Groups[at].Number, int(s.ranked.Growth.Groups[at].Count()))
+	return meta.Grouped(s.start(), s.ranked.Growth.Record.Groups[at].Number, int(s.ranked.Growth.Groups[at].Count()))
+}
+
+// start identifies the start of the pods that are created now.
+func (s *Stage) start() queueing.Start {
+	return queueing.StartOf(s.in.Job, s.ranked.Assignment.Attempt, s.ranked.Assignment.Reschedule)
 }
 
 // podMeta returns Kueue's metadata for the pod of a replica that is created now. start is that of pods of the
@@ -52,12 +57,12 @@ func (s *Stage) findPodMeta() queueing.PodMeta {
 	members := s.out.Current()
 	isFresh := len(members) == 0 && s.ranked.Completed.IsEmpty()
 	if isFresh {
-		return s.in.Queued().Grouped(s.in.Job, s.ranked.Assignment.Attempt, s.ranked.Assignment.Reschedule, len(s.ranked.Assignment.Replicas)-int(s.ranked.Growth.Count()))
+		return s.in.Queued().Grouped(s.start(), groups.First, len(s.ranked.Assignment.Replicas)-int(s.ranked.Growth.Count()))
 	}
 	var former queueing.PodMeta
 	for _, pod := range members {
 		meta, isFirst := groups.InFirst(s.in.Job, pod)
-		if isFirst && groups.IsInLine(pod) {
+		if isFirst && queueing.IsInLine(pod) {
 			return meta
 		}
 		if isFirst {
