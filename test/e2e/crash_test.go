@@ -60,6 +60,12 @@ func podsIn(ctx SpecContext, g Gomega, namespace string, selector labels.Selecto
 	return found
 }
 
+// killKueue kills Kueue at once. Its Deployment starts it again.
+func killKueue(ctx SpecContext) {
+	GinkgoHelper()
+	kubectlUntilDone(ctx, "delete", "pod", "--namespace=kueue-system", "--selector=control-plane=controller-manager", "--grace-period=0", "--force")
+}
+
 // kill kills count of the programs' pods at once, without a grace period.
 func kill(ctx SpecContext, component labels.Set, count int) {
 	GinkgoHelper()

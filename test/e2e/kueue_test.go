@@ -26,6 +26,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/job/queueing"
+	"opendilab.org/di-orchestrator/test/testkit"
 )
 
 const (
@@ -50,6 +51,11 @@ apiVersion: kueue.x-k8s.io/v1beta2
 kind: WorkloadPriorityClass
 metadata: {name: urgent}
 value: 1000
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: WorkloadPriorityClass
+metadata: {name: minor}
+value: -1000
 `
 
 // useKueue prepares the specs of a container, which is skipped without Kueue.
@@ -61,7 +67,7 @@ func useKueue(ctx SpecContext) {
 	makeNamespace(ctx, queueNamespace)
 	applyContent(ctx, queueNamespace, kueueObjects)
 	DeferCleanup(func(ctx SpecContext) {
-		kubectlUntilDone(ctx, "delete", "resourceflavor/any", "workloadpriorityclass/urgent", "--ignore-not-found")
+		kubectlUntilDone(ctx, "delete", "resourceflavor/any", "workloadpriorityclass/urgent", "workloadpriorityclass/minor", "--ignore-not-found")
 	})
 }
 
@@ -109,27 +115,62 @@ type queuedJob struct {
 	collectors  int
 	// labels are more labels of the job. command is what its pods do, by default wait.
 	labels, command string
-	// annotations are those of its pods.
-	annotations string
+	// annotations and podLabels are those of its pods.
+	annotations, podLabels string
 }
 
 func (j queuedJob) submit(ctx SpecContext) {
 	GinkgoHelper()
+	applyContent(ctx, queueNamespace, j.manifest())
+}
+
+// object returns the job as an object of the queues' namespace.
+func (j queuedJob) object() *unstructured.Unstructured {
+	GinkgoHelper()
+	objects, err := testkit.Decode([]byte(j.manifest()))
+	Expect(err).NotTo(HaveOccurred())
+	objects[0].SetNamespace(queueNamespace)
+	return objects[0]
+}
+
+// manifest returns the job. Without a queue it names none.
+func (j queuedJob) manifest() string {
 	command := j.command
 	if command == "" {
 		command = "wait"
 	}
-	applyContent(ctx, queueNamespace, fmt.Sprintf(`
+	labels := j.labels
+	if j.queue != "" {
+		labels = "kueue.x-k8s.io/queue-name: " + j.queue + ", " + labels
+	}
+	return fmt.Sprintf(`
 apiVersion: diengine.opendilab.org/v2alpha1
 kind: DIJob
-metadata: {name: %[1]s, labels: {kueue.x-k8s.io/queue-name: %[2]s, %[4]s}}
+metadata: {name: %[1]s, labels: {%[2]s}}
 spec:
   elastic: {task: collector, minReplicas: 1, maxReplicas: 16}
   tasks:
-  - {type: learner, name: learner, replicas: 1, template: &pod {metadata: {annotations: {%[6]s}}, spec: {terminationGracePeriodSeconds: 1, containers: [
-      {name: di-container, image: cartpole:dev, imagePullPolicy: IfNotPresent, command: [/cartpole], args: [%[5]s], resources: {requests: {cpu: 10m}}}]}}}
+  - {type: learner, name: learner, replicas: 1, template: &pod {metadata: {annotations: {%[5]s}, labels: {%[6]s}}, spec: {terminationGracePeriodSeconds: 1, containers: [
+      {name: di-container, image: cartpole:dev, imagePullPolicy: IfNotPresent, command: [/cartpole], args: [%[4]s], resources: {requests: {cpu: 10m}}}]}}}
   - {type: collector, name: collector, replicas: %[3]d, template: *pod}
-`, j.name, j.queue, j.collectors, j.labels, command, j.annotations))
+`, j.name, labels, j.collectors, command, j.annotations, j.podLabels)
+}
+
+// request makes the coordinator of a job request collectors from di-server, or give them up: verb is add or delete. The
+// same request again within half a minute is a repeated one.
+func request(ctx SpecContext, name, verb string, collectors int) error {
+	output, err := callKubectl(ctx, "exec", "--namespace="+queueNamespace, names.CoordinatorPod(name), "--", "/cartpole", "dist", "--"+verb, "--collectors="+strconv.Itoa(collectors))
+	if err != nil {
+		return fmt.Errorf("%w: %s", err, output)
+	}
+	return nil
+}
+
+// requestOnce makes a request, once the coordinator runs.
+func requestOnce(ctx SpecContext, name, verb string, collectors int) {
+	GinkgoHelper()
+	readyPod(ctx, queueNamespace, names.CoordinatorPod(name))
+	Eventually(func() error { return request(ctx, name, verb, collectors) }).WithContext(ctx).WithTimeout(patience).WithPolling(time.Second).Should(Succeed())
 }
 
 // scale changes the number of collectors of a job.

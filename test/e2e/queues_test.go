@@ -147,14 +147,10 @@ var _ = Describe("A job in a queue of Kueue", Ordered, ContinueOnFailure, Label(
 	for _, version := range []string{"v1alpha1", "v2alpha1"} {
 		It("is led by its coordinator, whose requests queue ("+version+")", func(ctx SpecContext) {
 			queue, name := "led-"+version, "led-"+version
-			makeQueue(ctx, queue, 3)
+			makeQueue(ctx, queue, 5)
 			applyContent(ctx, queueNamespace, ledJob(version, name, queue))
 			expectQueued(ctx, name, func(g Gomega, job *v2alpha1.DIJob) { g.Expect(job.Status.Phase).To(Equal(v2alpha1.JobRunning)) })
 			expectUsed(ctx, queue, 1)
-			ask := func(args ...string) {
-				GinkgoHelper()
-				kubectlUntilDone(ctx, append([]string{"exec", "--namespace=" + queueNamespace, names.CoordinatorPod(name), "--", "/cartpole", "dist"}, args...)...)
-			}
 			readyCollectors := func(ready, all int) {
 				GinkgoHelper()
 				expectQueued(ctx, name, func(g Gomega, job *v2alpha1.DIJob) {
@@ -163,10 +159,11 @@ var _ = Describe("A job in a queue of Kueue", Ordered, ContinueOnFailure, Label(
 				})
 			}
 
-			By("asking for collectors within the quota, and beyond it")
-			ask("--add", "--collectors=2")
+			By("asking for collectors within the quota, and for more than is left of it")
+			requestOnce(ctx, name, "add", 2)
 			readyCollectors(2, 2)
-			ask("--add", "--collectors=3") // The same request would count as a repeated one.
+			before := uidsOf(queuedPods(ctx, Default, name))
+			requestOnce(ctx, name, "add", 3) // The same request would count as a repeated one.
 			readyCollectors(2, 5)
 			job := expectQueued(ctx, name, func(g Gomega, job *v2alpha1.DIJob) {
 				g.Expect(admission(job).Message).To(ContainSubstring("3 of its 6 pods wait there"))
@@ -175,8 +172,17 @@ var _ = Describe("A job in a queue of Kueue", Ordered, ContinueOnFailure, Label(
 			expectUsed(ctx, queue, 3)
 
 			By("giving up as many as wait")
-			ask("--delete", "--collectors=3")
+			requestOnce(ctx, name, "delete", 3)
 			expectAdmitted(ctx, name, 3)
+			Expect(uidsOf(queuedPods(ctx, Default, name))).To(Equal(before))
+			expectUsed(ctx, queue, 3)
+
+			By("giving up one that was admitted with another, and asking for one in its place")
+			requestOnce(ctx, name, "delete", 1)
+			expectAdmitted(ctx, name, 2)
+			requestOnce(ctx, name, "add", 1)
+			expectAdmitted(ctx, name, 3)
+			expectUsed(ctx, queue, 3)
 			deleteJob(ctx, name)
 			expectUsed(ctx, queue, 0)
 			expectNoWorkloads(ctx)
