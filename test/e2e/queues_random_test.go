@@ -70,6 +70,7 @@ func (c *crowd) act(ctx SpecContext) {
 	jobs := c.jobs(ctx)
 	if len(jobs) > 12 {
 		c.remove(ctx, jobs[c.random.IntN(len(jobs))].Name)
+		return
 	}
 	switch choice := c.random.IntN(40); {
 	case choice == 0:
