@@ -11,6 +11,7 @@
 //     removes the gate when it admits the pod or its whole group.
 //   - Each pod of a group records the group's size. The group is admitted once as many pods exist.
 //     Size, queue and group never change.
+//   - It deletes pods that are created beyond the size, the youngest first.
 //   - To evict a group, Kueue writes the condition TerminationTarget on each of its pods and deletes
 //     them.
 //   - The finalizer of a pod of a group stays until the group has finished, or another pod replaces

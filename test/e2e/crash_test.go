@@ -6,6 +6,7 @@
 package e2e
 
 import (
+	"encoding/json"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -64,6 +65,34 @@ func podsIn(ctx SpecContext, g Gomega, namespace string, selector labels.Selecto
 func killKueue(ctx SpecContext) {
 	GinkgoHelper()
 	kubectlUntilDone(ctx, "delete", "pod", "--namespace=kueue-system", "--selector=control-plane=controller-manager", "--grace-period=0", "--force")
+}
+
+// runKueue starts or stops Kueue, whose webhooks must admit every pod.
+func runKueue(ctx SpecContext, runs bool) {
+	GinkgoHelper()
+	replicas := map[bool]string{true: "1", false: "0"}[runs]
+	kubectlUntilDone(ctx, "scale", "deployment/kueue-controller-manager", "--namespace=kueue-system", "--replicas="+replicas)
+	kubectlUntilDone(ctx, "rollout", "status", "deployment/kueue-controller-manager", "--namespace=kueue-system", waiting())
+}
+
+// configureKueue adds a section to Kueue's configuration until the end of the spec.
+func configureKueue(ctx SpecContext, section string) {
+	GinkgoHelper()
+	const configMap, key = "kueue-manager-config", "controller_manager_config.yaml"
+	found, err := core.CoreV1().ConfigMaps("kueue-system").Get(ctx, configMap, metav1.GetOptions{})
+	Expect(err).NotTo(HaveOccurred())
+	write := func(ctx SpecContext, text string) {
+		GinkgoHelper()
+		patch, err := json.Marshal(map[string]any{"data": map[string]string{key: text}})
+		Expect(err).NotTo(HaveOccurred())
+		kubectlUntilDone(ctx, "patch", "configmap/"+configMap, "--namespace=kueue-system", "--patch="+string(patch))
+		runKueue(ctx, false)
+		runKueue(ctx, true)
+	}
+	before := found.Data[key]
+	Expect(before).NotTo(BeEmpty())
+	DeferCleanup(func(ctx SpecContext) { write(ctx, before) })
+	write(ctx, before+"\n"+section+"\n")
 }
 
 // kill kills count of the programs' pods at once, without a grace period.

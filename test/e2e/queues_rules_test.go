@@ -205,6 +205,39 @@ var _ = Describe("A queue of Kueue", Ordered, ContinueOnFailure, Label(kueue, ku
 		Expect(expectAdmitted(ctx, "important", 2).Status.Reschedules).To(BeZero())
 	})
 
+	It("shares fairly between two queues that borrow", func(ctx SpecContext) {
+		configureKueue(ctx, "fairSharing: {preemptionStrategies: [LessThanOrEqualToFinalShare, LessThanInitialShare]}")
+		const cohort = "  cohortName: fair\n  fairSharing: {weight: 1}\n  preemption: {reclaimWithinCohort: Any, withinClusterQueue: LowerPriority}"
+		makeQueue(ctx, "pool", 4, "  cohortName: fair")
+		makeQueue(ctx, "greedy", 0, cohort)
+		makeQueue(ctx, "modest", 0, cohort)
+		for _, name := range []string{"greedy-1", "greedy-2"} {
+			queuedJob{name: name, queue: "greedy", collectors: 1}.submit(ctx)
+			expectAdmitted(ctx, name, 2)
+		}
+		queuedJob{name: "modest-1", queue: "modest", collectors: 1}.submit(ctx)
+		expectAdmitted(ctx, "modest-1", 2)
+		expectUsed(ctx, "greedy", 2)
+		expectUsed(ctx, "modest", 2)
+		queuedJob{name: "modest-2", queue: "modest", collectors: 1}.submit(ctx)
+		expectInQueue(ctx, "modest-2", 2, "insufficient unused quota")
+	})
+
+	It("admits a job that was submitted while Kueue was down", func(ctx SpecContext) {
+		const queue = "outage"
+		makeQueue(ctx, queue, 3)
+		DeferCleanup(func(ctx SpecContext) { runKueue(ctx, true) })
+		runKueue(ctx, false)
+		queuedJob{name: "early", queue: queue, collectors: 2}.submit(ctx)
+		expectQueued(ctx, "early", func(g Gomega, job *v2alpha1.DIJob) {
+			g.Expect(job.Status.Phase).NotTo(BeEmpty())
+			g.Expect(queuedPods(ctx, g, "early")).To(BeEmpty())
+		})
+		runKueue(ctx, true)
+		job := expectAdmitted(ctx, "early", 3)
+		Expect(job.Status.Restarts + job.Status.Reschedules).To(BeZero())
+	})
+
 	DescribeTable("evicts a job whose Workload a user stops, and the job queues again", func(ctx SpecContext, stop ...string) {
 		const queue = "stops"
 		makeQueue(ctx, queue, 3)
