@@ -177,7 +177,7 @@ var _ = Describe("A queue of Kueue", Ordered, ContinueOnFailure, Label(kueue, ku
 		Expect(flavor).To(And(ContainSubstring("any"), ContainSubstring("spare")))
 	})
 
-	It("borrows no more than its limit", func(ctx SpecContext) {
+	It("borrows up to its limit", func(ctx SpecContext) {
 		const cohort = "  cohortName: limited"
 		makeQueue(ctx, "lends", 4, cohort)
 		makeQueue(ctx, "limited", 2, cohort)
@@ -334,7 +334,7 @@ var _ = Describe("A queue of Kueue", Ordered, ContinueOnFailure, Label(kueue, ku
 		expectUsed(ctx, queue, 3)
 	})
 
-	It("evicts members that were added together as a whole, and their coordinator goes on", func(ctx SpecContext) {
+	It("evicts members that were added together as a whole, and their coordinator continues", func(ctx SpecContext) {
 		const queue, name = "wholes", "led-wholes"
 		makeQueue(ctx, queue, 4, "  preemption: {withinClusterQueue: LowerPriority}")
 		applyContent(ctx, queueNamespace, ledJob("v2alpha1", name, queue))
