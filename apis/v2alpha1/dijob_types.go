@@ -77,6 +77,7 @@ type DIJobList struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.lifecycle) || self.lifecycle != 'CoordinatorLed' || !has(self.successPolicy)",fieldPath=".successPolicy",reason=FieldValueForbidden,message="not for a job of lifecycle CoordinatorLed, whose coordinator decides about its replicas"
 // +kubebuilder:validation:XValidation:rule="!has(self.lifecycle) || self.lifecycle != 'CoordinatorLed' || !has(self.scheduling) || !has(self.scheduling.gang)",fieldPath=".scheduling.gang",reason=FieldValueForbidden,message="not for a job of lifecycle CoordinatorLed, whose coordinator decides about its replicas"
 // +kubebuilder:validation:XValidation:rule="!has(self.lifecycle) || self.lifecycle != 'CoordinatorLed' || !has(self.clusterSpec) || self.clusterSpec.size() == 0",fieldPath=".clusterSpec",reason=FieldValueForbidden,message="not for a job of lifecycle CoordinatorLed, whose coordinator decides about its replicas"
+// +kubebuilder:validation:XValidation:rule="!has(self.mpi) || (has(self.clusterSpec) && self.clusterSpec.exists(framework, framework == 'MPI'))",fieldPath=".mpi",reason=FieldValueForbidden,message="only for a job whose clusterSpec lists MPI: add MPI to it, or remove mpi"
 // +kubebuilder:validation:XValidation:rule="!has(self.autoscale) || !has(self.autoscale.ratio) || !has(self.preemptible) || !self.preemptible",fieldPath=".autoscale.ratio",reason=FieldValueForbidden,message="not for a preemptible job, whose number of replicas the allocator decides: remove one of the two"
 // +kubebuilder:validation:XValidation:rule="!has(self.autoscale) || !has(self.autoscale.ratio) || !has(self.lifecycle) || self.lifecycle != 'CoordinatorLed' || has(self.autoscale.ratio.driver)",fieldPath=".autoscale.ratio.driver",reason=FieldValueRequired,message="must be Operator or Coordinator for a job of lifecycle CoordinatorLed: either the operator changes the number of its collectors, or its coordinator does"
 // +kubebuilder:validation:XValidation:rule="!has(self.autoscale) || !has(self.autoscale.ratio) || !has(self.autoscale.ratio.driver) || self.autoscale.ratio.driver != 'Coordinator' || (has(self.lifecycle) && self.lifecycle == 'CoordinatorLed')",fieldPath=".autoscale.ratio.driver",reason=FieldValueForbidden,message="must be Operator, not Coordinator: only a job of lifecycle CoordinatorLed has a coordinator"
@@ -180,12 +181,16 @@ type DIJobSpec struct {
 	Scheduling *Scheduling `json:"scheduling,omitempty"`
 
 	// clusterSpec lists the frameworks whose cluster spec is set in the pods'
-	// environment: TensorFlow, Torch. A resize then restarts the whole job, and
-	// so does a framework that is added while it runs.
+	// environment: TensorFlow, Torch, MPI. A resize then restarts the whole job,
+	// and so does a framework that is added while it runs.
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=8
 	// +optional
 	ClusterSpec []ClusterSpec `json:"clusterSpec,omitempty"`
+
+	// mpi configures the cluster spec MPI, for which clusterSpec must list MPI.
+	// +optional
+	MPI *MPI `json:"mpi,omitempty"`
 
 	// disruption makes the operator keep a PodDisruptionBudget of the job's name,
 	// which limits how many of its replicas evictions may take at once.
@@ -317,7 +322,8 @@ type Elastic struct {
 
 	// onResize decides whether the other replicas continue (Continue, default) or
 	// the whole job restarts (Restart). With a clusterSpec the job restarts. The
-	// only exception is task worker of TensorFlow alone with an explicit Continue.
+	// only exceptions are an explicit Continue for task worker of TensorFlow, and
+	// for workers of MPI. Torch has none.
 	// +optional
 	OnResize OnResize `json:"onResize,omitempty"`
 }
@@ -448,7 +454,7 @@ type Gang struct {
 }
 
 // ClusterSpec names a framework whose cluster spec pods get.
-// +kubebuilder:validation:Enum=TensorFlow;Torch
+// +kubebuilder:validation:Enum=TensorFlow;Torch;MPI
 type ClusterSpec string
 
 const (
@@ -457,6 +463,48 @@ const (
 	// ClusterSpecTorch writes MASTER_ADDR, MASTER_PORT, WORLD_SIZE and RANK, and
 	// the same for torchrun.
 	ClusterSpecTorch ClusterSpec = "Torch"
+	// ClusterSpecMPI writes a hostfile and keys of ssh, and makes task launcher
+	// wait for the other tasks.
+	ClusterSpecMPI ClusterSpec = "MPI"
+)
+
+// MPI configures the launcher and the workers of an MPI job.
+type MPI struct {
+	// implementation is the MPI in the images: OpenMPI (default), Intel or MPICH.
+	// It decides the format of the hostfile and the launcher's variables.
+	// +optional
+	Implementation MPIImplementation `json:"implementation,omitempty"`
+
+	// slotsPerWorker is how many processes a worker runs; by default as many as
+	// its main container has GPUs, or 1.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=4096
+	// +optional
+	SlotsPerWorker *int32 `json:"slotsPerWorker,omitempty"`
+
+	// sshAuthMountPath is the folder of the keys of ssh in each main container;
+	// /root/.ssh by default.
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule=`self == '' || self.matches(r"^(/[-A-Za-z0-9_.]+)+$")`,messageExpression=`'must be an absolute path such as /home/mpiuser/.ssh, not "' + self + '"'`
+	// +optional
+	SSHAuthMountPath string `json:"sshAuthMountPath,omitempty"`
+
+	// runLauncherAsWorker makes the launcher the first host of the hostfile.
+	// +optional
+	RunLauncherAsWorker bool `json:"runLauncherAsWorker,omitempty"`
+}
+
+// MPIImplementation names an implementation of MPI.
+// +kubebuilder:validation:Enum=OpenMPI;Intel;MPICH
+type MPIImplementation string
+
+const (
+	// MPIImplementationOpenMPI is Open MPI, the default.
+	MPIImplementationOpenMPI MPIImplementation = "OpenMPI"
+	// MPIImplementationIntel is Intel MPI.
+	MPIImplementationIntel MPIImplementation = "Intel"
+	// MPIImplementationMPICH is MPICH.
+	MPIImplementationMPICH MPIImplementation = "MPICH"
 )
 
 // Disruption limits how many replicas of a job voluntary evictions, such as those of

@@ -117,8 +117,8 @@ func (e effects) taken() effects {
 	return taken
 }
 
-// act carries out a decision. It creates no pod before it has written the Membership, the PodGroup and the
-// ConfigMaps that pods depend on.
+// act carries out a decision. It creates no pod before it has written the Membership, the PodGroup, the
+// ConfigMaps and the Secrets that pods depend on.
 func (r *Reconciler) act(ctx context.Context, observed *lifecycle.Observed, decision *lifecycle.Decision) effects {
 	done := append(r.adopt(ctx, observed, decision), r.restore(ctx, observed, decision)...)
 	done = append(done, r.release(ctx, observed, decision)...)
@@ -127,6 +127,7 @@ func (r *Reconciler) act(ctx context.Context, observed *lifecycle.Observed, deci
 	} {
 		done = append(done, r.apply(ctx, observed, r.deletion(), objects)...)
 	}
+	done = append(done, r.apply(ctx, observed, operation{verb: verbDelete, digest: refusal.NoContent, do: r.removeSecret}, toObjects(decision.DeleteSecrets))...)
 	done = append(done, r.writeBudget(ctx, observed, decision)...)
 	done = append(done, r.resizePods(ctx, observed, decision)...)
 	done = append(done, r.apply(ctx, observed, operation{verb: verbForce, digest: refusal.NoContent, do: r.removeByForce}, toObjects(decision.ForceDeletePods))...)
@@ -146,6 +147,11 @@ func (r *Reconciler) act(ctx context.Context, observed *lifecycle.Observed, deci
 	configMaps := r.createAll(ctx, creation, toObjects(decision.CreateConfigMaps))
 	done = append(done, configMaps...)
 	if configMaps.hasFailed() {
+		return done
+	}
+	secrets := r.createSecrets(ctx, decision.CreateSecrets)
+	done = append(done, secrets...)
+	if secrets.hasFailed() {
 		return done
 	}
 	pods := r.createAll(ctx, creation, toObjects(decision.CreatePods))

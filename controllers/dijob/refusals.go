@@ -191,6 +191,8 @@ func described(object client.Object) string {
 		return "job " + object.GetName()
 	case *corev1.ConfigMap:
 		return "ConfigMap " + object.GetName()
+	case *corev1.Secret:
+		return "Secret " + object.GetName()
 	case *policyv1.PodDisruptionBudget:
 		return "PodDisruptionBudget " + object.GetName()
 	default:

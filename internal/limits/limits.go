@@ -29,6 +29,8 @@ const (
 	ExitCodes = 255
 	// ClusterSpecs is the maximum number of frameworks that a job has cluster specs for.
 	ClusterSpecs = 8
+	// SlotsPerWorker is the maximum number of MPI processes of one worker.
+	SlotsPerWorker = 4_096
 	// Seconds is the maximum of a duration, 68 years.
 	Seconds = math.MaxInt32
 	// NameLength bounds names whose format the API server does not validate.

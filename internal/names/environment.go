@@ -59,6 +59,25 @@ const (
 	EnvPETMasterPort = "PET_MASTER_PORT"
 )
 
+// Pods of jobs with clusterSpec MPI have these variables, as those of kubeflow's mpi-operator do.
+const (
+	// EnvMPIRole is launcher or worker.
+	EnvMPIRole = "K_MPI_JOB_ROLE"
+	// MPIDirectory is where the hostfile and the script that discovers hosts are.
+	MPIDirectory = "/etc/mpi"
+	// MPIHostfile, MPIDiscovery and MPIWorkers are files there, and keys of the ConfigMap.
+	MPIHostfile  = "hostfile"
+	MPIDiscovery = "discover_hosts.sh"
+	MPIWorkers   = "workers"
+	// MPIVolume and SSHVolume are the volumes of these files and of the keys of ssh.
+	MPIVolume = "di-mpi"
+	SSHVolume = "di-ssh"
+	// MPIWait is the launcher's init container that waits for the workers.
+	MPIWait = "di-wait-for-workers"
+	// SSHDirectory is the default folder of the keys of ssh.
+	SSHDirectory = "/root/.ssh"
+)
+
 // Every pod of a job authenticates to di-server with this token.
 const (
 	TokenFile   = "/var/run/secrets/diengine.opendilab.org/token"

@@ -64,6 +64,12 @@ func NodesConfigMap(job, digest string) string {
 	return WorkerService(job) + "-nodes-" + digest
 }
 
+// SSHSecret returns the name of the Secret with the keys of ssh of one attempt of a worker-led job. The digest is
+// that of the job's UID and of the attempt.
+func SSHSecret(job, digest string) string {
+	return WorkerService(job) + "-ssh-" + digest
+}
+
 // EarlierWorkerServices returns the names that v1.1.0 and v1.1.1 gave to a worker-led job's service
 // and to its pods' subdomain.
 func EarlierWorkerServices(job string) []string {
@@ -154,15 +160,51 @@ func FollowsRatio(spec *v2alpha1.DIJobSpec, i int) bool {
 // running.
 const DynamicTask = "worker"
 
-// HasDynamicWorkers reports whether a TensorFlow job sets onResize: Continue explicitly, so that
-// its workers may come and go. The cluster spec of such a worker then lists only itself and the
-// other tasks, and that of the other tasks lists no worker.
+// LauncherTask is the task that starts the processes of an MPI job.
+const LauncherTask = "launcher"
+
+// HasDynamicWorkers reports whether a job with a clusterSpec sets onResize: Continue explicitly, and all its frameworks
+// permit that the replicas of its elastic task come and go. TensorFlow permits it for task worker: the cluster spec
+// of such a worker then lists only itself and the other tasks, and that of the other tasks lists no worker. MPI
+// permits it for all tasks but the launcher, which discovers the hosts.
 func HasDynamicWorkers(spec *v2alpha1.DIJobSpec) bool {
-	if spec.Elastic == nil || spec.Elastic.OnResize != v2alpha1.OnResizeContinue || slices.Contains(spec.ClusterSpec, v2alpha1.ClusterSpecTorch) {
+	elastic := ElasticTask(spec)
+	if len(spec.ClusterSpec) == 0 || elastic < 0 || spec.Elastic == nil || spec.Elastic.OnResize != v2alpha1.OnResizeContinue {
 		return false
 	}
-	elastic := ElasticTask(spec)
-	return elastic >= 0 && TaskName(&spec.Tasks[elastic]) == DynamicTask && slices.Contains(spec.ClusterSpec, v2alpha1.ClusterSpecTensorFlow)
+	task := TaskName(&spec.Tasks[elastic])
+	return !slices.ContainsFunc(spec.ClusterSpec, func(framework v2alpha1.ClusterSpec) bool {
+		switch framework {
+		case v2alpha1.ClusterSpecTensorFlow:
+			return task != DynamicTask
+		case v2alpha1.ClusterSpecMPI:
+			return task == LauncherTask
+		default:
+			return true
+		}
+	})
+}
+
+// HasMPI reports whether the pods of a job are told of each other as MPI requires.
+func HasMPI(spec *v2alpha1.DIJobSpec) bool {
+	return slices.Contains(spec.ClusterSpec, v2alpha1.ClusterSpecMPI)
+}
+
+// IsMPILauncher reports whether a task starts the processes of an MPI job.
+func IsMPILauncher(spec *v2alpha1.DIJobSpec, task *v2alpha1.Task) bool {
+	return HasMPI(spec) && TaskName(task) == LauncherTask
+}
+
+// DecidingTasks returns the names of the tasks whose success is that of a worker-led job; none if all decide. Of an
+// MPI job it is the launcher by default, because daemons of ssh do not end.
+func DecidingTasks(spec *v2alpha1.DIJobSpec) []string {
+	switch {
+	case spec.SuccessPolicy != nil && len(spec.SuccessPolicy.TargetTasks) > 0:
+		return spec.SuccessPolicy.TargetTasks
+	case HasMPI(spec):
+		return []string{LauncherTask}
+	}
+	return nil
 }
 
 // TaskName returns a task's name, or its type if it has none.

@@ -247,6 +247,8 @@ func anyClusterSpec(random *rand.Rand) []v2alpha1.ClusterSpec {
 		return []v2alpha1.ClusterSpec{v2alpha1.ClusterSpecTensorFlow}
 	case 2:
 		return []v2alpha1.ClusterSpec{v2alpha1.ClusterSpecTensorFlow, v2alpha1.ClusterSpecTorch}
+	case 3:
+		return []v2alpha1.ClusterSpec{v2alpha1.ClusterSpecMPI}
 	}
 	return nil
 }

@@ -56,6 +56,13 @@ func TestAResizeOfAFixedClusterStartsAllAnewAndTellsAllTheSame(t *testing.T) {
 		"dynamic workers, more of them":     {[]v2alpha1.ClusterSpec{v2alpha1.ClusterSpecTensorFlow}, v2alpha1.OnResizeContinue, workers(3), true},
 		"dynamic workers, fewer of them":    {[]v2alpha1.ClusterSpec{v2alpha1.ClusterSpecTensorFlow}, v2alpha1.OnResizeContinue, workers(1), true},
 		"dynamic workers, and more servers": {[]v2alpha1.ClusterSpec{v2alpha1.ClusterSpecTensorFlow}, v2alpha1.OnResizeContinue, servers(2), false},
+		"MPI, more workers":                 {frameworks: []v2alpha1.ClusterSpec{v2alpha1.ClusterSpecMPI}, resize: workers(3)},
+		"MPI, fewer workers":                {frameworks: []v2alpha1.ClusterSpec{v2alpha1.ClusterSpecMPI}, resize: workers(1)},
+		"hosts of MPI, more of them":        {[]v2alpha1.ClusterSpec{v2alpha1.ClusterSpecMPI}, v2alpha1.OnResizeContinue, workers(3), true},
+		"hosts of MPI, fewer of them":       {[]v2alpha1.ClusterSpec{v2alpha1.ClusterSpecMPI}, v2alpha1.OnResizeContinue, workers(1), true},
+		"hosts of MPI of another task":      {[]v2alpha1.ClusterSpec{v2alpha1.ClusterSpecMPI}, v2alpha1.OnResizeContinue, servers(2), false},
+		"MPI and TensorFlow, dynamic":       {[]v2alpha1.ClusterSpec{v2alpha1.ClusterSpecMPI, v2alpha1.ClusterSpecTensorFlow}, v2alpha1.OnResizeContinue, workers(3), true},
+		"MPI and Torch, dynamic":            {[]v2alpha1.ClusterSpec{v2alpha1.ClusterSpecMPI, v2alpha1.ClusterSpecTorch}, v2alpha1.OnResizeContinue, workers(3), false},
 		"both, dynamic":                     {[]v2alpha1.ClusterSpec{v2alpha1.ClusterSpecTensorFlow, v2alpha1.ClusterSpecTorch}, v2alpha1.OnResizeContinue, workers(3), false},
 	} {
 		t.Run(name, func(t *testing.T) {

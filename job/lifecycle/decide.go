@@ -81,6 +81,7 @@ func (r *reconcile) decide() (decision Decision, cause string) {
 	upkeep.New(p, r.in).DeleteByForce()
 	outcome.Report()
 	upkeep.New(p, r.in).KeepBudget(outcome)
+	upkeep.New(p, r.in).DropKeys()
 	p.ReportInvalid()
 	p.RecordGeneration()
 	return p.Decision, cause

@@ -46,6 +46,8 @@ type world struct {
 	pods       map[string]*corev1.Pod
 	services   map[string]*corev1.Service
 	configMaps map[string]*corev1.ConfigMap
+	// secrets are the names of the Secrets with keys of ssh. No operator reads them.
+	secrets    map[string]bool
 	membership *v2alpha1.Membership
 	// plans are the stored ScalePlans, by name.
 	plans map[string]*v2alpha1.ScalePlan
@@ -184,7 +186,7 @@ func newWorld(t expect.Test, spec v2alpha1.DIJobSpec) *world {
 		},
 		lastEvents: map[string]string{},
 		pods:       map[string]*corev1.Pod{},
-		services:   map[string]*corev1.Service{}, configMaps: map[string]*corev1.ConfigMap{}, plans: map[string]*v2alpha1.ScalePlan{},
+		services:   map[string]*corev1.Service{}, configMaps: map[string]*corev1.ConfigMap{}, secrets: map[string]bool{}, plans: map[string]*v2alpha1.ScalePlan{},
 		config: &v2alpha1.AggregatorConfig{
 			ObjectMeta: metav1.ObjectMeta{Name: "aggregator-config", Namespace: "di-system"},
 			Spec:       v2alpha1.AggregatorConfigSpec{Aggregator: v2alpha1.AggregatorSpec{Template: template}},
@@ -365,7 +367,7 @@ func (w *world) act(observed *Observed, decision *Decision) bool {
 	changed = w.actOnDeletions(decision) || changed
 	changed = w.actOnResizes(decision) || changed
 	changed = w.actOnMembership(observed, decision) || changed
-	for _, do := range []func(*Decision) bool{w.actOnGroup, w.actOnNodes, w.actOnCreations} {
+	for _, do := range []func(*Decision) bool{w.actOnGroup, w.actOnNodes, w.actOnKeys, w.actOnCreations} {
 		if w.failed {
 			break
 		}
@@ -441,6 +443,9 @@ func (w *world) actOnDeletions(decision *Decision) bool {
 			w.noteUnknownReferrers(configMap.Name)
 		}) || changed
 	}
+	for _, secret := range decision.DeleteSecrets {
+		w.write(func() { delete(w.secrets, secret.Name) })
+	}
 	return changed
 }
 
@@ -504,6 +509,17 @@ func (w *world) actOnNodes(decision *Decision) bool {
 		}
 	}
 	return changed
+}
+
+// actOnKeys creates Secrets with keys of ssh. One that exists stays.
+func (w *world) actOnKeys(decision *Decision) bool {
+	for _, secret := range decision.CreateSecrets {
+		w.write(func() {
+			w.admit(operatorAccount, "", secret, nil)
+			w.secrets[secret.Name] = true
+		})
+	}
+	return false
 }
 
 // actOnMembership performs the one write of the Membership.

@@ -628,7 +628,7 @@ func (w *world) checkRank(name string, told map[string]string) {
 func (w *world) clusterTold(told map[string]string) (cluster, task string) {
 	w.t.Helper()
 	text := told[names.EnvTFConfig]
-	if !names.HasDynamicWorkers(&w.job.Spec) {
+	if !names.HasDynamicWorkers(&w.job.Spec) || text == "" {
 		// This runs for every pod at every step, so it compares the text without decoding it.
 		cluster, task, _ = strings.Cut(text, `,"task":`)
 		return cluster, task

@@ -143,6 +143,8 @@ func kindOf(object client.Object) schema.GroupVersionKind {
 		return corev1.SchemeGroupVersion.WithKind("Service")
 	case *corev1.ConfigMap:
 		return corev1.SchemeGroupVersion.WithKind("ConfigMap")
+	case *corev1.Secret:
+		return corev1.SchemeGroupVersion.WithKind("Secret")
 	}
 	return object.GetObjectKind().GroupVersionKind()
 }

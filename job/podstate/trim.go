@@ -69,7 +69,7 @@ func ReadsCondition(condition corev1.PodConditionType) bool {
 // ReadsVariable reports whether a decision depends on a variable of pods.
 func ReadsVariable(variable string) bool {
 	switch variable {
-	case names.EnvDIJobID, names.EnvDIRank, names.EnvDINodes, names.EnvDIReplicaRestart, names.EnvDIJobReplicas, names.EnvTFConfig,
+	case names.EnvDIJobID, names.EnvDIRank, names.EnvDINodes, names.EnvDIReplicaRestart, names.EnvDIJobReplicas, names.EnvTFConfig, names.EnvMPIRole,
 		names.EnvStartRank, names.EnvLocalWorldSize, names.EnvWorldSize:
 		return true
 	}

@@ -60,7 +60,8 @@ func ToldReplicas(pod *corev1.Pod, peers *Peers) string {
 // they are not those of the job's frameworks. A job of one pod has no variable of TensorFlow.
 func ToldCluster(spec *v2alpha1.DIJobSpec, pod *corev1.Pod, peers *Peers) string {
 	hasTensorFlow, hasTorch := told(pod, names.EnvTFConfig) != "", told(pod, names.EnvWorldSize) != ""
-	if hasTorch != slices.Contains(spec.ClusterSpec, v2alpha1.ClusterSpecTorch) ||
+	hasMPI := told(pod, names.EnvMPIRole) != ""
+	if hasTorch != slices.Contains(spec.ClusterSpec, v2alpha1.ClusterSpecTorch) || hasMPI != names.HasMPI(spec) ||
 		peers.Total > 1 && hasTensorFlow != slices.Contains(spec.ClusterSpec, v2alpha1.ClusterSpecTensorFlow) {
 		return ""
 	}
@@ -78,6 +79,8 @@ func (b *Builder) clusterEnv(addresses *addresses, replica *Replica) ([]corev1.E
 			more, err = b.tensorFlowEnv(addresses, replica)
 		case v2alpha1.ClusterSpecTorch:
 			more, err = b.torchEnv(addresses, replica)
+		case v2alpha1.ClusterSpecMPI:
+			more, err = b.mpiEnv(addresses, replica)
 		}
 		if err != nil {
 			return nil, err

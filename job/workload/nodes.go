@@ -186,8 +186,12 @@ func (b *Builder) addressesOf(assignment *Assignment) (*addresses, error) {
 	if err := b.describeTensorFlow(result); err != nil {
 		return nil, err
 	}
+	if err := b.describeMPI(result); err != nil {
+		return nil, err
+	}
 	result.configMap = names.NodesConfigMap(b.job.Name, digestOf(b.job, result.data))
-	result.inline = result.size() <= b.settings.InlineNodes
+	// The launcher mounts the ConfigMap.
+	result.inline = result.size() <= b.settings.InlineNodes && !names.HasMPI(&b.job.Spec)
 	return result, result.checkSize()
 }
 

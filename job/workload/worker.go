@@ -46,6 +46,9 @@ type Assignment struct {
 	Selector map[string]string
 }
 
+// Generation returns how often the job was restarted or rescheduled before.
+func (a *Assignment) Generation() int64 { return int64(a.Attempt) + int64(a.Reschedule) }
+
 // Worker builds the pod of a replica.
 func (b *Builder) Worker(assignment *Assignment, replica *Replica) (*corev1.Pod, error) {
 	template, err := b.task(replica.Task)
@@ -69,6 +72,9 @@ func (b *Builder) Worker(assignment *Assignment, replica *Replica) (*corev1.Pod,
 	}
 	if addresses.cluster != "" {
 		setAnnotation(pod, names.AnnotationCluster, addresses.cluster)
+	}
+	if err := b.addMPI(pod, addresses, replica); err != nil {
+		return nil, err
 	}
 	env, err := b.clusterEnv(addresses, replica)
 	if err != nil {
@@ -175,9 +181,8 @@ func avoid(spec *corev1.PodSpec, node string) {
 
 func (b *Builder) workerEnv(addresses *addresses, replica *Replica) []corev1.EnvVar {
 	assignment := addresses.assignment
-	generation := int64(assignment.Attempt) + int64(assignment.Reschedule)
 	env := []corev1.EnvVar{
-		variable(names.EnvDIJobID, names.JobID(b.job.Namespace, b.job.Name, generation)),
+		variable(names.EnvDIJobID, names.JobID(b.job.Namespace, b.job.Name, assignment.Generation())),
 		variable(names.EnvDIServerURL, b.settings.ServerURLWorker),
 		number(names.EnvDIRank, replica.Rank),
 		addresses.variable(names.EnvDINodes),

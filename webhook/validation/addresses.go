@@ -35,7 +35,7 @@ func validateAddresses(job *v2alpha1.DIJob, at paths, domain string) field.Error
 		errs = append(errs, field.Forbidden(at.spec("tasks"), fmt.Sprintf(
 			"the pods find the addresses of all replicas in a ConfigMap, which holds at most %d bytes: "+remedy, workload.MaxNodes, workload.MaxNodes/lists/longest)))
 	}
-	return errs
+	return append(errs, validateHostfile(job, at, domain, (size-around)*listsOf(&job.Spec))...)
 }
 
 // listsAll reports whether TF_CONFIG lists all replicas.

@@ -109,7 +109,7 @@ func (r ratioRule) validateMaster(job *v2alpha1.DIJob) field.ErrorList {
 			r.at.spec("elastic").Child("onResize"))))
 	case len(r.spec.ClusterSpec) > 0 && !names.HasDynamicWorkers(r.spec):
 		errs = append(errs, field.Forbidden(r.path, fmt.Sprintf("each resize would restart the job because of %s; "+
-			"only workers of TensorFlow with %s: Continue may come and go", r.at.spec("clusterSpec"), r.at.spec("elastic").Child("onResize"))))
+			"only workers of TensorFlow or MPI with %s: Continue may come and go", r.at.spec("clusterSpec"), r.at.spec("elastic").Child("onResize"))))
 	}
 	return errs
 }

@@ -56,7 +56,7 @@ func TestARatioRuleFitsTheRestOfTheJob(t *testing.T) {
 			"spec.autoscale.ratio: Forbidden: each resize would restart the job: spec.elastic.onResize must be Continue, not Restart"},
 		"a cluster spec": {autoscaled(elastic + ", clusterSpec: [Torch], autoscale: {ratio: {}}"),
 			"spec.autoscale.ratio: Forbidden: each resize would restart the job because of spec.clusterSpec; " +
-				"only workers of TensorFlow with spec.elastic.onResize: Continue may come and go"},
+				"only workers of TensorFlow or MPI with spec.elastic.onResize: Continue may come and go"},
 		"a queue": {autoscaled(elastic + ", scheduling: {queue: team}, autoscale: {ratio: {}}"),
 			"spec.autoscale.ratio: Forbidden: not for a job of queue team: Kueue decides when it grows, and may restart it when it shrinks; remove the queue or the rule"},
 		"a queue of Volcano": {autoscaled(elastic + ", scheduling: {queue: team, schedulerName: volcano}, autoscale: {ratio: {}}"), ""},

@@ -15,6 +15,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/job/workload"
 	"opendilab.org/di-orchestrator/webhook/validation/jsontype"
 )
 
@@ -76,6 +77,9 @@ func clusterVariables(spec *v2alpha1.DIJobSpec) map[string]bool {
 	if slices.Contains(spec.ClusterSpec, v2alpha1.ClusterSpecTorch) {
 		set(names.EnvMasterAddr, names.EnvMasterPort, names.EnvWorldSize, names.EnvRank,
 			names.EnvPETMasterAddr, names.EnvPETMasterPort, names.EnvPETNodes, names.EnvPETNodeRank)
+	}
+	if names.HasMPI(spec) {
+		set(workload.MPIVariables()...)
 	}
 	return variables
 }

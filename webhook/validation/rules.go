@@ -197,6 +197,7 @@ func validateWorkerLed(job *v2alpha1.DIJob, at paths) field.ErrorList {
 	}
 	errs = append(errs, validateElasticTask(spec, at.spec("elastic").Child("task"))...)
 	errs = append(errs, validateReferences(spec, at)...)
+	errs = append(errs, validateMPI(spec, at)...)
 	return append(errs, validateGang(spec, at)...)
 }
 

@@ -15,7 +15,7 @@ import (
 	"slices"
 )
 
-// accounts is the user database, which some libraries require.
+// accounts is the user database, which some libraries require. An image may have its own.
 const accounts = "root:x:0:0:root:/root:/sbin/nologin\nnonroot:x:65532:65532:nonroot:/tmp:/sbin/nologin\n"
 
 const groups = "root:x:0:\nnonroot:x:65532:\n"
@@ -33,10 +33,6 @@ type entry struct {
 // entries returns what the image contains.
 func entries(spec *Spec) ([]entry, error) {
 	all := contents{}
-	for _, account := range []entry{{path: "/etc/group", text: groups}, {path: "/etc/passwd", text: accounts}} {
-		account.kind, account.mode = tar.TypeReg, 0o644
-		all[account.path] = account
-	}
 	all["/tmp"] = folder("/tmp")
 	for _, file := range spec.Files {
 		if err := all.addFile(file); err != nil {
@@ -46,6 +42,12 @@ func entries(spec *Spec) ([]entry, error) {
 	for _, dir := range spec.Folders {
 		if err := all.addFolder(dir); err != nil {
 			return nil, err
+		}
+	}
+	for _, account := range []entry{{path: "/etc/group", text: groups}, {path: "/etc/passwd", text: accounts}} {
+		if _, isGiven := all[account.path]; !isGiven {
+			account.kind, account.mode = tar.TypeReg, 0o644
+			all[account.path] = account
 		}
 	}
 	all.addParents()

@@ -150,7 +150,10 @@ func WhyRestarted(job *v2alpha1.DIJob, resizes []Resize) string {
 		// The world size and its ranks are fixed while the job runs.
 		return "spec.clusterSpec: Torch"
 	case names.HasDynamicWorkers(&job.Spec) && isOnlyElastic(job, resizes):
-		// Only the worker itself reads its entry.
+		// Only the worker itself reads its entry in TF_CONFIG, and the launcher of MPI discovers its hosts.
+	case names.HasMPI(&job.Spec):
+		// mpirun reads the hostfile once.
+		return "spec.clusterSpec: MPI"
 	case slices.Contains(job.Spec.ClusterSpec, v2alpha1.ClusterSpecTensorFlow):
 		// The cluster is fixed while the job runs.
 		return "spec.clusterSpec: TensorFlow"

@@ -15,7 +15,7 @@ import (
 )
 
 // Decision is what a reconcile changes. The fields are in the order of the writes: adoptions,
-// releases, deletions, budget, Membership, PodGroup, ConfigMaps, services, pods, the job's status, events.
+// releases, deletions, budget, Membership, PodGroup, ConfigMaps, Secrets, services, pods, the job's status, events.
 type Decision struct {
 	// DeleteJob is set if the job has been finished for its time to live. Nothing else is decided
 	// then.
@@ -42,6 +42,8 @@ type Decision struct {
 	ForceDeletePods []*corev1.Pod
 	// DeleteConfigMaps are objects as observed.
 	DeleteConfigMaps []*corev1.ConfigMap
+	// DeleteSecrets are Secrets with keys of ssh, by name. They are not observed, and may be gone.
+	DeleteSecrets []*corev1.Secret
 	// DeletePodGroups are objects as observed.
 	DeletePodGroups []*unstructured.Unstructured
 	// CreateBudget is a whole object, UpdateBudget an observed one with the desired changes, and
@@ -65,6 +67,9 @@ type Decision struct {
 	UpdatePodGroup *unstructured.Unstructured
 	// CreateConfigMaps are whole objects. No pod is created before they exist.
 	CreateConfigMaps []*corev1.ConfigMap
+	// CreateSecrets are whole objects but for the keys of ssh, which are made when they are created. They are not
+	// observed, and may exist. No pod is created before they exist.
+	CreateSecrets []*corev1.Secret
 	// CreateServices and CreatePods are whole objects.
 	CreateServices []*corev1.Service
 	CreatePods     []*corev1.Pod

@@ -13,6 +13,7 @@ import (
 
 	"github.com/dustin/go-humanize/english"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/conditions"
@@ -105,6 +106,13 @@ func (p *Plan) DeleteNodes(unwanted map[string]bool) {
 			p.Decision.DeleteConfigMaps = append(p.Decision.DeleteConfigMaps, configMap)
 		}
 	}
+}
+
+// DeleteKeys deletes the keys of ssh of the attempt before which the job was restarted or rescheduled so often.
+func (p *Plan) DeleteKeys(generation int64) {
+	p.Decision.DeleteSecrets = append(p.Decision.DeleteSecrets, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{
+		Namespace: p.in.Job.Namespace, Name: workload.SSHSecretName(p.in.Job, generation),
+	}})
 }
 
 // CreatePod creates a pod.

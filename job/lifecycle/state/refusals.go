@@ -27,6 +27,7 @@ const (
 const (
 	KindServices   = "/services"
 	KindConfigMaps = "/configmaps"
+	KindSecrets    = "/secrets"
 	KindMembership = "/membership"
 	KindPodGroups  = "/podgroup"
 	KindBudgets    = "/poddisruptionbudget"
@@ -82,6 +83,8 @@ func KindOf(job *v2alpha1.DIJob, object metav1.Object) string {
 		return KindServices
 	case *corev1.ConfigMap:
 		return KindConfigMaps
+	case *corev1.Secret:
+		return KindSecrets
 	case *v2alpha1.Membership:
 		return KindMembership
 	case *policyv1.PodDisruptionBudget:

@@ -79,15 +79,15 @@ func (f *Stage) succeed() state.Result {
 		problems.New(f.out, f.in).Finish(v2alpha1.JobSucceeded, state.All(deciding, "replica")+english.PluralWord(deciding, " has", " have")+" succeeded")
 	default:
 		problems.New(f.out, f.in).Finish(v2alpha1.JobSucceeded, fmt.Sprintf("%s of the target tasks %s succeeded: %s",
-			state.All(deciding, "replica"), english.PluralWord(deciding, "has", "have"), state.Few(f.in.Job.Spec.SuccessPolicy.TargetTasks, ", ")))
+			state.All(deciding, "replica"), english.PluralWord(deciding, "has", "have"), state.Few(names.DecidingTasks(&f.in.Job.Spec), ", ")))
 	}
 	return state.Settled
 }
 
 // decides reports whether the job's success requires that of the task.
 func decides(job *v2alpha1.DIJob, task int) bool {
-	policy := job.Spec.SuccessPolicy
-	return policy == nil || len(policy.TargetTasks) == 0 || slices.Contains(policy.TargetTasks, names.TaskName(&job.Spec.Tasks[task]))
+	deciding := names.DecidingTasks(&job.Spec)
+	return len(deciding) == 0 || slices.Contains(deciding, names.TaskName(&job.Spec.Tasks[task]))
 }
 
 // growMemory records more memory for replicas whose main container was killed because it used more

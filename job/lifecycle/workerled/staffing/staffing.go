@@ -164,7 +164,24 @@ func (s *Stage) createWorkers(replicas []*workload.Replica, gang *gangs.Plan) {
 		s.podMeta(replica, start).Apply(pod)
 		s.out.CreatePod(pod)
 	}
-	if len(s.out.Decision.CreatePods) > 0 && !s.peers.ProvideNodes() {
+	if len(s.out.Decision.CreatePods) > 0 && !(s.peers.ProvideNodes() && s.provideKeys()) {
 		s.out.Decision.CreatePods = nil
 	}
+}
+
+// provideKeys makes sure that pods that are created now have the keys of ssh of their attempt. It reports whether they
+// need none, or the Secret is created before them. Whether it exists is not observed: the operator reads no Secrets.
+// The keys of the attempt before, whose pods are gone, are deleted.
+func (s *Stage) provideKeys() bool {
+	if !names.HasMPI(&s.in.Job.Spec) {
+		return true
+	}
+	if !s.out.MayCreate(state.KindSecrets) {
+		return false
+	}
+	s.out.Decision.CreateSecrets = append(s.out.Decision.CreateSecrets, s.in.Builder.SSHSecret(&s.ranked.Assignment))
+	if generation := s.ranked.Assignment.Generation(); generation > 0 {
+		s.out.DeleteKeys(generation - 1)
+	}
+	return true
 }
