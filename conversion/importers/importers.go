@@ -82,6 +82,10 @@ func importerOf(raw []byte) func(*manifest) any {
 		return importTFJob
 	case head.APIVersion == kubeflowVersion && head.Kind == "PyTorchJob":
 		return importPyTorchJob
+	case (head.APIVersion == kubeflowVersion || head.APIVersion == mpiOperatorVersion) && head.Kind == "MPIJob":
+		return importMPIJob
+	case head.APIVersion == trainerVersion && head.Kind == "TrainJob":
+		return importTrainJob
 	case isAncestor(&head):
 		return importAncestor
 	case head.APIVersion == v2alpha1.GroupVersion.String() && head.Kind == "DIJob" &&
@@ -92,7 +96,7 @@ func importerOf(raw []byte) func(*manifest) any {
 }
 
 // Recognizes reports whether Import can import the manifest, which is JSON. It can import a TFJob,
-// a PyTorchJob, a NerveXJob, the AggregatorConfig of NerveX, and a DIJob of v1.0.0. The latter
+// a PyTorchJob, an MPIJob, a TrainJob, a NerveXJob, the AggregatorConfig of NerveX, and a DIJob of v1.0.0. The latter
 // calls its version v2alpha1 and has a template in place of tasks.
 func Recognizes(raw []byte) bool {
 	return importerOf(raw) != nil
@@ -103,7 +107,7 @@ func Recognizes(raw []byte) bool {
 func Import(raw []byte) (*Result, error) {
 	importer := importerOf(raw)
 	if importer == nil {
-		return nil, errors.New("the object is none of those that can be imported: TFJob, PyTorchJob, NerveXJob, its AggregatorConfig, DIJob of v1.0.0")
+		return nil, errors.New("the object is none of those that can be imported: TFJob, PyTorchJob, MPIJob, TrainJob, NerveXJob, its AggregatorConfig, DIJob of v1.0.0")
 	}
 	decoder := json.NewDecoder(bytes.NewReader(raw))
 	decoder.UseNumber()

@@ -198,7 +198,7 @@ func TestWhatIsNotToBeImported(t *testing.T) {
 		"a DIJob of both":          `{apiVersion: diengine.opendilab.org/v2alpha1, kind: DIJob, spec: {tasks: [], template: {}}}`,
 		"a DIJob without anything": `{apiVersion: diengine.opendilab.org/v2alpha1, kind: DIJob}`,
 		"a DIJob of v1alpha1":      `{apiVersion: diengine.opendilab.org/v1alpha1, kind: DIJob, spec: {template: {}}}`,
-		"an MPIJob":                `{apiVersion: kubeflow.org/v1, kind: MPIJob}`,
+		"an MPIJob of an earlier version": `{apiVersion: kubeflow.org/v1alpha2, kind: MPIJob, spec: {}}`,
 		"a TFJob of v1beta2":       `{apiVersion: kubeflow.org/v1beta2, kind: TFJob}`,
 		"a list":                   `[]`,
 	} {

@@ -47,7 +47,7 @@ func (j *kubeflowJob) follow(metadata map[string]any, steps ...func()) any {
 
 // taskOrder returns the position of a task, which determines its ranks: the leading task is first.
 func taskOrder(name string) int {
-	order := []string{"chief", "master", "worker", "ps", "evaluator"}
+	order := []string{"chief", "master", "launcher", "worker", "ps", "evaluator"}
 	if i := slices.Index(order, name); i >= 0 {
 		return i
 	}

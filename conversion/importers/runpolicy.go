@@ -10,8 +10,8 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
 
-// trainingOperator is the name of kubeflow's operator in managedBy.
-const trainingOperator = "kubeflow.org/training-operator"
+// trainingOperator and mpiOperator are the names of kubeflow's operators in managedBy.
+const trainingOperator, mpiOperator = "kubeflow.org/training-operator", "kubeflow.org/mpi-operator"
 
 // runPolicyOf returns the path of a field of the run policy. It is in spec.runPolicy, or in the
 // spec itself as in the first releases of v1.
@@ -45,7 +45,7 @@ func (j *kubeflowJob) takeManagedBy() {
 	manager := takeAs[string](j.manifest, at)
 	switch {
 	case manager == nil:
-	case *manager == "" || *manager == trainingOperator:
+	case *manager == "" || *manager == trainingOperator || *manager == mpiOperator:
 		j.note(at, *manager, "left out: DI Orchestrator runs the job now", "")
 	default:
 		j.spec.ManagedBy = manager

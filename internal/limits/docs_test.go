@@ -37,6 +37,7 @@ func documented() map[string]struct {
 		"TaskNames":      {"tasks that a rule or a `successPolicy` names", TaskNames},
 		"ExitCodes":      {"exit codes of a rule", ExitCodes},
 		"ClusterSpecs":   {"frameworks in `spec.clusterSpec`", ClusterSpecs},
+		"SlotsPerWorker": {"`slotsPerWorker` of an MPI job", SlotsPerWorker},
 		"Seconds":        {"`activeDeadlineSeconds`", Seconds},
 		"NameLength":     {"names of objects", NameLength},
 		"LabelLength":    {"names in host names", LabelLength},

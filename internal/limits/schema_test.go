@@ -37,6 +37,8 @@ func maxima() map[string]int64 {
 		"dijobs v2alpha1 .spec.failurePolicy.rules[].tasks[]":            LabelLength,
 		"dijobs v2alpha1 .spec.group":                                    FreeTextLength,
 		"dijobs v2alpha1 .spec.managedBy":                                LabelLength,
+		"dijobs v2alpha1 .spec.mpi.slotsPerWorker":                       SlotsPerWorker,
+		"dijobs v2alpha1 .spec.mpi.sshAuthMountPath":                     NameLength,
 		"dijobs v2alpha1 .spec.priorityClassName":                        FreeTextLength,
 		"dijobs v2alpha1 .spec.scheduling.gang.minAvailable":             Replicas,
 		"dijobs v2alpha1 .spec.scheduling.queue":                         NameLength,

@@ -653,12 +653,13 @@ func (s *story) expectGone(ctx context.Context, job string) {
 	}).Should(Satisfy(apierrors.IsNotFound))
 }
 
-// trainWithWorkers runs a worker-led job, with a restart and a resize, until it finishes.
+// trainWithWorkers runs a worker-led job of MPI, with a restart and a resize, until it finishes.
 func (s *story) trainWithWorkers(ctx context.Context) {
 	GinkgoHelper()
 	s.submit(ctx, `{apiVersion: diengine.opendilab.org/v2alpha1, kind: DIJob, metadata: {name: v2},
-  spec: {backoffLimit: 3, cleanPodPolicy: All, elastic: {minReplicas: 1, maxReplicas: 4, task: collector}, disruption: {maxUnavailable: 1},
-  tasks: [{type: learner, name: learner, replicas: 1, template: `+template+`}, {type: collector, name: collector, replicas: 2, template: `+template+`}]}}`)
+  spec: {backoffLimit: 3, cleanPodPolicy: All, elastic: {minReplicas: 1, maxReplicas: 4, task: collector, onResize: Continue}, disruption: {maxUnavailable: 1},
+  clusterSpec: [MPI], successPolicy: {targetTasks: [launcher, collector]},
+  tasks: [{type: none, name: launcher, replicas: 1, template: `+template+`}, {type: collector, name: collector, replicas: 2, template: `+template+`}]}}`)
 	pods := s.expectPods(ctx, "v2", 3)
 	s.expectPhase(ctx, "v2", v2alpha1.JobRunning)
 	token := s.token(ctx, jobs, "default", &pods[0], names.ServerAudience)
@@ -691,6 +692,9 @@ func (s *story) trainWithWorkers(ctx context.Context) {
 		var services corev1.ServiceList
 		g.Expect(s.api.List(ctx, &services, client.InNamespace(jobs), client.MatchingLabels{names.LabelJob: "v2"})).To(Succeed())
 		g.Expect(services.Items).To(BeEmpty())
+		var keys corev1.SecretList
+		g.Expect(s.api.List(ctx, &keys, client.InNamespace(jobs), client.MatchingLabels{names.LabelJob: "v2"})).To(Succeed())
+		g.Expect(keys.Items).To(BeEmpty())
 	}).Should(Succeed())
 }
 

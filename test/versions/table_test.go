@@ -98,7 +98,8 @@ spec:
   successPolicy: {operator: All, targetTasks: [learner]}
   managedBy: example.com/controller
   scheduling: {schedulerName: volcano, queue: q, gang: {minAvailable: 3}}
-  clusterSpec: [TensorFlow, Torch]
+  clusterSpec: [TensorFlow, Torch, MPI]
+  mpi: {implementation: MPICH, slotsPerWorker: 4096, sshAuthMountPath: /home/mpiuser/.ssh, runLauncherAsWorker: true}
   disruption: {minAvailable: 2}
 `, ""),
 	Entry("v2alpha1, with empty values and nulls", v2, `

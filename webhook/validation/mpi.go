@@ -41,7 +41,7 @@ func validateMPI(spec *v2alpha1.DIJobSpec, at paths) field.ErrorList {
 		errs = append(errs, field.Required(at.spec("tasks"), fmt.Sprintf(
 			"clusterSpec MPI needs a task beside launcher, whose replicas run the processes: add one, for example worker, or set %s", at.spec("mpi").Child("runLauncherAsWorker"))))
 	}
-	if spec.Elastic != nil && elastic >= 0 && names.TaskName(&spec.Tasks[elastic]) == names.LauncherTask {
+	if workers > 0 && spec.Elastic != nil && elastic >= 0 && names.TaskName(&spec.Tasks[elastic]) == names.LauncherTask {
 		errs = append(errs, field.Invalid(at.spec("elastic").Child("task"), names.LauncherTask, "must be a task of workers: an MPI job has one launcher"))
 	}
 	if names.HasDynamicWorkers(spec) && spec.Elastic.MaxReplicas == nil {

@@ -27,7 +27,9 @@ the one that the API server asks DI Orchestrator's webhook for.
 Converted are
   DIJob and AggregatorConfig    diengine.opendilab.org/v1alpha1 and v2alpha1
 Imported are
-  TFJob, PyTorchJob             kubeflow.org/v1
+  TFJob, PyTorchJob, MPIJob     kubeflow.org/v1
+  MPIJob                        kubeflow.org/v2beta1
+  TrainJob                      trainer.kubeflow.org/v1alpha1
   NerveXJob, AggregatorConfig   nervex.sensetime.com/v1alpha1
   DIJob, AggregatorConfig       diengine.sensetime.com/v1alpha1
   DIJob                         of release v1.0.0, which has spec.template

@@ -172,7 +172,7 @@ func (o *convertOptions) convertOne(content []byte, head *object) (*converted, *
 }
 
 // importable says which jobs of others there is an importer for.
-const importable = "imported are TFJob and PyTorchJob of kubeflow.org/v1, NerveXJob, and DIJob of earlier generations; write it as a DIJob"
+const importable = "imported are TFJob, PyTorchJob and MPIJob of kubeflow.org/v1, MPIJob of v2beta1, TrainJob of trainer.kubeflow.org/v1alpha1, NerveXJob, and DIJob of earlier generations; write it as a DIJob"
 
 // isForeignJob reports whether an object is a training job of another operator, or of a version of it, that is not imported. The
 // Jobs of Kubernetes itself are no training jobs.

@@ -216,7 +216,7 @@ func objectOf(info *resource.Info) (object manifest, isJob bool, err error) {
 	case strings.EqualFold(kind.Kind, "DIJob") && kind.Group == v2alpha1.GroupName:
 		return manifest{}, false, fmt.Errorf("%s: %s %q is of %s: want kind DIJob of %s or %s", info.Source, kind.Kind, content.GetName(),
 			kind.GroupVersion(), v2alpha1.GroupVersion, v1alpha1.GroupVersion)
-	case slices.Contains([]string{"DIJob", "NerveXJob", "TFJob", "PyTorchJob"}, kind.Kind):
+	case slices.Contains([]string{"DIJob", "NerveXJob", "TFJob", "PyTorchJob", "MPIJob", "TrainJob"}, kind.Kind):
 		return manifest{}, false, fmt.Errorf("%s: %s %q is of %s: import it by kubectl di convert -f FILE | kubectl di submit -f -",
 			info.Source, kind.Kind, content.GetName(), kind.GroupVersion())
 	}
