@@ -194,13 +194,13 @@ func eachLeaf(at importers.Path, value any, do func(importers.Path, any)) {
 func TestWhatIsNotToBeImported(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{
-		"a DIJob of tasks":         `{apiVersion: diengine.opendilab.org/v2alpha1, kind: DIJob, spec: {tasks: []}}`,
-		"a DIJob of both":          `{apiVersion: diengine.opendilab.org/v2alpha1, kind: DIJob, spec: {tasks: [], template: {}}}`,
-		"a DIJob without anything": `{apiVersion: diengine.opendilab.org/v2alpha1, kind: DIJob}`,
-		"a DIJob of v1alpha1":      `{apiVersion: diengine.opendilab.org/v1alpha1, kind: DIJob, spec: {template: {}}}`,
+		"a DIJob of tasks":                `{apiVersion: diengine.opendilab.org/v2alpha1, kind: DIJob, spec: {tasks: []}}`,
+		"a DIJob of both":                 `{apiVersion: diengine.opendilab.org/v2alpha1, kind: DIJob, spec: {tasks: [], template: {}}}`,
+		"a DIJob without anything":        `{apiVersion: diengine.opendilab.org/v2alpha1, kind: DIJob}`,
+		"a DIJob of v1alpha1":             `{apiVersion: diengine.opendilab.org/v1alpha1, kind: DIJob, spec: {template: {}}}`,
 		"an MPIJob of an earlier version": `{apiVersion: kubeflow.org/v1alpha2, kind: MPIJob, spec: {}}`,
-		"a TFJob of v1beta2":       `{apiVersion: kubeflow.org/v1beta2, kind: TFJob}`,
-		"a list":                   `[]`,
+		"a TFJob of v1beta2":              `{apiVersion: kubeflow.org/v1beta2, kind: TFJob}`,
+		"a list":                          `[]`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

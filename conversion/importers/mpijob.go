@@ -9,12 +9,14 @@ import (
 	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/internal/names"
 )
 
 // mpiOperatorVersion is the version of jobs of kubeflow's mpi-operator. kubeflow's training operator has jobs of the
 // kind, too, in kubeflowVersion.
 const mpiOperatorVersion = "kubeflow.org/v2beta1"
+
+// launcher is the name of the task that starts the processes of an MPI job.
+const launcher = "launcher"
 
 // mpiJob is an MPIJob during its import.
 type mpiJob struct {
@@ -42,7 +44,7 @@ func (j *mpiJob) checkTypes() {
 	hasLauncher := false
 	for _, name := range j.members(j.specs()) {
 		switch strings.ToLower(name) {
-		case names.LauncherTask:
+		case launcher:
 			hasLauncher = true
 		case "worker":
 		default:
@@ -114,17 +116,17 @@ func (j *mpiJob) takeMainContainer() {
 
 // takePolicies converts the restart policies of mpi-operator, whose launcher is a batch/v1 Job with a backoffLimit.
 func (j *mpiJob) takePolicies() {
-	j.addRule(v2alpha1.FailurePolicyRestartReplica, []string{names.LauncherTask}, nil)
+	j.addRule(v2alpha1.FailurePolicyRestartReplica, []string{launcher}, nil)
 	for i := range j.replicas {
 		replica := &j.replicas[i]
 		at := replica.at.Child("restartPolicy")
 		switch {
-		case replica.task.Name == names.LauncherTask:
-			j.note(at, replica.says, "became a rule of spec.failurePolicy: a failed launcher is made again within backoffLimit, as by its Job", "")
+		case replica.task.Name == launcher:
+			j.note(at, replica.says, "became a rule of spec.failurePolicy: a failed launcher is recreated within backoffLimit, as by its Job", "")
 		case replica.restartPolicy == "Never":
 			j.note(at, replica.says, "is the default: a failed worker restarts the job within backoffLimit, as mpirun ends without it", "")
 		default:
-			j.note(at, replica.says, "became a rule of spec.failurePolicy: a failed worker is made again, as a new pod of the same name", "")
+			j.note(at, replica.says, "became a rule of spec.failurePolicy: a failed worker is recreated, as a new pod of the same name", "")
 			j.addRule(v2alpha1.FailurePolicyRestartReplica, []string{replica.task.Name}, nil)
 		}
 	}

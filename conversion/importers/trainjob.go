@@ -11,7 +11,6 @@ import (
 	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
-	"opendilab.org/di-orchestrator/internal/names"
 )
 
 const (
@@ -24,8 +23,8 @@ const (
 	trainerUser, trainerKeys = 1000, "/home/mpiuser/.ssh"
 )
 
-// trainJob is a TrainJob of kubeflow's trainer during its import. What its pods are is in a runtime, of which only the
-// name is in the manifest.
+// trainJob is a TrainJob of kubeflow's trainer during its import. What its pods are is in a runtime. The manifest has only
+// its name.
 type trainJob struct {
 	*manifest
 	spec v2alpha1.DIJobSpec
@@ -139,7 +138,7 @@ func (j *trainJob) addMPI(container map[string]any, processes *intstr.IntOrStrin
 		container["securityContext"] = user
 		return map[string]any{"spec": map[string]any{"securityContext": map[string]any{"fsGroup": trainerUser}, "containers": []any{container}}}
 	}
-	j.addTask(names.LauncherTask, 1, template(container))
+	j.addTask(launcher, 1, template(container))
 	if j.nodes < 2 {
 		return
 	}
@@ -171,5 +170,5 @@ func (j *trainJob) takeRest() {
 	default:
 		j.spec.ManagedBy = by
 	}
-	j.note(Path{"spec"}, nil, "a failed pod was made again by its Job: a failure restarts all replicas now, within backoffLimit, 3 by default", "set spec.failurePolicy and spec.backoffLimit")
+	j.note(Path{"spec"}, nil, "its Job recreated a failed pod: a failure restarts all replicas now, within backoffLimit, 3 by default", "set spec.failurePolicy and spec.backoffLimit")
 }

@@ -185,7 +185,7 @@ func HasDynamicWorkers(spec *v2alpha1.DIJobSpec) bool {
 	})
 }
 
-// HasMPI reports whether the pods of a job are told of each other as MPI requires.
+// HasMPI reports whether a job has the cluster spec of MPI.
 func HasMPI(spec *v2alpha1.DIJobSpec) bool {
 	return slices.Contains(spec.ClusterSpec, v2alpha1.ClusterSpecMPI)
 }

@@ -211,8 +211,8 @@ func (b *Builder) slots(task int) (int32, error) {
 	return int32(min(max(gpus.Value(), 1), limits.SlotsPerWorker)), nil
 }
 
-// awaitedWorkers returns for how many hosts the launcher waits: all, but no more of a task that may shrink meanwhile
-// than it keeps.
+// awaitedWorkers returns for how many hosts the launcher waits: all, but only the minimum of a task that may shrink
+// meanwhile.
 func (b *Builder) awaitedWorkers(assignment *Assignment) (int, error) {
 	hosts, err := b.mpiHosts(assignment)
 	if err != nil || !names.HasDynamicWorkers(&b.job.Spec) {
@@ -339,7 +339,7 @@ func mpiVolume(configMap string) corev1.Volume {
 }
 
 // waitingContainer returns the container that waits for the workers. It runs the image and the user of the main
-// container, and requests as much, so that the pod requests no more and a quota is satisfied.
+// container, and requests as much, so that the requests of the pod stay and a quota is satisfied.
 func waitingContainer(main *corev1.Container, awaited int) corev1.Container {
 	waiting := corev1.Container{
 		Name: names.MPIWait, Image: main.Image, ImagePullPolicy: main.ImagePullPolicy,

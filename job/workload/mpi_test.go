@@ -85,9 +85,13 @@ func TestTheHostfileHasTheFormatOfTheImplementation(t *testing.T) {
 		"a slot for each GPU":     {gpus: 4, want: "job-worker-0.di-job.space.svc.cluster.local slots=4\njob-worker-1.di-job.space.svc.cluster.local slots=4\n"},
 		"slots of the spec": {gpus: 4, edit: func(spec *v2alpha1.DIJobSpec) { spec.MPI = &v2alpha1.MPI{SlotsPerWorker: ptr.To[int32](2)} },
 			want: "job-worker-0.di-job.space.svc.cluster.local slots=2\njob-worker-1.di-job.space.svc.cluster.local slots=2\n"},
-		"Intel MPI": {edit: func(spec *v2alpha1.DIJobSpec) { spec.MPI = &v2alpha1.MPI{Implementation: v2alpha1.MPIImplementationIntel} },
+		"Intel MPI": {edit: func(spec *v2alpha1.DIJobSpec) {
+			spec.MPI = &v2alpha1.MPI{Implementation: v2alpha1.MPIImplementationIntel}
+		},
 			want: "job-worker-0.di-job.space.svc.cluster.local:1\njob-worker-1.di-job.space.svc.cluster.local:1\n"},
-		"MPICH": {gpus: 8, edit: func(spec *v2alpha1.DIJobSpec) { spec.MPI = &v2alpha1.MPI{Implementation: v2alpha1.MPIImplementationMPICH} },
+		"MPICH": {gpus: 8, edit: func(spec *v2alpha1.DIJobSpec) {
+			spec.MPI = &v2alpha1.MPI{Implementation: v2alpha1.MPIImplementationMPICH}
+		},
 			want: "job-worker-0.di-job.space.svc.cluster.local:8\njob-worker-1.di-job.space.svc.cluster.local:8\n"},
 		"the launcher works too": {gpus: 2, edit: func(spec *v2alpha1.DIJobSpec) { spec.MPI = &v2alpha1.MPI{RunLauncherAsWorker: true} },
 			want: "job-launcher-0.di-job.space.svc.cluster.local slots=1\njob-worker-0.di-job.space.svc.cluster.local slots=2\njob-worker-1.di-job.space.svc.cluster.local slots=2\n"},
