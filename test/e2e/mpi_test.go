@@ -47,12 +47,18 @@ func explainMPI(ctx SpecContext) {
 	}
 }
 
-var _ = Describe("A job of MPI", Ordered, Serial, Label("mpi"), func() {
+var _ = Describe("A job of MPI", Ordered, Serial, Label("mpi", twoNodes), func() {
 	BeforeAll(useMPI)
 	AfterEach(explainMPI)
 
 	It("sums numbers of 8 ranks on both nodes by Open MPI", func(ctx SpecContext) {
-		submitMPI(ctx, "allreduce", nil)
+		submitMPI(ctx, "allreduce", func(job *unstructured.Unstructured) {
+			constraints, _, err := unstructured.NestedSlice(podSpecs(job)["worker"], "topologySpreadConstraints")
+			Expect(err).NotTo(HaveOccurred())
+			constraint, _ := constraints[0].(map[string]any)
+			constraint["whenUnsatisfiable"] = "DoNotSchedule"
+			podSpecs(job)["worker"]["topologySpreadConstraints"] = constraints
+		})
 		nodes := map[string]bool{}
 		for index := range int32(2) {
 			nodes[scheduledPod(ctx, names.WorkerPod("allreduce", "worker", index)).Spec.NodeName] = true
