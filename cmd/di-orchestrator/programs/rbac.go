@@ -11,7 +11,6 @@ package programs
 // +kubebuilder:rbac:groups=diengine.opendilab.org,namespace=di-system,resources=dijobs,verbs=create
 // +kubebuilder:rbac:groups=coordination.k8s.io,namespace=di-system,resources=leases,verbs=create;get;list;update;patch
 // +kubebuilder:rbac:groups="",namespace=di-system,resources=events,verbs=create;patch
-// +kubebuilder:rbac:groups="",namespace=di-system,resources=secrets,verbs=create
 // +kubebuilder:rbac:groups="",namespace=di-system,resources=secrets,resourceNames=di-orchestrator-webhook-ca,verbs=get
 // +kubebuilder:rbac:groups="",namespace=di-system,resources=secrets,resourceNames=di-orchestrator-server-tls,verbs=get;update
 // +kubebuilder:rbac:groups="",namespace=di-system,resources=configmaps,resourceNames=di-orchestrator-server-ca,verbs=update
