@@ -43,7 +43,7 @@ func useMPI(ctx SpecContext) {
 func explainMPI(ctx SpecContext) {
 	if CurrentSpecReport().Failed() {
 		explain(ctx, mpiNamespace, []string{"get", "dijobs,pods", "-o=wide"}, []string{"get", dijobs, "-o=yaml"}, []string{"get", "events"},
-			[]string{"get", "configmaps", "-o=yaml"}, []string{"logs", "--selector=dijob-name", "--prefix", "--tail=40", "--all-containers"})
+			[]string{"get", "configmaps", "-o=yaml"}, []string{"logs", "--selector=diengine/job", "--prefix", "--tail=40", "--all-containers"})
 	}
 }
 

@@ -160,7 +160,7 @@ func (r random) hubSpec() map[string]any {
 				tasks = append(tasks, r.task(kind, fmt.Sprint("z", i), int64(0), int64(3)))
 			}
 		}
-		r.some(spec, map[string][]any{"clusterSpec": {[]any{}, []any{"Torch"}}, "mpi": {map[string]any{}, map[string]any{"slotsPerWorker": int64(2)}}, "successPolicy": {map[string]any{}, map[string]any{"targetTasks": []any{"a"}}}})
+		r.some(spec, map[string][]any{"clusterSpec": {[]any{}, []any{"Torch"}}, "successPolicy": {map[string]any{}, map[string]any{"targetTasks": []any{"a"}}}})
 	}
 	r.Shuffle(len(tasks), func(i, j int) { tasks[i], tasks[j] = tasks[j], tasks[i] })
 	spec["tasks"] = tasks

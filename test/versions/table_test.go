@@ -89,12 +89,12 @@ spec:
   - {type: learner, name: learner, replicas: 2, `+one+`}
   - {type: collector, name: actors, replicas: 0, `+one+`}
   - {type: evaluator, name: evaluator, replicas: 1, `+one+`}
-  - {type: none, name: main, replicas: 1, `+one+`}
+  - {type: none, name: launcher, replicas: 1, `+one+`}
   elastic: {task: actors, minReplicas: 0, maxReplicas: 9, replicas: 0, onResize: Restart}
   suspend: false
   activeDeadlineSeconds: 2147483647
   ttlSecondsAfterFinished: 0
-  failurePolicy: {rules: [{action: FailJob, tasks: [main], onExitCodes: {operator: NotIn, values: [1, 255]}}]}
+  failurePolicy: {rules: [{action: FailJob, tasks: [launcher], onExitCodes: {operator: NotIn, values: [1, 255]}}]}
   successPolicy: {operator: All, targetTasks: [learner]}
   managedBy: example.com/controller
   scheduling: {schedulerName: volcano, queue: q, gang: {minAvailable: 3}}
