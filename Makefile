@@ -338,7 +338,7 @@ test-hostile: ## Attack the programs for a minute in each way that test/hostile 
 # Left out of e2e-short: what exchanges the installation again and again, and what
 # cuts the power of a node and waits until it counts as lost, what trains for long, what
 # repeats others with a claim, and what needs the image of PyTorch or Chromium.
-E2E_LONG := chart upgrade power goodput autoscale release torch web kueue-long mpi-long claims
+E2E_LONG := chart upgrade power goodput autoscale release torch web kueue-long gang-long mpi-long claims
 E2E = eval "$$($(CLUSTER) env)" && PATH="$(OUT)/bin:$$PATH" go test -tags e2e -count=1 -v ./test/e2e/...
 
 .PHONY: e2e

@@ -6,11 +6,13 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -29,6 +31,8 @@ const (
 	// gangs labels specs of Kubernetes' own gangs, which need feature gates. The cluster of
 	// hack/cluster has them.
 	gangs = "gang"
+	// gangsLong labels those that CI leaves out.
+	gangsLong = "gang-long"
 	// gangNamespace is the namespace of the jobs.
 	gangNamespace = "gangs"
 	// seat is an extended resource. Each pod requests one, and a node has seatsOfNode. A gang does
@@ -102,6 +106,69 @@ var _ = Describe("Gangs that do not fit together", Ordered, Label(gangs, twoNode
 		letGangGo(ctx, loser, nil)
 	})
 
+	It("take back a replica that is recreated alone, before one that waits", func(ctx SpecContext) {
+		submitSeated(ctx, seatedGang{name: "holder", collectors: 3})
+		expectSeated(ctx, "holder", 4)
+		submitSeated(ctx, seatedGang{name: "waiter", collectors: 2})
+		expectUnseated(ctx, "waiter", 3)
+		before := uidsOf(podsOfGang(ctx, Default, "holder"))
+		lost := names.WorkerPod("holder", "collector", 1)
+		kubectlUntilDone(ctx, "delete", "pod", lost, "--namespace="+gangNamespace, waiting())
+		expectSeated(ctx, "holder", 4)
+		for name, uid := range uidsOf(podsOfGang(ctx, Default, "holder")) {
+			if name == lost {
+				Expect(uid).NotTo(Equal(before[name]))
+			} else {
+				Expect(uid).To(Equal(before[name]), name)
+			}
+		}
+		expectNoneBound(ctx, "waiter")
+		deleteGang(ctx, "holder")
+		expectSeated(ctx, "waiter", 3)
+		deleteGang(ctx, "waiter")
+	})
+
+	It("start in the size that a job gets while it waits", func(ctx SpecContext) {
+		submitSeated(ctx, seatedGang{name: "large", collectors: 2 * seatsOfNode})
+		expectUnseated(ctx, "large", 2*seatsOfNode+1)
+		kubectlUntilDone(ctx, "scale", dijobs+"/large", "--namespace="+gangNamespace, "--replicas=3")
+		expectSeated(ctx, "large", 4)
+
+		By("growing it while it runs, which moves no pod")
+		before := uidsOf(podsOfGang(ctx, Default, "large"))
+		kubectlUntilDone(ctx, "scale", dijobs+"/large", "--namespace="+gangNamespace, "--replicas=5")
+		expectSeated(ctx, "large", 6)
+		after := uidsOf(podsOfGang(ctx, Default, "large"))
+		for name, uid := range before {
+			Expect(after).To(HaveKeyWithValue(name, uid))
+		}
+		kubectlUntilDone(ctx, "scale", dijobs+"/large", "--namespace="+gangNamespace, "--replicas=1")
+		expectSeated(ctx, "large", 2)
+		deleteGang(ctx, "large")
+	})
+
+	It("start with as many pods as the job needs at once", func(ctx SpecContext) {
+		submitSeated(ctx, seatedGang{name: "partial", collectors: 2 * seatsOfNode, gang: "{minAvailable: 4}"})
+		Eventually(func(g Gomega) {
+			g.Expect(seatedPods(ctx, g, "partial")).To(Equal(2 * seatsOfNode))
+			g.Expect(gangCondition(getJob(ctx, g, gangNamespace, "partial")).Status).To(Equal(corev1.ConditionTrue))
+		}).WithContext(ctx).WithTimeout(patience).WithPolling(time.Second).Should(Succeed())
+		deleteGang(ctx, "partial")
+	})
+
+	It("wait while they are suspended, and start whole when they are resumed", func(ctx SpecContext) {
+		submitSeated(ctx, seatedGang{name: "paused", collectors: 4})
+		expectSeated(ctx, "paused", 5)
+		kubectlOutput(ctx, "patch", dijobs, "paused", "--namespace="+gangNamespace, "--type=merge", `--patch={"spec":{"suspend":true}}`)
+		submitSeated(ctx, seatedGang{name: "guest", collectors: 4})
+		expectSeated(ctx, "guest", 5)
+		kubectlOutput(ctx, "patch", dijobs, "paused", "--namespace="+gangNamespace, "--type=merge", `--patch={"spec":{"suspend":false}}`)
+		expectUnseated(ctx, "paused", 5)
+		deleteGang(ctx, "guest")
+		expectSeated(ctx, "paused", 5)
+		deleteGang(ctx, "paused")
+	})
+
 	It("leave no PodGroup behind", func(ctx SpecContext) {
 		Eventually(func(g Gomega) {
 			left, err := callKubectl(ctx, "get", "podgroups", "--namespace="+gangNamespace, "--output=name")
@@ -110,6 +177,95 @@ var _ = Describe("Gangs that do not fit together", Ordered, Label(gangs, twoNode
 		}).WithContext(ctx).WithTimeout(patience).WithPolling(time.Second).Should(Succeed())
 	})
 })
+
+// 100 gangs of two to five pods compete for six seats.
+var _ = Describe("Many gangs", Ordered, Label(gangsLong, twoNodes), func() {
+	It("all run to their end, and none is left waiting", func(ctx SpecContext) {
+		makeNamespace(ctx, gangNamespace)
+		for _, node := range []string{stayingNode, lostNode} {
+			setSeats(ctx, node, seatsOfNode)
+			DeferCleanup(setSeats, node, 0)
+		}
+		const count = 100
+		begun := time.Now()
+		for i := range count {
+			submitSeated(ctx, seatedGang{name: fmt.Sprintf("gang-%d", i), collectors: 1 + i%4, command: `exit, "0"`})
+		}
+		Eventually(func(g Gomega) {
+			ended := kubectlOutput(ctx, "get", dijobs, "--namespace="+gangNamespace, `--output=jsonpath={range .items[*]}{.status.phase}{"\n"}{end}`)
+			g.Expect(strings.Count(ended, "Failed")).To(BeZero())
+			g.Expect(strings.Count(ended, "Succeeded")).To(Equal(count))
+		}).WithContext(ctx).WithTimeout(20 * time.Minute).WithPolling(2 * time.Second).Should(Succeed())
+		AddReportEntry(fmt.Sprintf("%d gangs of 2 to 5 pods had ended on %d seats after %s", count, 2*seatsOfNode, time.Since(begun).Round(time.Second)))
+		Expect(kubectlOutput(ctx, "get", "podgroups", "--namespace="+gangNamespace, "--output=name")).To(BeEmpty())
+	})
+})
+
+// seatedGang is a gang of a learner and collectors, each with a seat.
+type seatedGang struct {
+	name       string
+	collectors int
+	// gang is the value of spec.scheduling.gang, by default {}. command is what the pods do, by default wait.
+	gang, command string
+}
+
+func submitSeated(ctx SpecContext, s seatedGang) {
+	GinkgoHelper()
+	applyContent(ctx, gangNamespace, fmt.Sprintf(`
+apiVersion: diengine.opendilab.org/v2alpha1
+kind: DIJob
+metadata: {name: %[1]s}
+spec:
+  scheduling: {gang: %[3]s}
+  elastic: {task: collector, minReplicas: 1, maxReplicas: 16}
+  tasks:
+  - {type: learner, name: learner, replicas: 1, template: &pod {spec: {terminationGracePeriodSeconds: 1, containers: [
+      {name: di-container, image: cartpole:dev, imagePullPolicy: IfNotPresent, command: [/cartpole], args: [%[4]s],
+       resources: {requests: {cpu: 1m, %[5]s: "1"}, limits: {%[5]s: "1"}}}]}}}
+  - {type: collector, name: collector, replicas: %[2]d, template: *pod}
+`, s.name, s.collectors, cmp.Or(s.gang, "{}"), cmp.Or(s.command, "wait"), seat))
+}
+
+// seatedPods returns how many pods of a gang are bound to nodes.
+func seatedPods(ctx SpecContext, g Gomega, name string) (bound int) {
+	GinkgoHelper()
+	for _, pod := range podsOfGang(ctx, g, name) {
+		if pod.Spec.NodeName != "" && pod.DeletionTimestamp == nil {
+			bound++
+		}
+	}
+	return bound
+}
+
+// expectSeated waits until a gang runs with exactly so many pods.
+func expectSeated(ctx SpecContext, name string, pods int) {
+	GinkgoHelper()
+	Eventually(func(g Gomega) {
+		g.Expect(podsOfGang(ctx, g, name)).To(HaveLen(pods))
+		g.Expect(seatedPods(ctx, g, name)).To(Equal(pods))
+		job := getJob(ctx, g, gangNamespace, name)
+		g.Expect(job.Status.Phase).To(Equal(v2alpha1.JobRunning))
+		g.Expect(job.Status.ReadyReplicas).To(BeEquivalentTo(pods))
+		g.Expect(gangCondition(job).Status).To(Equal(corev1.ConditionTrue))
+	}).WithContext(ctx).WithTimeout(patience).WithPolling(time.Second).Should(Succeed())
+}
+
+// expectUnseated waits until a gang has so many pods, and the scheduler has said that they do not fit.
+func expectUnseated(ctx SpecContext, name string, pods int) {
+	GinkgoHelper()
+	Eventually(func(g Gomega) {
+		g.Expect(podsOfGang(ctx, g, name)).To(HaveLen(pods))
+		condition := gangCondition(getJob(ctx, g, gangNamespace, name))
+		g.Expect(condition.Status).To(Equal(corev1.ConditionFalse))
+		g.Expect(condition.Reason).To(Equal(corev1.PodReasonUnschedulable))
+	}).WithContext(ctx).WithTimeout(patience).WithPolling(time.Second).Should(Succeed())
+	expectNoneBound(ctx, name)
+}
+
+func deleteGang(ctx SpecContext, name string) {
+	GinkgoHelper()
+	kubectlUntilDone(ctx, "delete", dijobs+"/"+name, "--namespace="+gangNamespace, waiting())
+}
 
 // setSeats sets the number of seats of a node; 0 removes them.
 func setSeats(ctx SpecContext, node string, count int) {
