@@ -99,7 +99,7 @@ var _ = Describe("Jobs of MPI", Ordered, ContinueOnFailure, Serial, Label("mpi-l
 		for round := range rounds {
 			name := fmt.Sprintf("round-%d", round)
 			submitMPI(ctx, name, func(job *unstructured.Unstructured) {
-				addRounds(job, 2000)
+				addRounds(job, 100)
 				Expect(unstructured.SetNestedField(job.Object, int64(5), "spec", "backoffLimit")).To(Succeed())
 			})
 			disturbMPI(ctx, name, round)
