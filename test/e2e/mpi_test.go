@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os/exec"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -158,7 +159,7 @@ func setMPI(job *unstructured.Unstructured, value any, field string) {
 func addRounds(job *unstructured.Unstructured, rounds int) {
 	launcher := mainContainer(podSpecs(job)["launcher"])
 	command, _ := launcher["command"].([]any)
-	launcher["command"] = append(command, fmt.Sprint(rounds))
+	launcher["command"] = append(command, strconv.Itoa(rounds))
 }
 
 // scheduledPod returns a pod once it has a node.

@@ -84,7 +84,8 @@ func (c *crowd) act(ctx SpecContext) {
 	default:
 		c.change(ctx, &jobs[c.random.IntN(len(jobs))])
 	}
-	time.Sleep(time.Duration(c.random.IntN(400)) * time.Millisecond)
+	// Users pause between their calls. This is not a wait for an effect.
+	<-time.After(time.Duration(c.random.IntN(400)) * time.Millisecond)
 }
 
 func (c *crowd) jobs(ctx SpecContext) []v2alpha1.DIJob {
@@ -185,7 +186,7 @@ func (c *crowd) end(ctx SpecContext) {
 			stuck[i] = fmt.Sprintf("%s %s %s", jobs[i].Name, jobs[i].Status.Phase, admission(&jobs[i]).Message)
 		}
 		Expect(time.Since(progress)).To(BeNumerically("<", patience), "stuck: %s", strings.Join(stuck, "; "))
-		time.Sleep(500 * time.Millisecond)
+		<-time.After(500 * time.Millisecond)
 	}
 }
 

@@ -6,6 +6,7 @@ package validation
 import (
 	"cmp"
 	"fmt"
+	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -37,7 +38,7 @@ func validateMPI(spec *v2alpha1.DIJobSpec, at paths) field.ErrorList {
 	if launchers == 0 {
 		errs = append(errs, field.Required(at.spec("tasks"), "clusterSpec MPI needs a task named launcher, whose program is mpirun or starts it"))
 	}
-	if workers == 0 && !(spec.MPI != nil && spec.MPI.RunLauncherAsWorker) {
+	if workers == 0 && (spec.MPI == nil || !spec.MPI.RunLauncherAsWorker) {
 		errs = append(errs, field.Required(at.spec("tasks"), fmt.Sprintf(
 			"clusterSpec MPI needs a task beside launcher, whose replicas run the processes: add one, for example worker, or set %s", at.spec("mpi").Child("runLauncherAsWorker"))))
 	}
@@ -92,7 +93,7 @@ func validateHostfile(job *v2alpha1.DIJob, at paths, domain string, addresses in
 		return nil
 	}
 	const script, slots = 512, int64(len(" slots=\n"))
-	digits := int64(len(fmt.Sprint(limits.SlotsPerWorker)))
+	digits := int64(len(strconv.Itoa(limits.SlotsPerWorker)))
 	size, elastic := addresses+script, names.ElasticTask(&job.Spec)
 	for i := range job.Spec.Tasks {
 		count := int64(desiredReplicas(&job.Spec, i, elastic))

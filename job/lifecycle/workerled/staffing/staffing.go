@@ -164,7 +164,7 @@ func (s *Stage) createWorkers(replicas []*workload.Replica, gang *gangs.Plan) {
 		s.podMeta(replica, start).Apply(pod)
 		s.out.CreatePod(pod)
 	}
-	if len(s.out.Decision.CreatePods) > 0 && !(s.peers.ProvideNodes() && s.provideKeys()) {
+	if len(s.out.Decision.CreatePods) > 0 && (!s.peers.ProvideNodes() || !s.provideKeys()) {
 		s.out.Decision.CreatePods = nil
 	}
 }
