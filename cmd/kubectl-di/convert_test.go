@@ -437,9 +437,7 @@ func TestOddFilesLoseNothing(t *testing.T) {
 func TestAJobOfAnotherOperatorIsSaidNotToBeImported(t *testing.T) {
 	t.Parallel()
 	for head, isJob := range map[string]bool{
-		"{apiVersion: kubeflow.org/v1, kind: MPIJob":                    true,
-		"{apiVersion: kubeflow.org/v2beta1, kind: MPIJob":               true,
-		"{apiVersion: trainer.kubeflow.org/v1alpha1, kind: TrainJob":    true,
+		"{apiVersion: kubeflow.org/v1alpha2, kind: MPIJob":              true,
 		"{apiVersion: kubeflow.org/v1beta2, kind: TFJob":                true,
 		"{apiVersion: kubeflow.org/v1, kind: XGBoostJob":                true,
 		"{apiVersion: ray.io/v1, kind: RayJob":                          true,
