@@ -69,7 +69,7 @@ const engineHead = `
 ## DI-engine
 
 The table below and that of variables were recorded from DI-engine's source, and are in ` + "`test/conformance/testdata/di-engine.yaml`" + `. A release is the first
-one that has the call, by DI-engine's changelog. Files of later releases, up to those of 2023, make the same calls; not every release was read. **No release of
+one that has the call, by DI-engine's changelog. Not every release was read. **No release of
 DI-engine was run.** The test sends each request from the pod that would send it, with DI-engine's headers and body and without a token. It reads each answer
 by DI-engine's rules. All of it runs on one job, in this order, once for a job written in each version.
 

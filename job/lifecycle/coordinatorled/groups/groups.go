@@ -42,6 +42,8 @@ type Plan struct {
 	taken map[int32]int
 	// recorded are the recorded states of slots.
 	recorded map[string]v2alpha1.SlotStatus
+	// gone are the shapes of the recorded slots that the job no longer has, by their groups.
+	gone map[int32][]string
 }
 
 // Place is the place of a slot.
@@ -58,6 +60,7 @@ func Find(job *observed.Facts) *Plan {
 		return p
 	}
 	p.recorded = slots.Recorded(&job.In.Membership.Status)
+	p.gone = p.goneSlots()
 	p.start = queueing.Start{Job: job.In.Job.Name, UID: job.In.Membership.UID}
 	for _, pod := range job.In.Pods {
 		if number, isGrouped := p.number(pod); isGrouped {
@@ -120,10 +123,9 @@ func (p *Plan) keep(list *v2alpha1.MembershipStatus) {
 // membersOf returns the slots that are and stay in a group, and the shapes of those that leave it. A slot whose next pods
 // request something else leaves: Kueue admitted the group for what it requested before.
 func (p *Plan) membersOf(group int32) (members []int, left []string) {
-	isMember := map[string]bool{}
+	left = slices.Clone(p.gone[group])
 	for at := range p.facts.Slots {
 		slot := &p.facts.Slots[at]
-		isMember[slot.Member.Slot] = true
 		switch {
 		case slot.Recorded.Group != group:
 		case p.isUngrouped(slot), p.changesShape(slot) && p.isAdmitted(group):
@@ -135,12 +137,22 @@ func (p *Plan) membersOf(group int32) (members []int, left []string) {
 			members = append(members, at)
 		}
 	}
+	return members, left
+}
+
+// goneSlots returns the shapes of the recorded slots that the job no longer has, by their groups.
+func (p *Plan) goneSlots() map[int32][]string {
+	isMember := map[string]bool{}
+	for at := range p.facts.Slots {
+		isMember[p.facts.Slots[at].Member.Slot] = true
+	}
+	gone := map[int32][]string{}
 	for i := range p.facts.In.Membership.Status.Slots {
-		if recorded := &p.facts.In.Membership.Status.Slots[i]; recorded.Group == group && !isMember[recorded.Slot] {
-			left = append(left, recorded.Shape)
+		if recorded := &p.facts.In.Membership.Status.Slots[i]; !isMember[recorded.Slot] {
+			gone[recorded.Group] = append(gone[recorded.Group], recorded.Shape)
 		}
 	}
-	return members, left
+	return gone
 }
 
 // changesShape reports whether the next pods of a slot, which has none, request something else than its group has.
