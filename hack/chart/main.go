@@ -43,6 +43,7 @@ func run(args []string) error {
 		"policy.yaml": "policy/policy.yaml", "policy-binding.yaml": "policy/binding.yaml",
 		"server-policy.yaml": "policy/server.yaml", "server-policy-binding.yaml": "policy/server-binding.yaml",
 		"history-policy.yaml": "policy/history.yaml", "history-policy-binding.yaml": "policy/history-binding.yaml",
+		"operator-policy.yaml": "policy/operator.yaml", "operator-policy-binding.yaml": "policy/operator-binding.yaml",
 		"webhook-policy.yaml": "policy/webhook.yaml", "webhook-policy-binding.yaml": "policy/webhook-binding.yaml",
 		"budgets-policy.yaml": "policy/budgets.yaml", "budgets-policy-binding.yaml": "policy/budgets-binding.yaml",
 		"users-rbac.yaml":        "rbac/users/roles.yaml",

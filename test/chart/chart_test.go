@@ -492,9 +492,9 @@ func TestThePolicyIsLeftOutWhereTheAPIHasNone(t *testing.T) {
 		}
 		return found
 	}
-	none := []string{"crds.protect=false", "policies.server=false", "policies.webhook=false", "policies.budgets=false"}
-	if with, without := count(), count(none...); with != 8 || without != 0 {
-		t.Errorf("got %d objects with the policies, want four and their bindings, and %d without, want none", with, without)
+	none := []string{"crds.protect=false", "policies.server=false", "policies.operator=false", "policies.webhook=false", "policies.budgets=false"}
+	if with, without := count(), count(none...); with != 10 || without != 0 {
+		t.Errorf("got %d objects with the policies, want five and their bindings, and %d without, want none", with, without)
 	}
 	if submitters := count(append(none, "policies.submitters=true")...); submitters != 2 {
 		t.Errorf("got %d objects of the policy about who may submit jobs, want it and its binding", submitters)
@@ -503,12 +503,14 @@ func TestThePolicyIsLeftOutWhereTheAPIHasNone(t *testing.T) {
 
 func TestPoliciesNameTheServiceAccountsOfTheRelease(t *testing.T) {
 	t.Parallel()
-	for _, policy := range []string{"di-orchestrator-server", "di-orchestrator-submitters"} {
+	for policy, account := range map[string]string{
+		"di-orchestrator-operator": "di-orchestrator-operator", "di-orchestrator-server": "di-orchestrator-server", "di-orchestrator-submitters": "di-orchestrator-server",
+	} {
 		raw, err := find(t, render(t, "elsewhere", "policies.submitters=true"), "ValidatingAdmissionPolicy", policy).MarshalJSON()
 		if err != nil {
 			t.Fatal(err)
 		}
-		if strings.Contains(string(raw), ":di-system:") || !strings.Contains(string(raw), "system:serviceaccount:elsewhere:di-orchestrator-server") {
+		if strings.Contains(string(raw), ":di-system:") || !strings.Contains(string(raw), "system:serviceaccount:elsewhere:"+account) {
 			t.Errorf("%s does not name the ServiceAccounts of namespace elsewhere: %s", policy, raw)
 		}
 	}

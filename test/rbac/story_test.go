@@ -171,6 +171,7 @@ func (p *plane) play(ctx context.Context, objects []*unstructured.Unstructured) 
 	s.trainWithCoordinator(ctx)
 	s.askInVain(ctx)
 	s.trainWithWorkers(ctx)
+	s.refuseSecrets(ctx)
 	s.trainProbed(ctx)
 	s.placePreemptible(ctx)
 	s.trainGangs(ctx)
@@ -696,6 +697,37 @@ func (s *story) trainWithWorkers(ctx context.Context) {
 		g.Expect(s.api.List(ctx, &keys, client.InNamespace(jobs), client.MatchingLabels{names.LabelJob: "v2"})).To(Succeed())
 		g.Expect(keys.Items).To(BeEmpty())
 	}).Should(Succeed())
+}
+
+// refuseSecrets tries with the operator's rights what an attacker who controls it would do with Secrets.
+func (s *story) refuseSecrets(ctx context.Context) {
+	GinkgoHelper()
+	config := rest.CopyConfig(s.environment.Config)
+	config.Impersonate.UserName = accounts + "di-orchestrator-operator"
+	operator := specs.Must(testkit.NewClient(config))
+	secret := func(namespace, name string, kind corev1.SecretType, owners ...metav1.OwnerReference) *corev1.Secret {
+		return &corev1.Secret{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: namespace, Name: name, OwnerReferences: owners,
+				Labels: map[string]string{names.LabelJob: "v2"}, Annotations: map[string]string{corev1.ServiceAccountNameKey: "default"},
+			},
+			Type:       kind, Data: map[string][]byte{corev1.SSHAuthPrivateKey: []byte("key")},
+		}
+	}
+	job := metav1.OwnerReference{APIVersion: v2alpha1.GroupVersion.String(), Kind: "DIJob", Name: "v2", UID: "u", Controller: ptr.To(true)}
+	refused := MatchError(ContainSubstring("creates and deletes no Secrets but the keys of ssh of DIJobs"))
+
+	Expect(operator.Create(ctx, secret(jobs, "token", corev1.SecretTypeServiceAccountToken, job))).To(refused)
+	Expect(operator.Create(ctx, secret(jobs, "opaque", corev1.SecretTypeOpaque, job))).To(refused)
+	Expect(operator.Create(ctx, secret(jobs, "stray", corev1.SecretTypeSSHAuth))).To(refused)
+	Expect(operator.Create(ctx, secret(jobs, "di-orchestrator-server-tls", corev1.SecretTypeOpaque))).To(refused)
+	password := secret(jobs, "password", corev1.SecretTypeOpaque)
+	Expect(s.api.Create(ctx, password)).To(Succeed())
+	Expect(operator.Delete(ctx, password)).To(refused)
+	deployKey := secret(jobs, "deploy-key", corev1.SecretTypeSSHAuth)
+	deployKey.Labels = nil
+	Expect(s.api.Create(ctx, deployKey)).To(Succeed())
+	Expect(operator.Delete(ctx, deployKey)).To(refused)
 }
 
 // trainProbed runs a job whose container has a probe, until it exits with 0. The operator asks the pod's Events
