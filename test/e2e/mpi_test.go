@@ -110,6 +110,63 @@ var _ = Describe("Jobs of MPI", Ordered, ContinueOnFailure, Serial, Label("mpi-l
 		}
 	})
 
+	It("wait in a queue of Kueue as a whole, and sum once they are admitted", func(ctx SpecContext) {
+		useKueue(ctx)
+		applyContent(ctx, mpiNamespace, `
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ClusterQueue
+metadata: {name: mpi}
+spec:
+  namespaceSelector: {}
+  stopPolicy: Hold
+  resourceGroups: [{coveredResources: [cpu, memory], flavors: [{name: any, resources: [{name: cpu, nominalQuota: "1"}, {name: memory, nominalQuota: 2Gi}]}]}]
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: LocalQueue
+metadata: {name: mpi}
+spec: {clusterQueue: mpi}
+`)
+		DeferCleanup(func(ctx SpecContext) {
+			deleteJobOf(ctx, mpiNamespace, "queued")
+			kubectlUntilDone(ctx, "delete", "localqueue/mpi", "--namespace="+mpiNamespace, "--ignore-not-found", waiting())
+			kubectlUntilDone(ctx, "delete", "clusterqueue/mpi", "--ignore-not-found", waiting())
+		})
+		submitMPI(ctx, "queued", func(job *unstructured.Unstructured) {
+			job.SetLabels(map[string]string{"kueue.x-k8s.io/queue-name": "mpi"})
+		})
+		Eventually(func(g Gomega) {
+			job := getJob(ctx, g, mpiNamespace, "queued")
+			g.Expect(admission(job).Status).To(Equal(corev1.ConditionFalse), admission(job).Message)
+			pods, err := core.CoreV1().Pods(mpiNamespace).List(ctx, metav1.ListOptions{LabelSelector: names.LabelJob + "=queued"})
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(pods.Items).To(HaveLen(3))
+			g.Expect(pods.Items).To(HaveEach(HaveField("Spec.NodeName", BeEmpty())))
+		}).WithContext(ctx).WithTimeout(mpiPatience).WithPolling(time.Second).Should(Succeed())
+		kubectlUntilDone(ctx, "patch", "clusterqueue/mpi", "--type=merge", `--patch={"spec":{"stopPolicy":"None"}}`)
+		expectSummed(ctx, "queued")
+	})
+
+	It("get new keys when they are resumed, and sum", func(ctx SpecContext) {
+		const name = "suspended"
+		submitMPI(ctx, name, func(job *unstructured.Unstructured) { addRounds(job, 2000) })
+		waitForLauncher(ctx, name, func(*corev1.Pod) bool { return false })
+		keys := func(g Gomega) (found []string) {
+			secrets, err := core.CoreV1().Secrets(mpiNamespace).List(ctx, metav1.ListOptions{LabelSelector: names.LabelJob + "=" + name})
+			g.Expect(err).NotTo(HaveOccurred())
+			for i := range secrets.Items {
+				found = append(found, string(secrets.Items[i].UID))
+			}
+			return found
+		}
+		former := keys(Default)
+		Expect(former).To(HaveLen(1))
+		kubectlUntilDone(ctx, "patch", dijobs+"/"+name, "--namespace="+mpiNamespace, "--type=merge", `--patch={"spec":{"suspend":true}}`)
+		Eventually(keys).WithContext(ctx).WithTimeout(mpiPatience).Should(BeEmpty())
+		kubectlUntilDone(ctx, "patch", dijobs+"/"+name, "--namespace="+mpiNamespace, "--type=merge", `--patch={"spec":{"suspend":false}}`)
+		Eventually(keys).WithContext(ctx).WithTimeout(mpiPatience).Should(And(HaveLen(1), Not(Equal(former))))
+		expectSummed(ctx, name)
+	})
+
 	It("discover workers that are added and removed while the launcher runs", func(ctx SpecContext) {
 		const name = "elastic"
 		submitMPI(ctx, name, func(job *unstructured.Unstructured) {
