@@ -286,3 +286,35 @@ func TestLogsThatAreGoneAreAFailureThatSaysHowToKeepThem(t *testing.T) {
 	fails(all)
 	fails(all, "-f")
 }
+
+func TestAStuckJobEndsAWaitAndSaysWhatWouldLetItRun(t *testing.T) {
+	t.Parallel()
+	w, ns, tenant := asTenant(t)
+	stall := func(name string) {
+		w.operated(t, ns, name, func(status *v2alpha1.DIJobStatus) {
+			status.Phase, status.ObservedGeneration = v2alpha1.JobStarting, 1
+			status.Conditions = []v2alpha1.DIJobCondition{{
+				Type: v2alpha1.ConditionReplicasStalled, Status: corev1.ConditionTrue, Reason: v2alpha1.ReasonImagePull, Message: "manifest unknown",
+			}}
+		})
+	}
+	const want = "has been stuck for 1ms, and continues: manifest unknown\nwhat would let it run:\n  Correct the image's name and tag.\n"
+	watching := w.start(t, ns, "", "run", "pong", "--image", "train:1", "--watch", "--fail-on-stall", "1ms", "--as", tenant)
+	watching.out.shows(t, "not observed by the operator yet")
+	stall("pong")
+	if code := watching.ended(t); code != cli.Failed || plain(watching.report.String(), ns) != "kubectl-di: job NS/pong "+want {
+		t.Errorf("exit code %d, %s%s", code, watching.out, watching.report)
+	}
+	got := w.run(t, ns, "wait", "pong", "--fail-on-stall", "1ms", "--as", tenant)
+	if got.code != cli.Failed || !strings.HasSuffix(plain(got.stderr, ns), "kubectl-di: job NS/pong "+want) {
+		t.Errorf("got %+v", got)
+	}
+	for args, want := range map[string]string{
+		"wait pong --fail-on-stall -1s":         "--fail-on-stall -1s: want 0 or more\n",
+		"run pong --image a --fail-on-stall 5m": "--fail-on-stall 5m0s: is for --watch\n",
+	} {
+		if got := w.run(t, ns, strings.Fields(args)...); got.code != cli.Usage || got.stderr != "kubectl-di: "+want {
+			t.Errorf("%s: got %+v", args, got)
+		}
+	}
+}

@@ -18,7 +18,11 @@ import (
 )
 
 // Timeout is the flag --timeout.
-type Timeout struct{ After time.Duration }
+type Timeout struct {
+	After time.Duration
+	// Stall is the flag --fail-on-stall of a command that has it.
+	Stall Stall
+}
 
 // Bind adds the flag.
 func (t *Timeout) Bind(command *cobra.Command, usage string) {
@@ -61,7 +65,9 @@ func (t *Timeout) Until(ctx context.Context, found *cluster.Cluster, out io.Writ
 ) error {
 	return t.Each(ctx, out, len(jobs), func(ctx context.Context, report *Progress, i int) error {
 		job, last := jobs[i], "its state is unknown"
-		err := found.FollowJob(ctx, job, report.Say, func(now *v2alpha1.DIJob) (bool, error) {
+		watching, stalling := t.Stall.Watch(ctx)
+		err := found.FollowJob(watching, job, report.Say, func(now *v2alpha1.DIJob) (bool, error) {
+			stalling.See(now)
 			subject, state, done, err := progress(now)
 			if err == nil {
 				last = state
@@ -70,6 +76,9 @@ func (t *Timeout) Until(ctx context.Context, found *cluster.Cluster, out io.Writ
 			*job = *now
 			return done, err
 		})
+		if stuck := stalling.End(); stuck != nil {
+			return stuck
+		}
 		return Stopped(ctx, err, fmt.Sprintf("waiting for job %s/%s, which continues: %s", job.Namespace, job.Name, last))
 	})
 }

@@ -39,6 +39,7 @@ type creating struct {
 func (o *creating) bind(command *cobra.Command) {
 	command.Flags().BoolVarP(&o.watch, "watch", "w", false, "follow the jobs until they end")
 	o.timeout.Bind(command, "follow no longer than this; the jobs continue (default as long as it takes)")
+	o.timeout.Stall.Bind(command)
 	o.objects = cli.BindObjects(command, "submitted")
 	cli.Before(command, func() error {
 		switch {
@@ -46,6 +47,8 @@ func (o *creating) bind(command *cobra.Command) {
 			return cli.Usagef("--watch and --dry-run exclude each other: a dry run leaves nothing to follow")
 		case o.timeout.After > 0 && !o.watch:
 			return cli.Usagef("--timeout %s: is for --watch", o.timeout.After)
+		case o.timeout.Stall.After > 0 && !o.watch:
+			return cli.Usagef("--fail-on-stall %s: is for --watch", o.timeout.Stall.After)
 		}
 		return nil
 	})

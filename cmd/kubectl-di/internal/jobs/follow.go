@@ -32,7 +32,7 @@ func (o *creating) follow(ctx context.Context, found *cluster.Cluster, jobs []ma
 	return o.timeout.Each(ctx, out, len(jobs), func(ctx context.Context, report *cli.Progress, i int) error {
 		job := jobs[i]
 		one := &follower{
-			cluster: found, report: report, job: job, title: "job " + job.GetNamespace() + "/" + job.GetName(), shown: map[types.UID]bool{},
+			cluster: found, report: report, job: job, stall: &o.timeout.Stall, title: "job " + job.GetNamespace() + "/" + job.GetName(), shown: map[types.UID]bool{},
 		}
 		return one.follow(ctx)
 	})
@@ -43,6 +43,7 @@ type follower struct {
 	cluster *cluster.Cluster
 	report  *cli.Progress
 	job     manifest
+	stall   *cli.Stall
 	title   string
 
 	mutex sync.Mutex
@@ -59,13 +60,19 @@ func (f *follower) follow(ctx context.Context) error {
 		}
 	})
 	last := &v2alpha1.DIJob{}
-	err := f.cluster.FollowJob(ctx, f.job, f.report.Say, func(job *v2alpha1.DIJob) (bool, error) {
+	watching, stalling := f.stall.Watch(ctx)
+	err := f.cluster.FollowJob(watching, f.job, f.report.Say, func(job *v2alpha1.DIJob) (bool, error) {
 		last = job
+		stalling.See(job)
 		f.report.State(f.title, stateOf(job))
 		return replicas.IsFinished(job), nil
 	})
+	stuck := stalling.End()
 	end()
 	events.Wait()
+	if stuck != nil {
+		return stuck
+	}
 	if err != nil {
 		return cli.Stopped(ctx, err, "watching "+f.title+", which continues: "+stateOf(last))
 	}

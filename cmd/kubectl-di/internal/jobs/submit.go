@@ -50,12 +50,16 @@ skipped, and stderr names them. With --with-objects they are created before the
 jobs; one that exists stays as it is.
 
 With --watch the command follows what it submitted to the end: phases, replicas
-and events.
+and events. With --fail-on-stall it ends when one is stuck, as by an image that cannot
+be pulled, and says what would let it run.
 
 Exit codes: 0 submitted, and with --watch all have succeeded; 1 refused, or one
-has failed or was deleted; 2 wrong use; 124 --timeout ended the watch.`,
+has failed, is stuck or was deleted; 2 wrong use; 124 --timeout ended the watch.`,
 		Example: `  # Submit a job, and follow it to its end
   kubectl di submit -f job.yaml --watch
+
+  # In a pipeline: give up soon if a mistake keeps it from running
+  kubectl di submit -f job.yaml --watch --timeout 2h --fail-on-stall 5m
 
   # Would the API server take all jobs of a folder?
   kubectl di submit -f jobs/ -R --dry-run=server

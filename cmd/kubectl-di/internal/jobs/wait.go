@@ -33,15 +33,18 @@ func NewWaitCommand(env *cli.Env) *cobra.Command {
   condition=TYPE    this condition is True; =STATUS after it names another status
 
 The command ends early when the state can no longer come, because a job has finished or
-is deleted.
+is deleted, and with --fail-on-stall when one is stuck.
 
-Exit codes: 0 all are in the state; 1 one can never be; 2 wrong use; 124 --timeout ended
+Exit codes: 0 all are in the state; 1 one can never be, or is stuck; 2 wrong use; 124 --timeout ended
 the wait.`,
 		Example: `  # Until job pong has succeeded; a failure ends the wait with 1
   kubectl di wait pong
 
   # Until all jobs of a team have finished, for at most two hours
   kubectl di wait -l team=rl --for finished --timeout 2h
+
+  # Until it runs; an image that cannot be pulled ends the wait after a minute
+  kubectl di wait pong --for running --fail-on-stall 1m
 
   # Until a queue has admitted job pong
   kubectl di wait pong --for condition=Admitted`,
@@ -56,6 +59,7 @@ the wait.`,
 	})
 	command.Flags().StringVar(&target, "for", "phase="+string(v2alpha1.JobSucceeded), "the state: finished, running, phase=PHASE or condition=TYPE[=STATUS]")
 	timeout.Bind(command, "wait no longer than this (default as long as it takes)")
+	timeout.Stall.Bind(command)
 	_ = command.RegisterFlagCompletionFunc("for", completeGoals)
 	cli.Before(command, func() (err error) {
 		goal, err = parseGoal(target)
