@@ -128,7 +128,7 @@ func TestWrongCommandsAreFoundInDocs(t *testing.T) {
 		"kubectl di skale pong":                                            false,
 		"kubectl di scale pong --replica":                                  false,
 		"kubectl di scale pong other":                                      false,
-		"kubectl di restart pong":                                          false,
+		"kubectl di restart pong":                                          true,
 		"kubectl di options all":                                           false,
 	} {
 		found := invocations(t, line)

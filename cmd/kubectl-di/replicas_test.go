@@ -159,7 +159,7 @@ func TestAWorkerLedJobsElasticTaskIsResized(t *testing.T) {
 	const titled = "job NS/pong: "
 	w.steps(t, ns,
 		step{args: "add collectors pong --replicas 4", stdout: titled + "+4 for task \"collector\": 7 replicas desired in all tasks\n"},
-		step{args: "delete collector pong", stdout: titled + "-1 for task \"collector\": 6 replicas desired in all tasks\n"})
+		step{args: "delete pong collectors", stdout: titled + "-1 for task \"collector\": 6 replicas desired in all tasks\n"})
 	resize(6, &v2alpha1.Elastic{MinReplicas: ptr.To[int32](1), MaxReplicas: ptr.To[int32](4)})
 	none := "kubectl-di: " + titled + "granted are 0 of 1, as task \"collector\" has at most 4 replicas (spec.elastic.maxReplicas): 6 replicas desired in all tasks\n"
 	if got := w.di(t, ns, "add", "collector", "pong", "-o=json"); got.code != cli.Failed || plain(got.stderr, ns) != none || !json.Valid([]byte(got.stdout)) {
@@ -167,7 +167,7 @@ func TestAWorkerLedJobsElasticTaskIsResized(t *testing.T) {
 	}
 	w.steps(t, ns,
 		step{args: "add collector pong", code: cli.Failed, stderr: none},
-		step{args: "delete collector pong --replicas 3", stdout: titled + "-3 for task \"collector\": 3 replicas desired in all tasks\n" +
+		step{args: "delete pong collector --replicas 3", stdout: titled + "-3 for task \"collector\": 3 replicas desired in all tasks\n" +
 			"  the operator keeps task \"collector\" at 1 to 4 replicas\n"},
 		step{args: "delete collector pong --replicas 3", stdout: titled + "granted are 2 of 3, as task \"collector\" has at least 1 replica " +
 			"(spec.elastic.minReplicas): 1 replica desired in all tasks\n"})
@@ -394,11 +394,13 @@ func TestAJobIsScaledByItsScaleSubresource(t *testing.T) {
 		{[]string{"--replicas=7"}, cli.Failed, "", "job NS/pong cannot be scaled to 7: ", 4},
 		{[]string{"--replicas=2", "--task=learner"}, cli.Failed, "", "job NS/pong resizes task \"collector\" and not \"learner\"", 4},
 		{[]string{"--replicas=-2"}, cli.Usage, "", "--replicas -2: want 0 or more", 4},
-		{nil, cli.Usage, "", "--replicas is missing", 4},
+		{nil, cli.Usage, "", "COUNT is missing: set the desired number of replicas, also by --replicas", 4},
+		{[]string{"5", "--dry-run=server"}, 0, "dijob.diengine.opendilab.org/pong scaled (server dry run)\n", "", 4},
+		{[]string{"4"}, 0, "dijob.diengine.opendilab.org/pong scaled\n", "", 4},
 		{[]string{"--replicas=2", "-o", "wide"}, cli.Usage, "", "--output \"wide\": want one of json, yaml", 4},
 		{[]string{"--replicas=2", "--dry-run=maybe"}, cli.Usage, "", "--dry-run \"maybe\": want one of none, client, server", 4},
 		{[]string{"other", "--replicas=2"}, cli.Usage, "", "\"other\": one job at a time", 4},
-		{[]string{"3"}, cli.Usage, "", "\"3\": the number is given by --replicas 3", 4},
+		{[]string{"3", "--replicas=2"}, cli.Usage, "", "\"3\": --replicas is 2: leave out one of them", 4},
 	} {
 		got := w.run(t, ns, append([]string{"scale", "dijob/pong"}, step.args...)...)
 		if got.code != step.code || plain(got.stdout, ns) != step.stdout || !strings.Contains(plain(got.stderr, ns), step.stderr) {

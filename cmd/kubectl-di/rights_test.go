@@ -346,7 +346,6 @@ func TestWrongUseIsReportedBeforeAnyCall(t *testing.T) {
 		`--output "xml": want one of json, yaml`:                                                          {"add", "learner", "a", "-o", "xml"},
 		`--server "ftp://x": want a URL such as http://localhost:8080`:                                    {"add", "learner", "a", "--server", "ftp://x"},
 		"--server and --server-service exclude each other":                                                {"add", "learner", "a", "--server", "x", "--server-service", "y"},
-		"POD is missing: name a collector, learner or aggregator, see kubectl get pods -l dijob-name=JOB": {"restart", "a"},
 		`POD "A_b": want the name of a pod`:                                                               {"restart", "a", "A_b"},
 		"name one of --to, --stop-serving and --serve; kubectl di migrate status reports the progress":    {"migrate"},
 		"name one of --to, --stop-serving and --serve; kubectl di migrate status":                         {"migrate", "--to", "v2alpha1", "--serve", "v1alpha1"},

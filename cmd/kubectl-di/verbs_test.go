@@ -147,7 +147,8 @@ func TestATenantDeletesHisJobs(t *testing.T) {
 		{"collector", cli.Usage, "", "JOB is missing"},
 		{"dijob/collector", 0, of + "collector deleted\n", ""},
 		{"", cli.Usage, "", "JOB is missing"},
-		{"pong --replicas 2", cli.Usage, "", "unknown flag: --replicas"},
+		{"pong --replicas 2", cli.Usage, "", "--replicas: is for replicas: kubectl di delete collector JOB --replicas\n"},
+		{"pong collector --wait", cli.Usage, "", "--wait: is for whole jobs, and not for replicas\n"},
 	} {
 		got := w.run(t, ns, append([]string{"delete", "--as", tenant}, strings.Fields(tc.args)...)...)
 		if got.code != tc.code || got.stdout != tc.stdout || !strings.Contains(got.stderr, tc.stderr) || tc.stderr == "" && got.stderr != "" {

@@ -121,15 +121,17 @@ func NewCommand(help Help, run Run) *cobra.Command {
 func (e *Env) NewJobCommand(help Help, run RunJob) *cobra.Command {
 	command := help.Command()
 	command.Args = func(command *cobra.Command, args []string) error {
-		if len(args) == 2 && command.Flags().Lookup("replicas") != nil {
-			if _, err := strconv.Atoi(args[1]); err == nil {
-				return Usagef("%q: the number is given by --replicas %s", args[1], args[1])
-			}
+		args, err := withoutCount(command.Flags(), args)
+		if err == nil {
+			_, err = oneJob(args)
 		}
-		_, err := oneJob(args)
 		return err
 	}
 	command.RunE = func(command *cobra.Command, args []string) error {
+		args, err := withoutCount(command.Flags(), args)
+		if err != nil {
+			return err
+		}
 		job, err := oneJob(args)
 		if err != nil {
 			return err
@@ -269,6 +271,24 @@ func Job(args []string) (string, error) {
 		return "", Usagef("JOB %q: want the name of a DIJob, see kubectl get dijobs", args[0])
 	}
 	return job, nil
+}
+
+// withoutCount sets --replicas of a command that has it from an argument: scale JOB COUNT. It returns the other arguments.
+func withoutCount(flags *pflag.FlagSet, args []string) ([]string, error) {
+	flag := flags.Lookup("replicas")
+	if len(args) != 2 || flag == nil {
+		return args, nil
+	}
+	if _, err := strconv.Atoi(args[1]); err != nil {
+		return args, nil
+	}
+	if flag.Changed && flag.Value.String() != args[1] {
+		return nil, Usagef("%q: --replicas is %s: leave out one of them", args[1], flag.Value)
+	}
+	if err := flags.Set("replicas", args[1]); err != nil {
+		return nil, Usagef("%q: want a number of replicas: %w", args[1], err)
+	}
+	return args[:1], nil
 }
 
 func oneJob(args []string) (string, error) {

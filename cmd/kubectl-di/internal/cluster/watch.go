@@ -112,6 +112,18 @@ func (c *Cluster) FollowJob(ctx context.Context, of client.Object, report Report
 	})
 }
 
+// FollowGone returns when a job is gone, also if another has its name by then.
+func (c *Cluster) FollowGone(ctx context.Context, job *v2alpha1.DIJob, report Report) error {
+	exists := false
+	return c.follow(ctx, WatchJob(job.Namespace, job.Name), report, func(change Change) (bool, error) {
+		if change.Object != nil && change.Object.GetUID() == job.UID {
+			exists = !change.Gone
+			return change.Gone, nil
+		}
+		return change.Complete && !exists, nil
+	})
+}
+
 // FollowPods passes the number of a job's pods to seen now and after each change, until seen returns
 // true.
 func (c *Cluster) FollowPods(ctx context.Context, job *v2alpha1.DIJob, report Report, seen PodsSeen) error {

@@ -5,6 +5,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -33,7 +34,7 @@ func (c *Cluster) Submit(ctx context.Context, job *unstructured.Unstructured, va
 	err := c.client.Create(ctx, job, options...)
 	switch {
 	case apierrors.IsAlreadyExists(err):
-		return fmt.Errorf("%s exists already: delete it first, give this one another name, or change it by kubectl apply", title)
+		return &takenError{title}
 	case apierrors.IsNotFound(err):
 		return fmt.Errorf("submitting %s: %w\nis there a namespace %s, and is DI Orchestrator installed? See kubectl get namespaces, and kubectl di version",
 			title, err, job.GetNamespace())
@@ -47,6 +48,17 @@ func (c *Cluster) Submit(ctx context.Context, job *unstructured.Unstructured, va
 	}
 	return explain("submitting "+title, err)
 }
+
+// takenError reports that a job of the name exists.
+type takenError struct{ title string }
+
+// Error implements error.
+func (e *takenError) Error() string {
+	return e.title + " exists already: delete it first, give this one another name, or change it by kubectl apply"
+}
+
+// IsTaken reports whether Submit failed only because a job of the name exists. The API server finds this last.
+func IsTaken(err error) bool { return errors.As(err, new(*takenError)) }
 
 // RefusedError is the API server's refusal of an object.
 type RefusedError struct {

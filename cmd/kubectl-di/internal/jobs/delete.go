@@ -5,9 +5,11 @@ package jobs
 
 import (
 	"context"
+	"slices"
 
 	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cli"
@@ -29,8 +31,8 @@ func NewDeleteCommand(env *cli.Env, ofReplicas ...*cobra.Command) *cobra.Command
 		Long: `Delete jobs with all that belongs to them, as kubectl delete dijob does. If one of the
 jobs does not exist, none is deleted.
 
-"delete collector JOB" and "delete learner JOB" delete replicas of a running job. A job
-of such a name is deleted by dijob/collector.
+"delete collector JOB" and "delete learner JOB" delete replicas of a running job, also in
+the order "delete JOB collector". A job of such a name is deleted by dijob/collector.
 
 To free the capacity of a job and keep the job, use kubectl di suspend.`,
 		Example: `  # Delete job pong, and wait until its pods are gone
@@ -46,7 +48,80 @@ To free the capacity of a job and keep the job, use kubectl di suspend.`,
 	o.wait.Bind(command, "no pod is left")
 	o.objects = cli.BindObjects(command, "deleted")
 	command.AddCommand(ofReplicas...)
+	takeReversed(command, ofReplicas)
 	return command
+}
+
+// takeReversed lets a command also take JOB TYPE, with the flags of the command that deletes replicas of the type.
+func takeReversed(command *cobra.Command, ofReplicas []*cobra.Command) {
+	var lent []string
+	for _, one := range ofReplicas {
+		one.LocalFlags().VisitAll(func(flag *pflag.Flag) {
+			if command.Flags().Lookup(flag.Name) == nil {
+				command.Flags().String(flag.Name, "", flag.Usage)
+				command.Flags().Lookup(flag.Name).Hidden = true
+				lent = append(lent, flag.Name)
+			}
+		})
+	}
+	of := func(args []string) *cobra.Command {
+		at := slices.IndexFunc(ofReplicas, func(one *cobra.Command) bool {
+			return len(args) == 2 && (args[1] == one.Name() || one.HasAlias(args[1]))
+		})
+		if at < 0 {
+			return nil
+		}
+		return ofReplicas[at]
+	}
+	args, before, run := command.Args, command.PreRunE, command.RunE
+	command.Args = func(command *cobra.Command, given []string) error {
+		if of(given) != nil {
+			return nil
+		}
+		for _, name := range lent {
+			if command.Flags().Changed(name) {
+				return cli.Usagef("--%s: is for replicas: kubectl di delete collector JOB --%s", name, name)
+			}
+		}
+		return args(command, given)
+	}
+	command.PreRunE = func(command *cobra.Command, given []string) error {
+		if of(given) != nil {
+			return nil
+		}
+		return before(command, given)
+	}
+	command.RunE = func(command *cobra.Command, given []string) error {
+		if one := of(given); one != nil {
+			return runAs(one, command, given[:1])
+		}
+		return run(command, given)
+	}
+}
+
+// runAs runs a command with the flags that another was called with.
+func runAs(one, called *cobra.Command, args []string) error {
+	var failures []error
+	called.LocalNonPersistentFlags().Visit(func(flag *pflag.Flag) {
+		if one.Flags().Lookup(flag.Name) == nil {
+			failures = append(failures, cli.Usagef("--%s: is for whole jobs, and not for replicas", flag.Name))
+			return
+		}
+		if err := one.Flags().Set(flag.Name, flag.Value.String()); err != nil {
+			failures = append(failures, cli.Usagef("--%s %q: %w", flag.Name, flag.Value, err))
+		}
+	})
+	if err := cli.Join(failures...); err != nil {
+		return err
+	}
+	one.SetContext(called.Context())
+	if err := one.Args(one, args); err != nil {
+		return err
+	}
+	if err := one.PreRunE(one, args); err != nil {
+		return err
+	}
+	return one.RunE(one, args)
 }
 
 func (o *deleting) run(ctx context.Context, found *cluster.Cluster, jobs []*v2alpha1.DIJob) error {

@@ -16,6 +16,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cli"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/diserver"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/restart"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/quantity"
 )
@@ -53,13 +54,19 @@ can disconnect.
 A worker-led job's elastic task is resized, which must be of that type.
 ` + reachLong
 
-const restartLong = `Replace replicas of a running coordinator-led job by new ones under new names, by
-reporting them to di-server as failed, as the job's coordinator does.
+const restartLong = `Run a whole job again from its beginning, or replace replicas of it.
+
+Without POD the pods of the job are deleted, and created again when all are gone, as by
+suspend and resume. A job that has finished is deleted and created again under its name.
+What the job keeps only in its pods is lost.
+
+With POD replicas of a running coordinator-led job are replaced by new ones under new
+names, by reporting them to di-server as failed, as the job's coordinator does.
 
 A replica is named by its pod or its URL. A learner of several GPUs is replaced as
 a whole, its aggregator too, if any of its pods is named.
 
-This is for replicas that the coordinator never reached. It disconnects from one that it
+POD is for replicas that the coordinator never reached. It disconnects from one that it
 is connected to when its URL disappears, and DI-engine's coordinator gives the job up
 when it cannot. Delete the pod of such a replica instead: it is replaced too, and its URL
 stays listed until the coordinator reports it.
@@ -247,10 +254,13 @@ func (o *resizing) checkJob(job *v2alpha1.DIJob, task v2alpha1.TaskType) error {
 
 // NewRestartCommand returns kubectl di restart.
 func NewRestartCommand(env *cli.Env) *cobra.Command {
-	o := &calling{Env: env}
+	o, timeout := &calling{Env: env}, cli.Timeout{}
 	command := cli.Help{
-		Use: "restart JOB POD...", Short: "Replace replicas of a running job by new ones", Long: restartLong,
-		Example: `  # A new collector in place of one that does not start
+		Use: "restart JOB [POD...]", Short: "Run a job again, or replace replicas of it by new ones", Long: restartLong,
+		Example: `  # All of job pong, for at most five minutes until its pods are gone
+  kubectl di restart pong --timeout 5m
+
+  # A new collector in place of one that does not start
   kubectl di restart cartpole cartpole-collector-x7k2p
 
   # By the name of the coordinator's pod
@@ -265,7 +275,14 @@ func NewRestartCommand(env *cli.Env) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return o.restart(command.Context(), name, pods)
+		if len(pods) > 0 {
+			return o.restart(command.Context(), name, pods)
+		}
+		found, job, err := o.ConnectJob(command.Context(), name)
+		if err != nil {
+			return err
+		}
+		return restart.Job(command.Context(), o.Env, &timeout, found, job)
 	}
 	command.ValidArgsFunction = func(command *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if len(args) == 0 && o.coordinator == "" {
@@ -277,6 +294,7 @@ func NewRestartCommand(env *cli.Env) *cobra.Command {
 		}
 		return o.CompletePods(command, job, append(given, names.CoordinatorPod(job)))
 	}
+	timeout.Bind(command, "wait no longer than this for the pods of a whole job to go (default as long as it takes)")
 	o.bind(command)
 	return command
 }
@@ -314,9 +332,6 @@ func (o *calling) restart(ctx context.Context, name string, pods []string) error
 // or by their URLs.
 func (o *calling) replicaNames(args []string) (job string, pods []string, err error) {
 	job, given, err := o.jobName(args)
-	if err == nil && len(given) == 0 {
-		err = cli.Usagef("POD is missing: name a collector, learner or aggregator, see kubectl get pods -l %s=JOB", names.LabelDIJobName)
-	}
 	for _, arg := range given {
 		pod := names.PodOfURL(strings.TrimPrefix(arg, "pod/"))
 		if len(validation.IsDNS1123Label(pod)) > 0 {

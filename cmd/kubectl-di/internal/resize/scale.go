@@ -33,7 +33,7 @@ type rescaling struct {
 func NewScaleCommand(env *cli.Env) *cobra.Command {
 	o := &rescaling{Env: env}
 	command := env.NewJobCommand(cli.Help{
-		Use: "scale JOB --replicas COUNT", Short: "Set the number of replicas of a worker-led job's elastic task",
+		Use: "scale JOB COUNT", Short: "Set the number of replicas of a worker-led job's elastic task",
 		Long: `Set the number of replicas of a worker-led job's elastic task, as kubectl scale
 dijob does, by the job's scale subresource.
 
@@ -41,19 +41,19 @@ Unlike kubectl scale it refuses jobs whose coordinator or the allocator decides,
 jobs that were resized through di-server since. With --wait or --timeout it reports how
 many replicas run until all do.`,
 		Example: `  # Five collectors for job pong
-  kubectl di scale pong --replicas 5
+  kubectl di scale pong 5
 
   # Only if it has three, and wait for up to five minutes until all run
   kubectl di scale pong --replicas 5 --current-replicas 3 --timeout 5m`,
 	}, o.run)
 	flags := command.Flags()
-	flags.Int32Var(&o.replicas, "replicas", 0, "the desired number of replicas of the task (required)")
+	flags.Int32Var(&o.replicas, "replicas", 0, "the desired number of replicas of the task, in place of COUNT")
 	flags.Int32Var(&o.current, "current-replicas", -1, "scale only if this is the desired number now; -1 for any")
 	flags.StringVar(&o.task, "task", "", "scale only if this is the job's elastic task")
 	cli.Before(command, func() error {
 		switch {
 		case !flags.Changed("replicas"):
-			return cli.Usagef("--replicas is missing: set the desired number of replicas")
+			return cli.Usagef("COUNT is missing: set the desired number of replicas, also by --replicas")
 		case o.replicas < 0:
 			return cli.Usagef("--replicas %d: want 0 or more", o.replicas)
 		}
