@@ -6,6 +6,7 @@ package cli
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"strings"
 	"text/tabwriter"
 
@@ -70,3 +71,41 @@ func linesOf(text string) []string {
 
 // OneLine returns the words of a text on one line.
 func OneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
+
+// Lines writes rows as they come, in the columns of the first ones.
+type Lines struct {
+	Out io.Writer
+	// Column is the header of the column of phases, which are coloured.
+	Column string
+
+	widths []int
+	at     int
+}
+
+// Write writes rows. The first ones begin with the header.
+func (l *Lines) Write(rows Table) error {
+	if l.widths == nil {
+		l.widths = make([]int, len(rows[0]))
+		for _, row := range rows {
+			for i, cell := range row {
+				l.widths[i] = max(l.widths[i], len([]rune(OneLine(cell))))
+			}
+		}
+		for i, cell := range rows[0] {
+			if cell == l.Column {
+				break
+			}
+			l.at += l.widths[i] + 2
+		}
+	}
+	var text strings.Builder
+	for _, row := range rows {
+		var line strings.Builder
+		for i, cell := range row {
+			fmt.Fprintf(&line, "%-*s  ", l.widths[i], printers.EscapeTerminal(OneLine(cell)))
+		}
+		text.WriteString(strings.TrimRight(line.String(), " ") + "\n")
+	}
+	_, err := l.Out.Write(NewPalette(l.Out).At(l.at, []byte(text.String())))
+	return err
+}

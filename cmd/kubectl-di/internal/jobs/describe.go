@@ -16,39 +16,56 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cli"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/document"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/jobview"
 )
 
 // NewDescribeCommand returns kubectl di describe.
 func NewDescribeCommand(env *cli.Env) *cobra.Command {
-	showEvents := true
+	showEvents, output := true, cli.Data{}
 	command := env.NewJobsCommand(cli.Help{
 		Use: "describe JOB...", Short: "Describe jobs: phase, replicas, failures, events",
 		Long: `Describe jobs, each on one page: its phase and conditions, its replicas by task with
 their nodes, restarts and exit codes, of a coordinator-led job what its coordinator
 asked for, its last failure, its events and its pods' warnings.
 
-What you may not read is left out, and the page says so.`,
+What you may not read is left out, and the page says so. With -o several jobs are a list.`,
 		Example: `  # Why does job cartpole make no progress?
   kubectl di describe cartpole
 
   # All jobs of a team
-  kubectl di describe -l team=rl`,
+  kubectl di describe -l team=rl
+
+  # What would let it run, for a program
+  kubectl di describe cartpole -o json | jq -r '.waiting.remedies[]'`,
 	}, func(ctx context.Context, found *cluster.Cluster, jobs []*v2alpha1.DIJob) error {
 		var failures []error
+		var documents []document.Job
+		palette := cli.NewPalette(env.Out)
 		for i, job := range jobs {
-			if i > 0 {
-				fmt.Fprint(env.Out, "\n\n")
-			}
 			page := &page{Observed: jobview.Observed{Job: job, Now: time.Now()}, showEvents: showEvents, unread: map[string]string{}}
 			err := page.gather(ctx, found)
-			if err == nil {
-				_, err = env.Out.Write(page.render())
+			switch {
+			case err != nil:
+			case !output.IsText():
+				documents = append(documents, document.Of(&page.Observed, page.unread))
+			default:
+				if i > 0 {
+					fmt.Fprint(env.Out, "\n\n")
+				}
+				_, err = env.Out.Write(page.coloured(palette))
 			}
 			failures = append(failures, err)
 		}
+		switch {
+		case len(documents) == 1 && len(jobs) == 1:
+			failures = append(failures, output.Print(env.Out, documents[0]))
+		case len(documents) > 0:
+			failures = append(failures, output.Print(env.Out, documents))
+		}
 		return errors.Join(failures...)
 	})
+	output.Bind(command, "print the pages")
 	command.Flags().BoolVar(&showEvents, "show-events", true, "show the events of the jobs, and the warnings of their pods")
 	return command
 }

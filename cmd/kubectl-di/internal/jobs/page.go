@@ -75,6 +75,18 @@ func (p *page) render() []byte {
 	return out.Bytes()
 }
 
+// coloured returns the page with a coloured phase.
+func (p *page) coloured(palette cli.Palette) []byte {
+	var out bytes.Buffer
+	for line := range bytes.Lines(p.render()) {
+		if bytes.HasPrefix(line, []byte("Phase: ")) {
+			line = palette.At(len(line)-len(bytes.TrimLeft(line[len("Phase:"):], " ")), line)
+		}
+		out.Write(line)
+	}
+	return out.Bytes()
+}
+
 // writePart writes a part of the page, or the role that reading it requires.
 func (p *page) writePart(out *bytes.Buffer, part *part) {
 	if !part.isShown {
