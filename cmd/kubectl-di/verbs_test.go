@@ -4,17 +4,23 @@
 package main
 
 import (
+	"encoding/json"
+	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cli"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/document"
 	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
@@ -190,7 +196,7 @@ func TestFirstGuessesLeadToTheRightCommand(t *testing.T) {
 		"  suspend    Suspend jobs: delete their pods until they are resumed\n"
 	for guess, want := range map[string]string{
 		"cancel": both, "kill": both, "pause": ": did you mean suspend?", "remove": ": did you mean delete?", "get": ": did you mean list?",
-		"start": "  resume     Resume suspended jobs\n  run        Run a job of one task, without a manifest\n",
+		"start": "  resume     Resume suspended jobs\n  run        Run a job without a manifest\n",
 	} {
 		got := kubectlDI(t, "", guess, "pong")
 		if got.code != cli.Usage || !strings.Contains(got.stderr, want) || !strings.HasPrefix(got.stderr, `kubectl-di: unknown command "`+guess+`"`) {
@@ -240,7 +246,8 @@ func TestATenantListsTheJobsThatMatter(t *testing.T) {
 	}
 	for want, args := range map[string][]string{
 		"failed fine queued stopped stuck": nil, "failed fine": {"--phase", "running,Failed"}, "queued stopped": {"--phase", "Pending"},
-		"stuck": {"--stuck"}, "": {"-l", "team=no"},
+		"failed stopped": {"--phase", "suspended,failed"},
+		"stuck":          {"--stuck"}, "": {"-l", "team=no"},
 	} {
 		if got := names(args...); got != want {
 			t.Errorf("%v: got %s, want %s", args, got, want)
@@ -262,6 +269,63 @@ func TestATenantListsTheJobsThatMatter(t *testing.T) {
 	}
 	if denied := kubectlDI(t, "", "list", "-A", "--kubeconfig", w.kubeconfig, "--as", tenant); denied.code != cli.Failed || !strings.Contains(denied.stderr, "--verb=list --resource=dijobs.diengine.opendilab.org") {
 		t.Errorf("got %+v", denied)
+	}
+}
+
+func TestATenantWatchesTheListOfHisJobs(t *testing.T) {
+	t.Parallel()
+	w, ns, tenant := asTenant(t)
+	w.workers(t, ns, "pong", v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
+	other := w.workers(t, ns, "other", v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
+	become := func(name string, phase v2alpha1.Phase) {
+		w.operated(t, ns, name, func(status *v2alpha1.DIJobStatus) { status.Phase = phase })
+	}
+	watching := w.start(t, ns, "", "list", "-w", "-o", "wide", "--phase", "Pending,Running", "--as", tenant)
+	watching.out.shows(t, "NAME   PHASE    READY  REASON  RESTARTS  DURATION  AGE")
+	watching.out.shows(t, "QUEUE  GPUS\nother  Pending  0/3")
+	become("other", v2alpha1.JobFailed)
+	watching.out.shows(t, "\nother  Failed ")
+	become("pong", v2alpha1.JobRunning)
+	watching.out.shows(t, "\npong   Running  0/3")
+	// A job that is not selected is shown no more.
+	become("other", v2alpha1.JobUnknown)
+	expect.NoError(t, w.live.Delete(t.Context(), other))
+	watching.out.shows(t, "\nother  Deleted ")
+	watching.stop()
+	if code := watching.ended(t); code != 0 || watching.report.String() != "" || strings.Contains(watching.out.String(), "\x1b") {
+		t.Errorf("exit code %d, %s%s", code, watching.out, watching.report)
+	}
+	if got := w.run(t, ns, "list", "-w", "-o", "json"); got.code != cli.Usage || got.stderr != "kubectl-di: --watch: prints lines, and not -o json: leave one of them out\n" {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestWhatAPageSaysIsThereForPrograms(t *testing.T) {
+	t.Parallel()
+	w, ns, tenant := asTenant(t)
+	for _, name := range []string{"pong", "other"} {
+		w.workers(t, ns, name, v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
+	}
+	w.operated(t, ns, "pong", func(status *v2alpha1.DIJobStatus) {
+		status.Phase, status.ObservedGeneration, status.Summary = v2alpha1.JobStarting, 1, &v2alpha1.StatusSummary{Reason: "ImagePull"}
+		status.Conditions = []v2alpha1.DIJobCondition{{
+			Type: v2alpha1.ConditionReplicasStalled, Status: corev1.ConditionTrue, Reason: v2alpha1.ReasonImagePull, Message: "manifest unknown",
+		}}
+	})
+	var one document.Job
+	expect.NoError(t, yaml.UnmarshalStrict([]byte(w.ranWell(t, ns, "describe", "pong", "-o", "yaml", "--as", tenant)), &one))
+	if one.Name != "pong" || one.Reason != "ImagePull" || one.Waiting == nil || !slices.Equal(one.Waiting.Remedies, []string{"Correct the image's name and tag."}) ||
+		len(one.Pods) != 1 || one.Pods[0].Name != "pong-collector-0" || one.Desired != 3 {
+		t.Errorf("got %+v", one)
+	}
+	var both []document.Job
+	expect.NoError(t, json.Unmarshal([]byte(w.ranWell(t, ns, "describe", "pong", "other", "-o", "json", "--as", tenant)), &both))
+	if len(both) != 2 || both[1].Name != "other" {
+		t.Errorf("got %+v", both)
+	}
+	half := w.run(t, ns, "describe", "pong", "nope", "-o", "json", "--as", tenant)
+	if half.code != cli.Failed || !strings.HasPrefix(half.stdout, "{") || !strings.Contains(half.stderr, `"nope" not found`) {
+		t.Errorf("got %+v", half)
 	}
 }
 
@@ -317,5 +381,49 @@ func TestAStuckJobEndsAWaitAndSaysWhatWouldLetItRun(t *testing.T) {
 		if got := w.run(t, ns, strings.Fields(args)...); got.code != cli.Usage || got.stderr != "kubectl-di: "+want {
 			t.Errorf("%s: got %+v", args, got)
 		}
+	}
+}
+
+func TestATenantRunsTheProgramOfAFolder(t *testing.T) {
+	t.Parallel()
+	w, ns, tenant := asTenant(t)
+	folder := t.TempDir()
+	writeFile(t, filepath.Join(folder, "train.py"), "print('train')")
+	writeFile(t, filepath.Join(folder, "model", "net.py"), "x = 1")
+	args := []string{"run", "pong", "--image", "train:1", "--code", folder, "--pvc", "data:/data", "--task", "learner=1", "--task", "collector=2", "--torch", "--as", tenant, "--", "python", "train.py"}
+	submitted := w.run(t, ns, args...)
+	name := regexp.MustCompile(`configmap/(pong-code-[0-9a-f]{10}) submitted\n`).FindStringSubmatch(submitted.stdout)
+	if submitted.code != 0 || submitted.stderr != "" || name == nil || !strings.HasSuffix(submitted.stdout, "dijob.diengine.opendilab.org/pong submitted\n") {
+		t.Fatalf("got %+v", submitted)
+	}
+	job, packed := &v2alpha1.DIJob{}, &corev1.ConfigMap{}
+	expect.NoError(t, w.live.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "pong"}, job))
+	expect.NoError(t, w.live.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: name[1]}, packed))
+	expect.Equal(t, "files", map[string]string{"f000": "x = 1", "f001": "print('train')"}, packed.Data)
+	expect.Equal(t, "owners", []metav1.OwnerReference{{APIVersion: v2alpha1.GroupVersion.String(), Kind: "DIJob", Name: "pong", UID: job.UID}}, packed.OwnerReferences)
+	if len(job.Spec.Tasks) != 2 || *job.Spec.Tasks[1].Replicas != 2 || !slices.Equal(job.Spec.ClusterSpec, []v2alpha1.ClusterSpec{v2alpha1.ClusterSpecTorch}) {
+		t.Errorf("the job is %+v", job.Spec)
+	}
+
+	// The next job of the name shares the code, until the earlier one is gone.
+	expect.NoError(t, w.live.Delete(t.Context(), job))
+	again := w.run(t, ns, args...)
+	if again.code != 0 || again.stderr != "kubectl-di: ConfigMap \""+name[1]+"\" exists already, and stays as it is\n" {
+		t.Errorf("got %+v", again)
+	}
+	expect.NoError(t, w.live.Get(t.Context(), client.ObjectKeyFromObject(packed), packed))
+	if len(packed.OwnerReferences) != 2 {
+		t.Errorf("the owners are %+v", packed.OwnerReferences)
+	}
+
+	written := w.run(t, ns, "run", "other", "--image", "train:1", "--code", folder, "--dry-run=client", "-o", "yaml")
+	if written.code != 0 || strings.Count(written.stdout, "kind: ") != 2 {
+		t.Errorf("got %+v", written)
+	}
+	if got := w.fed(t, ns, written.stdout, "submit", "-f", "-", "--with-objects", "--as", tenant); got.code != 0 {
+		t.Errorf("got %+v", got)
+	}
+	if got := w.run(t, ns, "run", "none", "--image", "train:1", "--code", filepath.Join(folder, "no")); got.code != cli.Usage || !strings.Contains(got.stderr, "no such file or directory") {
+		t.Errorf("got %+v", got)
 	}
 }

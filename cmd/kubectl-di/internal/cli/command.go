@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -346,6 +347,23 @@ func (e *Env) CompletePods(command *cobra.Command, job string, given []string) (
 		names = append(names, pod.Name)
 	}
 	return without(names, given), cobra.ShellCompDirectiveNoFileComp
+}
+
+// CompleteClaims completes the names of the namespace's PersistentVolumeClaims, which a path follows.
+func (e *Env) CompleteClaims(command *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	found, err := e.Connect()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	var claims corev1.PersistentVolumeClaimList
+	if err := found.List(command.Context(), found.Namespace, &claims); err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	var names []string
+	for i := range claims.Items {
+		names = append(names, claims.Items[i].Name+":/")
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 }
 
 func without(names, given []string) []string {

@@ -120,6 +120,29 @@ func (c *Cluster) Objects(validation string, isGiven bool) (func(context.Context
 	}, nil
 }
 
+// Own adds a job to the owners of a ConfigMap, so that it is deleted with the job. One that is gone, because an earlier owner
+// was deleted, is created again.
+func (c *Cluster) Own(ctx context.Context, job, manifest *unstructured.Unstructured) error {
+	namespace := job.GetNamespace()
+	owner := metav1.OwnerReference{APIVersion: job.GetAPIVersion(), Kind: job.GetKind(), Name: job.GetName(), UID: job.GetUID()}
+	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		existing := manifest.DeepCopy()
+		err := c.client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: manifest.GetName()}, existing)
+		switch {
+		case apierrors.IsNotFound(err):
+			existing = manifest.DeepCopy()
+			existing.SetNamespace(namespace)
+			existing.SetOwnerReferences([]metav1.OwnerReference{owner})
+			return explain("creating configmap "+namespace+"/"+manifest.GetName(), c.client.Create(ctx, existing))
+		case err != nil:
+			return explain("reading configmap "+namespace+"/"+manifest.GetName(), err)
+		}
+		changed := existing.DeepCopy()
+		changed.SetOwnerReferences(append(existing.GetOwnerReferences(), owner))
+		return c.Patch(ctx, changed, client.MergeFromWithOptions(existing, client.MergeFromWithOptimisticLock{}))
+	})
+}
+
 // CreatePlan creates a ScalePlan, and updates it from the response. A dry run stores nothing.
 func (c *Cluster) CreatePlan(ctx context.Context, plan *v2alpha1.ScalePlan, dryRun bool) error {
 	var options []client.CreateOption

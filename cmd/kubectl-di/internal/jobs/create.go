@@ -33,6 +33,8 @@ type creating struct {
 	timeout   cli.Timeout
 	// others are objects that the jobs need. They are created before them.
 	others []manifest
+	// isOwner is set if the others are deleted with the job.
+	isOwner bool
 }
 
 // bind adds the flags.
@@ -69,10 +71,25 @@ func (o *creating) create(ctx context.Context, jobs []manifest) error {
 	if err := o.setNamespaces(jobs, found.Namespace); err != nil {
 		return err
 	}
-	if err := o.submit(ctx, found, jobs); err != nil || !o.watch {
+	if err := o.submit(ctx, found, jobs); err != nil {
 		return err
 	}
+	if o.isOwner && o.objects.IsReal() {
+		o.own(ctx, found, jobs[0])
+	}
+	if !o.watch {
+		return nil
+	}
 	return o.follow(ctx, found, jobs)
+}
+
+// own has the others deleted with the job. The job runs without that, too, so that a failure is a warning.
+func (o *creating) own(ctx context.Context, found *cluster.Cluster, job manifest) {
+	for _, other := range o.others {
+		if err := found.Own(ctx, job.Unstructured, other.Unstructured); err != nil {
+			fmt.Fprintf(o.ErrOut, "kubectl-di: %v\n%s %q is not deleted with the job\n", err, other.GetKind(), other.GetName())
+		}
+	}
 }
 
 // setNamespaces sets the command's namespace in jobs without one. Other jobs must not contradict a

@@ -102,8 +102,11 @@ func takeReversed(command *cobra.Command, ofReplicas []*cobra.Command) {
 // runAs runs a command with the flags that another was called with.
 func runAs(one, called *cobra.Command, args []string) error {
 	var failures []error
-	called.LocalNonPersistentFlags().Visit(func(flag *pflag.Flag) {
-		if one.Flags().Lookup(flag.Name) == nil {
+	called.LocalNonPersistentFlags().VisitAll(func(flag *pflag.Flag) {
+		switch {
+		case !flag.Changed:
+			return
+		case one.Flags().Lookup(flag.Name) == nil:
 			failures = append(failures, cli.Usagef("--%s: is for whole jobs, and not for replicas", flag.Name))
 			return
 		}

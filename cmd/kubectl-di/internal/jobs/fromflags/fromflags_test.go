@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
@@ -49,6 +50,33 @@ tasks:
         resources:
           requests: {cpu: 500m, memory: 4Gi}
           limits: {memory: 4Gi, nvidia.com/gpu: "2"}`},
+		"tasks, volumes, code and PyTorch": {
+			Flags{
+				Tasks: []string{"learner=1", "collector=4", "buffer=2"}, Max: ptr.To[int32](8), Torch: true, GPUs: 2, Claims: []string{"data:/data", "sets:/mnt/sets:ro"},
+				CodeMap: "pong-code-1", CodeKeys: []corev1.KeyToPath{{Key: "f000", Path: "train.py"}},
+			}, `
+clusterSpec: [Torch]
+elastic: {maxReplicas: 8}
+tasks:
+- {name: learner, type: learner, replicas: 1, template: &same {spec: {
+    containers: [{
+      name: di-container, image: "train:1", workingDir: /code, env: [{name: PET_NPROC_PER_NODE, value: "2"}],
+      resources: {limits: {nvidia.com/gpu: "2"}}, volumeMounts: [
+        {name: claim-0, mountPath: /data}, {name: claim-1, mountPath: /mnt/sets, readOnly: true}, {name: code, mountPath: /code, readOnly: true}]}],
+    volumes: [
+      {name: claim-0, persistentVolumeClaim: {claimName: data}}, {name: claim-1, persistentVolumeClaim: {claimName: sets, readOnly: true}},
+      {name: code, configMap: {name: pong-code-1, items: [{key: f000, path: train.py}]}}]}}}
+- {name: collector, type: collector, replicas: 4, template: *same}
+- {name: buffer, type: none, replicas: 2, template: *same}`,
+		},
+		"the processes of a replica as given": {Flags{Torch: true, GPUs: 2, Env: []string{"PET_NPROC_PER_NODE=1"}}, `
+clusterSpec: [Torch]
+tasks:
+- name: worker
+  type: none
+  replicas: 1
+  template: {spec: {containers: [{name: di-container, image: "train:1", env: [{name: PET_NPROC_PER_NODE, value: "1"}],
+    resources: {limits: {nvidia.com/gpu: "2"}}}]}}`},
 		"a job that may shrink to nothing": {Flags{Min: ptr.To[int32](0), Max: ptr.To[int32](1)}, `
 elastic: {minReplicas: 0, maxReplicas: 1}
 tasks:
@@ -87,7 +115,21 @@ func TestAWrongFlagIsNamed(t *testing.T) {
 		"--max 0: want 1 or more":                       func(f *Flags) { f.Max = ptr.To[int32](0) },
 		"--min 3: want at most --max, which is 2":       func(f *Flags) { f.Min, f.Max = ptr.To[int32](3), ptr.To[int32](2) },
 		"--replicas 1: want at least --min, which is 2": func(f *Flags) { f.Min, f.Replicas = ptr.To[int32](2), ptr.To[int32](1) },
-		`NAME "A": `:                                    func(f *Flags) { f.Name = "A" },
+		"--replicas and --task exclude":                 func(f *Flags) { f.Replicas, f.Tasks = ptr.To[int32](1), []string{"a=1"} },
+		`--task "collector": want NAME=COUNT`:           func(f *Flags) { f.Tasks = []string{"collector"} },
+		`--task "a=0": want NAME=COUNT`:                 func(f *Flags) { f.Tasks = []string{"a=0"} },
+		`--task "A=1": want NAME=COUNT`:                 func(f *Flags) { f.Tasks = []string{"A=1"} },
+		`--task "a=2": there is another`:                func(f *Flags) { f.Tasks = []string{"a=1", "a=2"} },
+		"--min and --max are for a job of one task":     func(f *Flags) { f.Min, f.Tasks = ptr.To[int32](1), []string{"a=1", "b=1"} },
+		"--replicas 4: want at most --max, which is 3":  func(f *Flags) { f.Max, f.Tasks = ptr.To[int32](3), []string{"collector=4"} },
+		`--pvc "data": want NAME:/PATH`:                 func(f *Flags) { f.Claims = []string{"data"} },
+		`--pvc "data:data": want NAME:/PATH`:            func(f *Flags) { f.Claims = []string{"data:data"} },
+		`--pvc "data:/": want NAME:/PATH`:               func(f *Flags) { f.Claims = []string{"data:/"} },
+		`--pvc "data:/a/../b": want NAME:/PATH`:         func(f *Flags) { f.Claims = []string{"data:/a/../b"} },
+		`--pvc "data:/data:rw": want NAME:/PATH`:        func(f *Flags) { f.Claims = []string{"data:/data:rw"} },
+		`--pvc "b:/data": something else is mounted`:    func(f *Flags) { f.Claims = []string{"a:/data", "b:/data"} },
+		`--pvc "a:/code": something else is mounted`:    func(f *Flags) { f.CodeMap, f.Claims = "c", []string{"a:/code"} },
+		`NAME "A": `: func(f *Flags) { f.Name = "A" },
 	} {
 		flags := Flags{Name: "pong", Image: "train:1"}
 		change(&flags)
