@@ -448,10 +448,12 @@ func TestNamesAreCompleted(t *testing.T) {
 	w.workers(t, ns, "pong", v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
 	for args, want := range map[string]string{
 		"describe pong ": "cartpole\n", "suspend ": "cartpole\npong\n", "resume ": "cartpole\npong\n", "scale ": "cartpole\npong\n", "scale pong ": "",
-		"wait ": "cartpole\npong\n", "list --phase ": "Pending\nStarting\nRestarting\nRescheduling\nRunning\nSucceeded\nFailed\nUnknown\n", "run ": "",
+		"wait ": "cartpole\npong\n", "list --phase ": "Pending\nStarting\nRestarting\nRescheduling\nRunning\nSucceeded\nFailed\nUnknown\nSuspended\n", "run ": "",
 		"delete ": "collector\nlearner\ncartpole\npong\n", "delete cartpole ": "pong\n", "stop cartpole ": "pong\n",
 		"suspend -o ": "json\nyaml\nkyaml\nname\ngo-template\ngo-template-file\ntemplate\ntemplatefile\njsonpath\njsonpath-as-json\njsonpath-file\n",
-		"add ":        "collector\nlearner\n", "delete learner ": "cartpole\npong\n", "restart cartpole ": pod + "\n", "logs cartpole ": pod + "\ncartpole-coordinator\n",
+		"add ":        "collector\nlearner\n", "delete learner ": "cartpole\npong\n", "restart cartpole ": pod + "\n",
+		"exec cartpole ": pod + "\ncartpole-coordinator\n", "open ": "cartpole\npong\n", "events ": "cartpole\npong\n",
+		"run pong --task ": "learner=\ncollector=\nevaluator=\n", "logs cartpole ": pod + "\ncartpole-coordinator\n",
 	} {
 		got := w.run(t, ns, append([]string{"__completeNoDesc"}, strings.Split(args, " ")...)...)
 		if names, _, _ := strings.Cut(got.stdout, ":"); names != want {

@@ -20,7 +20,9 @@ import (
 
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cli"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/convert"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/events"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/history"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/inside"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/installation"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/jobs"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/logs"
@@ -73,7 +75,7 @@ func newCommand(streams genericiooptions.IOStreams) *cobra.Command {
 	env.Bind(root.PersistentFlags())
 	addGroup(root, "jobs", "Jobs:",
 		jobs.NewRunCommand(env), jobs.NewSubmitCommand(env), jobs.NewListCommand(env), jobs.NewDescribeCommand(env),
-		top.NewCommand(env), ui.NewCommand(env, version), logs.NewCommand(env), jobs.NewProfilingsCommand(env), jobs.NewWaitCommand(env), history.NewCommand(env),
+		top.NewCommand(env), ui.NewCommand(env, version), logs.NewCommand(env), events.NewCommand(env), inside.NewExecCommand(env), inside.NewOpenCommand(env), jobs.NewProfilingsCommand(env), jobs.NewWaitCommand(env), history.NewCommand(env),
 		jobs.NewSuspendCommand(env), jobs.NewResumeCommand(env), jobs.NewDeleteCommand(env, resize.NewDeleteCommands(env)...))
 	addGroup(root, "replicas", "Replicas of running jobs:",
 		resize.NewScaleCommand(env), resize.NewAddCommand(env), resize.NewRestartCommand(env),

@@ -160,6 +160,13 @@ func (c *Cluster) PodWarnings(ctx context.Context, namespace string) ([]corev1.E
 	return list.Items, err
 }
 
+// PodEvents returns the events of the pods of a namespace.
+func (c *Cluster) PodEvents(ctx context.Context, namespace string) ([]corev1.Event, error) {
+	var list corev1.EventList
+	err := c.List(ctx, namespace, &list, client.MatchingFields{"involvedObject.kind": "Pod"})
+	return list.Items, err
+}
+
 // Logs streams the log of a container.
 func (c *Cluster) Logs(ctx context.Context, pod string, options *corev1.PodLogOptions) (io.ReadCloser, error) {
 	api, err := corev1client.NewForConfig(c.Config())
