@@ -14,7 +14,8 @@ from .coordinator import Coordinator, Replica, Replicas, Resources
 from .errors import FieldError, JobFailedError, NotFoundError, NotInJobError, OrchestratorError, RefusedError, UnansweredError
 from .history import History, PastJob
 from .identity import COORDINATOR_LED, WORKER_LED, Identity, in_job, who_am_i
-from .jobs import Job, Jobs
+from .jobs import Event, Job, Jobs
+from .launch import Launch
 from .graceful import GRACEFUL_EXIT, Preempted, Preemption, preemption, run, run_command
 from .profilings import (
     Batch,
@@ -42,6 +43,7 @@ __all__ = [
     "Checkpoint",
     "Client",
     "Coordinator",
+    "Event",
     "FieldError",
     "GRACEFUL_EXIT",
     "Gradient",
@@ -52,6 +54,7 @@ __all__ = [
     "JobFailedError",
     "Jobs",
     "LEAVING",
+    "Launch",
     "Member",
     "Membership",
     "Meter",

@@ -15,9 +15,12 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple, Union
 
 from .errors import FieldError, JobFailedError, NotFoundError, OrchestratorError, RefusedError
+from .launch import Launch, Program, manifests, pack
 
 _GROUP, _PLURAL, _VERSION = "diengine.opendilab.org", "dijobs", "v2alpha1"
-_NOT_FOUND, _UNPROCESSABLE, _TOO_MANY, _SERVER_ERRORS = 404, 422, 429, 500
+_NOT_FOUND, _CONFLICT, _UNPROCESSABLE, _TOO_MANY, _SERVER_ERRORS = 404, 409, 422, 429, 500
+#: How long a watch of the API server lasts, in seconds, and how long a broken one waits.
+_WATCH_SECONDS, _RECONNECT_SECONDS = 300, 1.0
 # The API server has no log of a container that has not started.
 _NOT_STARTED = 400
 _log = logging.getLogger(__name__)
@@ -38,6 +41,21 @@ class Job:
     ready_replicas: int
     #: The whole DIJob, in version v2alpha1. It is not printed.
     object: Mapping[str, Any] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Event:
+    """An Event of a job or of one of its pods."""
+
+    #: When it was last seen, as Kubernetes writes times.
+    at: str
+    #: Normal or Warning.
+    type: str
+    reason: str
+    message: str
+    #: The pod; empty for the job.
+    pod: str
+    count: int
 
 
 class Jobs:
@@ -78,6 +96,24 @@ class Jobs:
             created = self._objects.create_namespaced_custom_object(_GROUP, version, namespace, _PLURAL, dict(job))
         return self.get(created["metadata"]["name"])
 
+    def run(
+        self, name: str, program: Optional[Program] = None, *, arguments: Optional[Mapping[str, Any]] = None, **options: Any
+    ) -> Job:
+        """Run a job without a manifest, as `kubectl di run` does. The options are the fields of Launch, such as `image`.
+
+        `program` is a function, a script or a folder with a program. It is sent in a ConfigMap of at most 900 KiB, which is
+        deleted with the job; without it the image has the program. A function is sent alone: it imports what it uses itself.
+        It is called with `arguments`, which must be what JSON has. Raises ValueError for what is wrong, before anything is sent.
+        """
+        code = None if program is None else pack(program, arguments)
+        job, packed = manifests(name, Launch(**options), code)
+        if packed is None:
+            return self.submit(job)
+        self._create_code(name, packed)
+        created = self.submit(job)
+        self._own(created, packed)
+        return created
+
     def get(self, name: str) -> Job:
         """Return a job."""
         with self._explained(name):
@@ -88,6 +124,66 @@ class Jobs:
         with self._explained():
             found = self._objects.list_namespaced_custom_object(_GROUP, _VERSION, self.namespace, _PLURAL)
         return [_job(each) for each in found["items"]]
+
+    def watch(self, name: str, *, timeout: Optional[float] = None) -> Iterator[Job]:
+        """Yield a job now and after each change, until it has finished.
+
+        Raises NotFoundError if it is deleted meanwhile, and TimeoutError after `timeout` seconds. A broken connection is
+        restored.
+        """
+        end = None if timeout is None else time.monotonic() + timeout
+        uid, seen = "", ""
+        while True:
+            try:
+                for job in self._changes(name, end):
+                    metadata = job.object["metadata"]
+                    uid = uid or metadata["uid"]
+                    if metadata["uid"] != uid:
+                        raise NotFoundError(f"job {self.namespace}/{name} is gone: another has its name now")
+                    if metadata["resourceVersion"] == seen:
+                        continue
+                    seen = metadata["resourceVersion"]
+                    yield job
+                    if job.phase in ("Succeeded", "Failed"):
+                        return
+            except Exception as error:
+                if not _is_transient(error):
+                    raise
+                _log.warning("Job %s/%s cannot be watched now: %s", self.namespace, name, error)
+                time.sleep(_RECONNECT_SECONDS)
+            if end is not None and time.monotonic() >= end:
+                raise TimeoutError(f"job {self.namespace}/{name} has not finished after {timeout:g} seconds")
+
+    def _changes(self, name: str, end: Optional[float]) -> Iterator[Job]:
+        """Yield a job and its changes, until the API server ends the watch."""
+        job = self.get(name)
+        yield job
+        left = _WATCH_SECONDS if end is None else max(1, min(_WATCH_SECONDS, int(end - time.monotonic())))
+        with self._explained(name):
+            response = self._objects.list_namespaced_custom_object(
+                _GROUP, _VERSION, self.namespace, _PLURAL, field_selector=f"metadata.name={name}",
+                resource_version=job.object["metadata"]["resourceVersion"], watch=True, timeout_seconds=left, _preload_content=False,
+            )  # fmt: skip
+        for line in _lines(response):
+            event = json.loads(line)
+            if event["type"] == "DELETED":
+                raise NotFoundError(f"job {self.namespace}/{name} was deleted")
+            # An error is that the version is too old: the job is read again.
+            if event["type"] == "ERROR":
+                return
+            if event["type"] != "BOOKMARK":
+                yield _job(event["object"])
+
+    def events(self, name: str) -> "List[Event]":
+        """Return the Events of a job and its pods that the API server still keeps, the oldest first."""
+        uid, pods = self.get(name).object["metadata"]["uid"], set(self.pods(name))
+        found: List[Mapping[str, Any]] = []
+        with self._explained(name):
+            for selector in (f"involvedObject.uid={uid}", "involvedObject.kind=Pod"):
+                response = self._core.list_namespaced_event(self.namespace, field_selector=selector, _preload_content=False)
+                found += json.loads(response.data)["items"]
+        events = [_event(each) for each in found]
+        return sorted((each for each in events if not each.pod or each.pod in pods), key=lambda event: event.at)
 
     def wait(self, name: str, *, timeout: Optional[float] = None, interval: float = 2.0) -> Job:
         """Wait until a job has succeeded, and return it.
@@ -170,12 +266,30 @@ class Jobs:
             response = self._core.read_namespaced_pod_log(
                 pod, self.namespace, container=self._container(pod), follow=True, _preload_content=False
             )
-        buffer = b""
-        for chunk in response.stream():
-            *lines, buffer = (buffer + chunk).split(b"\n")
-            yield from (line.decode(errors="replace") for line in lines)
-        if buffer:
-            yield buffer.decode(errors="replace")
+        yield from _lines(response)
+
+    def _create_code(self, name: str, packed: Mapping[str, Any]) -> None:
+        """Create the ConfigMap of a job's code. One of the same content exists already if the job ran before."""
+        try:
+            self._core.create_namespaced_config_map(self.namespace, packed)
+        except Exception as error:
+            if getattr(error, "status", None) != _CONFLICT:
+                with self._explained(name):
+                    raise
+
+    def _own(self, job: Job, packed: Mapping[str, Any]) -> None:
+        """Have the ConfigMap deleted with the job. One that an earlier job took along is created again."""
+        owner = {
+            "apiVersion": job.object["apiVersion"], "kind": "DIJob", "name": job.name, "uid": job.object["metadata"]["uid"],
+        }  # fmt: skip
+        metadata = {"name": packed["metadata"]["name"], "ownerReferences": [owner]}
+        try:
+            self._core.patch_namespaced_config_map(metadata["name"], self.namespace, {"metadata": metadata})
+        except Exception as error:
+            with self._explained(job.name):
+                if getattr(error, "status", None) != _NOT_FOUND:
+                    raise
+                self._core.create_namespaced_config_map(self.namespace, {**packed, "metadata": metadata})
 
     def _patch(self, name: str, patch: Mapping[str, Any], subresource: str = "") -> None:
         with self._explained(name):
@@ -207,6 +321,24 @@ class Jobs:
     def _container(self, pod: str) -> str:
         containers: List[str] = [each.name for each in self._core.read_namespaced_pod(pod, self.namespace).spec.containers]
         return "di-container" if "di-container" in containers else containers[0]
+
+
+def _lines(response: Any) -> Iterator[str]:
+    """Yield the lines of a response as they come."""
+    buffer = b""
+    for chunk in response.stream():
+        *lines, buffer = (buffer + chunk).split(b"\n")
+        yield from (line.decode(errors="replace") for line in lines)
+    if buffer:
+        yield buffer.decode(errors="replace")
+
+
+def _event(found: Mapping[str, Any]) -> Event:
+    about, series = found.get("involvedObject", {}), found.get("series") or {}
+    at = series.get("lastObservedTime") or found.get("lastTimestamp") or found.get("eventTime") or found["metadata"]["creationTimestamp"]
+    pod = about.get("name", "") if about.get("kind") == "Pod" else ""
+    count = series.get("count") or found.get("count") or 1
+    return Event(at, found.get("type", ""), found.get("reason", ""), found.get("message", ""), pod, count)
 
 
 def _configure(config: Any, context: Optional[str]) -> str:

@@ -19,7 +19,8 @@ from unittest import mock
 import di_orchestrator as di
 from world import WORLD, Pod, TestCase, manifest, task, trainer, workers
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "python.md"
+ROOT = Path(__file__).resolve().parents[3]
+PAGE, NOTEBOOK = ROOT / "docs" / "python.md", ROOT / "examples" / "notebook" / "first-job.ipynb"
 
 
 def examples() -> Dict[str, str]:
@@ -43,6 +44,18 @@ class Documentation(TestCase):
             with self.subTest(place):
                 self.run_example(example, coordinator if "Coordinator" in example else worker)
 
+    def test_the_notebook_runs(self) -> None:
+        cells = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
+        code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+        ending = threading.Thread(target=lambda: Pod("notebook-worker-0").exit(0))
+        ending.start()
+        self.addCleanup(ending.join)
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(di.Jobs, "logs", lambda *_, **__: {"pod": "log"}):
+            path = Path(folder) / "notebook.py"
+            path.write_text(code, encoding="utf-8")
+            with contextlib.redirect_stdout(io.StringIO()):
+                exec(compile(code, str(path), "exec"), {"__name__": "notebook"})
+
     def run_example(self, example: str, pod: Pod) -> None:
         torch, distributed = ModuleType("torch"), ModuleType("torch.distributed")
         torch.distributed, distributed.init_process_group = distributed, lambda backend: None  # type: ignore[attr-defined]
@@ -57,11 +70,15 @@ class Documentation(TestCase):
             one = manifest("cartpole", {"tasks": [task("learner", 1)]})
             (Path(folder) / "cartpole.yaml").write_text(json.dumps(one), encoding="utf-8")
             if "Jobs" in example:
-                ending = threading.Thread(target=lambda: Pod("cartpole-learner-0").exit(0))
+                name = "pong-worker-0" if "jobs.run(" in example else "cartpole-learner-0"
+                ending = threading.Thread(target=lambda: Pod(name).exit(0))
                 ending.start()
                 stack.callback(ending.join)
             stack.enter_context(mock.patch.dict(di.Client.__init__.__kwdefaults__, defaults))
             stack.enter_context(mock.patch.dict(sys.modules, {"torch": torch, "torch.distributed": distributed}))
             stack.enter_context(mock.patch.dict(os.environ, {**pod.environ, "KUBECONFIG": WORLD["kubeconfig"]}))
             stack.enter_context(contextlib.redirect_stdout(io.StringIO()))
-            exec(compile(example, str(PAGE), "exec"), {"__name__": "example"})
+            # The source of a function is found in a file.
+            path = Path(folder) / "example.py"
+            path.write_text(example, encoding="utf-8")
+            exec(compile(example, str(path), "exec"), {"__name__": "example"})

@@ -69,3 +69,45 @@ class Users(TestCase):
         elsewhere["metadata"]["namespace"] = "other"
         with self.assertRaisesRegex(ValueError, "metadata.namespace is 'other': must be 'python'"):
             self.jobs.submit(elsewhere)
+
+    def test_a_function_runs_as_a_job(self) -> None:
+        self.addCleanup(self.jobs.delete, "ran")
+        job = self.jobs.run("ran", greet, arguments={"whom": "world"}, image="di", replicas={"learner": 1})
+        container = job.object["spec"]["tasks"][0]["template"]["spec"]["containers"][0]
+        self.assertEqual((container["command"], container["workingDir"]), (["python3", "program.py"], "/code"))
+        name = job.object["spec"]["tasks"][0]["template"]["spec"]["volumes"][0]["configMap"]["name"]
+        packed = self.jobs._core.read_namespaced_config_map(name, self.jobs.namespace)
+        self.assertIn("def greet(whom: str)", packed.data["f000"])
+        owners = [each["uid"] if isinstance(each, dict) else each.uid for each in packed.metadata.owner_references]
+        self.assertEqual(owners, [job.object["metadata"]["uid"]])
+        # The same program runs again under another name, and under its own.
+        with self.assertRaisesRegex(di.RefusedError, "already exists"):
+            self.jobs.run("ran", greet, arguments={"whom": "world"}, image="di", replicas={"learner": 1})
+
+    def test_a_job_is_watched_to_its_end(self) -> None:
+        self.submit("watched", {"tasks": [task("learner", 1)]})
+        pod = Pod("watched-learner-0")
+        phases = []
+        for job in self.jobs.watch("watched", timeout=60):
+            phases.append(job.phase)
+            if job.phase == "Running":
+                pod.exit(0)
+        self.assertEqual((phases[-1], "Running" in phases), ("Succeeded", True))
+        self.assertEqual([job.phase for job in self.jobs.watch("watched")], ["Succeeded"])
+        events = eventually(lambda: self.jobs.events("watched"), lambda found: any(not each.pod for each in found))
+        self.assertEqual(events, sorted(events, key=lambda event: event.at))
+
+    def test_a_job_that_is_deleted_ends_its_watch(self) -> None:
+        self.submit("unwatched", workers())
+        watching = self.jobs.watch("unwatched", timeout=60)
+        next(watching)
+        self.jobs.delete("unwatched")
+        with self.assertRaisesRegex(di.NotFoundError, "unwatched"):
+            for _ in watching:
+                pass
+        with self.assertRaises(di.NotFoundError):
+            next(self.jobs.watch("unwatched"))
+
+
+def greet(whom: str) -> None:
+    print("hello", whom)

@@ -21,9 +21,9 @@ LICENCE = "# Copyright The DI Orchestrator Authors.\n# SPDX-License-Identifier: 
 MAX_LINE = 140
 #: The modules that the package imports: standard library, except for those that only Jobs imports.
 ALLOWED = {
-    "__future__", "base64", "contextlib", "dataclasses", "datetime", "decimal", "errno", "hashlib", "http", "json", "logging", "math",
-    "numbers", "os", "pathlib", "random", "re", "signal", "ssl", "subprocess", "sys", "threading", "time", "traceback",
-    "types", "typing", "urllib", "uuid",
+    "__future__", "base64", "contextlib", "dataclasses", "datetime", "decimal", "errno", "hashlib", "http", "inspect", "json", "logging",
+    "math", "numbers", "os", "pathlib", "random", "re", "signal", "socket", "ssl", "subprocess", "sys", "textwrap", "threading",
+    "time", "traceback", "types", "typing", "urllib", "uuid",
 }  # fmt: skip
 LAZY = {"jobs.py": {"kubernetes", "yaml"}}
 
