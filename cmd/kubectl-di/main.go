@@ -18,6 +18,7 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 	"k8s.io/klog/v2"
 
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/bugreport"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cli"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/convert"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/events"
@@ -75,7 +76,7 @@ func newCommand(streams genericiooptions.IOStreams) *cobra.Command {
 	env.Bind(root.PersistentFlags())
 	addGroup(root, "jobs", "Jobs:",
 		jobs.NewRunCommand(env), jobs.NewSubmitCommand(env), jobs.NewListCommand(env), jobs.NewDescribeCommand(env),
-		top.NewCommand(env), ui.NewCommand(env, version), logs.NewCommand(env), events.NewCommand(env), inside.NewExecCommand(env), inside.NewOpenCommand(env), jobs.NewProfilingsCommand(env), jobs.NewWaitCommand(env), history.NewCommand(env),
+		top.NewCommand(env), ui.NewCommand(env, version), logs.NewCommand(env), events.NewCommand(env), inside.NewExecCommand(env), inside.NewOpenCommand(env), jobs.NewProfilingsCommand(env), jobs.NewWaitCommand(env), history.NewCommand(env), bugreport.NewCommand(env, version),
 		jobs.NewSuspendCommand(env), jobs.NewResumeCommand(env), jobs.NewDeleteCommand(env, resize.NewDeleteCommands(env)...))
 	addGroup(root, "replicas", "Replicas of running jobs:",
 		resize.NewScaleCommand(env), resize.NewAddCommand(env), resize.NewRestartCommand(env),
