@@ -16,6 +16,8 @@ const views = [
   { name: 'failed', hash: job('failed'), seen: '.why a' },
   { name: 'waiting', hash: job('waiting'), seen: '.why li' },
   { name: 'no job', hash: job('none'), seen: '.banner.warning' },
+  { name: 'running', hash: job('curves'), seen: '.chart canvas' },
+  { name: 'whole cause', hash: job('failed'), open: (page) => page.locator('.why summary').first().click({ timeout: 1 }).catch(() => {}), seen: '.why .first' },
   { name: 'timeline', hash: job('curves', '/timeline'), seen: '.moments li' },
   { name: 'curves', hash: job('curves', '/timeline'), seen: '.chart:nth-of-type(2) canvas' },
   { name: 'found', hash: job('curves', '/timeline'), open: (page) => page.locator('input[type=time]').fill('14:05'), seen: '.moments .found' },
@@ -55,7 +57,7 @@ await step('a curve has two points', async () => {
   assert.ok((await fetch(`${control}/report`)).ok)
   await page.getByRole('figure', { name: /^reward.*from (.+) to (?!\1$)/ }).waitFor()
 })
-for (const [mode, { colorScheme = 'light', language = 'en', viewport = { width: 1280, height: 800 } }] of Object.entries(modes)) {
+for (const [mode, { colorScheme = 'light', language = 'en', viewport = { width: 1440, height: 900 } }] of Object.entries(modes)) {
   for (const page of Object.values(pages)) {
     await page.emulateMedia({ colorScheme })
     await page.setViewportSize(viewport)

@@ -48,18 +48,17 @@ export async function isAccessible(page) {
   assert.deepEqual(violations.map((v) => `${v.id}: ${v.nodes.map((n) => n.html).slice(0, 3).join(' ')}`), [])
 }
 
-/** act opens the dialog of an action, waits for what it says in advance, and confirms it. */
-export async function act(page, action, { effects, choose = async () => {}, name = action }) {
+/** act opens the dialog of an action, waits for what it says in advance, and confirms it by the button that says what it does. */
+export async function act(page, action, { effects, confirm, choose = async () => {}, name = action }) {
   const dialog = page.getByRole('dialog')
   await page.getByRole('button', { name: action, exact: true }).click()
   await choose(dialog)
   await dialog.getByRole('heading', { name: 'This will happen' }).waitFor()
   for (const effect of effects) await dialog.getByText(effect).waitFor()
   await picture(page, `web-${name.toLowerCase().replace(/\W+/g, '-')}`)
-  await dialog.getByRole('button', { name: 'Do it' }).click()
-  await dialog.getByRole('heading', { name: 'Done' }).waitFor()
-  await dialog.getByRole('button', { name: 'Close' }).click()
+  await dialog.getByRole('button', { name: confirm, exact: typeof confirm === 'string' }).click()
   await dialog.waitFor({ state: 'detached' })
+  await page.getByRole('status').getByText(/^Done: /).waitFor()
 }
 
 /** isNotOffered waits until an action says why it is not possible. */

@@ -44,7 +44,7 @@ await step('the job shows its members', async () => {
 })
 await step('collectors are added', async () => {
   const effects = ['The replicas of task collector change from 2 to 4.', 'Replicas that are added: 2, with GPUs: 0.', 'A ScalePlan asks the operator for it.']
-  await act(page, 'Resize', { effects, choose: toCollectors(4), name: 'led-resize' })
+  await act(page, 'Resize', { effects, confirm: 'Resize to 4', choose: toCollectors(4), name: 'led-resize' })
   await rowsOf('collector', 4)
   await page.getByRole('region', { name: 'Plans' }).getByText('resized by kubectl di ui').waitFor()
 })
@@ -60,12 +60,12 @@ await step('a size that the operator would refuse is refused in words', async ()
   await page.getByRole('button', { name: 'Resize', exact: true }).click()
   await toCollectors(99999)(dialog)
   await dialog.getByText(/must be at most \d+/).waitFor()
-  assert.ok(await dialog.getByRole('button', { name: 'Do it' }).isDisabled())
+  assert.ok(await dialog.getByRole('button', { name: 'Resize to 99999' }).isDisabled())
   await page.keyboard.press('Escape')
 })
 await step('collectors are removed', async () => {
   const effects = ['The replicas of task collector change from 4 to 2.', 'The newest replicas are removed, and run on for the drain time.']
-  await act(page, 'Resize', { effects, choose: toCollectors(2), name: 'led-shrink' })
+  await act(page, 'Resize', { effects, confirm: 'Resize to 2', choose: toCollectors(2), name: 'led-shrink' })
   await rowsOf('collector', 2)
 })
 await step('a replica is replaced', async () => {
@@ -77,7 +77,7 @@ await step('a replica is replaced', async () => {
     await form.getByLabel('Replica').selectOption(chosen)
     await form.getByText(`A ScalePlan asks the operator to replace ${chosen} by another pod.`).waitFor()
   }
-  await act(page, 'Restart replica', { effects: ['The coordinator loses its connection to the replica.'], choose, name: 'led-restart' })
+  await act(page, 'Restart replica', { effects: ['The coordinator loses its connection to the replica.'], choose, confirm: /^Restart collector-/, name: 'led-restart' })
   await part(chosen).waitFor({ state: 'detached' })
   await rowsOf('collector', 2)
 })
@@ -87,19 +87,19 @@ await step('a learner of several GPUs is replaced as a whole', async () => {
     aggregator = (await replicas()).find((name) => name.startsWith('aggregator-'))
     await form.getByLabel('Replica').selectOption(aggregator)
   }
-  await act(page, 'Restart replica', { effects: ['A learner of several GPUs is replaced as a whole.'], choose, name: 'led-restart-unit' })
+  await act(page, 'Restart replica', { effects: ['A learner of several GPUs is replaced as a whole.'], choose, confirm: /^Restart aggregator-/, name: 'led-restart-unit' })
   await part(aggregator).waitFor({ state: 'detached' })
   await rowsOf('ddp-learner', 1)
 })
 await step('the job is suspended, and then not resized', async () => {
   const effects = ['GPUs that become free: 2.', 'State that the job keeps only in its pods is lost', 'Resuming creates the coordinator again, without its replicas. It requests them.']
-  await act(page, 'Suspend', { effects, name: 'led-suspend' })
+  await act(page, 'Suspend', { effects, confirm: `Suspend ${job}`, name: 'led-suspend' })
   await part('coordinator').waitFor({ state: 'detached' })
   await isNotOffered(page, 'Resize', 'Not possible: The job is suspended.')
   await isNotOffered(page, 'Restart replica', 'Not possible: The job is suspended.')
 })
 await step('the job is resumed', async () => {
-  await act(page, 'Resume', { effects: ['The coordinator is created again, without the replicas that it had.'], name: 'led-resume' })
+  await act(page, 'Resume', { effects: ['The coordinator is created again, without the replicas that it had.'], confirm: `Resume ${job}`, name: 'led-resume' })
   await part('coordinator').waitFor()
 })
 await end()

@@ -1,5 +1,6 @@
 // Chooses replicas, and follows and searches their logs: logs.mjs URL CONTROL-URL NAMESPACE
 import assert from 'node:assert/strict'
+import { readFileSync } from 'node:fs'
 import { end, go, isAccessible, open, picture, step } from './browser.mjs'
 
 const [address, control, namespace] = process.argv.slice(2)
@@ -53,9 +54,39 @@ await step('new lines come of the chosen replicas alone', async () => {
   await write('round-1')
   await from('round-1', 'collector-aaaaa', 'collector-ccccc')
 })
+await step('a search finds matches as one types, and goes from one to the next', async () => {
+  const search = page.getByLabel('Search in the logs')
+  await search.fill('STARTS')
+  await page.getByText('1 of 2').waitFor()
+  await lines.locator('.current mark').waitFor()
+  await search.press('Enter')
+  await page.getByText('2 of 2').waitFor()
+  await page.getByRole('button', { name: 'Previous match' }).click()
+  await page.getByText('1 of 2').waitFor()
+  await search.fill('nowhere')
+  await page.getByText('no match').waitFor()
+  await isAccessible(page)
+})
+await step('errors are found, and have a colour', async () => {
+  assert.ok(await page.getByRole('button', { name: 'First error' }).isDisabled())
+  await write('ERROR-1')
+  await page.getByRole('button', { name: 'First error' }).click()
+  await lines.locator('.v-error.current').waitFor()
+  await picture(page, 'web-log-error')
+  await isAccessible(page)
+})
+await step('lines have their times, wrap, and are saved', async () => {
+  await lines.locator('time').first().getByText(/^\d\d:\d\d:\d\d$/).waitFor()
+  await page.getByLabel('Wrap').check()
+  await page.locator('.lines.wrapped').waitFor()
+  await page.getByLabel('Wrap').uncheck()
+  const [file] = await Promise.all([page.waitForEvent('download'), page.getByRole('button', { name: 'Download' }).click()])
+  assert.equal(file.suggestedFilename(), 'cartpole.log')
+  assert.match(readFileSync(await file.path(), 'utf8'), /^\S+Z collector-aaaaa .*starts\n/m)
+})
 await step('a search keeps the choice, and a choice keeps the search', async () => {
-  await page.getByLabel('Only lines with').fill('ROUND-')
-  await page.keyboard.press('Enter')
+  await page.getByLabel('Search in the logs').fill('ROUND-')
+  await page.getByLabel('Only matches').check()
   await lines.getByText('starts').first().waitFor({ state: 'detached' })
   await from('round-1', 'collector-aaaaa', 'collector-ccccc')
   await button.click()

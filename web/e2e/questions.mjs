@@ -34,8 +34,8 @@ await question('Why does this job not run', async (click) => {
 await question('Which collector failed last and why', async (click) => {
   await click(job('breakout'))
   const failure = page.getByRole('region', { name: 'Last failure' })
-  await isInView(failure.getByText('collector-2'))
-  await isInView(failure.getByText('exit code 1'))
+  await isInView(failure.getByText(/^Pod breakout-collector-2/))
+  await isInView(failure.getByText('exit code 1').first())
   await isInView(failure.getByText('ValueError: the shapes (4,) and (5,) differ'))
   await click(failure.getByRole('link'))
   await page.waitForURL(/logs\?replica=collector-2/)

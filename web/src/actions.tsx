@@ -3,6 +3,9 @@ import { useEffect, useRef, useState } from 'preact/hooks'
 import { act, type Action, type ActionRequest, type ActionResult, type JobDetail } from './api'
 import { useApp } from './app'
 import { jobsLink } from './route'
+import { isFinished } from './state'
+import type { Texts } from './texts.en'
+import { toast } from './toast'
 
 export function Actions({ detail }: { detail: JobDetail }) {
   const { t } = useApp()
@@ -46,10 +49,12 @@ function ActionDialog({ detail, action, close }: DialogProps) {
   const [result, setResult] = useState<ActionResult>()
   const [error, setError] = useState('')
   const [busy, setBusy] = useState(true)
-  const run = (dryRun: boolean, current: () => boolean) => {
+  const [typed, setTyped] = useState('')
+  const { job } = detail
+  const run = (dryRun: boolean, current: () => boolean, then: (done: ActionResult) => void) => {
     setBusy(true)
-    act(detail.job, action.name, { ...request, dryRun })
-      .then((done) => current() && (setResult(done), setError('')))
+    act(job, action.name, { ...request, dryRun })
+      .then((done) => current() && (setError(''), then(done)))
       .catch((failed: Error) => current() && (setError(failed.message), setResult(undefined)))
       .finally(() => current() && setBusy(false))
   }
@@ -58,47 +63,78 @@ function ActionDialog({ detail, action, close }: DialogProps) {
   }, [])
   useEffect(() => {
     let current = true
-    const timer = setTimeout(() => run(true, () => current), 200)
+    const timer = setTimeout(() => run(true, () => current, setResult), 200)
     setBusy(true)
     return () => {
       current = false
       clearTimeout(timer)
     }
   }, [JSON.stringify(request)])
-  const finish = () => {
-    close()
-    if (result?.done && action.name === 'delete') location.hash = jobsLink(new URLSearchParams())
+  const what = whatOf(t, action, request, job.name)
+  const done = () => {
+    toast(t.did(what))
+    dialog.current?.close()
+    if (action.name === 'delete') location.hash = jobsLink(new URLSearchParams())
   }
+  // What runs is not deleted by a slip.
+  const named = action.name === 'delete' && !isFinished(job)
+  const why = named && typed !== job.name ? t.typeNameFirst : isSame(action, request) ? t.sameSize(request.replicas ?? 0) : ''
   return (
-    <dialog ref={dialog} aria-label={t.action[action.name]} onClose={finish}>
-      <h2>
-        {t.action[action.name]} {detail.job.name}
-      </h2>
-      {!result?.done && <Fields action={action} pods={pods.map((p) => p.name)} request={request} change={setRequest} />}
-      <h3>{result?.done ? t.done : t.willHappen}</h3>
-      <div aria-live="polite">
-        {busy && <p class="quiet">{t.asking}</p>}
-        {error && <p class="banner warning">{error}</p>}
-        {!busy && result && (
-          <ul>
-            {result.effects.map((effect) => (
-              <li>{t.say(effect)}</li>
-            ))}
-          </ul>
+    <dialog ref={dialog} aria-label={t.action[action.name]} onClose={close}>
+      <form
+        method="dialog"
+        onSubmit={(e) => {
+          e.preventDefault()
+          if (!busy && result && !why) run(false, () => true, done)
+        }}
+      >
+        <h2>
+          {t.action[action.name]} <span class="quiet">{job.name}</span>
+        </h2>
+        <Fields action={action} pods={pods.map((p) => p.name)} request={request} change={setRequest} />
+        <h3>{t.willHappen}</h3>
+        <div aria-live="polite" class="effects">
+          {busy && !result && <p class="quiet">{t.asking}</p>}
+          {error && <p class="banner warning">{error}</p>}
+          {result && (
+            <ul class={busy ? 'quiet' : ''}>
+              {result.effects.map((effect) => (
+                <li>{t.say(effect)}</li>
+              ))}
+            </ul>
+          )}
+        </div>
+        {named && (
+          <label class="typed">
+            {t.typeName(job.name)}
+            <input value={typed} autocomplete="off" spellcheck={false} maxLength={253} onInput={(e) => setTyped(e.currentTarget.value)} />
+          </label>
         )}
-      </div>
-      <div class="buttons">
-        <button type="button" onClick={() => dialog.current?.close()}>
-          {result?.done ? t.close : t.cancel}
-        </button>
-        {!result?.done && (
-          <button type="button" class={action.name === 'delete' ? 'danger' : 'main'} disabled={busy || !result} onClick={() => run(false, () => true)}>
-            {t.confirm}
+        <div class="buttons">
+          <span class="quiet why-not" id="why-confirm" role="status">
+            {why}
+          </span>
+          <button type="button" onClick={() => dialog.current?.close()}>
+            {t.cancel}
           </button>
-        )}
-      </div>
+          <button class={action.name === 'delete' ? 'danger main' : 'main'} disabled={busy || !result || why !== ''} aria-describedby="why-confirm">
+            {what}
+          </button>
+        </div>
+      </form>
     </dialog>
   )
+}
+
+/** whatOf names what a request does, such as "Resize to 3". */
+function whatOf(t: Texts, action: Action, request: ActionRequest, job: string): string {
+  if (action.name === 'resize') return t.resizeTo(request.replicas ?? 0)
+  return t.doIt(t.verb[action.name], action.name === 'restart' ? (request.replica ?? '') : job)
+}
+
+/** isSame reports whether a task has the desired replicas already. */
+function isSame(action: Action, request: ActionRequest): boolean {
+  return action.name === 'resize' && action.tasks?.find((one) => one.task === request.task)?.replicas === request.replicas
 }
 
 function first(action: Action, replica: string | undefined): ActionRequest {
@@ -157,6 +193,7 @@ function Fields({ action, pods, request, change }: FieldsProps) {
           value={request.replicas}
           onInput={(e) => e.currentTarget.value !== '' && change({ ...request, replicas: Number(e.currentTarget.value) })}
         />
+        {task && <span class="quiet">{task.max === undefined ? t.atLeast(task.min) : t.between(task.min, task.max)}</span>}
       </label>
     </div>
   )

@@ -464,6 +464,8 @@ export interface components {
             preemptible: boolean;
             group?: string;
             queue?: string;
+            /** @description Who created the job; absent if nobody recorded it. */
+            creator?: string;
             priority?: string;
             curve?: components["schemas"]["Curve"];
         };

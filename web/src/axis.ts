@@ -6,17 +6,21 @@ export interface Span {
   to: number
 }
 
+/** shortest is the least time that is shown, in milliseconds. */
+const shortest = 10_000
+
 /**
  * whole returns the time from the first moment or point to the present, or to the last of them: the clock of the cluster
- * may be ahead.
+ * may be ahead. That of a job that has finished ends with it.
  */
-export function whole(timeline: Moment[], curves: Curve[], now: number): Span {
+export function whole(timeline: Moment[], curves: Curve[], now: number, end?: number): Span {
   const times = timeline.map((m) => Date.parse(m.at))
   for (const curve of curves) {
     if (curve.x === 'replicas') continue
     for (const point of [curve.points[0], curve.points.at(-1)]) if (point?.[0] !== undefined) times.push(point[0])
   }
-  return { from: Math.min(now - 60_000, ...times), to: Math.max(now, ...times) }
+  const from = Math.min(end ?? now, ...times)
+  return { from, to: Math.max(from + shortest, end ?? Math.max(now, ...times)) }
 }
 
 /** last returns the end of a span that lasts milliseconds; 0 for all of it. */

@@ -1,40 +1,22 @@
-// Curves by uPlot, and the lane of phases and events above them, on one time axis.
+// One chart by uPlot: its legend has the values below the cursor, which all charts of a page share.
 import { useEffect, useRef, useState } from 'preact/hooks'
 import uPlot from 'uplot'
 import 'uplot/dist/uPlot.min.css'
 import type { Curve, Moment } from './api'
-import { useApp } from './app'
-import { last as lastOf, position, whole, type Span } from './axis'
-import { clock, short, ticks, timeOf } from './format'
-import { growth } from './growth'
-import { Shape } from './mark'
-import { kindOf, type Kind } from './state'
+import { useApp, useNow } from './app'
+import type { Span } from './axis'
+import { copyPicture, copyText } from './copy'
+import { age, clock, exact, short, ticks, timeOf } from './format'
+import { isMark, left } from './lane'
+import { csv, smoothed } from './smooth'
+import { toast } from './toast'
 
-/** left is the space of the axis of values. */
-export const left = 56
+export { left } from './lane'
 
 export const labelFont = '12px system-ui, sans-serif'
-const ruler = document.createElement('canvas').getContext('2d')
 
-/** space returns what the longest label of an axis needs beside the axis, because it may be centred at its end. */
-function space(span: Span): number {
-  if (!ruler) return left
-  ruler.font = labelFont
-  const label = timeOf(span.to, span.to - span.from).replace(/\d/g, '0')
-  return Math.ceil(ruler.measureText(label).width / 2) + 4
-}
-
-const marks: Record<Moment['kind'], Kind> = {
-  phase: 'waiting',
-  restart: 'restarting',
-  resize: 'done',
-  reschedule: 'restarting',
-  failure: 'failed',
-  event: 'running',
-  plan: 'starting',
-}
-
-const ranges = [0, 24 * 60, 6 * 60, 60, 15]
+/** dashes tell lines apart without colours. */
+export const dashes = [[], [8, 4], [2, 3], [10, 3, 2, 3], [5, 5], [12, 4], [3, 6], [8, 3, 2, 3, 2, 3]]
 
 const timeAxis: uPlot.Axis = {
   size: 30,
@@ -58,149 +40,210 @@ export function useWidth() {
   return [box, width] as const
 }
 
-export function Charts({ timeline, curves, now }: { timeline: Moment[]; curves: Curve[]; now: number }) {
-  const { t } = useApp()
-  const [minutes, setMinutes] = useState(0)
-  const [box, width] = useWidth()
-  const span = lastOf(whole(timeline, curves, now), minutes * 60_000)
-  const right = space(span)
-  const byTime = curves.filter((c) => c.x !== 'replicas')
-  const byReplicas = curves.filter((c) => c.x === 'replicas')
-  return (
-    <div class="charts" ref={box}>
-      <div class="chips" role="group" aria-label={t.range}>
-        {ranges.map((m) => (
-          <button type="button" class="chip" aria-pressed={m === minutes} onClick={() => setMinutes(m)}>
-            {m === 0 ? t.rangeAll : m < 60 ? t.lastMinutes(m) : t.lastHours(m / 60)}
-          </button>
-        ))}
-      </div>
-      {growth(curves, timeline).map((one) => (
-        <p key={one.name}>
-          {one.replicas ? t.growth(one.name, short(one.times), one.replicas[0], one.replicas[1]) : t.growthSince(one.name, short(one.times), clock(one.at ?? 0))}
-        </p>
-      ))}
-      {width > 0 && <Lane timeline={timeline} span={span} width={width} right={right} />}
-      {curves.length === 0 && <p class="empty">{t.noCurves}</p>}
-      {width > 0 && byTime.map((curve) => <Chart key={curve.name} curve={curve} span={span} width={width} right={right} timeline={timeline} />)}
-      {byReplicas.length > 0 && <h3>{t.byReplicas}</h3>}
-      {width > 0 && byReplicas.map((curve) => <Chart key={`${curve.name}/replicas`} curve={curve} width={width} right={right} timeline={[]} />)}
-    </div>
-  )
+/** How charts are drawn. */
+export interface Look {
+  /** The weight of what was before, from 0 to less than 1. */
+  smoothing: number
+  log: boolean
 }
 
-function Lane({ timeline, span, width, right }: { timeline: Moment[]; span: Span; width: number; right: number }) {
-  const { t } = useApp()
-  const at = (time: string) => position(Date.parse(time), span, left, width - right)
-  const inside = (time: string) => Date.parse(time) >= span.from
-  return (
-    <svg class="lane" width={width} height="52" role="img" aria-label={t.lane}>
-      {timeline
-        .filter((m) => m.kind === 'phase' && (!m.end || inside(m.end)))
-        .map((m) => {
-          const x = at(m.at)
-          const end = m.end ? at(m.end) : width - right
-          const name = m.title ?? m.text
-          return (
-            <g>
-              <title>{`${clock(m.at)} ${t.say(m.text)}`}</title>
-              <rect class={`phase k-${kindOf(name)}`} x={x} y="2" width={Math.max(2, end - x)} height="20" />
-              {end - x > name.length * 8 + 10 && (
-                <text x={x + 6} y="16">
-                  {t.phases[name] ?? name}
-                </text>
-              )}
-            </g>
-          )
-        })}
-      <line x1={left} x2={width - right} y1="38" y2="38" class="axis" />
-      {timeline
-        .filter((m) => m.kind !== 'phase' && inside(m.at))
-        .slice(-300)
-        .map((m) => (
-          <g>
-            <title>{`${clock(m.at)} ${m.title ?? ''} ${t.say(m.text)}`}</title>
-            <Shape kind={m.warning && m.kind === 'event' ? 'failed' : marks[m.kind]} x={at(m.at) - 7} y={31} />
-          </g>
-        ))}
-    </svg>
-  )
+/** A curve of another job, which is drawn below. */
+export interface Other {
+  job: string
+  curve: Curve
+  /** The place of its colour. */
+  place: number
 }
 
 interface ChartProps {
+  job: string
   curve: Curve
+  others?: Other[]
   /** The times shown; absent for a curve by the number of replicas. */
   span?: Span
   width: number
+  height?: number
   /** The space after the axis, which all have alike, so that their times are above each other. */
   right: number
   timeline: Moment[]
+  look?: Look
+  /** zoom shows a part of the times, or all again. */
+  zoom?: (span: Span | undefined) => void
 }
 
-function Chart({ curve, span, width, right, timeline }: ChartProps) {
+const plain: Look = { smoothing: 0, log: false }
+
+export function Chart({ job, curve, others = [], span, width, height = 150, right, timeline, look = plain, zoom }: ChartProps) {
   const { t, theme } = useApp()
+  const now = useNow()
   const box = useRef<HTMLDivElement>(null)
+  const head = useRef<HTMLDivElement>(null)
   const plot = useRef<uPlot>()
-  const moments = useRef(timeline)
-  moments.current = timeline
-  const scale = useRef(span)
-  scale.current = span
-  const divisor = span ? 1000 : 1
-  const points = span ? curve.points : [...curve.points].sort((a, b) => (a[0] ?? 0) - (b[0] ?? 0))
-  const data: uPlot.AlignedData = [points.map((p) => (p[0] ?? 0) / divisor), points.map((p) => p[1] ?? 0)]
+  const latest = useRef({ timeline, span, zoom })
+  latest.current = { timeline, span, zoom }
+  const all = [{ job, curve, place: 0 }, ...others]
+  const data = dataOf(all, span ? 1000 : 1, look)
+  const shape = all.map((one) => `${one.job} ${one.place}`).join('\n')
   useEffect(() => {
     const element = box.current
-    if (!element) return
-    const colour = (name: string) => getComputedStyle(document.documentElement).getPropertyValue(name)
-    const axis = { font: labelFont, stroke: colour('--quiet'), grid: { stroke: colour('--line'), width: 1 }, ticks: { show: false } }
-    plot.current = new uPlot(
+    if (!element || !head.current) return
+    const colour = (name: string) => getComputedStyle(document.documentElement).getPropertyValue(name).trim()
+    const made = new uPlot(
       {
         width,
-        height: 130,
-        padding: [8, right, 0, 0],
-        legend: { show: false },
-        cursor: { ...(span ? { sync: { key: 'time' } } : {}), drag: { x: false, y: false } },
-        scales: {
-          x: {
-            time: Boolean(span),
-            range: (_, low, high) => (scale.current ? [scale.current.from / 1000, scale.current.to / 1000] : [Math.max(0, low - 0.5), high + 0.5]),
-          },
+        height,
+        padding: [10, right, 0, 0],
+        legend: { live: true, mount: (_, legend) => head.current?.replaceChildren(legend) },
+        cursor: {
+          ...(span ? { sync: { key: 'time' } } : {}),
+          drag: { x: Boolean(span && zoom), y: false, setScale: false },
+          points: { size: 7 },
+          bind: { dblclick: () => () => (latest.current.zoom?.(undefined), null) },
         },
-        axes: [span ? { ...axis, ...timeAxis } : { ...axis, ...countAxis }, { ...axis, size: left, values: (_, values) => ticks(values) }],
-        series: [{}, { label: curve.name, stroke: colour('--accent'), width: 2, points: { show: !span || points.length < 2, size: 7 } }],
-        hooks: { draw: [(u) => drawMoments(u, moments.current, colour('--warn'))] },
+        scales: {
+          x: { time: Boolean(span), range: (_, low, high) => rangeOf(latest.current.span, low, high) },
+          y: look.log ? { distr: 3 } : {},
+        },
+        axes: axesOf(colour, Boolean(span), look.log),
+        series: seriesOf(all, colour, look, Boolean(span), data, (at) => near(latest.current.timeline, at, latest.current.span), (kind) => t.kinds[kind]),
+        hooks: {
+          draw: [(u) => drawMarks(u, latest.current.timeline, colour)],
+          setSelect: [(u) => select(u, latest.current.zoom)],
+        },
       },
       data,
       element,
     )
-    return () => plot.current?.destroy()
-  }, [width, right, theme, Boolean(span)])
-  useEffect(() => plot.current?.setData(data), [curve.points, span?.from, span?.to])
-  const values = points.map((p) => p[1] ?? 0)
+    plot.current = made
+    return () => made.destroy()
+  }, [width, height, right, theme, Boolean(span), Boolean(zoom), look.smoothing, look.log, shape, t])
+  useEffect(() => plot.current?.setData(data), [curve.points, ...others.map((o) => o.curve.points), span?.from, span?.to])
+  const values = curve.points.map((p) => p[1] ?? 0)
+  const [last, low, high] = [values.at(-1) ?? 0, Math.min(...values), Math.max(...values)].map(short)
   const unit = curve.unit ? ` ${curve.unit}` : ''
-  const text = t.curveText(curve.name + unit, short(values.at(-1) ?? 0), short(Math.min(...values)), short(Math.max(...values)))
+  const reported = span && curve.points.at(-1)?.[0]
+  const picture = () => {
+    const canvas = plot.current?.ctx.canvas
+    const colour = (name: string) => getComputedStyle(document.documentElement).getPropertyValue(name).trim()
+    if (canvas) void copyPicture(canvas, `${job}: ${curve.name}${unit}`, { paper: colour('--card'), ink: colour('--ink') }, `${job}-${curve.name}.png`.replace(/[^\w.-]+/g, '-')).then((is) => toast(is ? t.copied : t.saved))
+  }
+  const table = () => void copyText(csv(all), `${job}-${curve.name}.csv`.replace(/[^\w.-]+/g, '-')).then((is) => toast(is ? t.copied : t.saved))
   return (
-    <figure class="chart" aria-label={text}>
-      <figcaption>{text}</figcaption>
+    <figure class={others.length > 0 ? 'chart several' : 'chart'} style={{ width: `${width}px` }} aria-label={t.curveText(curve.name + unit, last ?? '', low ?? '', high ?? '')}>
+      <figcaption>
+        <b>{curve.name}</b>
+        {unit && <span class="quiet">{unit}</span>}
+        <span class="quiet wide-only">{t.lowHigh(low ?? '', high ?? '')}</span>
+        {reported && now - reported > 30_000 && <span class="quiet wide-only">{t.ago(age(new Date(reported).toISOString(), now))}</span>}
+        {look.log && !all.every((one) => one.curve.points.every((p) => (p[1] ?? 0) > 0)) && <span class="quiet">{t.noLog}</span>}
+        <span class="values" ref={head} aria-hidden="true" />
+        <span class="tools">
+          <button type="button" class="small" title={t.copyAs(curve.name, 'CSV')} onClick={table}>
+            {'CSV'}
+          </button>
+          <button type="button" class="small" title={t.copyAs(curve.name, 'PNG')} onClick={picture}>
+            {'PNG'}
+          </button>
+        </span>
+      </figcaption>
       <div ref={box} aria-hidden="true" />
     </figure>
   )
 }
 
-/** drawMoments draws a line where the job was resized, restarted or failed. */
-function drawMoments(u: uPlot, timeline: Moment[], colour: string) {
+function rangeOf(span: Span | undefined, low: number, high: number): uPlot.Range.MinMax {
+  return span ? [span.from / 1000, span.to / 1000] : [Math.max(0, low - 0.5), high + 0.5]
+}
+
+/** dataOf returns the columns of a chart: x, and for each curve its values, and those smoothed. */
+function dataOf(all: Other[], divisor: number, look: Look): uPlot.AlignedData {
+  const tables = all.map(({ curve }) => {
+    const points = [...curve.points].sort((a, b) => (a[0] ?? 0) - (b[0] ?? 0))
+    const values = points.map((p) => (look.log && (p[1] ?? 0) <= 0 ? null : (p[1] ?? 0)))
+    const columns: (number | null)[][] = look.smoothing ? [smoothed(values, look.smoothing), values] : [values]
+    return [points.map((p) => (p[0] ?? 0) / divisor), ...columns] as uPlot.AlignedData
+  })
+  const [only] = tables
+  return tables.length === 1 && only ? only : uPlot.join(tables)
+}
+
+function axesOf(colour: (name: string) => string, isTime: boolean, log: boolean): uPlot.Axis[] {
+  const axis = { font: labelFont, stroke: colour('--quiet'), grid: { stroke: colour('--grid'), width: 1 }, ticks: { show: false } }
+  return [
+    { ...axis, ...(isTime ? timeAxis : countAxis) },
+    { ...axis, size: left, values: (_, values) => (log ? values.map((v) => (v === null ? null : short(v))) : ticks(values)) },
+  ]
+}
+
+/** seriesOf returns how curves are drawn. Their values in the legend are those below the cursor, or else the last ones. */
+function seriesOf(
+  all: Other[],
+  colour: (name: string) => string,
+  look: Look,
+  isTime: boolean,
+  first: uPlot.AlignedData,
+  near: (at: number) => Moment | undefined,
+  kind: (kind: Moment['kind']) => string,
+): uPlot.Series[] {
+  const under = (u: uPlot, column: number, index: number | null) => {
+    const values = u.data?.[column] ?? first[column] ?? []
+    let at = index ?? values.length - 1
+    while (at > 0 && (values[at] === null || values[at] === undefined)) at--
+    const found = values[at]
+    return found === null || found === undefined ? '' : exact(found)
+  }
+  const moment = (_: uPlot, at: number | null) => {
+    if (at === null) return ''
+    const mark = isTime ? near(at * 1000) : undefined
+    return isTime ? `${clock(at * 1000)}${mark ? ` ${kind(mark.kind)}` : ''}` : String(at)
+  }
+  const lines = all.flatMap(({ job, curve, place }): uPlot.Series[] => {
+    const stroke = colour(`--line-${place}`)
+    const line: uPlot.Series = {
+      label: all.length > 1 ? job : '', stroke, dash: dashes[place] ?? [], width: 2, spanGaps: true,
+      points: { show: !isTime || curve.points.length < 2, size: 7 }, value: (u, _, column, index) => under(u, column, index ?? null),
+    }
+    if (!look.smoothing) return [line]
+    return [line, { stroke, width: 1, alpha: 0.35, spanGaps: true, points: { show: false }, label: '', class: 'raw', value: () => '' }]
+  })
+  return [{ label: '', value: moment }, ...lines]
+}
+
+/** near returns the mark of a chart that is next to a time. */
+function near(timeline: Moment[], at: number, span: Span | undefined): Moment | undefined {
+  const apart = span ? (span.to - span.from) / 150 : 0
+  return timeline.filter(isMark).find((m) => Math.abs(Date.parse(m.at) - at) < apart)
+}
+
+function select(u: uPlot, zoom: ChartProps['zoom']) {
+  const { left: from, width } = u.select
+  if (width < 5) return
+  const [low, high] = [u.posToVal(from, 'x') * 1000, u.posToVal(from + width, 'x') * 1000]
+  u.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false)
+  if (high - low > 1000) zoom?.({ from: low, to: high })
+}
+
+/** drawMarks draws a line where the job was resized, restarted or failed. */
+function drawMarks(u: uPlot, timeline: Moment[], colour: (name: string) => string) {
   const { ctx, bbox } = u
+  const ratio = uPlot.pxRatio
   ctx.save()
-  ctx.strokeStyle = colour
-  ctx.setLineDash([4, 4])
+  ctx.lineWidth = ratio
   for (const moment of timeline) {
-    if (moment.kind === 'phase' || moment.kind === 'event') continue
-    const x = u.valToPos(Date.parse(moment.at) / 1000, 'x', true)
+    if (!isMark(moment)) continue
+    const x = Math.round(u.valToPos(Date.parse(moment.at) / 1000, 'x', true))
     if (x < bbox.left || x > bbox.left + bbox.width) continue
+    ctx.strokeStyle = ctx.fillStyle = colour(moment.kind === 'failure' ? '--bad' : moment.kind === 'resize' ? '--accent' : '--restart')
+    ctx.setLineDash([4 * ratio, 4 * ratio])
     ctx.beginPath()
     ctx.moveTo(x, bbox.top)
     ctx.lineTo(x, bbox.top + bbox.height)
     ctx.stroke()
+    ctx.beginPath()
+    ctx.moveTo(x - 4 * ratio, bbox.top - 5 * ratio)
+    ctx.lineTo(x + 4 * ratio, bbox.top - 5 * ratio)
+    ctx.lineTo(x, bbox.top)
+    ctx.fill()
   }
   ctx.restore()
 }

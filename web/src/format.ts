@@ -41,6 +41,13 @@ export function short(value: number): string {
   return trim(value / factor) + unit
 }
 
+/** exact returns a number with five digits, in groups of three: 12,345. */
+export function exact(value: number): string {
+  const size = Math.abs(value)
+  if (size !== 0 && (size < 0.001 || size >= 1e9)) return value.toExponential(3)
+  return value.toLocaleString('en', { maximumSignificantDigits: size >= 1e5 ? 21 : 5, maximumFractionDigits: size >= 1e5 ? 0 : 5 })
+}
+
 /** ticks formats the values at an axis, all with the same unit and with as many digits as they differ by. */
 export function ticks(values: number[]): string[] {
   const largest = Math.max(...values.map(Math.abs))

@@ -4,7 +4,7 @@ import type { HistoryPage, HistoryRow } from './api'
 import { useAnswer } from './answer'
 import { useApp, useNow } from './app'
 import { age } from './format'
-import { StateText } from './mark'
+import { Pill } from './mark'
 import { days, keyOf, lines, mostCompared, toggled, took } from './recorded'
 import { historyLink, recordedLink, replace } from './route'
 
@@ -145,7 +145,7 @@ function Row({ row, query, chosen, now }: { row: HistoryRow; query: URLSearchPar
         />
       </td>
       <td>
-        <StateText state={row.phase} />
+        <Pill state={row.phase} />
       </td>
       <td>
         <a href={recordedLink(row)}>{row.name}</a>

@@ -4,17 +4,21 @@ import { Actions } from './actions'
 import { jobPath, type JobDetail, type Part } from './api'
 import { useApp, useNow } from './app'
 import { Banner } from './banner'
-import { age } from './format'
+import { Cause } from './cause'
+import { First } from './charts'
+import { age, short, stamp } from './format'
+import { endOf, progressOf, stepsOf } from './glance'
 import { Logs } from './logs'
 import { ManifestTab } from './manifest'
-import { StateText } from './mark'
+import { Mark, Pill, StateText } from './mark'
 import { Picture } from './picture'
 import { Plans } from './plans'
+import { seconds } from './recorded'
 import { jobLink, tabs, type Route } from './route'
-import { FactList, Notes, Section } from './section'
+import { FactList, Notes, Section, Stat } from './section'
 import { isFinished, kindOf, weight, why } from './state'
 import { useStream } from './stream'
-import { Timeline } from './timeline'
+import { Timeline, useCurves } from './timeline'
 
 type JobRoute = Extract<Route, { view: 'job' }>
 
@@ -23,6 +27,7 @@ export function JobView({ route }: { route: JobRoute }) {
   const path = jobPath(route.namespace, route.name)
   const stream = useStream<JobDetail>(`${path}/stream`, 'job', path)
   const detail = stream.data
+  const isGone = stream.state.kind === 'gone'
   return (
     <div class="page">
       <p class="crumbs">
@@ -30,51 +35,89 @@ export function JobView({ route }: { route: JobRoute }) {
       </p>
       <div class="heading">
         <h1>{route.name}</h1>
-        {detail && <Headline detail={detail} />}
-        {detail && stream.state.kind !== 'gone' && <Actions detail={detail} />}
+        {detail && (
+          <p class="headline">
+            <Pill state={detail.job.phase} />
+            {why(detail.job, t) && <b>{why(detail.job, t)}</b>}
+          </p>
+        )}
+        {detail && !isGone && <Actions detail={detail} />}
       </div>
       <Banner stream={stream} />
-      <nav class="tabs" aria-label={t.sections}>
-        {tabs.map((tab) => (
-          <a href={jobLink(route.namespace, route.name, tab)} aria-current={tab === route.tab ? 'page' : undefined}>
-            {t[tab]}
-          </a>
-        ))}
-      </nav>
+      {detail && <Numbers detail={detail} />}
+      {(detail || stream.state.kind === 'connecting') && (
+        <nav class="tabs" aria-label={t.sections}>
+          {tabs.map((tab) => (
+            <a href={jobLink(route.namespace, route.name, tab)} aria-current={tab === route.tab ? 'page' : undefined}>
+              {t[tab]}
+            </a>
+          ))}
+        </nav>
+      )}
       {!detail && stream.state.kind === 'connecting' && <p class="empty">{t.loading}</p>}
       {detail && <Notes notes={detail.notes} />}
       {detail && route.tab === 'overview' && <Overview detail={detail} />}
-      {detail && route.tab === 'timeline' && <Timeline detail={detail} />}
-      {detail && route.tab === 'logs' && <Logs detail={detail} replicas={route.query.getAll('replica')} />}
+      {detail && route.tab === 'timeline' && <Timeline detail={detail} query={route.query} />}
+      {detail && route.tab === 'logs' && <Logs detail={detail} query={route.query} />}
       {detail && route.tab === 'manifest' && <ManifestTab namespace={route.namespace} name={route.name} />}
     </div>
   )
 }
 
-function Headline({ detail: { job } }: { detail: JobDetail }) {
+/** Numbers says how far a job is, and how long it runs. */
+function Numbers({ detail }: { detail: JobDetail }) {
   const { t } = useApp()
   const now = useNow()
+  const { job } = detail
+  const end = endOf(job)
+  const progress = progressOf(detail)
+  const lasted = seconds(((end ?? now) - Date.parse(job.createdAt)) / 1000)
   return (
-    <p class="headline">
-      <StateText state={job.phase} />
-      {why(job, t) && <b>{why(job, t)}</b>}
-      {!isFinished(job) && (
-        <span>
-          {t.ready} {job.ready}/{job.wanted}
-        </span>
+    <dl class="stats">
+      {progress && (
+        <Stat title={t.progress} wide>
+          <b>{short(progress.done)}</b>
+          {progress.total ? ` ${t.ofTotal(short(progress.total), progress.unit)}` : ` ${progress.unit}`}
+          {progress.left !== undefined && <span class="quiet"> · {t.left(seconds(progress.left))}</span>}
+          {progress.total ? <progress class="bar" value={progress.done} max={progress.total} aria-label={t.progress} /> : null}
+        </Stat>
       )}
-      <span>
-        {t.gpus} {job.gpus}
-      </span>
-      <span>
-        {t.restarts} {job.restarts + job.reschedules}
-      </span>
-      <span title={job.createdAt}>
-        {t.age} {age(job.createdAt, now)}
-      </span>
-      {job.queue && <span>{job.queue}</span>}
-      <span title={t.version}>{job.version}</span>
-    </p>
+      <Stat title={end ? t.duration : t.age}>
+        <b title={job.createdAt}>{lasted}</b>
+      </Stat>
+      {end ? (
+        <Stat title={t.ended}>
+          <b title={job.completedAt}>{stamp(end, now)}</b>
+        </Stat>
+      ) : (
+        !isFinished(job) && (
+          <Stat title={t.ready}>
+            <b>{`${job.ready}/${job.wanted}`}</b>
+          </Stat>
+        )
+      )}
+      {job.gpus > 0 && (
+        <Stat title={t.gpus}>
+          <b>{job.gpus}</b>
+        </Stat>
+      )}
+      <Stat title={t.restarts}>
+        <b class={job.restarts + job.reschedules ? '' : 'quiet'}>{job.restarts + job.reschedules}</b>
+      </Stat>
+      {job.queue && (
+        <Stat title={t.queue}>
+          <b>{job.queue}</b>
+        </Stat>
+      )}
+      {job.group && (
+        <Stat title={t.group}>
+          <b>{job.group}</b>
+        </Stat>
+      )}
+      <Stat title={t.version}>
+        <b>{job.version}</b>
+      </Stat>
+    </dl>
   )
 }
 
@@ -82,8 +125,9 @@ function Overview({ detail }: { detail: JobDetail }) {
   const { t } = useApp()
   return (
     <>
-      <Why detail={detail} />
-      <LastFailure detail={detail} />
+      <Cause detail={detail} />
+      <Steps detail={detail} />
+      <Learning detail={detail} />
       <Section title={t.parts}>
         <Picture detail={detail} />
         <Parts detail={detail} />
@@ -101,49 +145,49 @@ function Overview({ detail }: { detail: JobDetail }) {
   )
 }
 
-/** Why answers first why a job does not run as desired. */
-function Why({ detail }: { detail: JobDetail }) {
+/** mostSteps is how many phases are shown. */
+const mostSteps = 7
+
+/** Steps shows the phases of a job as a line of steps, each with how long it lasted. */
+function Steps({ detail }: { detail: JobDetail }) {
   const { t } = useApp()
   const now = useNow()
-  const { job, waiting } = detail
-  if (!waiting && !job.message) return null
+  const all = stepsOf(detail, now)
+  if (all.length === 0) return null
+  const shown = all.slice(-mostSteps)
   return (
-    <section class="card why" aria-label={t.reason}>
-      <h2>{waiting ? t.whyWaiting : t.reason}</h2>
-      <p>
-        {job.reason && <b>{job.reason} </b>}
-        {t.say(waiting?.why ?? job.message ?? '')} {waiting?.since && <span class="quiet">{t.since(age(waiting.since, now))}</span>}
-      </p>
-      {waiting && waiting.remedies.length > 0 && (
-        <>
-          <h3>{t.remedies}</h3>
-          <ul>
-            {waiting.remedies.map((remedy) => (
-              <li>{t.say(remedy)}</li>
-            ))}
-          </ul>
-        </>
-      )}
-    </section>
+    <ol class="steps" aria-label={t.phaseSteps}>
+      {all.length > shown.length && <li class="quiet">{t.earlierSteps(all.length - shown.length)}</li>}
+      {shown.map((step, i) => {
+        const isLast = i === shown.length - 1
+        return (
+          <li class={isLast ? `k-${kindOf(step.phase)}` : ''} aria-current={isLast ? 'step' : undefined}>
+            <Mark kind={kindOf(step.phase)} />
+            <b>{t.phases[step.phase] ?? step.phase}</b>
+            <span class="quiet" title={new Date(step.from).toISOString()}>
+              {step.to > step.from ? seconds((step.to - step.from) / 1000) : stamp(step.from, now)}
+            </span>
+          </li>
+        )
+      })}
+    </ol>
   )
 }
 
-/** LastFailure says which replica failed last, and links to its log. */
-function LastFailure({ detail }: { detail: JobDetail }) {
+/** Learning shows what the job reports: that which matters most is large. */
+function Learning({ detail }: { detail: JobDetail }) {
   const { t } = useApp()
   const now = useNow()
-  const failure = detail.timeline.findLast((m) => m.kind === 'failure')
-  if (!failure) return null
-  const part = detail.parts.find((p) => p.pod && p.name === failure.object)
+  const { curves, source } = useCurves(detail)
+  const { job, timeline } = detail
+  if (!curves.some((c) => c.x !== 'replicas')) return null
   return (
-    <section class="card why" aria-label={t.lastFailure}>
-      <h2>{t.lastFailure}</h2>
-      <p>
-        {failure.title && <b>{failure.title} </b>}
-        {t.say(failure.text)} <span class="quiet">{t.ago(age(failure.at, now))}</span>
-        {part && <> <a href={jobLink(detail.job.namespace, detail.job.name, 'logs', { replica: part.name })}>{t.readLog(part.name)}</a></>}
+    <Section title={t.curves}>
+      <First job={job.name} timeline={timeline} curves={curves} now={now} end={endOf(job)} />
+      <p class="quiet source">
+        {source} <a href={jobLink(job.namespace, job.name, 'timeline')}>{t.allCurves}</a>
       </p>
-    </section>
+    </Section>
   )
 }
 
@@ -190,7 +234,7 @@ function PartRow({ part, detail, now }: { part: Part; detail: JobDetail; now: nu
       <td>{part.role}</td>
       <td class="num">{part.rank}</td>
       <td>{part.node}</td>
-      <td class="num">{part.gpus}</td>
+      <td class="num">{part.gpus || ''}</td>
       <td class="num">{part.restarts || ''}</td>
       <td class="num">{part.exitCode}</td>
       <td class="num">{age(part.createdAt, now)}</td>
@@ -199,20 +243,21 @@ function PartRow({ part, detail, now }: { part: Part; detail: JobDetail; now: nu
   )
 }
 
+const phases = ['Pending', 'Starting', 'Running', 'Restarting', 'Rescheduling', 'Succeeded', 'Failed', 'Unknown']
+
+/** Conditions shows what holds, and what does not where that explains a trouble. The phases are above. */
 function Conditions({ detail }: { detail: JobDetail }) {
   const { t } = useApp()
   const now = useNow()
+  const all = detail.conditions.filter((c) => c.trouble || (c.status !== 'False' && !phases.includes(c.type)))
   return (
     <Section title={t.conditions}>
       <ul class="conditions">
-        {detail.conditions.length === 0 && <li>{t.noConditions}</li>}
-        {detail.conditions.map((c) => (
+        {all.length === 0 && <li>{t.noConditions}</li>}
+        {all.map((c) => (
           <li class={c.trouble ? 'trouble' : ''}>
-            <b>
-              {t.conditionStatus[c.status]}
-              {t.phases[c.type] ?? c.type}
-            </b>
-            {(c.message || c.reason) && `: ${c.message || c.reason}`} {c.since && <span class="quiet">{t.since(age(c.since, now))}</span>}
+            <b>{t.phases[c.type] ?? c.type}</b> <span class="quiet">{[t.conditionStatus[c.status], c.since && t.since(age(c.since, now))].filter(Boolean).join(', ')}</span>
+            {(c.message || c.reason) && <p>{c.message || c.reason}</p>}
           </li>
         ))}
       </ul>

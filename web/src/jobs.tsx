@@ -4,7 +4,9 @@ import type { JobPage, JobRow } from './api'
 import { useApp, useNow } from './app'
 import { Banner } from './banner'
 import { age } from './format'
-import { Mark, StateText } from './mark'
+import { isTyped } from './keys'
+import { Mark, Pill } from './mark'
+import { seconds } from './recorded'
 import { jobLink, jobsLink, replace } from './route'
 import { useScroll } from './scroll'
 import { Spark } from './spark'
@@ -43,6 +45,14 @@ export function JobsView({ query }: { query: URLSearchParams }) {
     count.current = page.matching
     page.items.forEach((row, i) => rows.current.set(page.offset + i, row))
   }, [page])
+  useEffect(() => {
+    const pressed = (event: KeyboardEvent) => {
+      const step = { j: 1, k: -1 }[event.key]
+      if (step && box.current && !isTyped(event)) move(event, box.current, step)
+    }
+    addEventListener('keydown', pressed)
+    return () => removeEventListener('keydown', pressed)
+  }, [])
   const drawn = visible(view.top, view.height, rowHeight, count.current)
   return (
     <div class="jobs">
@@ -76,9 +86,11 @@ function useSettled<T>(value: T, milliseconds: number): T {
 /** moveFocus moves the focus between rows by the arrow keys. */
 function moveFocus(event: KeyboardEvent) {
   const step = { ArrowDown: 1, ArrowUp: -1 }[event.key]
-  const here = (event.target as HTMLElement).closest('tr')
-  const box = event.currentTarget as HTMLElement
-  if (!step) return
+  if (step) move(event, event.currentTarget as HTMLElement, step)
+}
+
+function move(event: KeyboardEvent, box: HTMLElement, step: number) {
+  const here = document.activeElement?.closest('tr')
   const next = here ? (step > 0 ? here.nextElementSibling : here.previousElementSibling) : box.querySelector('tbody tr[data-row]')
   const link = next?.querySelector('a')
   if (!link) return
@@ -160,6 +172,10 @@ function Table({ query, rows, first, end, count }: TableProps) {
           <Column query={query} by="gpus" title={t.gpus} class="c-num c-gpus" />
           <Column query={query} by="restarts" title={t.restarts} class="c-num c-restarts" />
           <Column query={query} by="curve" title={t.curve} class="c-curve" />
+          <th scope="col" class="c-queue">
+            {t.queueOrGroup}
+          </th>
+          <th scope="col" class="c-num c-lasted">{t.duration}</th>
           <Column query={query} by="createdAt" title={t.age} class="c-num c-age" flip />
         </tr>
       </thead>
@@ -177,7 +193,7 @@ function Table({ query, rows, first, end, count }: TableProps) {
 function Spacer({ rows }: { rows: number }) {
   return (
     <tr class="spacer" aria-hidden="true">
-      <td colSpan={9} style={{ height: `${rows * rowHeight}px` }} />
+      <td style={{ height: `${rows * rowHeight}px` }} />
     </tr>
   )
 }
@@ -212,7 +228,7 @@ function Row({ index, row, now }: { index: number; row: JobRow | undefined; now:
   if (!row) {
     return (
       <tr aria-rowindex={index + 2} class="loading">
-        <td colSpan={9}>…</td>
+        <td>…</td>
       </tr>
     )
   }
@@ -221,27 +237,34 @@ function Row({ index, row, now }: { index: number; row: JobRow | undefined; now:
   return (
     <tr aria-rowindex={index + 2} data-row={index}>
       <td class="c-phase">
-        <StateText state={row.phase} />
+        <Pill state={row.phase} />
       </td>
       <td class="c-name">
         <a href={jobLink(row.namespace, row.name)} title={row.name}>
           {row.name}
         </a>
+        {why(row, t) && <span class="small-why">{why(row, t)}</span>}
       </td>
       <td class="c-ns" title={row.namespace}>
         {row.namespace}
       </td>
       <td class="c-why" title={row.message ?? row.reason}>
-        <b>{why(row, t)}</b> {row.message}
+        <b>{why(row, t)}</b>
+        {row.message && <span class="second">{row.message}</span>}
       </td>
       <td class="c-ready" title={roles}>
-        {!isFinished(row) && <b>{`${row.ready}/${row.wanted}`}</b>} {row.roles.length > 1 && !isFinished(row) && <span class="quiet">{roles}</span>}
+        {!isFinished(row) && <b>{`${row.ready}/${row.wanted}`}</b>}
       </td>
       <td class="c-num c-gpus">{row.gpus || ''}</td>
       <td class="c-num c-restarts">{row.restarts + row.reschedules || ''}</td>
       <td class="c-curve">
         <Spark curve={row.curve} />
       </td>
+      <td class="c-queue" title={[row.queue, row.group, row.creator].filter(Boolean).join(', ')}>
+        {row.queue}
+        <span class="second">{[row.group, row.creator].filter(Boolean).join(' · ')}</span>
+      </td>
+      <td class="c-num c-lasted">{row.completedAt ? seconds((Date.parse(row.completedAt) - Date.parse(row.createdAt)) / 1000) : ''}</td>
       <td class="c-num c-age" title={row.createdAt}>
         {age(row.createdAt, now)}
       </td>

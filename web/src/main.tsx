@@ -11,9 +11,11 @@ import { RecordedView } from './recordedjob'
 import { SumsView } from './sums'
 import { useRoute } from './route'
 import { Notes } from './section'
+import { Keys } from './keys'
 import { delay } from './stream'
 import { en } from './texts.en'
 import { zh } from './texts.zh'
+import { Toasts } from './toast'
 import './style.css'
 
 /** useSession asks until the server answers, and returns the error meanwhile. */
@@ -82,9 +84,9 @@ function Main() {
         {t.skip}
       </a>
       <header class="top">
-        <a class="brand" href="#/jobs">
+        <a class="brand" href="#/jobs" aria-label={t.title}>
           <img src="./icon.svg" alt="" width="22" height="22" />
-          <span>{t.title}</span>
+          <span class="wide-only">{t.title}</span>
         </a>
         <nav aria-label={t.views}>
           <a href="#/jobs" aria-current={route.view === 'jobs' || route.view === 'job' ? 'page' : undefined}>
@@ -125,6 +127,8 @@ function Main() {
         {route.view === 'sums' && <SumsView query={route.query} />}
         {route.view === 'cluster' && <ClusterView />}
       </main>
+      <Toasts />
+      <Keys />
     </AppContext.Provider>
   )
 }

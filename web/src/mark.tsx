@@ -9,6 +9,7 @@ const shapes: Record<Kind, ComponentChildren> = {
   waiting: <circle cx="7" cy="7" r="4.500" class="hollow" />,
   restarting: <path d="M7 1.500 13 12.500H1z" />,
   done: <path d="M2 2h10v10H2z" />,
+  resized: <path d="M7 1.500 12.500 7 7 12.500 1.500 7z" />,
   failed: <path d="M3.300 1.200 7 4.900l3.700-3.700 2.100 2.100L9.100 7l3.700 3.700-2.100 2.100L7 9.100l-3.700 3.700-2.100-2.100L4.900 7 1.200 3.300z" />,
   leaving: <path d="M2 5.500h10v3H2z" />,
   missing: <circle cx="7" cy="7" r="4.500" class="hollow dashed" />,
@@ -29,6 +30,18 @@ export function Shape({ kind, x, y }: { kind: Kind; x: number; y: number }) {
     <g class={`mark k-${kind}`} transform={`translate(${x} ${y})`}>
       {shapes[kind]}
     </g>
+  )
+}
+
+/** Pill is the state of a job. */
+export function Pill({ state }: { state: string }) {
+  const { t } = useApp()
+  const kind = kindOf(state)
+  return (
+    <span class={`state pill k-${kind}`}>
+      <Mark kind={kind} />
+      {t.phases[state] ?? state}
+    </span>
   )
 }
 

@@ -3,12 +3,9 @@ import { useEffect, useRef } from 'preact/hooks'
 import uPlot from 'uplot'
 import type { ComparedSeries } from './api'
 import { useApp } from './app'
-import { labelFont, left, useWidth } from './chart'
+import { dashes, labelFont, left, useWidth } from './chart'
 import { short, ticks } from './format'
 import { seconds } from './recorded'
-
-/** dashes tell lines apart without colours. */
-export const dashes = [[], [8, 4], [2, 3], [10, 3, 2, 3], [5, 5], [12, 4], [3, 6], [8, 3, 2, 3, 2, 3]]
 
 // Spans of time at which labels are whole numbers of a unit.
 const steps = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 172_800, 432_000, 864_000]

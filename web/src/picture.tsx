@@ -1,26 +1,38 @@
 // The picture of a job's parts.
 import type { JobDetail } from './api'
 import { useApp } from './app'
+import { useWidth } from './chart'
 import { draw, tile, type Box, type Tile } from './layout'
 import { Shape } from './mark'
 import { jobLink } from './route'
-import { kindOf } from './state'
+import { isFinished, kindOf } from './state'
 
 export function Picture({ detail }: { detail: JobDetail }) {
   const { t } = useApp()
-  const picture = draw(detail.parts, detail.edges)
+  const [box, width] = useWidth()
+  // Parts of a finished job do not work together any more.
+  const picture = draw(detail.parts, isFinished(detail.job) ? [] : detail.edges, width || Infinity)
   const kinds = [...new Set(picture.lines.map((l) => l.kind))]
   return (
-    <figure class="picture">
-      <div class="wide" role="group" tabIndex={0} aria-label={t.picture}>
-        <svg width={picture.width} height={picture.height} viewBox={`0 0 ${picture.width} ${picture.height}`}>
-          {picture.lines.map((line) => (
-            <path class={`edge e-${line.kind}`} d={line.path} />
-          ))}
-          {picture.boxes.map((box) => (
-            <RoleBox box={box} detail={detail} />
-          ))}
-        </svg>
+    <figure class="picture" aria-label={t.picture}>
+      <div ref={box}>
+        {width > 0 && (
+          <svg width={picture.width} height={picture.height} viewBox={`0 0 ${picture.width} ${picture.height}`}>
+            <defs>
+              {kinds.map((kind) => (
+                <marker id={`arrow-${kind}`} viewBox="0 0 8 8" refX="7.500" refY="4" markerWidth="7" markerHeight="7" orient="auto">
+                  <path class={`arrow e-${kind}`} d="M0 0.500 8 4 0 7.500z" />
+                </marker>
+              ))}
+            </defs>
+            {picture.boxes.map((one) => (
+              <RoleBox box={one} detail={detail} />
+            ))}
+            {picture.lines.map((line) => (
+              <path class={`edge e-${line.kind}`} d={line.path} marker-end={line.kind === 'peers' ? undefined : `url(#arrow-${line.kind})`} />
+            ))}
+          </svg>
+        )}
       </div>
       <figcaption>
         {kinds.map((kind) => (
@@ -30,6 +42,9 @@ export function Picture({ detail }: { detail: JobDetail }) {
             </svg>
             {t.edges[kind]}
           </span>
+        ))}
+        {picture.pairs.map(({ from, to, kind }) => (
+          <span class="legend">{from === to ? `${from}: ${t.edges[kind]}` : `${from} → ${to}: ${t.edges[kind]}`}</span>
         ))}
       </figcaption>
     </figure>
@@ -43,7 +58,7 @@ function RoleBox({ box, detail }: { box: Box; detail: JobDetail }) {
       <rect class="rolebox" x={box.x} y={box.y} width={box.width} height={box.height} rx="8" />
       <text class="rolename" x={box.x + 10} y={box.y + 19}>
         {box.role}
-        {box.role !== 'di-server' && ` ${box.ready}/${box.total}`}
+        {box.role !== 'di-server' && (isFinished(detail.job) ? ` ${box.total}` : ` ${box.ready}/${box.total}`)}
       </text>
       {box.hidden > 0 && (
         <text class="more" x={box.x + box.width - 10} y={box.y + 19} text-anchor="end">

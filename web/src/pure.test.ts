@@ -58,7 +58,7 @@ describe('the time axis', () => {
     const now = Date.parse('2026-01-01T12:00:00Z')
     const early = now - 7_200_000
     expect(whole([moment('2026-01-01T11:00:00Z')], [{ name: 'reward', points: [[early, 1]] }], now)).toEqual({ from: early, to: now })
-    expect(whole([], [{ name: 'speed', x: 'replicas', points: [[4, 1]] }], now).from).toBe(now - 60_000)
+    expect(whole([], [{ name: 'speed', x: 'replicas', points: [[4, 1]] }], now)).toEqual({ from: now, to: now + 10_000 })
     expect(whole([], [{ name: 'reward', points: [[early, 1], [now + 2000, 2]] }], now)).toEqual({ from: early, to: now + 2000 })
   })
   it('shows the last part of it', () => {

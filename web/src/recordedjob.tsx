@@ -2,10 +2,10 @@
 import { recordedPath, type HistoryCurves, type HistoryJob, type HistoryPart, type HistoryTail, type HistoryTails } from './api'
 import { useAnswer } from './answer'
 import { useApp, useNow } from './app'
-import { Charts } from './chart'
+import { Charts } from './charts'
 import { age, stamp } from './format'
 import { HistoryOff } from './history'
-import { StateText } from './mark'
+import { Pill } from './mark'
 import { isTime, lines, took } from './recorded'
 import type { Route } from './route'
 import { FactList, Notes, Section } from './section'
@@ -54,7 +54,7 @@ function Headline({ of: { job } }: { of: HistoryJob }) {
   const now = useNow(30_000)
   return (
     <p class="headline">
-      <StateText state={job.phase} />
+      <Pill state={job.phase} />
       {job.reason && <b>{job.reason}</b>}
       {job.startedAt && (
         <span>
@@ -99,12 +99,11 @@ function Curves({ of, path }: { of: HistoryJob; path: string | undefined }) {
   const { t } = useApp()
   const now = useNow(30_000)
   const { data, error } = useAnswer<HistoryCurves>(path)
-  const end = of.job.endedAt ? Date.parse(of.job.endedAt) : now
   return (
     <Section title={t.curves}>
       {error && <p class="banner warning lined">{error}</p>}
       {!data && !error && <p class="empty">{t.loading}</p>}
-      {data && <Charts timeline={of.timeline} curves={data.curves} now={end} />}
+      {data && <Charts job={of.job.name} timeline={of.timeline} curves={data.curves} now={now} end={of.job.endedAt ? Date.parse(of.job.endedAt) : undefined} />}
       {data && <p class="quiet">{data.until ? t.fromHistoryUntil(stamp(data.until, now)) : t.fromHistory}</p>}
     </Section>
   )

@@ -17,6 +17,16 @@ export function Section({ title, children }: { title: string; children: Componen
   )
 }
 
+/** Stat is a number with its title above it. */
+export function Stat({ title, wide, children }: { title: string; wide?: boolean; children: ComponentChildren }) {
+  return (
+    <div class={wide ? 'stat wide-stat' : 'stat'}>
+      <dt>{title}</dt>
+      <dd>{children}</dd>
+    </div>
+  )
+}
+
 /** FactList shows facts below the names of their parts. */
 export function FactList({ facts }: { facts: JobDetail['facts'] }) {
   const { t } = useApp()

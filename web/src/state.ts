@@ -2,7 +2,7 @@
 import type { JobRow } from './api'
 import type { Texts } from './texts.en'
 
-export type Kind = 'running' | 'starting' | 'waiting' | 'restarting' | 'done' | 'failed' | 'leaving' | 'missing'
+export type Kind = 'running' | 'starting' | 'waiting' | 'restarting' | 'done' | 'failed' | 'leaving' | 'missing' | 'resized'
 
 const kinds: Record<string, Kind> = {
   Running: 'running',

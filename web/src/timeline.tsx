@@ -4,15 +4,17 @@ import { useAnswer } from './answer'
 import { recordedPath, type HistoryCurves, type JobDetail } from './api'
 import { useApp, useNow } from './app'
 import { nearest } from './axis'
-import { Charts } from './chart'
+import { Charts } from './charts'
+import { Compare, named, useOthers } from './compare'
 import { stamp } from './format'
+import { endOf } from './glance'
 import { merged } from './recorded'
 import { Section } from './section'
 
 /** How often the recorded curves of a job are read again. What is newer is what the page saw. */
 const again = 60_000
 
-export function Timeline({ detail }: { detail: JobDetail }) {
+export function Timeline({ detail, query }: { detail: JobDetail; query: URLSearchParams }) {
   const { t } = useApp()
   const now = useNow()
   const list = useRef<HTMLOListElement>(null)
@@ -24,7 +26,7 @@ export function Timeline({ detail }: { detail: JobDetail }) {
   }, [found])
   return (
     <>
-      <Curves detail={detail} />
+      <Curves detail={detail} query={query} />
       <Section title={t.events}>
         <label class="field">
           {t.atTime} <input type="time" value={time} onInput={(e) => setTime(e.currentTarget.value)} />
@@ -48,20 +50,29 @@ export function Timeline({ detail }: { detail: JobDetail }) {
   )
 }
 
-/** Curves shows whole curves where the history keeps them, and else what the page saw. It says which. */
-function Curves({ detail }: { detail: JobDetail }) {
+/** useCurves returns whole curves where the history keeps them, and else what the page saw, with a text that says which. */
+export function useCurves(detail: JobDetail): { curves: JobDetail['curves']; source: string } {
   const { t, session } = useApp()
-  const now = useNow()
   const { job } = detail
   const reachable = session?.history.reachable
   const { data, error } = useAnswer<HistoryCurves>(reachable ? recordedPath(job.namespace, job.name, job.uid, 'curves') : undefined, again)
   const curves = useMemo(() => (data ? merged(data.curves, detail.curves) : detail.curves), [data, detail.curves])
+  const source = data ? t.fromHistory : error ? t.fromPageFailed(error) : session && !reachable ? `${t.fromPage} ${t.say(session.history.why ?? '')}` : t.loading
+  return { curves, source }
+}
+
+function Curves({ detail, query }: { detail: JobDetail; query: URLSearchParams }) {
+  const { t } = useApp()
+  const now = useNow()
+  const { curves, source } = useCurves(detail)
+  const names = named(query)
+  const { others, missing } = useOthers(detail.job, names)
   return (
     <Section title={t.curves}>
-      <Charts timeline={detail.timeline} curves={curves} now={now} />
-      <p class="quiet source">
-        {data ? t.fromHistory : error ? t.fromPageFailed(error) : session && !reachable ? `${t.fromPage} ${t.say(session.history.why ?? '')}` : t.loading}
-      </p>
+      <Charts job={detail.job.name} timeline={detail.timeline} curves={curves} now={now} end={endOf(detail.job)} others={others}>
+        <Compare job={detail.job} names={names} missing={missing} />
+      </Charts>
+      <p class="quiet source">{source}</p>
     </Section>
   )
 }

@@ -66,6 +66,7 @@ type JobRow struct {
 	Preemptible bool        `json:"preemptible"`
 	Group       string      `json:"group,omitempty"`
 	Queue       string      `json:"queue,omitempty"`
+	Creator     string      `json:"creator,omitempty"`
 	Priority    string      `json:"priority,omitempty"`
 	Curve       *Curve      `json:"curve,omitempty"`
 }

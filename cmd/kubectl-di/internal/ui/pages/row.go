@@ -27,18 +27,24 @@ func rowOf(job *v2alpha1.DIJob, s *jobview.Summary) api.JobRow {
 		Namespace: s.Namespace, Name: s.Name, UID: string(job.UID), Version: writtenIn(job), Lifecycle: string(s.Lifecycle),
 		Phase: string(s.Phase), Reason: s.Reason, Message: short(s.Message), Ready: s.Ready, Wanted: s.Desired, Roles: roles(s.Tasks), GPUs: s.GPUs,
 		Restarts: s.Restarts, Reschedules: s.Reschedules, CreatedAt: s.CreatedAt, CompletedAt: s.CompletedAt, Suspended: s.IsSuspended,
-		Terminating: s.IsTerminating, Preemptible: s.Preemptible, Group: s.Group, Queue: s.Queue, Priority: s.Priority,
+		Terminating: s.IsTerminating, Preemptible: s.Preemptible, Group: s.Group, Queue: s.Queue, Creator: s.Creator, Priority: s.Priority,
 	}
 }
 
-// mostMessage bounds the messages of a row, in bytes.
-const mostMessage = 500
+const (
+	// mostMessage bounds the messages of a row, in bytes.
+	mostMessage = 500
+	// mostFailure bounds the text of a failure, whose end matters most.
+	mostFailure = 4000
+)
 
-func short(text string) string {
-	if len(text) <= mostMessage {
+func short(text string) string { return cut(text, mostMessage) }
+
+func cut(text string, most int) string {
+	if len(text) <= most {
 		return text
 	}
-	return strings.ToValidUTF8(text[:mostMessage], "") + "…"
+	return strings.ToValidUTF8(text[:most], "") + "…"
 }
 
 // writtenIn returns the version that the spec was last written in, by the managed fields.

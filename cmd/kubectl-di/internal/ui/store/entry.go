@@ -34,7 +34,7 @@ func Reduce(object client.Object) client.Object {
 	}
 	row := pages.Row(job)
 	meta := metav1.ObjectMeta{Namespace: job.Namespace, Name: job.Name, UID: job.UID, ResourceVersion: job.ResourceVersion}
-	words := strings.ToLower(strings.Join([]string{row.Namespace, row.Name, row.Phase, row.Reason, row.Group, row.Queue}, "\n"))
+	words := strings.ToLower(strings.Join([]string{row.Namespace, row.Name, row.Phase, row.Reason, row.Group, row.Queue, row.Creator}, "\n"))
 	strip(job)
 	return &Entry{ObjectMeta: meta, Row: row, Job: job, words: words}
 }

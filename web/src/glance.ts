@@ -1,0 +1,144 @@
+// What the first screen of a job says of it: pure.
+import type { Curve, JobDetail, JobRow, Moment } from './api'
+import { isFinished } from './state'
+
+export interface Progress {
+  done: number
+  /** The whole work; absent if the job does not say. */
+  total?: number
+  unit: string
+  /** The seconds that are left at the speed of late; absent if that is not known. */
+  left?: number
+}
+
+/** progressOf returns how far a job is by its last report, and how long the rest takes; undefined if it does not report it. */
+export function progressOf(detail: Pick<JobDetail, 'job' | 'profilings' | 'curves'>): Progress | undefined {
+  const { done, total, unit } = reported(detail.profilings)
+  if (done === undefined) return undefined
+  const progress: Progress = { done, unit: typeof unit === 'string' ? unit.slice(0, 40) : '' }
+  if (!total || total < done) return progress
+  progress.total = total
+  const speed = speedOf(detail.curves.find((curve) => curve.name === 'progress'))
+  if (speed > 0 && detail.job.phase === 'Running') progress.left = (total - done) / speed
+  return progress
+}
+
+function reported(text: string | undefined): { done?: number; total?: number; unit?: unknown } {
+  if (!text) return {}
+  try {
+    const { progress } = JSON.parse(text) as { progress?: Record<string, unknown> | null }
+    const number = (value: unknown) => (typeof value === 'number' && Number.isFinite(value) && value >= 0 ? { is: value } : {})
+    const [done, total] = [number(progress?.done).is, number(progress?.total).is]
+    return { ...(done === undefined ? {} : { done }), ...(total === undefined ? {} : { total }), unit: progress?.unit }
+  } catch {
+    return {}
+  }
+}
+
+/** speedOf returns how much a curve grows in a second, over its last half. */
+function speedOf(curve: Curve | undefined): number {
+  const points = curve?.points ?? []
+  const [from, to] = [points[Math.floor(points.length / 2)], points.at(-1)]
+  const passed = ((to?.[0] ?? 0) - (from?.[0] ?? 0)) / 1000
+  return passed > 0 ? ((to?.[1] ?? 0) - (from?.[1] ?? 0)) / passed : 0
+}
+
+export interface Step {
+  phase: string
+  /** In milliseconds since 1970. */
+  from: number
+  to: number
+}
+
+const ends = ['Succeeded', 'Failed']
+
+/** endOf returns when a job has finished, in milliseconds since 1970; undefined if it has not. */
+export function endOf(job: JobRow): number | undefined {
+  return isFinished(job) && job.completedAt ? Date.parse(job.completedAt) : undefined
+}
+
+/**
+ * stepsOf returns the phases of a job with their ends. Those before the first that was observed are known by the
+ * conditions that ended.
+ */
+export function stepsOf({ job, conditions, timeline }: Pick<JobDetail, 'job' | 'conditions' | 'timeline'>, now: number): Step[] {
+  const end = endOf(job) ?? now
+  const seen = timeline.filter((m) => m.kind === 'phase').map((m) => ({ phase: m.title ?? m.text, from: Date.parse(m.at), to: m.end ? Date.parse(m.end) : end }))
+  const first = seen[0]?.from ?? end
+  let from = Date.parse(job.createdAt)
+  const before: Step[] = []
+  for (const phase of ['Pending', 'Starting']) {
+    const ended = conditions.find((c) => c.type === phase && c.status === 'False')?.since
+    const to = ended ? Math.min(Date.parse(ended), first) : from
+    if (to > from) before.push({ phase, from, to })
+    from = Math.max(from, to)
+  }
+  const all = first > Date.parse(job.createdAt) ? [...before, ...seen] : seen
+  return all.map((step) => (ends.includes(step.phase) ? { ...step, to: step.from } : { ...step, to: Math.max(step.from, step.to) }))
+}
+
+export interface Cause {
+  /** One word of what is wrong; empty if there is none. */
+  reason: string
+  /** What matters most, in a line. */
+  first: string
+  /** The whole text, if it has more than that line. */
+  whole: string
+  /** When it began or happened. */
+  at?: string
+  /** Whether it lasts since then. */
+  lasts: boolean
+  remedies: string[]
+  /** The replica that failed. */
+  object?: string
+  /** An earlier trouble, which may have led to this. */
+  earlier?: Moment
+}
+
+/** causeOf returns what is wrong with a job, once: why it waits or failed, with the last failure of a replica; undefined if nothing is. */
+export function causeOf({ job, waiting, timeline }: Pick<JobDetail, 'job' | 'waiting' | 'timeline'>): Cause | undefined {
+  const failure = timeline.findLast((m) => m.kind === 'failure')
+  const said = waiting?.why ?? job.message ?? ''
+  if (!said && !job.reason && !failure) return undefined
+  // A job that succeeded has overcome its failures.
+  if (job.phase === 'Succeeded') return undefined
+  const isFailure = !waiting && failure && (!said || failure.text.includes(said) || job.phase === 'Failed')
+  if (isFailure) {
+    const text = job.phase === 'Failed' && said && !failure.text.includes(said) ? `${failure.text}\n\n${said}` : failure.text
+    const earlier = timeline.find((m) => m.warning && m.kind !== 'failure' && m.at < failure.at)
+    return { reason: job.reason || (failure.title ?? ''), ...parted(text), at: failure.at, lasts: false, remedies: [], ...objectOf(failure), ...(earlier && { earlier }) }
+  }
+  return { reason: job.reason, ...parted(said || job.reason), ...(waiting?.since && { at: waiting.since }), lasts: true, remedies: waiting?.remedies ?? [], ...(failure && { earlier: failure }) }
+}
+
+function objectOf(moment: Moment): { object?: string } {
+  return moment.object ? { object: moment.object } : {}
+}
+
+/** parted returns the line of a text that matters most. Of a traceback, that is the error at its end. */
+export function parted(text: string): { first: string; whole: string } {
+  const lines = text.trim().split('\n')
+  const begin = lines[0] ?? ''
+  if (lines.length === 1) return { first: begin, whole: '' }
+  const trace = begin.indexOf('Traceback (most recent call last)')
+  if (trace < 0) return { first: begin, whole: text.trim() }
+  const error = lines.slice(1).find((line) => /^\S/.test(line)) ?? begin
+  return { first: begin.slice(0, trace) + error, whole: text.trim() }
+}
+
+/** fragment returns the part of a cause that a log may contain: what follows the last name and exit code. */
+export function fragment(first: string): string {
+  return first.replace(/^Pod \S+ failed(?: with exit code -?\d+)?: /, '').slice(0, 80)
+}
+
+/** clustered joins moments that would be drawn closer than some pixels. */
+export function clustered(moments: Moment[], place: (moment: Moment) => number, apart: number): { x: number; moments: Moment[] }[] {
+  const all: { x: number; moments: Moment[] }[] = []
+  for (const moment of moments) {
+    const x = place(moment)
+    const last = all.at(-1)
+    if (last && x - last.x < apart) last.moments.push(moment)
+    else all.push({ x, moments: [moment] })
+  }
+  return all
+}

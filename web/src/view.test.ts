@@ -1,0 +1,153 @@
+import { describe, expect, it } from 'vitest'
+import type { Condition, Edge, JobRow, Moment, Part } from './api'
+import { whole } from './axis'
+import { causeOf, clustered, endOf, fragment, parted, progressOf, stepsOf } from './glance'
+import { draw } from './layout'
+import { asText, found, levelOf, lineAt, next, pieces, rowsOf, tops } from './lines'
+import { csv, hasLog, shifted, smoothed } from './smooth'
+
+const at = (seconds: number) => new Date(Date.UTC(2026, 0, 1) + seconds * 1000).toISOString()
+const time = (seconds: number) => Date.parse(at(seconds))
+const job = (more: Partial<JobRow> = {}): JobRow => ({
+  namespace: 'rl', name: 'pong', uid: 'u', version: 'v2alpha1', lifecycle: 'WorkerLed', phase: 'Running', reason: '', ready: 1, wanted: 1, roles: [],
+  gpus: 0, restarts: 0, reschedules: 0, createdAt: at(0), suspended: false, terminating: false, preemptible: false, ...more,
+})
+const moment = (seconds: number, kind: Moment['kind'], more: Partial<Moment> = {}): Moment => ({ at: at(seconds), kind, text: '', ...more })
+const condition = (type: string, status: Condition['status'], since: number): Condition => ({ type, status, since: at(since), text: '' })
+
+describe('the progress of a job', () => {
+  const curves = [{ name: 'progress', points: [[time(0), 0], [time(100), 100], [time(200), 300]] }]
+  const report = (progress: object) => JSON.stringify({ progress })
+  it('tells what is left at the speed of late', () => {
+    expect(progressOf({ job: job(), curves, profilings: report({ done: 300, total: 500, unit: 'step' }) })).toEqual({ done: 300, total: 500, unit: 'step', left: 100 })
+  })
+  it('tells no time that is left of a job that has ended, stands, or does not know its whole work', () => {
+    expect(progressOf({ job: job({ phase: 'Failed' }), curves, profilings: report({ done: 300, total: 500 }) })?.left).toBeUndefined()
+    expect(progressOf({ job: job(), curves: [], profilings: report({ done: 300, total: 500 }) })?.left).toBeUndefined()
+    expect(progressOf({ job: job(), curves, profilings: report({ done: 300 }) })).toEqual({ done: 300, unit: '' })
+  })
+  it('is nothing where a report has none, or is no JSON', () => {
+    for (const profilings of [undefined, '', '{', 'null', '7', '{"progress": null}', report({ done: 'x' }), report({ done: -1 })]) {
+      expect(progressOf({ job: job(), curves, ...(profilings === undefined ? {} : { profilings }) })).toBeUndefined()
+    }
+  })
+})
+
+describe('the phases of a job', () => {
+  it('have durations, and those before the first that was seen are known by their conditions', () => {
+    const detail = { job: job(), conditions: [condition('Starting', 'False', 60), condition('Pending', 'False', 10), condition('Running', 'True', 60)], timeline: [moment(60, 'phase', { title: 'Running' })] }
+    expect(stepsOf(detail, time(100)).map((s) => [s.phase, (s.to - s.from) / 1000])).toEqual([['Pending', 10], ['Starting', 50], ['Running', 40]])
+  })
+  it('end with the job', () => {
+    const timeline = [moment(0, 'phase', { title: 'Running', end: at(50) }), moment(50, 'phase', { title: 'Succeeded' })]
+    const finished = job({ phase: 'Succeeded', completedAt: at(50) })
+    expect(endOf(finished)).toBe(time(50))
+    expect(stepsOf({ job: finished, conditions: [], timeline }, time(9000)).map((s) => (s.to - s.from) / 1000)).toEqual([50, 0])
+  })
+  it('leave a time axis that stops with the job', () => {
+    expect(whole([moment(0, 'event'), moment(70, 'event')], [], time(9000), time(50))).toEqual({ from: time(0), to: time(50) })
+  })
+})
+
+describe('the cause of a trouble', () => {
+  const trace = 'Pod pong-c-0 failed with exit code 1: Traceback (most recent call last):\n  File "a.py", line 1\nValueError: shapes differ'
+  const failure = moment(50, 'failure', { title: 'Error', text: trace, object: 'c-0', warning: true })
+  it('is one, with the line that matters first', () => {
+    const cause = causeOf({ job: job({ phase: 'Failed', reason: 'BackoffLimitExceeded', message: 'failed too often' }), timeline: [failure] })
+    expect(cause).toMatchObject({ reason: 'BackoffLimitExceeded', first: 'Pod pong-c-0 failed with exit code 1: ValueError: shapes differ', object: 'c-0', lasts: false })
+    expect(cause?.whole).toContain('failed too often')
+    expect(cause?.whole).toContain('\n  File "a.py", line 1\n')
+  })
+  it('keeps the first trouble of a job that failed later of another', () => {
+    const first = moment(5, 'event', { title: 'FailedScheduling', text: 'no node has 64 GPUs', warning: true })
+    expect(causeOf({ job: job({ phase: 'Failed', reason: 'Error' }), timeline: [first, moment(6, 'event', { warning: true }), failure] })?.earlier).toBe(first)
+  })
+  it('says what would help a job that waits, and keeps its last failure', () => {
+    const waiting = { namespace: 'rl', name: 'pong', why: 'no node has 64 GPUs', since: at(5), remedies: ['Add nodes.'] }
+    expect(causeOf({ job: job({ phase: 'Pending', reason: 'Unschedulable' }), waiting, timeline: [failure] })).toMatchObject({ first: 'no node has 64 GPUs', remedies: ['Add nodes.'], lasts: true, earlier: failure })
+  })
+  it('is nothing where nothing is wrong, or a job has succeeded after all', () => {
+    expect(causeOf({ job: job(), timeline: [] })).toBeUndefined()
+    expect(causeOf({ job: job({ phase: 'Succeeded' }), timeline: [failure] })).toBeUndefined()
+  })
+  it('has a first line, and a part that a log may have', () => {
+    expect(parted('one')).toEqual({ first: 'one', whole: '' })
+    expect(parted('flag provided but not defined\nUsage:\n  -a')).toEqual({ first: 'flag provided but not defined', whole: 'flag provided but not defined\nUsage:\n  -a' })
+    expect(fragment('Pod a failed with exit code 1: ValueError: x')).toBe('ValueError: x')
+    expect(fragment('no node has 64 GPUs')).toBe('no node has 64 GPUs')
+  })
+})
+
+describe('curves', () => {
+  const curve = { name: 'a "b", c', unit: '1/s', points: [[time(0), 1], [time(1), 2.5]] }
+  it('are smoothed without a pull to zero, and keep their gaps', () => {
+    expect(smoothed([4, 4, null, 4], 0.9).map((v) => v && Math.round(v * 1e6) / 1e6)).toEqual([4, 4, null, 4])
+    expect(smoothed([0, 10], 0.5)[1]).toBeCloseTo(20 / 3)
+  })
+  it('have a logarithm only if all values do', () => {
+    expect(hasLog([curve])).toBe(true)
+    expect(hasLog([{ name: 'x', points: [[0, 0]] }])).toBe(false)
+  })
+  it('are copied as a table that no spreadsheet takes for a formula', () => {
+    const table = csv([{ job: '=cmd', curve }])
+    expect(table).toBe(`job,name,unit,time,value\r\n'=cmd,"a ""b"", c",1/s,${at(0)},1\r\n'=cmd,"a ""b"", c",1/s,${at(1)},2.5\r\n`)
+    expect(csv([{ job: 'a', curve: { name: 'x', x: 'replicas', points: [[2, -1]] } }])).toBe('job,name,unit,replicas,value\r\na,x,,2,-1\r\n')
+  })
+  it('of another job begin where this one does', () => {
+    expect(shifted(curve, 1000).points[0]).toEqual([time(1), 1])
+  })
+  it('have marks that do not cover one another', () => {
+    const all = [moment(0, 'event'), moment(1, 'event'), moment(50, 'event')]
+    expect(clustered(all, (m) => (Date.parse(m.at) - time(0)) / 1000, 15).map((c) => c.moments.length)).toEqual([2, 1])
+  })
+})
+
+describe('the lines of a log', () => {
+  const line = (text: string, replica = 'c-0') => ({ replica, text })
+  it('have a level by their words', () => {
+    const lines = ['ERROR x', '{"level":"error"}', 'ValueError: x', 'Traceback (most recent call last):', 'E1129 12:00:00 x', 'panic: x', 'WARNING: x', 'level=warn msg="no error"', 'DEBUG x', 'INFO errors=0', 'step 7', '{"level":"info","msg":"error rate 0"}']
+    expect(lines.map(levelOf)).toEqual(['error', 'error', 'error', 'error', 'error', 'error', 'warning', 'warning', 'debug', '', '', ''])
+  })
+  it('take the rows that they need, wide letters two cells', () => {
+    expect([rowsOf('', 10), rowsOf('x'.repeat(10), 10), rowsOf('x'.repeat(11), 10), rowsOf('训练训练训练', 10), rowsOf('é'.repeat(10), 10)]).toEqual([1, 1, 2, 2, 1])
+    const all = tops([line('x'), line('x'.repeat(25)), line('x')], 10)
+    expect([...all]).toEqual([0, 1, 4, 5])
+    expect([0, 1, 3, 4, 99].map((row) => lineAt(all, row))).toEqual([0, 1, 1, 2, 2])
+    expect(lineAt(tops([], 10), 0)).toBe(0)
+  })
+  it('are searched whatever the case, one match after another', () => {
+    const lines = [line('Round 1'), line('x'), line('round 2')]
+    expect(found(lines, 'ROUND')).toEqual([0, 2])
+    expect(found(lines, '')).toEqual([])
+    expect(pieces('a Round, a ROUND', 'round')).toEqual(['a ', 'Round', ', a ', 'ROUND', ''])
+    expect([next(2, -1, 1), next(2, 1, 1), next(2, 0, -1), next(0, -1, 1)]).toEqual([0, 0, 1, -1])
+  })
+  it('are saved as they are', () => {
+    expect(asText([{ replica: 'c-0', time: at(0), text: 'x' }, { replica: '', text: 'notice' }])).toBe(`${at(0)} c-0 x\nnotice\n`)
+  })
+})
+
+describe('the picture of replicas', () => {
+  const part = (name: string, role: string): Part => ({ name, role, state: 'Running', ready: true, restarts: 0 })
+  const parts = [part('co', 'coordinator'), part('l-0', 'learner'), part('c-0', 'collector'), part('c-1', 'collector')]
+  const edges: Edge[] = [{ from: 'co', to: 'c-0', kind: 'commands' }, { from: 'co', to: 'c-1', kind: 'commands' }, { from: 'c-0', to: 'l-0', kind: 'reports' }]
+  it('leads lines between boxes that others are between below all boxes', () => {
+    const picture = draw(parts, edges)
+    const below = picture.lines.filter((line) => line.kind === 'commands')
+    expect(below).toHaveLength(1)
+    const lowest = Math.max(...picture.boxes.map((b) => b.y + b.height))
+    const level = Number(/H[\d.]+Q[\d.]+ ([\d.]+)/.exec(below[0]?.path ?? '')?.[1])
+    expect(level).toBeGreaterThan(lowest)
+    expect(level).toBeLessThan(picture.height)
+  })
+  it('is as wide as a phone where it must be, and says its lines in words', () => {
+    const picture = draw(parts, edges, 340)
+    expect(picture.lines).toEqual([])
+    expect(picture.pairs).toEqual([{ from: 'coordinator', to: 'collector', kind: 'commands' }, { from: 'collector', to: 'learner', kind: 'reports' }])
+    for (const box of picture.boxes) for (const tile of box.tiles) expect(tile.x + 148).toBeLessThan(340)
+  })
+  it('is a grid of marks beyond eight replicas', () => {
+    const many = (count: number) => Array.from({ length: count }, (_, i) => part(`c-${i}`, 'collector'))
+    expect([8, 9].map((count) => draw(many(count), []).boxes[0]?.dense)).toEqual([false, true])
+  })
+})
