@@ -135,7 +135,8 @@ func (w *world) failing(t *testing.T, namespace, name string) {
 		status.ReplicaRestarts = map[string]int32{names.WorkerPod(name, "collector", 1): 3, last: 2}
 		status.Conditions = []v2alpha1.DIJobCondition{condition(string(v2alpha1.JobRunning), corev1.ConditionTrue, "", "", 36*time.Hour)}
 		status.LastFailure = &v2alpha1.LastFailure{
-			Pod: last, ExitCode: ptr.To[int32](1), Reason: "Error", Message: "ValueError: the shapes (4,) and (5,) differ", Time: ptr.To(metav1.Now()),
+			Message: "Traceback (most recent call last):\n  File \"train.py\", line 12, in loss\nValueError: the shapes (4,) and (5,) differ",
+			Pod:     last, ExitCode: ptr.To[int32](1), Reason: "Error", Time: ptr.To(metav1.Now()),
 		}
 	})
 	yesterday := time.Now().AddDate(0, 0, -1)

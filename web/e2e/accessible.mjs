@@ -17,7 +17,7 @@ const views = [
   { name: 'waiting', hash: job('waiting'), seen: '.why li' },
   { name: 'no job', hash: job('none'), seen: '.banner.warning' },
   { name: 'running', hash: job('curves'), seen: '.chart canvas' },
-  { name: 'whole cause', hash: job('failed'), open: (page) => page.locator('.why summary').first().click({ timeout: 1 }).catch(() => {}), seen: '.why .first' },
+  { name: 'whole cause', hash: job('failed'), open: (page) => page.locator('.why summary').click(), seen: '.why pre:visible' },
   { name: 'timeline', hash: job('curves', '/timeline'), seen: '.moments li' },
   { name: 'curves', hash: job('curves', '/timeline'), seen: '.chart:nth-of-type(2) canvas' },
   { name: 'found', hash: job('curves', '/timeline'), open: (page) => page.locator('input[type=time]').fill('14:05'), seen: '.moments .found' },

@@ -109,6 +109,15 @@ for (const [size, width, height] of [['screen', 1280, 800], ['phone', 390, 844]]
     await page.getByLabel('Smoothing').selectOption('none')
     await page.getByLabel('Log scale').uncheck()
   })
+  await step(`another job is drawn below, from its start on: ${size}`, async () => {
+    await page.getByLabel('Compare with a job').fill(`${namespace}/living`)
+    await page.locator('datalist').waitFor({ state: 'attached' })
+    await page.getByLabel('Compare with a job').fill('')
+    await page.evaluate(() => (location.hash += '?with=nowhere%2Fnothing'))
+    await page.getByRole('button', { name: 'Compare no longer with nowhere/nothing' }).click()
+    await page.getByRole('button', { name: 'Compare no longer with nowhere/nothing' }).waitFor({ state: 'detached' })
+    assert.doesNotMatch(page.url(), /with=/)
+  })
   await step(`a curve is copied as a table and as a picture: ${size}`, async () => {
     await page.context().grantPermissions(['clipboard-read', 'clipboard-write'])
     await page.getByRole('button', { name: 'CSV' }).first().click()

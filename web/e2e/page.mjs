@@ -1,6 +1,6 @@
 // Uses every view of a running kubectl di ui: page.mjs URL VIEWER-URL NAMESPACE JOBS
 import assert from 'node:assert/strict'
-import { end, go, open, picture, step } from './browser.mjs'
+import { end, go, isAccessible, open, picture, step } from './browser.mjs'
 
 const [address, viewer, namespace, jobs] = process.argv.slice(2)
 const page = await open(address)
@@ -32,6 +32,31 @@ await step('keys alone open a job', async () => {
   await page.getByRole('heading', { name: 'pong', exact: true }).waitFor()
   await page.getByText('cannot pull image').first().waitFor()
   await picture(page, 'web-job')
+})
+await step('keys lead to views and rows, and are listed', async () => {
+  await page.keyboard.press('g')
+  await page.keyboard.press('j')
+  await page.locator('tr[data-row]').nth(1).waitFor()
+  await page.locator('.scroll').focus()
+  for (const key of ['j', 'j', 'k']) await page.keyboard.press(key)
+  assert.equal(await page.evaluate(() => document.activeElement.closest('tr')?.dataset.row), '0')
+  await page.keyboard.press('?')
+  await page.getByRole('dialog', { name: 'Keys' }).waitFor()
+  await isAccessible(page)
+  await page.keyboard.press('Escape')
+  await page.getByRole('dialog').waitFor({ state: 'detached' })
+  await page.keyboard.press('/')
+  await page.keyboard.type('imagepull')
+  await page.getByText(`1 of ${jobs} jobs`).waitFor()
+  await page.getByRole('link', { name: 'pong', exact: true }).click()
+  await page.getByRole('heading', { name: 'pong', exact: true }).waitFor()
+})
+await step('the reason of a job is on a phone, too', async () => {
+  const phone = await open(`${new URL(address).origin}/#/jobs?search=imagepull`, { viewport: { width: 390, height: 844 }, storageState: await page.context().storageState() })
+  await phone.locator('.small-why').getByText('ImagePull').waitFor()
+  assert.ok(await phone.locator('.small-why').isVisible())
+  await picture(phone, 'web-jobs-phone')
+  await phone.context().close()
 })
 await step('a dialog shows what would happen, and nothing happens', async () => {
   await page.getByRole('button', { name: 'Suspend' }).click()

@@ -36,9 +36,9 @@ await question('Which collector failed last and why', async (click) => {
   const failure = page.getByRole('region', { name: 'Last failure' })
   await isInView(failure.getByText(/^Pod breakout-collector-2/))
   await isInView(failure.getByText('exit code 1').first())
-  await isInView(failure.getByText('ValueError: the shapes (4,) and (5,) differ'))
+  await isInView(failure.locator('b').getByText('ValueError: the shapes (4,) and (5,) differ'))
   await click(failure.getByRole('link'))
-  await page.waitForURL(/logs\?replica=collector-2/)
+  await page.waitForURL(/logs\?replica=collector-2&find=ValueError/)
 })
 await question('Did growing help', async (click) => {
   await click(job('pong'))

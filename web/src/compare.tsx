@@ -56,7 +56,8 @@ export function Compare({ job, names, missing }: { job: JobRow; names: string[];
   const [found, setFound] = useState<string[]>([])
   useEffect(() => {
     const abort = new AbortController()
-    const search = new URLSearchParams({ search: text, limit: '20', sort: '-createdAt' })
+    // A search finds names; that of a namespace is before the slash.
+    const search = new URLSearchParams({ search: text.slice(text.indexOf('/') + 1), limit: '20', sort: '-createdAt' })
     const timer = setTimeout(() => {
       get<JobPage>(`api/v1/jobs?${search}`, abort.signal).then(
         (page) => setFound(page.items.map((row) => `${row.namespace}/${row.name}`)),
@@ -70,11 +71,17 @@ export function Compare({ job, names, missing }: { job: JobRow; names: string[];
   }, [text])
   const set = (next: string[]) => replace(jobLink(job.namespace, job.name, 'timeline', { with: next }))
   const offered = found.filter((name) => !names.includes(name) && name !== `${job.namespace}/${job.name}`)
-  const type = (value: string) => {
-    setText(value)
-    if (!offered.includes(value)) return
-    set([...names, value])
+  const add = (name: string) => {
+    set([...names, name])
     setText('')
+  }
+  // A choice of the list arrives as a text.
+  const type = (value: string) => (offered.includes(value) ? add(value) : setText(value))
+  const enter = (event: KeyboardEvent) => {
+    if (event.key !== 'Enter' || !text.trim()) return
+    event.preventDefault()
+    const name = text.includes('/') ? text.trim() : `${job.namespace}/${text.trim()}`
+    if (offered.includes(name)) add(name)
   }
   return (
     <span class="compare">
@@ -88,7 +95,7 @@ export function Compare({ job, names, missing }: { job: JobRow; names: string[];
       ))}
       {names.length < mostCompared - 1 && (
         <>
-          <input list={id} aria-label={t.compareWith} placeholder={t.compareWith} maxLength={320} value={text} onInput={(e) => type(e.currentTarget.value)} />
+          <input list={id} aria-label={t.compareWith} placeholder={t.compareWith} maxLength={320} value={text} onInput={(e) => type(e.currentTarget.value)} onKeyDown={enter} />
           <datalist id={id}>
             {offered.map((name) => (
               <option value={name} />

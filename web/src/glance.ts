@@ -115,20 +115,23 @@ function objectOf(moment: Moment): { object?: string } {
   return moment.object ? { object: moment.object } : {}
 }
 
-/** parted returns the line of a text that matters most. Of a traceback, that is the error at its end. */
+const opening = /^Pod \S+ failed(?: with exit code -?\d+)?: /
+const error = /^(?:[\w.]*(?:Error|Exception|Interrupt)\b|(?:panic|fatal|error)\b)/i
+
+/** parted returns the line of a text that matters most: the last one with an error of a program, or else the first. */
 export function parted(text: string): { first: string; whole: string } {
-  const lines = text.trim().split('\n')
-  const begin = lines[0] ?? ''
-  if (lines.length === 1) return { first: begin, whole: '' }
-  const trace = begin.indexOf('Traceback (most recent call last)')
-  if (trace < 0) return { first: begin, whole: text.trim() }
-  const error = lines.slice(1).find((line) => /^\S/.test(line)) ?? begin
-  return { first: begin.slice(0, trace) + error, whole: text.trim() }
+  const whole = text.trim()
+  const begin = opening.exec(whole)?.[0] ?? ''
+  const lines = whole.slice(begin.length).split('\n')
+  const [line = ''] = [lines.findLast((one) => error.test(one)) ?? lines[0]]
+  // What led to a failure is before what followed from it.
+  const [first = ''] = line.split('; then ')
+  return { first: begin + first, whole: begin + first === whole ? '' : whole }
 }
 
-/** fragment returns the part of a cause that a log may contain: what follows the last name and exit code. */
+/** fragment returns the part of a cause that a log may contain. */
 export function fragment(first: string): string {
-  return first.replace(/^Pod \S+ failed(?: with exit code -?\d+)?: /, '').slice(0, 80)
+  return first.replace(opening, '').slice(0, 80)
 }
 
 /** clustered joins moments that would be drawn closer than some pixels. */

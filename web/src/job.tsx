@@ -7,7 +7,7 @@ import { Banner } from './banner'
 import { Cause } from './cause'
 import { First } from './charts'
 import { age, short, stamp } from './format'
-import { endOf, progressOf, stepsOf } from './glance'
+import { causeOf, endOf, progressOf, stepsOf } from './glance'
 import { Logs } from './logs'
 import { ManifestTab } from './manifest'
 import { Mark, Pill, StateText } from './mark'
@@ -38,7 +38,7 @@ export function JobView({ route }: { route: JobRoute }) {
         {detail && (
           <p class="headline">
             <Pill state={detail.job.phase} />
-            {why(detail.job, t) && <b>{why(detail.job, t)}</b>}
+            {(route.tab !== 'overview' || !causeOf(detail)) && why(detail.job, t) && <b>{why(detail.job, t)}</b>}
           </p>
         )}
         {detail && !isGone && <Actions detail={detail} />}

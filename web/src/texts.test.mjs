@@ -51,5 +51,5 @@ describe('the components', () => {
       visit(ts.createSourceFile(file, readFileSync(`src/${file}`, 'utf8'), ts.ScriptTarget.Latest, true, ts.ScriptKind.TSX))
     }
     expect(found).toEqual(['main.tsx: English', 'main.tsx: 中文'])
-  })
+  }, 60_000)
 })

@@ -73,6 +73,8 @@ describe('the cause of a trouble', () => {
   it('has a first line, and a part that a log may have', () => {
     expect(parted('one')).toEqual({ first: 'one', whole: '' })
     expect(parted('flag provided but not defined\nUsage:\n  -a')).toEqual({ first: 'flag provided but not defined', whole: 'flag provided but not defined\nUsage:\n  -a' })
+    expect(parted('Pod a failed with exit code 1: line 3, in f\n    x()\nlib.ShapeError: x\n')).toMatchObject({ first: 'Pod a failed with exit code 1: lib.ShapeError: x' })
+    expect(parted('j-0 was Unschedulable for 10m: no GPU; then pod j-1 has failed').first).toBe('j-0 was Unschedulable for 10m: no GPU')
     expect(fragment('Pod a failed with exit code 1: ValueError: x')).toBe('ValueError: x')
     expect(fragment('no node has 64 GPUs')).toBe('no node has 64 GPUs')
   })
