@@ -464,7 +464,7 @@ export interface components {
             preemptible: boolean;
             group?: string;
             queue?: string;
-            /** @description Who created the job; absent if nobody recorded it. */
+            /** @description Who created the job; absent if it is not recorded. */
             creator?: string;
             priority?: string;
             curve?: components["schemas"]["Curve"];
