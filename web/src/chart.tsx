@@ -8,7 +8,7 @@ import type { Span } from './axis'
 import { copyPicture, copyText } from './copy'
 import { age, clock, exact, short, ticks, timeOf } from './format'
 import { isMark, left } from './lane'
-import { csv, smoothed } from './smooth'
+import { csv, hasLog, smoothed } from './smooth'
 import { toast } from './toast'
 
 export { left } from './lane'
@@ -135,7 +135,7 @@ export function Chart({ job, curve, others = [], span, width, height = 150, righ
         {unit && <span class="quiet">{unit}</span>}
         <span class="quiet wide-only">{t.lowHigh(low ?? '', high ?? '')}</span>
         {reported && now - reported > 30_000 && <span class="quiet wide-only">{t.ago(age(new Date(reported).toISOString(), now))}</span>}
-        {look.log && !all.every((one) => one.curve.points.every((p) => (p[1] ?? 0) > 0)) && <span class="quiet">{t.noLog}</span>}
+        {look.log && !hasLog(all.map((one) => one.curve)) && <span class="quiet">{t.noLog}</span>}
         <span class="values" ref={head} aria-hidden="true" />
         <span class="tools">
           <button type="button" class="small" title={t.copyAs(curve.name, 'CSV')} onClick={table}>
