@@ -453,6 +453,8 @@ func TestNamesAreCompleted(t *testing.T) {
 		"suspend -o ": "json\nyaml\nkyaml\nname\ngo-template\ngo-template-file\ntemplate\ntemplatefile\njsonpath\njsonpath-as-json\njsonpath-file\n",
 		"add ":        "collector\nlearner\n", "delete learner ": "cartpole\npong\n", "restart cartpole ": pod + "\n",
 		"exec cartpole ": pod + "\ncartpole-coordinator\n", "open ": "cartpole\npong\n", "events ": "cartpole\npong\n",
+		"logs cartpole --task ": "coordinator\ncollector\nlearner\n", "logs cartpole --pod ": pod + "\ncartpole-coordinator\n",
+		"plan pong --task ": "collector=\n", "plan pong --remove ": "pong-collector-0\n", "scale pong --task ": "collector\n", "logs --task ": "", "top ": "cartpole\npong\n",
 		"run pong --task ": "learner=\ncollector=\nevaluator=\n", "logs cartpole ": pod + "\ncartpole-coordinator\n",
 	} {
 		got := w.run(t, ns, append([]string{"__completeNoDesc"}, strings.Split(args, " ")...)...)

@@ -14,7 +14,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -313,61 +312,6 @@ func jobsOf(args []string) ([]string, error) {
 		}
 	}
 	return jobs, nil
-}
-
-// CompleteJobs completes the names of the namespace's jobs, except those that are given.
-func (e *Env) CompleteJobs(command *cobra.Command, given []string) ([]string, cobra.ShellCompDirective) {
-	found, err := e.Connect()
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveError
-	}
-	jobs, err := found.Jobs(command.Context(), found.Namespace, "")
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveError
-	}
-	var names []string
-	for i := range jobs {
-		names = append(names, jobs[i].Name)
-	}
-	return without(names, given), cobra.ShellCompDirectiveNoFileComp
-}
-
-// CompletePods completes the names of a job's pods, except those that are given.
-func (e *Env) CompletePods(command *cobra.Command, job string, given []string) ([]string, cobra.ShellCompDirective) {
-	found, read, err := e.ConnectJob(command.Context(), job)
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveError
-	}
-	pods, err := found.Pods(command.Context(), read)
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveError
-	}
-	var names []string
-	for _, pod := range pods {
-		names = append(names, pod.Name)
-	}
-	return without(names, given), cobra.ShellCompDirectiveNoFileComp
-}
-
-// CompleteClaims completes the names of the namespace's PersistentVolumeClaims, which a path follows.
-func (e *Env) CompleteClaims(command *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-	found, err := e.Connect()
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveError
-	}
-	var claims corev1.PersistentVolumeClaimList
-	if err := found.List(command.Context(), found.Namespace, &claims); err != nil {
-		return nil, cobra.ShellCompDirectiveError
-	}
-	var names []string
-	for i := range claims.Items {
-		names = append(names, claims.Items[i].Name+":/")
-	}
-	return names, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
-}
-
-func without(names, given []string) []string {
-	return slices.DeleteFunc(names, func(name string) bool { return slices.Contains(given, name) })
 }
 
 // KubeconfigNames are the names of the kubeconfig that a user knows.

@@ -77,6 +77,8 @@ func NewCommand(env *cli.Env) *cobra.Command {
 	flags.BoolVarP(&o.previous, "previous", "p", false, "The logs of the containers before their last restart")
 	flags.BoolVar(&o.prefix, "prefix", true, "Begin each line with the name of its replica")
 	flags.IntVar(&o.most, "max-log-requests", 100, "Follow no more containers than this at once")
+	env.CompleteTaskFlag(command, "task", "")
+	env.CompletePodFlag(command, "pod")
 	cli.Enum(command, &o.colour, "color", "", "auto", "Colour the names of replicas: auto (on a terminal), always or never", "auto",
 		"always", "never")
 	return command

@@ -59,6 +59,10 @@ execute. kubectl di plan history JOB shows the plans of a job.`,
 	flags.StringArrayVar(&o.remove, "remove", nil, "a pod to remove; may be repeated")
 	flags.StringArrayVar(&o.migrate, "migrate", nil, "a pod to replace, with other resources or on another node; may be repeated")
 	flags.StringVar(&o.reason, "reason", "", "why, for people")
+	env.CompleteTaskFlag(command, "task", "=")
+	for _, flag := range []string{"remove", "migrate"} {
+		env.CompletePodFlag(command, flag)
+	}
 	flags.DurationVar(&o.deadline, "deadline", 0, "how long the plan may execute; 10m by default")
 	o.wait.Bind(command, "the plan has finished, and fail if it has not succeeded")
 	cli.Before(command, o.read)

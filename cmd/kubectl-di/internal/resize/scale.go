@@ -50,6 +50,7 @@ many replicas run until all do.`,
 	flags.Int32Var(&o.replicas, "replicas", 0, "the desired number of replicas of the task, in place of COUNT")
 	flags.Int32Var(&o.current, "current-replicas", -1, "scale only if this is the desired number now; -1 for any")
 	flags.StringVar(&o.task, "task", "", "scale only if this is the job's elastic task")
+	env.CompleteTaskFlag(command, "task", "")
 	cli.Before(command, func() error {
 		switch {
 		case !flags.Changed("replicas"):

@@ -1,0 +1,101 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"slices"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/replicas"
+)
+
+// CompleteJobs completes the names of the namespace's jobs, except those that are given.
+func (e *Env) CompleteJobs(command *cobra.Command, given []string) ([]string, cobra.ShellCompDirective) {
+	found, err := e.Connect()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	jobs, err := found.Jobs(command.Context(), found.Namespace, "")
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	var names []string
+	for i := range jobs {
+		names = append(names, jobs[i].Name)
+	}
+	return without(names, given), cobra.ShellCompDirectiveNoFileComp
+}
+
+// CompletePods completes the names of a job's pods, except those that are given.
+func (e *Env) CompletePods(command *cobra.Command, job string, given []string) ([]string, cobra.ShellCompDirective) {
+	found, read, err := e.ConnectJob(command.Context(), job)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	pods, err := found.Pods(command.Context(), read)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	var names []string
+	for _, pod := range pods {
+		names = append(names, pod.Name)
+	}
+	return without(names, given), cobra.ShellCompDirectiveNoFileComp
+}
+
+// CompleteClaims completes the names of the namespace's PersistentVolumeClaims, which a path follows.
+func (e *Env) CompleteClaims(command *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	found, err := e.Connect()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	var claims corev1.PersistentVolumeClaimList
+	if err := found.List(command.Context(), found.Namespace, &claims); err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	var names []string
+	for i := range claims.Items {
+		names = append(names, claims.Items[i].Name+":/")
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+}
+
+// CompleteTaskFlag completes the tasks of the job that a command names, in a flag. What follows the task, such as =, is added.
+func (e *Env) CompleteTaskFlag(command *cobra.Command, flag, follows string) {
+	_ = command.RegisterFlagCompletionFunc(flag, func(command *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		job, err := Job(args)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		_, read, err := e.ConnectJob(command.Context(), job)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveError
+		}
+		var names []string
+		for _, task := range replicas.Tasks(read) {
+			names = append(names, task+follows)
+		}
+		if follows != "" {
+			return names, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+		}
+		return names, cobra.ShellCompDirectiveNoFileComp
+	})
+}
+
+// CompletePodFlag completes the pods of the job that a command names, in a flag.
+func (e *Env) CompletePodFlag(command *cobra.Command, flag string) {
+	_ = command.RegisterFlagCompletionFunc(flag, func(command *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		job, err := Job(args)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return e.CompletePods(command, job, nil)
+	})
+}
+
+func without(names, given []string) []string {
+	return slices.DeleteFunc(names, func(name string) bool { return slices.Contains(given, name) })
+}
