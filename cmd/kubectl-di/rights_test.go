@@ -395,7 +395,7 @@ func TestWhatIsWrongIsReported(t *testing.T) {
 		{"logs cartpole --max-log-requests 0", cli.Usage, "--max-log-requests 0: must be 1 or more"},
 		{"logs cartpole --color red", cli.Usage, `--color "red": want one of auto, always, never`},
 		{"top nope", cli.Failed, "\nnamespace NS has cartpole, pong\n"},
-		{"top", cli.Usage, "JOB is missing"},
+		{"top -w", cli.Usage, "--watch: name a JOB, or use kubectl di list --watch"},
 		{"top pong ping", cli.Usage, `"ping": one job at a time`},
 		{"top pong -o xml", cli.Usage, `--output "xml": want one of json, yaml, name`},
 		{"top pong --once -w", cli.Usage, "--watch: prints lines, and neither --once nor -o"},

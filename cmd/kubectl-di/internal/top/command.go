@@ -26,7 +26,9 @@ import (
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/replicas"
 )
 
-const long = `Show a job, live: its phase and what stalls it, its replicas by task and by node, the
+const long = `Show all jobs of the namespace, live, or one: Enter opens it, and esc leads back.
+
+Of a job it shows its phase and what stalls it, its replicas by task and by node, the
 numbers that it reports of itself, and the latest events.
 
 Without a terminal, and with --once or --output, it prints this once. With
@@ -37,6 +39,7 @@ has finished.`
 type options struct {
 	*cli.Env
 	clock  clock.Clock
+	all    bool
 	once   bool
 	watch  bool
 	output cli.Data
@@ -45,11 +48,28 @@ type options struct {
 // NewCommand returns kubectl di top.
 func NewCommand(env *cli.Env) *cobra.Command {
 	o := &options{Env: env, clock: clock.RealClock{}}
-	command := env.NewJobCommand(cli.Help{Use: "top JOB", Short: "Show a job and its replicas, live", Long: long, Example: `  # Look at job cartpole; ? shows the keys
+	command := env.NewJobCommand(cli.Help{Use: "top [JOB]", Short: "Show jobs, or a job and its replicas, live", Long: long, Example: `  # Look at all jobs, and open one
+  kubectl di top
+
+  # Look at job cartpole; ? shows the keys
   kubectl di top cartpole
 
   # Which of its replicas are not ready
   kubectl di top cartpole -o json | jq '.replicas[] | select(.ready | not)'`}, o.run)
+	ofJob, runJob := command.Args, command.RunE
+	command.Args = func(command *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return nil
+		}
+		return ofJob(command, args)
+	}
+	command.RunE = func(command *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return o.overview(command.Context())
+		}
+		return runJob(command, args)
+	}
+	command.Flags().BoolVarP(&o.all, "all-namespaces", "A", false, "without JOB: the jobs of all namespaces")
 	command.Flags().BoolVar(&o.once, "once", false, "Print it once")
 	command.Flags().BoolVarP(&o.watch, "watch", "w", false, "Without a terminal: print a line on each change")
 	o.output.Bind(command, "print it once", "name")
@@ -57,7 +77,7 @@ func NewCommand(env *cli.Env) *cobra.Command {
 		if o.watch && (o.once || !o.output.IsText()) {
 			return cli.Usagef("--watch: prints lines, and neither --once nor -o: leave one of them out")
 		}
-		return nil
+		return o.CheckNamespaces(o.all)
 	})
 	return command
 }
@@ -71,17 +91,26 @@ func (o *options) run(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	in, isIn := o.In.(*os.File)
-	out, isOut := o.Out.(*os.File)
-	isTerminal := isIn && isOut && term.IsTerminal(int(in.Fd())) && term.IsTerminal(int(out.Fd())) && os.Getenv("TERM") != "dumb"
+	in, out, isTerminal := o.terminal()
 	switch {
 	case o.once || !o.output.IsText() || !isTerminal && !o.watch:
 		return o.printOnce(ctx, found, job)
 	case !isTerminal:
 		return o.printChanges(ctx, found, job)
 	}
-	next := func() tea.Cmd { return tea.Tick(time.Second, func(at time.Time) tea.Msg { return tick(at) }) }
-	return o.program(ctx, found, newModel(newWorld(job), o.clock.Now(), next), in, out)
+	return o.program(ctx, found, newModel(newWorld(job), o.clock.Now(), everySecond), in, out)
+}
+
+// everySecond returns the command for the next tick.
+func everySecond() tea.Cmd {
+	return tea.Tick(time.Second, func(at time.Time) tea.Msg { return tick(at) })
+}
+
+// terminal returns the terminal that the command runs on.
+func (o *options) terminal() (in, out *os.File, isTerminal bool) {
+	in, isIn := o.In.(*os.File)
+	out, isOut := o.Out.(*os.File)
+	return in, out, isIn && isOut && term.IsTerminal(int(in.Fd())) && term.IsTerminal(int(out.Fd())) && os.Getenv("TERM") != "dumb"
 }
 
 // printOnce prints the job when all watches have synced.
