@@ -83,6 +83,7 @@ func (w *world) runningOn(t *testing.T, namespace, node string) {
 	pod.Spec.Containers[0].Ports = []corev1.ContainerPort{{Name: "tensorboard", ContainerPort: 6007}}
 	expect.NoError(t, w.live.Create(t.Context(), pod))
 	pods.Ready(pod)
+	pod.Status.Phase = corev1.PodRunning
 	expect.NoError(t, w.live.Status().Update(t.Context(), pod))
 }
 
