@@ -33,7 +33,7 @@ func Job(ctx context.Context, env *cli.Env, timeout *cli.Timeout, found *cluster
 	case ptr.Deref(job.Spec.Suspend, false):
 		return fmt.Errorf("%s is suspended: kubectl di resume %s -n %s continues it, with new pods", title, job.Name, job.Namespace)
 	default:
-		if err := anew(ctx, env, timeout, found, job); err != nil {
+		if err := recreate(ctx, env, timeout, found, job); err != nil {
 			return err
 		}
 	}
@@ -41,8 +41,8 @@ func Job(ctx context.Context, env *cli.Env, timeout *cli.Timeout, found *cluster
 	return err
 }
 
-// anew suspends a job until its pods are gone, and resumes it.
-func anew(ctx context.Context, env *cli.Env, timeout *cli.Timeout, found *cluster.Cluster, job *v2alpha1.DIJob) error {
+// recreate suspends a job until its pods are gone, and resumes it.
+func recreate(ctx context.Context, env *cli.Env, timeout *cli.Timeout, found *cluster.Cluster, job *v2alpha1.DIJob) error {
 	title := "job " + job.Namespace + "/" + job.Name
 	if err := found.SetSuspended(ctx, job, true, false); err != nil {
 		return err
