@@ -94,8 +94,8 @@ func TestABugReportHasAllOfAJobButSecrets(t *testing.T) {
 		}
 	}
 	for file, text := range map[string]string{
-		"logs/pong-learner-0.log": "step 1\nusing <redacted> and <redacted>\n", "job.yaml": "login with <redacted> failed", "events.yaml": "the event has <redacted>",
-		"README.txt": "Kubernetes: v1.", "describe.txt": "Name:        pong",
+		"logs/pong-learner-0.log": " using <redacted> and <redacted>\n", "job.yaml": "login with <redacted> failed", "events.yaml": "the event has <redacted>",
+		"README.txt": "Kubernetes: v1.", "describe.txt": "Name:       pong",
 	} {
 		if !strings.Contains(files[file], text) {
 			t.Errorf("%s lacks %q:\n%s", file, text, files[file])
