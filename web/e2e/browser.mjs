@@ -29,6 +29,8 @@ export async function open(url, options = {}) {
   const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...options })
   const page = await context.newPage()
   page.setDefaultTimeout(20_000)
+  // A busy machine starts slowly.
+  page.setDefaultNavigationTimeout(60_000)
   page.on('console', (message) => /Content Security Policy/.test(message.text()) && failures.push(message.text()))
   page.on('pageerror', (error) => failures.push(String(error)))
   await page.goto(url)
