@@ -79,6 +79,22 @@ func TestAWaitingJobSaysWhyAndWhatWouldLetItRun(t *testing.T) {
 	}
 }
 
+func TestAJobKeepsTheWholeTextOfItsFailureAndItsCreator(t *testing.T) {
+	t.Parallel()
+	job := learner("pong", 2, 2)
+	job.Annotations = map[string]string{names.AnnotationCreator: "jane"}
+	text := strings.Repeat("  File \"train.py\", line 12\n", 30) + "ValueError: the shapes differ"
+	job.Status.LastFailure = &v2alpha1.LastFailure{Pod: "pong-learner-0", Reason: "Error", Message: text, Time: ptr.To(metav1.Now())}
+	detail := Detail(&Observed{Observed: jobview.Observed{Job: job}})
+	if detail.Job.Creator != "jane" {
+		t.Errorf("the creator is %q", detail.Job.Creator)
+	}
+	at := slices.IndexFunc(detail.Timeline, func(moment api.Moment) bool { return moment.Kind == "failure" })
+	if at < 0 || !strings.HasSuffix(detail.Timeline[at].Text, "\nValueError: the shapes differ") {
+		t.Errorf("the timeline is %+v", detail.Timeline)
+	}
+}
+
 func TestAnActionThatIsNotPossibleSaysWhy(t *testing.T) {
 	t.Parallel()
 	rights := map[string]bool{"suspend": true, "resume": true, "restart": true, "delete": true}
