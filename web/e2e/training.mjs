@@ -54,7 +54,7 @@ await step('a job that fails is understood', async () => {
   await go(page, `#/jobs/${namespace}/${failing}`, 'Conditions')
   await page.getByText('Failed', { exact: true }).first().waitFor()
   const failure = page.getByRole('region', { name: 'Last failure' })
-  await isInView(failure.getByText(/exit code [12]/))
+  await isInView(failure.locator('.first b').getByText(/exit code [12]/))
   await picture(page, 'web-training-failed')
   await failure.getByRole('link').click()
   await page.getByLabel('Log lines').getByText('no-such-flag').first().waitFor()
