@@ -34,8 +34,8 @@ await question('Why does this job not run', async (click) => {
 await question('Which collector failed last and why', async (click) => {
   await click(job('breakout'))
   const failure = page.getByRole('region', { name: 'Last failure' })
-  await isInView(failure.getByText(/^Pod breakout-collector-2/))
-  await isInView(failure.getByText('exit code 1').first())
+  await isInView(failure.locator('.first b').getByText(/^Pod breakout-collector-2/))
+  await isInView(failure.locator('.first b').getByText('exit code 1'))
   await isInView(failure.locator('b').getByText('ValueError: the shapes (4,) and (5,) differ'))
   await click(failure.getByRole('link'))
   await page.waitForURL(/logs\?replica=collector-2&find=ValueError/)
