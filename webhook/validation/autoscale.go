@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/limits"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/job/queueing"
@@ -224,10 +225,14 @@ func validateProducers(spec *v2alpha1.DIJobSpec, at paths, within int32) field.E
 const ratioSetsIt = "the ratio rule in spec.autoscale.ratio sets the number of task %s: remove the rule before something else does, " +
 	"or bound the task by its minReplicas and maxReplicas"
 
-// Rescale returns why a request to dijobs/scale may not change the number of a job's elastic task.
+// Rescale returns why a request to dijobs/scale may not change the number of a job's elastic task. While the rule leaves
+// the number to another master, such as a HorizontalPodAutoscaler, that one must be able to write it.
 func Rescale(job *v2alpha1.DIJob, replicas int32) field.ErrorList {
 	elastic := names.ElasticTask(&job.Spec)
 	if elastic < 0 || !names.FollowsRatio(&job.Spec, elastic) || replicas == countOf(&job.Spec, elastic) {
+		return nil
+	}
+	if condition := conditions.Find(&job.Status, v2alpha1.ConditionAutoscaling); condition != nil && condition.Reason == v2alpha1.ReasonOtherMaster {
 		return nil
 	}
 	return field.ErrorList{field.Forbidden(field.NewPath("spec", "replicas"), fmt.Sprintf(ratioSetsIt, names.TaskName(&job.Spec.Tasks[elastic])))}

@@ -7,8 +7,10 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
@@ -172,5 +174,17 @@ func TestTheScaleSubresourceIsRefusedWhereARatioRuleSetsTheNumber(t *testing.T) 
 	errs := Rescale(request.Job, 3)
 	if len(errs) != 1 || !strings.HasPrefix(errs[0].Error(), "spec.replicas: Forbidden: the ratio rule in spec.autoscale.ratio sets the number of task actor") {
 		t.Errorf("got %v", errs)
+	}
+}
+
+func TestTheScaleSubresourceIsFreeWhileTheRatioRuleLeavesTheNumberToAnotherMaster(t *testing.T) {
+	t.Parallel()
+	for reason, wants := range map[string]int{v2alpha1.ReasonOtherMaster: 0, v2alpha1.ReasonWaitingForReports: 1} {
+		request := requestOf(t, "v2alpha1", autoscaled("elastic: {task: actor, replicas: 2}, autoscale: {ratio: {}}"), "")
+		expect.NoError(t, request.Decode())
+		request.Job.Status.Conditions = []v2alpha1.DIJobCondition{{Type: v2alpha1.ConditionAutoscaling, Status: corev1.ConditionFalse, Reason: reason}}
+		if errs := Rescale(request.Job, 3); len(errs) != wants {
+			t.Errorf("%s: got %v, want %d errors", reason, errs, wants)
+		}
 	}
 }
