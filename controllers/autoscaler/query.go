@@ -57,7 +57,7 @@ func (q *querying) leave(namespace string) {
 func (r *Reconciler) query(ctx context.Context, job *v2alpha1.DIJob, source *v2alpha1.PrometheusSource, pools int) (ratio.Measurement, error) {
 	measured := ratio.Measurement{Pools: make([]ratio.PoolSize, pools)}
 	if r.prometheus == nil {
-		return measured, errors.New("spec.autoscale.ratio.prometheus needs the URL of a Prometheus in the settings of the installation (prometheusURL in the chart)")
+		return measured, errors.New("spec.autoscale.ratio.prometheus needs the URL of a Prometheus: set operator.autoscaler.prometheusURL in the configuration of the installation")
 	}
 	if !r.querying.enter(job.Namespace) {
 		return measured, errQuerying
