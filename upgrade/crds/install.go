@@ -178,8 +178,14 @@ func (i *Installer) install(ctx context.Context, built *apiextensionsv1.CustomRe
 	return i.update(ctx, merged, stored)
 }
 
+// update writes a definition, unless the API server would store what it has. A server drops the fields that it does not
+// know, such as selectableFields before Kubernetes 1.31.
 func (i *Installer) update(ctx context.Context, merged, stored *apiextensionsv1.CustomResourceDefinition) error {
-	if isSame(merged, stored) {
+	kept := merged.DeepCopy()
+	if err := i.API.Update(ctx, kept, client.DryRunAll, fieldManager); err != nil {
+		return fmt.Errorf("trying the update of customresourcedefinition %s: %w", stored.Name, err)
+	}
+	if isSame(kept, stored) {
 		return i.printf("%s: up to date", stored.Name)
 	}
 	if err := i.API.Update(ctx, merged, fieldManager); err != nil {
