@@ -111,7 +111,7 @@ func TestThePinsOfThisCheckoutAreComplete(t *testing.T) {
 		t.Fatal(err)
 	}
 	names := cache.All()
-	for _, name := range []string{Etcd, APIServer, ControllerManager, Scheduler, Kubelet, Proxy, Kubectl, Containerd, ContainerdShim, Ctr, Runc, CNIBridge, CoreDNS, MetricsServer, Kueue, PauseImage} {
+	for _, name := range []string{Etcd, APIServer, ControllerManager, Scheduler, Kubelet, Proxy, Kubectl, Containerd, ContainerdShim, Ctr, Runc, CNIBridge, CoreDNS, MetricsServer, Kueue, KEDAOperator, KEDAAdapter, KEDAWebhooks, PauseImage} {
 		if !slices.Contains(names, name) {
 			t.Errorf("%s is not built", name)
 		}

@@ -39,6 +39,13 @@ const (
 	PauseImage        = "pause.tar"
 )
 
+// These are the programs of KEDA.
+const (
+	KEDAOperator = "keda-operator"
+	KEDAAdapter  = "keda-adapter"
+	KEDAWebhooks = "keda-webhooks"
+)
+
 // component is a Go module below binaries, with the programs built from it.
 type component struct {
 	// folder is the folder below binaries with the go.mod.
@@ -47,6 +54,8 @@ type component struct {
 	module string
 	// packages are the main packages, by the names of the programs.
 	packages []string
+	// prefix begins the name of each program whose package has a name that says too little.
+	prefix string
 	// versionFlags returns linker flags that set a program's version.
 	versionFlags func(version string) string
 	// cgo builds with the C compiler, statically.
@@ -56,7 +65,7 @@ type component struct {
 
 func components() []component {
 	const kubernetes, containerd, cni = "k8s.io/kubernetes/cmd/", "github.com/containerd/containerd/v2/cmd/", "github.com/containernetworking/plugins/plugins/"
-	const metrics, kueue = "sigs.k8s.io/metrics-server", "sigs.k8s.io/kueue"
+	const metrics, kueue, keda = "sigs.k8s.io/metrics-server", "sigs.k8s.io/kueue", "github.com/kedacore/keda/v2"
 	return []component{
 		{folder: "etcd", module: "go.etcd.io/etcd/server/v3", packages: []string{"go.etcd.io/etcd/server/v3"}},
 		{folder: "kubernetes", module: "k8s.io/kubernetes", versionFlags: kubernetesVersionFlags, packages: []string{
@@ -77,6 +86,7 @@ func components() []component {
 		{folder: "coredns", module: "github.com/coredns/coredns", packages: []string{"."}},
 		{folder: "metrics-server", module: metrics, packages: []string{metrics + "/cmd/" + MetricsServer}},
 		{folder: "kueue", module: kueue, packages: []string{kueue + "/cmd/" + Kueue}},
+		{folder: "keda", module: keda, prefix: "keda-", packages: []string{keda + "/cmd/operator", keda + "/cmd/adapter", keda + "/cmd/webhooks"}},
 	}
 }
 
@@ -88,7 +98,7 @@ func (c component) program(pkg string) string {
 	case "go.etcd.io/etcd/server/v3":
 		return Etcd
 	}
-	return path.Base(pkg)
+	return c.prefix + strings.TrimPrefix(path.Base(pkg), c.prefix)
 }
 
 // kubernetesVersionFlags returns flags that set the version, as Kubernetes' release scripts do.

@@ -62,7 +62,11 @@ func (c *Cluster) up(ctx context.Context, first []build.MakeTarget, last []progr
 		if err != nil {
 			return err
 		}
-		isOptional := func(name string) bool { return name == build.MetricsServer || name == build.Kueue }
+		optional := []string{build.MetricsServer}
+		for _, n := range neighbours() {
+			optional = append(optional, n.names()...)
+		}
+		isOptional := func(name string) bool { return slices.Contains(optional, name) }
 		builds, err := c.cache.Steps(ctx, counted, slices.DeleteFunc(c.cache.All(), isOptional)...)
 		if err != nil {
 			return err

@@ -115,10 +115,10 @@ func MetricsObjects(s settings.Settings) string {
 	return fill("metrics.yaml", map[string]any{"Gateway": s.Gateway(), "Port": settings.MetricsPort})
 }
 
-// Kueue renders the kustomization of Kueue on a node, from the folder of its manifests and an image that
-// was loaded.
-func Kueue(manifests, image, version string, n settings.Node) string {
-	return fill("kueue.yaml", map[string]any{"Manifests": manifests, "Image": image, "Version": version, "Node": n.Name()})
+// Neighbour renders the kustomization of a neighbour on a node, from the folder of its manifests
+// and the version of its image, which was loaded.
+func Neighbour(name, manifests, version string, n settings.Node) string {
+	return fill(name+".yaml", map[string]any{"Manifests": manifests, "Version": version, "Node": n.Name()})
 }
 
 // GPUPatch renders the patch of a node's status that advertises GPUs.
