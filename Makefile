@@ -310,6 +310,19 @@ test-integration: helm ## Run the tests on a real kube-apiserver and etcd.
 	$(ASSETS) $(HELMS) $(TEST) -p 4 -timeout 30m $(QUICK) $$(hack/packages integration)
 	$(ASSETS) go test -C sim -vet=off $(QUICK) $(IN_CLUSTER)
 
+# Other minors than the one of all other tests, and packages whose result depends on the API server.
+KUBERNETES ?= 1.30.14
+KUBERNETES_TESTS := ./webhook/... ./server ./test/versions ./upgrade/crds
+
+.PHONY: test-kubernetes
+test-kubernetes: ## Run tests on the API server of each version of KUBERNETES, and write docs/reference/kubernetes.md; to build one takes minutes.
+	mkdir -p $(OUT)/kubernetes
+	for version in $(KUBERNETES); do \
+		assets=$$(hack/assets $$version) || exit 1; \
+		KUBEBUILDER_ASSETS=$$assets $(TEST) -json -p 2 -timeout 30m $(QUICK) $(KUBERNETES_TESTS) >$(OUT)/kubernetes/$$version.json || echo "some tests failed on $$version"; \
+	done
+	go run ./hack/kubernetes $$(ls $(OUT)/kubernetes/*.json | sort -V) >docs/reference/kubernetes.md
+
 .PHONY: test-slow
 test-slow: helm helm3 ## Run long rounds, both Helms, the takeover, the alerts, the release, and all tests with the race detector; two hours.
 	$(DATABASE) $(ASSETS) $(HELMS) $(TEST) -timeout 1h -run '_Slow$$' $$(hack/packages slow)
