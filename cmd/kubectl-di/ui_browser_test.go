@@ -174,7 +174,7 @@ func TestJobsAreChangedInABrowser(t *testing.T) {
 	w, ns := inNamespace(t)
 	w.operate(t, ns)
 	job := w.job(t, ns, "pong", v2alpha1.LifecycleWorkerLed, v2alpha1.Task{Type: v2alpha1.TaskTypeCollector, Replicas: ptr.To[int32](3)})
-	job.Spec.Elastic = &v2alpha1.Elastic{Task: "collector", Replicas: ptr.To[int32](3), MaxReplicas: ptr.To[int32](6)}
+	job.Spec.Elastic = &v2alpha1.Elastic{Task: "collector", Replicas: ptr.To[int32](3), MinReplicas: ptr.To[int32](1), MaxReplicas: ptr.To[int32](6)}
 	expect.NoError(t, w.live.Update(t.Context(), job))
 	restarted := &corev1.Pod{}
 	key := client.ObjectKey{Namespace: ns, Name: names.WorkerPod("pong", "collector", 1)}

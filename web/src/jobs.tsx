@@ -101,13 +101,17 @@ function move(event: KeyboardEvent, box: HTMLElement, step: number) {
 function Filters({ query, page, live }: { query: URLSearchParams; page: JobPage | undefined; live: boolean }) {
   const { t } = useApp()
   const [search, setSearch] = useState(query.get('search') ?? '')
-  const typed = useRef(search)
+  // The address follows what is typed, later. Only a value that was not typed here is another search.
+  const typed = useRef<string[]>([])
   useEffect(() => {
     const now = query.get('search') ?? ''
-    if (now !== typed.current) setSearch((typed.current = now))
+    const at = typed.current.indexOf(now)
+    typed.current = at < 0 ? [] : typed.current.slice(at + 1)
+    if (at < 0) setSearch(now)
   }, [query.get('search')])
   const type = (value: string) => {
-    setSearch((typed.current = value))
+    setSearch(value)
+    typed.current.push(value)
     replace(jobsLink(query, { search: value }))
   }
   const chosen = query.getAll('phase')
