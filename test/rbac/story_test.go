@@ -711,7 +711,7 @@ func (s *story) refuseSecrets(ctx context.Context) {
 				Namespace: namespace, Name: name, OwnerReferences: owners,
 				Labels: map[string]string{names.LabelJob: "v2"}, Annotations: map[string]string{corev1.ServiceAccountNameKey: "default"},
 			},
-			Type:       kind, Data: map[string][]byte{corev1.SSHAuthPrivateKey: []byte("key")},
+			Type: kind, Data: map[string][]byte{corev1.SSHAuthPrivateKey: []byte("key")},
 		}
 	}
 	job := metav1.OwnerReference{APIVersion: v2alpha1.GroupVersion.String(), Kind: "DIJob", Name: "v2", UID: "u", Controller: ptr.To(true)}

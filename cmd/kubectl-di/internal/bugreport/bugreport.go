@@ -193,17 +193,8 @@ func (g *gathering) read(ctx context.Context, observed *jobview.Observed) (err e
 	if err := g.addEvents(observed); err != nil {
 		return err
 	}
-	if g.job.Spec.Lifecycle == v2alpha1.LifecycleCoordinatorLed {
-		observed.Members.List, err = g.cluster.Membership(ctx, g.job)
-		observed.Members.IsRead = err == nil
-		if err := g.permit(err); err != nil {
-			return err
-		}
-		if list := observed.Members.List; list != nil {
-			if err := g.add("membership.yaml", list); err != nil {
-				return err
-			}
-		}
+	if err := g.readMembers(ctx, observed); err != nil {
+		return err
 	}
 	plans, err := g.cluster.Plans(ctx, g.job.Namespace, g.job.Name)
 	if err := g.permit(err); err != nil && !apierrors.IsNotFound(err) {
@@ -215,6 +206,19 @@ func (g *gathering) read(ctx context.Context, observed *jobview.Observed) (err e
 		}
 	}
 	return nil
+}
+
+// readMembers reads the Membership of a coordinator-led job.
+func (g *gathering) readMembers(ctx context.Context, observed *jobview.Observed) (err error) {
+	if g.job.Spec.Lifecycle != v2alpha1.LifecycleCoordinatorLed {
+		return nil
+	}
+	observed.Members.List, err = g.cluster.Membership(ctx, g.job)
+	observed.Members.IsRead = err == nil
+	if err := g.permit(err); err != nil || observed.Members.List == nil {
+		return err
+	}
+	return g.add("membership.yaml", observed.Members.List)
 }
 
 // addEvents adds the Events of the job and its pods.

@@ -280,7 +280,7 @@ func withoutCount(flags *pflag.FlagSet, args []string) ([]string, error) {
 		return args, nil
 	}
 	if _, err := strconv.Atoi(args[1]); err != nil {
-		return args, nil
+		return args, nil //nolint:nilerr // It is no count, but a name.
 	}
 	if flag.Changed && flag.Value.String() != args[1] {
 		return nil, Usagef("%q: --replicas is %s: leave out one of them", args[1], flag.Value)

@@ -45,7 +45,7 @@ func TestAJobThatIsStuckForTooLongEndsTheWait(t *testing.T) {
 				ctx, stalling := (&Stall{After: tc.after}).Watch(t.Context())
 				for _, one := range tc.seen {
 					stalling.See(one.job)
-					time.Sleep(one.lasts)
+					<-time.After(one.lasts)
 				}
 				synctest.Wait()
 				isEnded := ctx.Err() != nil
