@@ -74,7 +74,7 @@ func runCommand(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// runningOn starts a job with two collectors, the second of which runs on a node.
+// runningOn starts a job with two collectors. The second one runs on a node.
 func (w *world) runningOn(t *testing.T, namespace, node string) {
 	t.Helper()
 	job := w.workers(t, namespace, "pong", v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
@@ -108,7 +108,7 @@ func TestATenantRunsCommandsInAReplica(t *testing.T) {
 		{"pong -c side", "", cli.Failed, "", "kubectl-di: --container side: pod pong-collector-1 has no such container, but di-container\n"},
 		{"pong a b", "", cli.Usage, "", `kubectl-di: "b": one replica at a time` + "\n"},
 		{"pong --", "", cli.Usage, "", `kubectl-di: COMMAND is missing: it follows "--"` + "\n"},
-		{"pong --as nobody", "", cli.Failed, "", "--verb=get --resource=dijobs.diengine.opendilab.org\n"},
+		{"pong --as stranger", "", cli.Failed, "", "--verb=get --resource=dijobs.diengine.opendilab.org\n"},
 	} {
 		args := append([]string{"exec", "--as", tenant}, strings.Fields(tc.args)...)
 		if strings.Contains(tc.args, "--as") {

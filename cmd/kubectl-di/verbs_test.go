@@ -287,7 +287,7 @@ func TestATenantWatchesTheListOfHisJobs(t *testing.T) {
 	watching.out.shows(t, "\nother  Failed ")
 	become("pong", v2alpha1.JobRunning)
 	watching.out.shows(t, "\npong   Running  0/3")
-	// A job that is not selected is shown no more.
+	// A job that is not selected is no longer shown.
 	become("other", v2alpha1.JobUnknown)
 	expect.NoError(t, w.live.Delete(t.Context(), other))
 	watching.out.shows(t, "\nother  Deleted ")

@@ -96,8 +96,8 @@ func mayImport() map[string][]string {
 		},
 		"internal/quantity": {},
 		"webhook/validation": {
-			"apis/v1alpha1", "apis/v2alpha1", "conversion", "internal/limits", "internal/names", "job/queueing", "job/scaling", "webhook/validation/jsontype",
-			"webhook/validation/semantic", "job/workload",
+			"apis/v1alpha1", "apis/v2alpha1", "conversion", "internal/conditions", "internal/limits", "internal/names", "job/queueing", "job/scaling",
+			"webhook/validation/jsontype", "webhook/validation/semantic", "job/workload",
 		},
 		"webhook/validation/jsontype": {"internal/quantity"},
 		"webhook/validation/semantic": {"apis/v2alpha1", "internal/netlimit", "internal/quantity", "webhook/validation/jsontype"},

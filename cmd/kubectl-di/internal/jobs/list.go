@@ -52,7 +52,7 @@ A job is stuck if a user must act: its spec is invalid, the API server refuses i
 or its pods make no progress, as with an image that cannot be pulled. A job that waits
 in a queue or for capacity is not stuck, nor is a suspended one.
 
-With --watch it goes on with a line for each change, until it is interrupted.`,
+With --watch it prints a line for each change, until it is interrupted.`,
 		Example: `  # What is stuck, in all namespaces
   kubectl di list --stuck -A
 
@@ -72,7 +72,7 @@ With --watch it goes on with a line for each change, until it is interrupted.`,
 	flags.BoolVar(&o.stuck, "stuck", false, "only jobs that are stuck: a user must act")
 	flags.BoolVarP(&o.all, "all-namespaces", "A", false, "the jobs of all namespaces")
 	flags.StringVarP(&o.selector, "selector", "l", "", "only jobs with these labels")
-	flags.BoolVarP(&o.watch, "watch", "w", false, "go on with a line for each change")
+	flags.BoolVarP(&o.watch, "watch", "w", false, "print a line for each change")
 	o.output.Bind(command, "print the jobs", formName, formWide)
 	_ = command.RegisterFlagCompletionFunc("phase", cobra.FixedCompletions(phases, cobra.ShellCompDirectiveNoFileComp))
 	cli.Before(command, o.check)

@@ -112,7 +112,7 @@ func (o *options) browse(ctx context.Context, found *cluster.Cluster, view *over
 type overview struct {
 	namespace string
 	jobs      map[types.UID]*v2alpha1.DIJob
-	// seen are the jobs that this watch has told of. Those of an earlier one may be gone.
+	// seen are the jobs that this watch has shown. Those of an earlier one may be gone.
 	seen          map[types.UID]bool
 	now           time.Time
 	width, height int
