@@ -190,12 +190,16 @@ function seriesOf(
     let at = index ?? values.length - 1
     while (at > 0 && (values[at] === null || values[at] === undefined)) at--
     const found = values[at]
-    return found === null || found === undefined ? '' : exact(found)
+    if (found === null || found === undefined) return ''
+    return index !== null && isTime && isFar(u, u.data[0]?.[at] ?? 0) ? '–' : exact(found)
   }
-  const moment = (_: uPlot, at: number | null) => {
+  // All charts have the time of the cursor, and not that of their nearest points.
+  const moment = (u: uPlot, at: number | null) => {
     if (at === null) return ''
-    const mark = isTime ? near(at * 1000) : undefined
-    return isTime ? `${clock(at * 1000)}${mark ? ` ${kind(mark.kind)}` : ''}` : String(at)
+    if (!isTime) return String(at)
+    const time = underCursor(u) * 1000
+    const mark = near(time)
+    return `${clock(time)}${mark ? ` ${kind(mark.kind)}` : ''}`
   }
   const lines = all.flatMap(({ job, curve, place }): uPlot.Series[] => {
     const stroke = colour(`--line-${place}`)
@@ -207,6 +211,16 @@ function seriesOf(
     return [line, { stroke, width: 1, alpha: 0.35, spanGaps: true, points: { show: false }, label: '', class: 'raw', value: () => '' }]
   })
   return [{ label: '', value: moment }, ...lines]
+}
+
+function underCursor(u: uPlot): number {
+  return u.posToVal(u.cursor.left ?? 0, 'x')
+}
+
+/** isFar reports whether a point is so far from the cursor that its value says nothing of the time there. */
+function isFar(u: uPlot, at: number): boolean {
+  const { min, max } = u.scales['x'] ?? {}
+  return Math.abs(at - underCursor(u)) > ((max ?? 0) - (min ?? 0)) / 10
 }
 
 /** near returns the mark of a chart that is next to a time. */
