@@ -6,6 +6,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -70,14 +71,13 @@ func quoted(names []string) string {
 }
 
 func read(path string) (result, error) {
-	file, err := os.Open(path)
+	content, err := os.ReadFile(path)
 	if err != nil {
 		return result{}, fmt.Errorf("read what tests printed: %w", err)
 	}
-	defer file.Close()
 	r := result{version: strings.TrimSuffix(filepath.Base(path), ".json")}
 	failedTests := map[string]bool{}
-	for decoder := json.NewDecoder(file); ; {
+	for decoder := json.NewDecoder(bytes.NewReader(content)); ; {
 		var e event
 		switch err := decoder.Decode(&e); {
 		case errors.Is(err, io.EOF):
