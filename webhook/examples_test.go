@@ -121,7 +121,7 @@ var _ = Describe("The examples", func() {
 		for _, e := range examples() {
 			By(e.file)
 			kind := e.object.GroupVersionKind()
-			if _, err := c.RESTMapper().RESTMapping(kind.GroupKind(), kind.Version); kind.Group == "resource.k8s.io" && meta.IsNoMatchError(err) {
+			if _, err := c.RESTMapper().RESTMapping(kind.GroupKind(), kind.Version); minor() < 34 && kind.Group == "resource.k8s.io" && meta.IsNoMatchError(err) {
 				continue // Claims of devices are in v1 since Kubernetes 1.34.
 			}
 			e.object.SetNamespace(namespace)

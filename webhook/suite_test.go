@@ -5,10 +5,12 @@ package webhook_test
 
 import (
 	"context"
+	"strconv"
 	"testing"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -44,4 +46,10 @@ var _ = AfterSuite(func() {
 func content(manifest string) any {
 	GinkgoHelper()
 	return specs.Object("part: " + manifest).Object["part"]
+}
+
+// minor returns the minor version of the API server.
+func minor() int {
+	GinkgoHelper()
+	return specs.Must(strconv.Atoi(specs.Must(discovery.NewDiscoveryClientForConfigOrDie(api.Config).ServerVersion()).Minor))
 }

@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/discovery"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
@@ -72,7 +71,7 @@ var _ = Describe("A job in both versions", func() {
 	})
 
 	It("is selected by its phase, in the words of each version", func(ctx SpecContext) {
-		if server := specs.Must(specs.Must(discovery.NewDiscoveryClientForConfig(api.Config)).ServerVersion()); server.Minor == "30" {
+		if minor() < 31 {
 			Skip("API servers select by fields of jobs since 1.31")
 		}
 		namespace := specs.Namespace(ctx, c)
@@ -180,7 +179,7 @@ var _ = Describe("A job in both versions", func() {
 		By("scaling beyond the bounds, which no webhook sees and the schema does")
 		out, err := specs.Kubectl(ctx, api.KubeConfig, "scale", "dijob/w", "-n", namespace, "--replicas=5")
 		Expect(err).To(HaveOccurred())
-		Expect(out).To(MatchRegexp(`spec.elastic.replicas: Invalid value: ("object": )?must be at most maxReplicas, which is 3, `))
+		Expect(withoutTypes(out)).To(ContainSubstring("spec.elastic.replicas: Invalid value: must be at most maxReplicas, which is 3, "))
 		patch(`[{"op":"add","path":"/spec/preemptible","value":true}]`)
 		_, err = specs.Kubectl(ctx, api.KubeConfig, "scale", "dijob/w", "-n", namespace, "--replicas=5")
 		Expect(err).NotTo(HaveOccurred(), "the size of a preemptible job is the allocator's")

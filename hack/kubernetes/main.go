@@ -77,6 +77,8 @@ func read(path string) (result, error) {
 	}
 	r := result{version: strings.TrimSuffix(filepath.Base(path), ".json")}
 	failedTests := map[string]bool{}
+	// Terminals are coloured by these sequences.
+	content = regexp.MustCompile(`\\u001b\[[0-9;]*m`).ReplaceAll(content, nil)
 	for decoder := json.NewDecoder(bytes.NewReader(content)); ; {
 		var e event
 		switch err := decoder.Decode(&e); {
@@ -97,7 +99,7 @@ func (r *result) count(e event, failedTests map[string]bool) {
 	short := strings.TrimPrefix(e.Package, "opendilab.org/di-orchestrator/")
 	switch {
 	case e.Action == "output":
-		r.countSpecs(short, colors().ReplaceAllString(e.Output, ""))
+		r.countSpecs(short, e.Output)
 	case e.Test == "" && (e.Action == "pass" || e.Action == "fail"):
 		r.packages = append(r.packages, short)
 		if e.Action == "fail" && !failedTests[e.Package] {
@@ -126,6 +128,3 @@ func (r *result) countSpecs(short, line string) {
 		r.failed = append(r.failed, short+": "+strings.TrimSpace(name))
 	}
 }
-
-// colors matches what a terminal colors by.
-func colors() *regexp.Regexp { return regexp.MustCompile("\x1b\\[[0-9;]*m") }

@@ -182,8 +182,10 @@ func (i *Installer) install(ctx context.Context, built *apiextensionsv1.CustomRe
 // know, such as selectableFields before Kubernetes 1.31.
 func (i *Installer) update(ctx context.Context, merged, stored *apiextensionsv1.CustomResourceDefinition) error {
 	kept := merged.DeepCopy()
-	if err := i.API.Update(ctx, kept, client.DryRunAll, fieldManager); err != nil {
-		return fmt.Errorf("trying the update of customresourcedefinition %s: %w", stored.Name, err)
+	if !isSame(merged, stored) {
+		if err := i.API.Update(ctx, kept, client.DryRunAll, fieldManager); err != nil {
+			return fmt.Errorf("trying the update of customresourcedefinition %s: %w", stored.Name, err)
+		}
 	}
 	if isSame(kept, stored) {
 		return i.printf("%s: up to date", stored.Name)

@@ -293,12 +293,7 @@ func (g *gathering) writeLogs(ctx context.Context, pods []*corev1.Pod) error {
 		return nil
 	}
 	for _, pod := range pods {
-		container := pod.Spec.Containers[0].Name
-		for i := range pod.Spec.Containers {
-			if pod.Spec.Containers[i].Name == names.Container {
-				container = names.Container
-			}
-		}
+		container := names.MainContainerOf(pod).Name
 		for _, previous := range []bool{false, true} {
 			text, err := g.log(ctx, pod.Name, container, previous)
 			if apierrors.IsBadRequest(err) || apierrors.IsNotFound(err) || text == "" && err == nil {

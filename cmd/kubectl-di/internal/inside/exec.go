@@ -21,9 +21,9 @@ import (
 // executing are the flags of exec.
 type executing struct {
 	*cli.Env
-	job, pod, container string
-	command             []string
-	stdin               bool
+	target
+	command []string
+	stdin   bool
 }
 
 // NewExecCommand returns kubectl di exec.
@@ -61,11 +61,7 @@ The exit code is 1 if the command fails, and stderr has the command's own.`,
 }
 
 func (o *executing) run(ctx context.Context) error {
-	found, pod, err := connect(ctx, o.Env, o.job, o.pod)
-	if err != nil {
-		return err
-	}
-	of, err := container(pod, o.container)
+	found, pod, of, err := o.connect(ctx, o.Env)
 	if err != nil {
 		return err
 	}

@@ -48,18 +48,25 @@ func arguments(args []string) (job, pod string, err error) {
 	return job, pod, nil
 }
 
-// connect returns the cluster, and the pod of a job by its name or that of the replica. The first one that runs is the default.
-func connect(ctx context.Context, env *cli.Env, name, named string) (*cluster.Cluster, *corev1.Pod, error) {
-	found, job, err := env.ConnectJob(ctx, name)
+// target is what a command leads into. It names a pod of the job, or a replica; the first one that runs by default.
+type target struct{ job, pod, container string }
+
+// connect returns the cluster, the pod and the container of a target.
+func (t *target) connect(ctx context.Context, env *cli.Env) (*cluster.Cluster, *corev1.Pod, *corev1.Container, error) {
+	found, job, err := env.ConnectJob(ctx, t.job)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	pods, err := found.Pods(ctx, job)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
-	pod, err := choose(job, replicas.Sorted(job, pods), named)
-	return found, pod, err
+	pod, err := choose(job, replicas.Sorted(job, pods), t.pod)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	of, err := container(pod, t.container)
+	return found, pod, of, err
 }
 
 func choose(job *v2alpha1.DIJob, pods []*corev1.Pod, named string) (*corev1.Pod, error) {
@@ -89,18 +96,15 @@ func choose(job *v2alpha1.DIJob, pods []*corev1.Pod, named string) (*corev1.Pod,
 
 // container returns the container of a name; the main one by default.
 func container(pod *corev1.Pod, named string) (*corev1.Container, error) {
-	all := pod.Spec.Containers
-	wanted := cmp.Or(named, names.Container)
-	at := slices.IndexFunc(all, func(one corev1.Container) bool { return one.Name == wanted })
-	switch {
-	case at >= 0:
-		return &all[at], nil
-	case named == "" && len(all) > 0:
-		return &all[0], nil
+	if named == "" {
+		return names.MainContainerOf(pod), nil
 	}
 	var there []string
-	for i := range all {
-		there = append(there, all[i].Name)
+	for i := range pod.Spec.Containers {
+		if pod.Spec.Containers[i].Name == named {
+			return &pod.Spec.Containers[i], nil
+		}
+		there = append(there, pod.Spec.Containers[i].Name)
 	}
 	return nil, fmt.Errorf("--container %s: pod %s has no such container, but %s", named, pod.Name, strings.Join(there, ", "))
 }

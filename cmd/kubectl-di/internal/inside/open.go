@@ -25,7 +25,8 @@ const (
 // opening are the flags of open.
 type opening struct {
 	*cli.Env
-	job, pod, container, port string
+	target
+	port string
 }
 
 // NewOpenCommand returns kubectl di open.
@@ -65,11 +66,7 @@ tensorboard, or else 6006, TensorBoard's.`,
 }
 
 func (o *opening) run(ctx context.Context) error {
-	found, pod, err := connect(ctx, o.Env, o.job, o.pod)
-	if err != nil {
-		return err
-	}
-	of, err := container(pod, o.container)
+	found, pod, of, err := o.connect(ctx, o.Env)
 	if err != nil {
 		return err
 	}

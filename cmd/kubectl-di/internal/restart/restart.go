@@ -75,7 +75,10 @@ func again(ctx context.Context, env *cli.Env, timeout *cli.Timeout, found *clust
 	if metadata, isMap := manifest.Object["metadata"].(map[string]any); isMap {
 		fields.Clean(metadata)
 	}
-	if err := found.Submit(ctx, manifest.DeepCopy(), metav1.FieldValidationWarn, true); !cluster.IsTaken(err) {
+	switch err := found.Submit(ctx, manifest.DeepCopy(), metav1.FieldValidationWarn, true); {
+	case err == nil:
+		return fmt.Errorf("job %s/%s was deleted meanwhile: nothing was done", job.Namespace, job.Name)
+	case !cluster.IsTaken(err):
 		return fmt.Errorf("%w\nnothing was done", err)
 	}
 	if err := found.Delete(ctx, job, false); err != nil {

@@ -69,7 +69,7 @@ func (o *options) listOnce(ctx context.Context, found *cluster.Cluster, namespac
 	for i := range jobs {
 		view.jobs[jobs[i].UID] = &jobs[i]
 	}
-	all := view.sorted()
+	all := view.list()
 	switch {
 	case o.output.Form == "name":
 		for _, job := range all {
@@ -117,16 +117,24 @@ type overview struct {
 	now           time.Time
 	width, height int
 	order         int
-	// at is the job under the cursor, and from the first one that is shown.
+	// at is the place of the job under the cursor, and from that of the first one that is shown.
 	at, from int
-	broken   error
+	// chosen is the job under the cursor, which stays there when others come and go; "" at the top.
+	chosen types.UID
+	// sorted are the jobs in the order of the view, and isStale is set if they must be sorted again: a list of many jobs
+	// comes as a change for each.
+	sorted  []*v2alpha1.DIJob
+	isStale bool
+	broken  error
 	// opened is the job that the user opened.
 	opened *v2alpha1.DIJob
 	next   func() tea.Cmd
 }
 
 func newOverview(namespace string, now time.Time, next func() tea.Cmd) *overview {
-	return &overview{namespace: namespace, jobs: map[types.UID]*v2alpha1.DIJob{}, seen: map[types.UID]bool{}, now: now, width: 80, height: 24, next: next}
+	return &overview{
+		namespace: namespace, jobs: map[types.UID]*v2alpha1.DIJob{}, seen: map[types.UID]bool{}, now: now, width: 80, height: 24, next: next, isStale: true,
+	}
 }
 
 // jobOrder is a sort order of the jobs.
@@ -169,12 +177,10 @@ func (m *overview) Update(message tea.Msg) (tea.Model, tea.Cmd) {
 			return m, tea.Quit
 		}
 	}
-	m.at = max(0, min(m.at, len(m.jobs)-1))
-	m.from = max(0, min(m.from, m.at, len(m.jobs)-m.room()), m.at-m.room()+1)
 	return m, nil
 }
 
-// change takes a change of a job. The cursor stays at its job.
+// change takes a change of a job.
 func (m *overview) change(change cluster.Change) {
 	switch {
 	case change.Broken != nil:
@@ -183,24 +189,18 @@ func (m *overview) change(change cluster.Change) {
 		m.broken = nil
 	case change.Complete:
 		maps.DeleteFunc(m.jobs, func(uid types.UID, _ *v2alpha1.DIJob) bool { return !m.seen[uid] })
+		m.isStale = true
 	}
-	job, isJob := change.Object.(*v2alpha1.DIJob)
-	if !isJob {
-		return
-	}
-	selected := m.selected()
-	m.seen[job.UID] = true
-	keep(m.jobs, job.UID, job, change.Gone)
-	if selected == nil || m.at == 0 {
-		return
-	}
-	if at := slices.IndexFunc(m.sorted(), func(one *v2alpha1.DIJob) bool { return one.UID == selected.UID }); at >= 0 {
-		m.at = at
+	if job, isJob := change.Object.(*v2alpha1.DIJob); isJob {
+		m.seen[job.UID] = true
+		keep(m.jobs, job.UID, job, change.Gone)
+		m.isStale = true
 	}
 }
 
 // press handles a key, and reports whether the list ends.
 func (m *overview) press(key string) bool {
+	m.list()
 	switch key {
 	case "q", "ctrl+c", "esc":
 		return true
@@ -208,7 +208,8 @@ func (m *overview) press(key string) bool {
 		m.opened = m.selected()
 		return m.opened != nil
 	case "s":
-		m.order = (m.order + 1) % len(jobOrders())
+		m.order, m.chosen, m.isStale = (m.order+1)%len(jobOrders()), "", true
+		return false
 	case "up", "k":
 		m.at--
 	case "down", "j":
@@ -222,27 +223,34 @@ func (m *overview) press(key string) bool {
 	case "end", "G":
 		m.at = len(m.jobs)
 	}
+	m.at = max(0, min(m.at, len(m.sorted)-1))
+	if m.chosen = ""; m.at > 0 {
+		m.chosen = m.sorted[m.at].UID
+	}
 	return false
 }
 
 // selected returns the job under the cursor, nil if there is none.
 func (m *overview) selected() *v2alpha1.DIJob {
-	if all := m.sorted(); m.at >= 0 && m.at < len(all) {
+	if all := m.list(); len(all) > 0 {
 		return all[m.at]
 	}
 	return nil
 }
 
-// sorted returns the jobs in the order of the view.
-func (m *overview) sorted() []*v2alpha1.DIJob {
-	all := make([]*v2alpha1.DIJob, 0, len(m.jobs))
-	for _, job := range m.jobs {
-		all = append(all, job)
+// list returns the jobs in the order of the view. The cursor stays at its job, or at its place if the job is gone.
+func (m *overview) list() []*v2alpha1.DIJob {
+	if m.isStale {
+		compare := jobOrders()[m.order].compare
+		m.sorted, m.isStale = slices.SortedFunc(maps.Values(m.jobs), func(a, b *v2alpha1.DIJob) int {
+			return cmp.Or(compare(a, b), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+		}), false
+		if at := slices.IndexFunc(m.sorted, func(job *v2alpha1.DIJob) bool { return job.UID == m.chosen }); at >= 0 {
+			m.at = at
+		}
 	}
-	slices.SortFunc(all, func(a, b *v2alpha1.DIJob) int {
-		return cmp.Or(jobOrders()[m.order].compare(a, b), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-	})
-	return all
+	m.at = max(0, min(m.at, len(m.sorted)-1))
+	return m.sorted
 }
 
 // room returns how many jobs fit between the title, the header and the footer.
@@ -274,7 +282,8 @@ func (m *overview) View() tea.View {
 
 // frame returns as many lines as the terminal has.
 func (m *overview) frame() string {
-	all := m.sorted()
+	all := m.list()
+	m.from = max(0, min(m.from, m.at, len(all)-m.room()), m.at-m.room()+1)
 	where := cmp.Or(m.namespace, "all namespaces")
 	title := bold("Jobs of "+where) + gap + strconv.Itoa(len(all))
 	if m.broken != nil {
@@ -282,16 +291,13 @@ func (m *overview) frame() string {
 	}
 	var text strings.Builder
 	lines := cli.Lines{Out: &text}
-	_ = lines.Write(m.rows(all)) // A builder returns no error.
+	_ = lines.Write(m.rows(all[m.from:min(len(all), m.from+m.room())])) // A builder returns no error.
 	table := strings.Split(strings.TrimSuffix(text.String(), "\n"), "\n")
 	shown := []string{title, bold(table[0])}
 	for i, line := range table[1:] {
-		switch {
-		case i < m.from || i >= m.from+m.room():
-			continue
-		case i == m.at:
+		if m.from+i == m.at {
 			line = lipgloss.NewStyle().Reverse(true).Render(line)
-		default:
+		} else {
 			line = colourRow(line)
 		}
 		shown = append(shown, line)
