@@ -451,6 +451,14 @@ fuzz: ## Fuzz all that parses what others send, each target of each package for 
 	for target in $$(go test $$package -list '^Fuzz' | grep ^Fuzz); do \
 		go test $$package -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) || exit 1; done; done
 
+# The commit decides which target is next, so that a run can be repeated.
+.PHONY: fuzz-next
+fuzz-next: ## Fuzz one target for FUZZTIME; each commit has another one.
+	@all=$$(grep -rn --include=*_test.go '^func Fuzz' . | sed -E 's|^(.*)/[^/]*:[0-9]+:func (Fuzz[A-Za-z0-9]*)\(.*|\1 \2|' | sort); \
+	next=$$(echo "$$all" | sed -n "$$(($$(git rev-list --count HEAD) % $$(echo "$$all" | wc -l) + 1))p"); \
+	echo "fuzzing $$next for $(FUZZTIME)"; \
+	go test $${next% *} -run '^$$' -fuzz "^$${next#* }\$$" -fuzztime $(FUZZTIME)
+
 .PHONY: clean
 clean: ## Remove what was built in the checkout.
 	rm -rf $(OUT)
