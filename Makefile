@@ -350,14 +350,14 @@ test-hostile: ## Attack the programs for a minute in each way that test/hostile 
 
 # Left out of e2e-short: what exchanges the installation again and again, and what
 # cuts the power of a node and waits until it counts as lost, what trains for long, what
-# repeats others with a claim, and what needs the image of PyTorch, Chromium, or KEDA, which takes minutes to build.
-E2E_LONG := chart upgrade power goodput autoscale release torch web kueue-long keda gang-long mpi-long claims
+# repeats others with a claim, and what needs the image of PyTorch, Chromium, KEDA or Prometheus, which take minutes to build.
+E2E_LONG := chart upgrade power goodput autoscale release torch web kueue-long keda prometheus gang-long mpi-long claims
 E2E = eval "$$($(CLUSTER) env)" && PATH="$(OUT)/bin:$$PATH" go test -tags e2e -count=1 -v ./test/e2e/...
 
 .PHONY: e2e
 e2e: cluster-up images-load helm helm3 ## Run the end-to-end tests on the local cluster.
 	$(CLUSTER) metrics || [ $$? = 3 ] # Another cluster has metrics-server, or the tests of usage are skipped.
-	for neighbour in kueue keda; do $(CLUSTER) $$neighbour || [ $$? = 3 ] || exit 1; done # Another cluster has them, or their tests are skipped.
+	for neighbour in kueue keda prometheus; do $(CLUSTER) $$neighbour || [ $$? = 3 ] || exit 1; done # Another cluster has them, or their tests are skipped.
 	$(E2E) -timeout 3h $(E2E_FLAGS)
 
 .PHONY: e2e-short
