@@ -3,6 +3,7 @@ module opendilab.org/di-orchestrator
 go 1.26.0
 
 require (
+	github.com/anishathalye/porcupine v1.3.1
 	charm.land/bubbletea/v2 v2.0.10
 	charm.land/lipgloss/v2 v2.0.4
 	github.com/charmbracelet/colorprofile v0.4.3
