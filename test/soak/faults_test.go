@@ -41,6 +41,8 @@ func faultKinds() []faultKind {
 		{"cut from the API server", 3, through(proxy.Cut)},
 		{"hanging connections", 3, through(proxy.BlackHole)},
 		{"lost answers", 3, through(proxy.Mute)},
+		{"lost answers of di-server", 3, toServers(proxy.Mute)},
+		{"cut from di-server", 2, toServers(proxy.Cut)},
 		{"429 for a program", 2, (*faults).overload},
 		{"crash of the API server", 1, crash(controlplane.APIServer)},
 		{"crash of etcd", 1, crash(controlplane.Etcd)},
@@ -66,11 +68,11 @@ type faults struct {
 	// bag has the kinds that are next, in a random order. So each kind has its share at any time.
 	bag []faultKind
 
-	// control is locked while the control plane is disturbed.
-	control sync.Mutex
-	mutex   sync.Mutex
-	done    map[string]int
-	failed  error
+	// control is locked while the control plane is disturbed, and clients while the way to di-server is.
+	control, clients sync.Mutex
+	mutex            sync.Mutex
+	done             map[string]int
+	failed           error
 }
 
 // run disturbs until the context ends, and returns when all disturbances are over.
@@ -177,6 +179,23 @@ func through(state proxy.State) func(*faults, context.Context, *rand.Rand) (bool
 			i.way.Set(proxy.Cut)
 			i.way.Set(proxy.Open)
 			return i.waitReady(ctx)
+		})
+	}
+}
+
+// toServers disturbs the way of clients to di-server, for less than a client repeats a call.
+func toServers(state proxy.State) func(*faults, context.Context, *rand.Rand) (bool, error) {
+	return func(f *faults, ctx context.Context, random *rand.Rand) (bool, error) {
+		if !f.clients.TryLock() {
+			return false, nil
+		}
+		defer f.clients.Unlock()
+		return true, f.around(string(state), "clients", func() error {
+			f.world.servers.Set(state)
+			_ = pace.Pause(ctx, time.Duration(500+random.IntN(4000))*time.Millisecond)
+			f.world.servers.Set(proxy.Cut)
+			f.world.servers.Set(proxy.Open)
+			return nil
 		})
 	}
 }

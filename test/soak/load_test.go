@@ -113,7 +113,7 @@ func oldJob(name string) client.Object {
 // submit creates a job.
 func (w *world) submit(ctx context.Context, index int) error {
 	name := w.jobName(index)
-	return w.record(history.Call{Operation: "submit"}, func() error {
+	return w.record(history.Call{Operation: "submit"}, func(*history.Call) error {
 		return client.IgnoreAlreadyExists(w.API.Create(ctx, w.kind(index).make(name)))
 	})
 }
@@ -174,13 +174,13 @@ func (w *world) job(index int) *v2alpha1.DIJob {
 
 // apply patches a job.
 func (u *user) apply(ctx context.Context, index int, operation, patch string) error {
-	return u.world.record(history.Call{Operation: operation}, func() error {
+	return u.world.record(history.Call{Operation: operation}, func(*history.Call) error {
 		return u.world.API.Patch(ctx, u.world.job(index), client.RawPatch(types.MergePatchType, []byte(patch)))
 	})
 }
 
 func (u *user) scale(ctx context.Context, index int) error {
-	return u.world.record(history.Call{Operation: "scale"}, func() error {
+	return u.world.record(history.Call{Operation: "scale"}, func(*history.Call) error {
 		job, scale := u.world.job(index), &autoscalingv1.Scale{}
 		if err := u.world.API.SubResource("scale").Get(ctx, job, scale); err != nil {
 			return err
@@ -200,7 +200,7 @@ func (u *user) patchOld(ctx context.Context, index int) error {
 	job.SetNamespace(namespace)
 	job.SetName(u.world.jobName(index))
 	policy := []string{"Running", "ALL", "None"}[u.random.IntN(3)]
-	return u.world.record(history.Call{Operation: "edit v1alpha1"}, func() error {
+	return u.world.record(history.Call{Operation: "edit v1alpha1"}, func(*history.Call) error {
 		return u.world.API.Patch(ctx, job, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"cleanPodPolicy":%q}}`, policy)))
 	})
 }
@@ -209,7 +209,7 @@ func (u *user) plan(ctx context.Context, index int) error {
 	plan := &v2alpha1.ScalePlan{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: "plan-"}}
 	plan.Spec.Job = u.world.jobName(index)
 	plan.Spec.Tasks = []v2alpha1.TaskScale{{Name: collector, Replicas: ptr.To(int32(1 + u.random.IntN(5)))}}
-	return u.world.record(history.Call{Operation: "plan"}, func() error { return u.world.API.Create(ctx, plan) })
+	return u.world.record(history.Call{Operation: "plan"}, func(*history.Call) error { return u.world.API.Create(ctx, plan) })
 }
 
 func (u *user) suspend(ctx context.Context, index int) error {
@@ -226,7 +226,7 @@ func (u *user) label(ctx context.Context, index int) error {
 
 // recreate deletes a job and submits another one of its name.
 func (u *user) recreate(ctx context.Context, index int) error {
-	err := u.world.record(history.Call{Operation: "delete"}, func() error { return client.IgnoreNotFound(u.world.API.Delete(ctx, u.world.job(index))) })
+	err := u.world.record(history.Call{Operation: "delete"}, func(*history.Call) error { return client.IgnoreNotFound(u.world.API.Delete(ctx, u.world.job(index))) })
 	if err != nil {
 		return err
 	}
@@ -244,7 +244,7 @@ func (w *world) compare(ctx context.Context, index int) {
 	old.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("DIJob"))
 	hub.SetGroupVersionKind(v2alpha1.GroupVersion.WithKind("DIJob"))
 	key := client.ObjectKey{Namespace: namespace, Name: w.jobName(index)}
-	err := w.record(history.Call{Operation: check.OldRead}, func() error { return client.IgnoreNotFound(w.API.Get(ctx, key, old)) })
+	err := w.record(history.Call{Operation: check.OldRead}, func(*history.Call) error { return client.IgnoreNotFound(w.API.Get(ctx, key, old)) })
 	if err == nil {
 		err = w.API.Get(ctx, key, hub)
 	}

@@ -13,6 +13,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -179,10 +180,10 @@ func (c *caller) call(ctx context.Context, method, path, body, key string, into 
 	return json.Unmarshal(reply.Data, into)
 }
 
-// record makes a call and records it with its interval.
-func (w *world) record(call history.Call, do func() error) error {
+// record makes a call and records it with its interval. What do adds to the call is recorded, too.
+func (w *world) record(call history.Call, do func(*history.Call) error) error {
 	call.Begin = time.Now()
-	err := do()
+	err := do(&call)
 	call.End = time.Now()
 	if err != nil {
 		call.Error = err.Error()
@@ -231,27 +232,72 @@ func (d *driver) run(ctx context.Context) {
 	}
 }
 
-// lead adds or removes replicas of a coordinator-led job.
+// urls are those in an answer to a coordinator.
+type urls struct {
+	Collectors []string `json:"collectors"`
+	Learners   []string `json:"learners"`
+}
+
+func (u *urls) all() []string { return slices.Concat([]string{}, u.Collectors, u.Learners) }
+
+// lead adds or removes replicas of a coordinator-led job, or reports some, and lists them.
 func (d *driver) lead(ctx context.Context, by *caller) {
+	head := fmt.Sprintf(`"namespace":%q,"coordinator":%q`, namespace, by.pod.Name)
+	known := d.list(ctx, by)
 	d.requests++
-	cpus := resource.MustParse(fmt.Sprintf("%dm", 1000+d.requests))
-	count := 1 + d.random.IntN(2)
-	call := history.Call{Operation: history.Grow, Job: by.jobUID, Pod: string(by.pod.UID), Number: count, Mark: cpus.String()}
-	method, task := http.MethodPost, fmt.Sprintf(`"collectors":{"replicas":%d,"cpus":%q}`, count, cpus.String())
-	switch {
-	case d.size(ctx) > 4:
-		call.Operation, call.Mark, call.Number = history.Shrink, "-", 2
-		method, task = http.MethodDelete, `"collectors":{"replicas":1},"learners":{"replicas":1}`
-	case d.random.IntN(4) == 0:
-		call.Number = 1
-		task = fmt.Sprintf(`"learners":{"replicas":1,"gpus":%d,"cpus":%q}`, 1+d.random.IntN(2), cpus.String())
+	switch size := d.size(ctx); {
+	case size > 4:
+		d.ask(ctx, by, http.MethodDelete, history.Call{Operation: history.Shrink, Number: 2, Mark: "-"}, head+`,"collectors":{"replicas":1},"learners":{"replicas":1}`)
+	case len(known.Collectors) > 0 && d.random.IntN(6) == 0:
+		failed := known.Collectors[d.random.IntN(len(known.Collectors))]
+		if pod := d.world.kubelet.Pod(types.NamespacedName{Namespace: namespace, Name: names.PodOfURL(failed)}); pod != nil {
+			d.world.log.Add(history.Entry{Cause: &history.Cause{What: "its coordinator reports the pod failed", Pod: string(pod.UID), Replaced: true}})
+		}
+		call := history.Call{Operation: history.Report, URLs: []string{failed}}
+		body := fmt.Sprintf(`{%s,"collectors":[%q],"learners":[]}`, head, names.PodOfURL(failed))
+		_ = d.world.record(d.of(call, by), func(*history.Call) error {
+			return by.call(ctx, http.MethodPost, "/v1alpha1/replicas/failed", body, "", nil)
+		})
+	default:
+		cpus := resource.MustParse(fmt.Sprintf("%dm", 1000+d.requests))
+		call := history.Call{Operation: history.Grow, Number: 1 + d.random.IntN(2), Mark: cpus.String()}
+		task := fmt.Sprintf(`"collectors":{"replicas":%d,"cpus":%q}`, call.Number, call.Mark)
+		if d.random.IntN(4) == 0 {
+			call.Number = 1
+			task = fmt.Sprintf(`"learners":{"replicas":1,"gpus":%d,"cpus":%q}`, 1+d.random.IntN(2), call.Mark)
+		}
+		d.ask(ctx, by, http.MethodPost, call, head+","+task)
 	}
-	body := fmt.Sprintf(`{"namespace":%q,"coordinator":%q,%s}`, namespace, by.pod.Name, task)
+	d.list(ctx, by)
+}
+
+// of returns a call of a caller.
+func (*driver) of(call history.Call, by *caller) history.Call {
+	call.Job, call.Pod = by.jobUID, string(by.pod.UID)
+	return call
+}
+
+func (d *driver) ask(ctx context.Context, by *caller, method string, call history.Call, fields string) {
 	key := ""
 	if d.random.IntN(2) == 0 {
 		key = fmt.Sprintf("%s-%d", by.pod.UID, d.requests)
 	}
-	_ = d.world.record(call, func() error { return by.call(ctx, method, "/v1alpha1/replicas", body, key, nil) })
+	_ = d.world.record(d.of(call, by), func(call *history.Call) error {
+		var given urls
+		err := by.call(ctx, method, "/v1alpha1/replicas", "{"+fields+"}", key, &given)
+		call.URLs = given.all()
+		return err
+	})
+}
+
+func (d *driver) list(ctx context.Context, by *caller) (known urls) {
+	path := fmt.Sprintf("/v1alpha1/replicas?namespace=%s&coordinator=%s", namespace, by.pod.Name)
+	_ = d.world.record(d.of(history.Call{Operation: history.List}, by), func(call *history.Call) error {
+		err := by.call(ctx, http.MethodGet, path, "{}", "", &known)
+		call.URLs = known.all()
+		return err
+	})
+	return known
 }
 
 // size returns the number of desired members.
@@ -281,7 +327,7 @@ func (d *driver) resize(ctx context.Context, by *caller) {
 		call.Operation, method = history.Shrink, http.MethodDelete
 	}
 	key := fmt.Sprintf("%s-%d", by.pod.UID, d.requests)
-	_ = d.world.record(call, func() error {
+	_ = d.world.record(call, func(*history.Call) error {
 		return by.call(ctx, method, "/v2alpha1/"+namespace+"."+d.name+"/replicas", fmt.Sprintf(`{"replicas":%d}`, call.Number), key, nil)
 	})
 }

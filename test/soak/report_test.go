@@ -68,6 +68,9 @@ func (r *report) usage(used *history.Usage) {
 func (r *report) finish(s *soak) {
 	r.violations, r.counted, r.seed = s.world.checker.Finish(), s.world.checker.Counted(), s.seed
 	r.operations, r.faults, r.revision, r.own = s.world.calls, s.faults.done, s.world.revision.Load(), map[string]int{}
+	for _, kind := range faultKinds() {
+		r.faults[kind.name] += 0
+	}
 	for _, each := range s.world.instances {
 		r.own[each.kind] += each.own
 	}

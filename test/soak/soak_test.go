@@ -43,7 +43,7 @@ var (
 // longestFault is that of a run of fullRun or more. A shorter run has shorter ones.
 const (
 	longestFault = 40 * time.Second
-	fullRun      = 20 * time.Minute
+	fullRun      = 10 * time.Minute
 )
 
 func TestAHistoryFileKeepsItsPromises(t *testing.T) {

@@ -68,7 +68,7 @@ const maxKept = 20
 // New returns a checker of all properties.
 func New() *Checker {
 	return &Checker{world: newWorld(), counted: map[string]int{}, properties: []property{
-		unique{}, bounded{}, &drained{}, caused{}, newServed(), newCounted(), rest{}, versions{}, newFlat(),
+		unique{}, bounded{}, &drained{}, caused{}, newServed(), newListed(), newCounted(), rest{}, versions{}, newFlat(),
 	}}
 }
 

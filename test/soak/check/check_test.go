@@ -167,6 +167,13 @@ func TestAReplacementOfAPodThatEndsIsNoSecondOne(t *testing.T) {
 		holds(t)
 }
 
+func TestAPodThatItsCoordinatorReportedMayLiveBesideItsReplacement(t *testing.T) {
+	newStory().workers(1, 1).pod("a", "worker", "0").
+		add(history.Entry{Cause: &history.Cause{What: "its coordinator reports the pod failed", Pod: "a", Replaced: true}}).
+		later(time.Hour).workers(2, 2).pod("b", "worker", "0").
+		holds(t)
+}
+
 func TestAPodBeyondTheDesiredNumberIsFound(t *testing.T) {
 	newStory().workers(1, 1).later(time.Hour).workers(2, 1).pod("a", "worker", "0").pod("b", "worker", "1").
 		breaks(t, bounded{}, "(b)", "more than 1")
@@ -194,7 +201,17 @@ func TestAPodOfASlotThatIsNotDesiredIsFound(t *testing.T) {
 	member := history.Member{Slot: "s", Task: "collector", Pods: 1}
 	newStory().led(member).pod("c", "coordinator", "coordinator").pod("a", "collector", "s").
 		later(time.Hour).members().later(time.Hour).members().pod("b", "collector", "t").
-		breaks(t, bounded{}, "slot t")
+		breaks(t, bounded{}, "1. pod of slot t")
+}
+
+func TestALearnerBeyondThoseOfItsUnitIsFound(t *testing.T) {
+	inUnit := func(change *history.Change) { change.Pod.Unit = "a" }
+	unit := func() *story {
+		return newStory().led(history.Member{Slot: "s", Task: "learner", Pods: 2}).pod("c", "coordinator", "coordinator").
+			pod("a", "aggregator", "s").pod("l", "ddp-learner", "l", inUnit)
+	}
+	unit().quiet().holds(t)
+	unit().pod("m", "ddp-learner", "m", inUnit).breaks(t, bounded{}, "(m)", "the 3. pod of slot s")
 }
 
 func TestADeletionWithoutACauseIsFound(t *testing.T) {
@@ -276,6 +293,18 @@ func TestARequestWithoutAnAnswerMayBeExecutedOrNot(t *testing.T) {
 
 func TestTheFirstRequestOfANewCoordinatorAddsWhatIsMissing(t *testing.T) {
 	grown().call(history.Call{Operation: history.Grow, Pod: "d", Number: 2, Mark: "2m"}).holds(t)
+}
+
+func TestAListWithoutAReplicaThatWasGivenIsFound(t *testing.T) {
+	given := func() *story {
+		return newStory().call(history.Call{Operation: history.Grow, Pod: "c", Number: 2, URLs: []string{"a", "b"}})
+	}
+	given().call(history.Call{Operation: history.List, Pod: "c", URLs: []string{"b"}}).breaks(t, newListed(), "given and has not removed: a")
+	given().call(history.Call{Operation: history.Shrink, Pod: "c", Number: 1, URLs: []string{"a"}}).
+		call(history.Call{Operation: history.List, Pod: "c", URLs: []string{"b"}}).holds(t)
+	given().call(history.Call{Operation: history.Shrink, Pod: "c", Number: 1, Error: "reset"}).
+		call(history.Call{Operation: history.List, Pod: "c"}).holds(t)
+	given().call(history.Call{Operation: history.List, Pod: "another"}).holds(t)
 }
 
 // sized reads the size of a job, requests a change, and reads the size again.

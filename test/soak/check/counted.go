@@ -33,7 +33,7 @@ func newCounted() *counted {
 func (*counted) name() string { return "The requests to resize a job are linearizable" }
 
 func (c *counted) see(w *world, entry *history.Entry) []broken {
-	if call := entry.Call; call != nil && call.Mark == "" {
+	if call := entry.Call; call != nil && call.Mark == "" && call.URLs == nil {
 		switch call.Operation {
 		case history.Grow, history.Shrink, history.Count:
 			c.calls[call.Job] = append(c.calls[call.Job], call)

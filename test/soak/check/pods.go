@@ -25,7 +25,7 @@ func (unique) see(w *world, entry *history.Entry) []broken {
 		return nil
 	}
 	for _, other := range made.job.living() {
-		if other != made && other.Member == made.Member {
+		if other != made && other.Member == made.Member && !other.replaced {
 			return []broken{{job: made.job, story: fmt.Sprintf("%s %s has the living pods %s (%s) and %s (%s)",
 				made.Task, made.Member, other.name, other.uid, made.name, made.uid)}}
 		}
@@ -49,7 +49,7 @@ func (bounded) see(w *world, entry *history.Entry) []broken {
 	if made == nil || made.job == nil || made.caused != "" || len(made.job.desired) == 0 {
 		return nil
 	}
-	if made.job.state.CoordinatorLed && (made.Task == "collector" || made.Task == "learner" || made.Task == "aggregator") {
+	if made.job.state.CoordinatorLed && made.Task != "coordinator" {
 		return ofMember(w, made)
 	}
 	living, most := 0, 0
@@ -68,14 +68,28 @@ func (bounded) see(w *world, entry *history.Entry) []broken {
 		made.name, made.uid, living, made.Task, w.since(made.job).Format("15:04:05.000"), most)}}
 }
 
+// ofMember checks a pod of a coordinator-led job. A member is one pod, or an aggregator and its DDP learners.
 func ofMember(w *world, made *pod) []broken {
+	slot, pods := made.Member, 1
+	if made.Unit != "" {
+		aggregator := w.pods[made.Unit]
+		if aggregator == nil {
+			return nil // it is gone, and its learners go with it
+		}
+		slot, pods = aggregator.Member, 1
+		for _, each := range made.job.living() {
+			if each.Unit == made.Unit {
+				pods++
+			}
+		}
+	}
 	for _, state := range made.job.desiredSince(w) {
-		if state.slots[made.Member] {
+		if state.slots[slot] >= pods {
 			return nil
 		}
 	}
-	return []broken{{job: made.job, story: fmt.Sprintf("pod %s (%s) is created for slot %s, and no Membership since %s has that slot",
-		made.name, made.uid, made.Member, w.since(made.job).Format("15:04:05.000"))}}
+	return []broken{{job: made.job, story: fmt.Sprintf("pod %s (%s) is created as the %d. pod of slot %s, and no Membership since %s asks for it",
+		made.name, made.uid, pods, slot, w.since(made.job).Format("15:04:05.000"))}}
 }
 
 // desiredSince returns the states that an operator may still act on.

@@ -31,6 +31,8 @@ type pod struct {
 	ending, gone bool
 	// caused is what a stranger did to it; "" for nothing.
 	caused string
+	// replaced is set once it is no replica any longer.
+	replaced bool
 }
 
 // lives reports whether the pod runs or may run.
@@ -41,7 +43,8 @@ type snapshot struct {
 	// until is when the next one replaced it; zero for the current one.
 	until time.Time
 	tasks map[string]int
-	slots map[string]bool
+	// slots are the numbers of pods of each member of a coordinator-led job.
+	slots map[string]int
 }
 
 // event is something that may explain what the operator does.
@@ -247,7 +250,7 @@ func (w *world) changeMembers(of *job, members *history.MembershipState) {
 
 // desire records the desired state of a job.
 func (w *world) desire(of *job) {
-	now := snapshot{tasks: map[string]int{}, slots: map[string]bool{}}
+	now := snapshot{tasks: map[string]int{}, slots: map[string]int{}}
 	if !of.stops() {
 		others := 0
 		for _, task := range of.state.Tasks {
@@ -261,8 +264,7 @@ func (w *world) desire(of *job) {
 		}
 		if of.members != nil {
 			for _, member := range of.members.Members {
-				now.slots[member.Slot] = true
-				now.tasks["ddp-learner"] += member.Pods - 1
+				now.slots[member.Slot] = member.Pods
 			}
 		}
 	}
@@ -288,12 +290,17 @@ func (w *world) since(of *job) time.Time {
 func (w *world) known() time.Time {
 	since := w.now.Add(-settling)
 	for _, fault := range w.faults {
-		isOver := !fault.End.IsZero() && fault.End.Before(w.now.Add(-settling))
+		isOver := !fault.End.IsZero() && fault.End.Before(w.now.Add(-settling)) || !delaysOperators(&fault)
 		if early := fault.Begin.Add(-settling); !isOver && early.Before(since) {
 			since = early
 		}
 	}
 	return since
+}
+
+// delaysOperators reports whether a fault keeps operators from learning of changes.
+func delaysOperators(fault *history.Fault) bool {
+	return fault.Kind == "crash" || strings.HasPrefix(fault.Target, "operator")
 }
 
 func (w *world) changePod(change *history.Change) {
@@ -343,7 +350,7 @@ func (w *world) call(call *history.Call) {
 func (w *world) cause(cause *history.Cause) {
 	of := w.jobs[cause.Job]
 	if known := w.pods[cause.Pod]; known != nil {
-		known.caused = cause.What
+		known.caused, known.replaced = cause.What, known.replaced || cause.Replaced
 		of = known.job
 	}
 	w.explain(of, "%s (%s)", cause.What, w.podName(cause.Pod))

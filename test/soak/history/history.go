@@ -65,6 +65,8 @@ type PodState struct {
 	Task string `json:"task"`
 	// Member identifies the replica within its job: its rank, or its slot. "" if it is neither.
 	Member string `json:"member,omitempty"`
+	// Unit is the UID of the aggregator of a DDP learner; "" for other pods.
+	Unit string `json:"unit,omitempty"`
 	// Attempt identifies the round of restarts that the pod belongs to.
 	Attempt string `json:"attempt,omitempty"`
 	Phase   string `json:"phase"`
@@ -132,6 +134,8 @@ const (
 	Grow   = "grow"
 	Shrink = "shrink"
 	Count  = "count"
+	List   = "list"
+	Report = "report failed"
 	Ack    = "acknowledge"
 )
 
@@ -139,7 +143,7 @@ const (
 type Call struct {
 	Begin time.Time `json:"begin"`
 	End   time.Time `json:"end"`
-	// Operation is Grow, Shrink, Count or Ack, or the name of another operation.
+	// Operation is one of those above, or the name of another operation.
 	Operation string `json:"operation"`
 	// Job is the UID of the job, if the call belongs to one.
 	Job string `json:"job,omitempty"`
@@ -149,6 +153,8 @@ type Call struct {
 	Number int `json:"number,omitempty"`
 	// Mark identifies the members that a request creates.
 	Mark string `json:"mark,omitempty"`
+	// URLs are those of the answer, or those that a coordinator reports failed.
+	URLs []string `json:"urls,omitempty"`
 	// Error is why the call failed. Whether it was executed is then unknown, unless Refused is set.
 	Error   string `json:"error,omitempty"`
 	Refused bool   `json:"refused,omitempty"`
@@ -173,6 +179,8 @@ type Cause struct {
 	// Pod is the UID of the pod, or Job that of the job.
 	Pod string `json:"pod,omitempty"`
 	Job string `json:"job,omitempty"`
+	// Replaced is set if the pod stops being a replica, and may live on beside its replacement.
+	Replaced bool `json:"replaced,omitempty"`
 }
 
 // Fault is a disturbance of a program or of its way to the API server. It is recorded when it begins and, with End,

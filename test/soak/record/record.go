@@ -31,7 +31,7 @@ import (
 const registry = "/registry/"
 
 // identity is what a pod was created as. A stranger may change its labels and annotations later.
-type identity struct{ owner, task, member, attempt string }
+type identity struct{ owner, task, member, unit, attempt string }
 
 // Recorder adds the changes of one namespace, and of nodes, to a log.
 type Recorder struct {
@@ -125,7 +125,7 @@ func (r *Recorder) projectPod(pod *corev1.Pod) *history.Change {
 	known, has := r.pods[pod.UID]
 	if !has {
 		known = identity{
-			owner: change.Owner, task: names.RoleOrTask(pod), member: memberOf(pod),
+			owner: change.Owner, task: names.RoleOrTask(pod), member: memberOf(pod), unit: unitOf(pod),
 			attempt: strings.Join([]string{
 				pod.Annotations[names.AnnotationAttempt], pod.Annotations[names.AnnotationReschedule], pod.Annotations[names.AnnotationReplicaRestart],
 			}, "/"),
@@ -134,12 +134,22 @@ func (r *Recorder) projectPod(pod *corev1.Pod) *history.Change {
 	}
 	change.Owner = known.owner
 	change.Pod = &history.PodState{
-		Task: known.task, Member: known.member, Attempt: known.attempt, Phase: string(pod.Status.Phase), Node: pod.Spec.NodeName,
+		Task: known.task, Member: known.member, Unit: known.unit, Attempt: known.attempt, Phase: string(pod.Status.Phase), Node: pod.Spec.NodeName,
 		Ready: slices.ContainsFunc(pod.Status.Conditions, func(condition corev1.PodCondition) bool {
 			return condition.Type == corev1.PodReady && condition.Status == corev1.ConditionTrue
 		}),
 	}
 	return change
+}
+
+// unitOf returns the UID of the pod that owns a pod; "" for none.
+func unitOf(pod *corev1.Pod) string {
+	for _, owner := range pod.OwnerReferences {
+		if owner.Kind == "Pod" {
+			return string(owner.UID)
+		}
+	}
+	return ""
 }
 
 // memberOf returns which replica of its job a pod is. DDP learners have no number of their own, but names.
