@@ -30,9 +30,11 @@ type faultKind struct {
 	name string
 	// weight is how many of these are in one bag of faults.
 	weight int
-	// do disturbs and returns when that is over. It returns false if there was nothing to disturb.
-	do func(f *faults, ctx context.Context, random *rand.Rand) (bool, error)
+	do     disturb
 }
+
+// disturb disturbs and returns when that is over. It returns false if there was nothing to disturb.
+type disturb func(f *faults, ctx context.Context, random *rand.Rand) (bool, error)
 
 func faultKinds() []faultKind {
 	return []faultKind{
@@ -170,7 +172,7 @@ func (f *faults) pause(ctx context.Context, random *rand.Rand) (bool, error) {
 }
 
 // through disturbs a program's way to the API server.
-func through(state proxy.State) func(*faults, context.Context, *rand.Rand) (bool, error) {
+func through(state proxy.State) disturb {
 	return func(f *faults, ctx context.Context, random *rand.Rand) (bool, error) {
 		return f.onProgram(string(state), random, func(i *instance) error {
 			i.way.Set(state)
@@ -184,7 +186,7 @@ func through(state proxy.State) func(*faults, context.Context, *rand.Rand) (bool
 }
 
 // toServers disturbs the way of clients to di-server, for less than a client repeats a call.
-func toServers(state proxy.State) func(*faults, context.Context, *rand.Rand) (bool, error) {
+func toServers(state proxy.State) disturb {
 	return func(f *faults, ctx context.Context, random *rand.Rand) (bool, error) {
 		if !f.clients.TryLock() {
 			return false, nil
@@ -204,13 +206,13 @@ func toServers(state proxy.State) func(*faults, context.Context, *rand.Rand) (bo
 func (f *faults) overload(ctx context.Context, random *rand.Rand) (bool, error) {
 	return f.onProgram("overload", random, func(i *instance) error {
 		flow := f.world.refusing(i)
-		if err := f.world.retry(ctx, "refusing "+i.name, func(ctx context.Context) error {
+		if err := f.world.eventually(ctx, "refusing "+i.name, func(ctx context.Context) error {
 			return client.IgnoreAlreadyExists(f.world.API.Create(ctx, flow))
 		}); err != nil {
 			return err
 		}
 		_ = pace.Pause(ctx, f.lasting(random))
-		if err := f.world.retry(ctx, "serving "+i.name, func(ctx context.Context) error {
+		if err := f.world.eventually(ctx, "serving "+i.name, func(ctx context.Context) error {
 			return client.IgnoreNotFound(f.world.API.Delete(ctx, flow))
 		}); err != nil {
 			return err
@@ -220,7 +222,7 @@ func (f *faults) overload(ctx context.Context, random *rand.Rand) (bool, error) 
 }
 
 // crash kills a part of the control plane and starts it again.
-func crash(name string) func(*faults, context.Context, *rand.Rand) (bool, error) {
+func crash(name string) disturb {
 	return func(f *faults, ctx context.Context, random *rand.Rand) (bool, error) {
 		if !f.control.TryLock() {
 			return false, nil
@@ -243,8 +245,11 @@ func (f *faults) compact(ctx context.Context, _ *rand.Rand) (bool, error) {
 	})
 }
 
+// change is something that happens to a pod.
+type change func(ctx context.Context, w *world, pod *corev1.Pod, random *rand.Rand) error
+
 // onPod does something to a living pod. That is recorded first: the programs see it only afterwards.
-func onPod(what string, do func(ctx context.Context, w *world, pod *corev1.Pod, random *rand.Rand) error) func(*faults, context.Context, *rand.Rand) (bool, error) {
+func onPod(what string, do change) disturb {
 	return func(f *faults, ctx context.Context, random *rand.Rand) (bool, error) {
 		var living []*corev1.Pod
 		for _, pod := range f.world.kubelet.Pods() {
@@ -258,7 +263,7 @@ func onPod(what string, do func(ctx context.Context, w *world, pod *corev1.Pod, 
 		}
 		pod := living[random.IntN(len(living))]
 		f.world.log.Add(history.Entry{Cause: &history.Cause{What: what, Pod: string(pod.UID)}})
-		return true, f.world.retry(ctx, what, func(ctx context.Context) error { return do(ctx, f.world, pod.DeepCopy(), random) })
+		return true, f.world.eventually(ctx, what, func(ctx context.Context) error { return do(ctx, f.world, pod.DeepCopy(), random) })
 	}
 }
 

@@ -146,7 +146,9 @@ func (c *caller) call(ctx context.Context, method, path, body, key string, into 
 		Message string          `json:"message"`
 		Data    json.RawMessage `json:"data"`
 	}
+	attempts := 0
 	err := diserver.Retry(ctx, retryWait, func() error {
+		attempts++
 		request, err := http.NewRequestWithContext(ctx, method, "http://"+c.world.servers.Address()+path, strings.NewReader(body))
 		if err != nil {
 			return err
@@ -168,6 +170,10 @@ func (c *caller) call(ctx context.Context, method, path, body, key string, into 
 		}
 		return json.Unmarshal(content, &reply)
 	})
+	if err != nil && attempts > 1 {
+		// An earlier attempt may have been executed, so that this is no refusal.
+		return fmt.Errorf("after %d attempts: %v", attempts, err) //nolint:errorlint // see above
+	}
 	if err != nil {
 		return err
 	}

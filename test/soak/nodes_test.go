@@ -34,11 +34,6 @@ func gone(err error) error {
 	return client.IgnoreNotFound(err)
 }
 
-// retry repeats a change while the API server cannot be reached.
-func (w *world) retry(ctx context.Context, what string, do func(context.Context) error) error {
-	return w.eventually(ctx, what, do)
-}
-
 // loseNode loses a node. Its pods are deleted as the taint manager does, and stay until the node returns, or are
 // removed with it by the pod garbage collector.
 func (f *faults) loseNode(ctx context.Context, random *rand.Rand) (bool, error) {
@@ -55,18 +50,18 @@ func (f *faults) loseNode(ctx context.Context, random *rand.Rand) (bool, error) 
 				continue
 			}
 			f.world.log.Add(history.Entry{Cause: &history.Cause{What: "the pod's node is lost", Pod: string(pod.UID)}})
-			if err := f.world.retry(ctx, "losing a node", func(ctx context.Context) error { return lose(ctx, f.world, pod.DeepCopy(), collected) }); err != nil {
+			if err := f.world.eventually(ctx, "losing a node", func(ctx context.Context) error { return lose(ctx, f.world, pod.DeepCopy(), collected) }); err != nil {
 				return err
 			}
 		}
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		if collected {
-			if err := f.world.retry(ctx, "removing a node", func(ctx context.Context) error { return gone(f.world.API.Delete(ctx, node)) }); err != nil {
+			if err := f.world.eventually(ctx, "removing a node", func(ctx context.Context) error { return gone(f.world.API.Delete(ctx, node)) }); err != nil {
 				return err
 			}
 		}
 		_ = pace.Pause(ctx, f.lasting(random))
-		if err := f.world.retry(ctx, "a node returns", func(ctx context.Context) error { return f.world.addNode(ctx, name) }); err != nil {
+		if err := f.world.eventually(ctx, "a node returns", func(ctx context.Context) error { return f.world.addNode(ctx, name) }); err != nil {
 			return err
 		}
 		f.world.setDown(name, false)
@@ -156,5 +151,5 @@ func (f *faults) reshard(ctx context.Context, _ *rand.Rand) (bool, error) {
 func (f *faults) rotate(ctx context.Context, random *rand.Rand) (bool, error) {
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: names.SystemNamespace, Name: names.WebhookAuthority}}
 	patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{"diengine.opendilab.org/rotate":"%d"}}}`, random.Int()))
-	return true, f.world.retry(ctx, "rotating the authority", func(ctx context.Context) error { return f.world.API.Patch(ctx, secret, patch) })
+	return true, f.world.eventually(ctx, "rotating the authority", func(ctx context.Context) error { return f.world.API.Patch(ctx, secret, patch) })
 }

@@ -270,7 +270,7 @@ func (w *world) of(kind string) []*instance {
 	return found
 }
 
-// eventually waits until holds returns no error.
+// eventually waits until holds returns no error. It is repeated while the API server cannot be reached.
 func (w *world) eventually(ctx context.Context, what string, holds func(context.Context) error) error {
 	var last error
 	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, testkit.Patience, true, func(ctx context.Context) (bool, error) {

@@ -299,12 +299,13 @@ func TestAListWithoutAReplicaThatWasGivenIsFound(t *testing.T) {
 	given := func() *story {
 		return newStory().call(history.Call{Operation: history.Grow, Pod: "c", Number: 2, URLs: []string{"a", "b"}})
 	}
-	given().call(history.Call{Operation: history.List, Pod: "c", URLs: []string{"b"}}).breaks(t, newListed(), "given and has not removed: a")
+	given().call(history.Call{Operation: history.List, Pod: "c", URLs: []string{"b"}}).holds(t)
+	given().later(time.Hour).call(history.Call{Operation: history.List, Pod: "c", URLs: []string{"b"}}).breaks(t, newListed(), "given and has not removed: a")
 	given().call(history.Call{Operation: history.Shrink, Pod: "c", Number: 1, URLs: []string{"a"}}).
-		call(history.Call{Operation: history.List, Pod: "c", URLs: []string{"b"}}).holds(t)
+		later(time.Hour).call(history.Call{Operation: history.List, Pod: "c", URLs: []string{"b"}}).holds(t)
 	given().call(history.Call{Operation: history.Shrink, Pod: "c", Number: 1, Error: "reset"}).
-		call(history.Call{Operation: history.List, Pod: "c"}).holds(t)
-	given().call(history.Call{Operation: history.List, Pod: "another"}).holds(t)
+		later(time.Hour).call(history.Call{Operation: history.List, Pod: "c"}).holds(t)
+	given().later(time.Hour).call(history.Call{Operation: history.List, Pod: "another"}).holds(t)
 }
 
 // sized reads the size of a job, requests a change, and reads the size again.

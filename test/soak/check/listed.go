@@ -7,21 +7,22 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"opendilab.org/di-orchestrator/test/soak/history"
 )
 
-// listed is the promise that a coordinator finds each replica that it was given in every later list, until it has
-// removed the replica or reported it failed.
+// listed is the promise that a coordinator finds each replica that it was given in every list from a moment later on,
+// until it has removed the replica or reported it failed.
 type listed struct {
-	// given are the URLs that answers gave to a coordinator, by UID of its pod.
-	given map[string]map[string]bool
+	// given is when answers gave URLs to a coordinator, by UID of its pod.
+	given map[string]map[string]time.Time
 	// unsure are coordinators that do not know what a request without an answer removed.
 	unsure map[string]bool
 }
 
 func newListed() *listed {
-	return &listed{given: map[string]map[string]bool{}, unsure: map[string]bool{}}
+	return &listed{given: map[string]map[string]time.Time{}, unsure: map[string]bool{}}
 }
 
 func (*listed) name() string { return "A coordinator's list has every replica that it was given" }
@@ -34,13 +35,13 @@ func (l *listed) see(w *world, entry *history.Entry) []broken {
 		return nil
 	}
 	if l.given[call.Pod] == nil {
-		l.given[call.Pod] = map[string]bool{}
+		l.given[call.Pod] = map[string]time.Time{}
 	}
 	given := l.given[call.Pod]
 	switch call.Operation {
 	case history.Grow:
 		for _, url := range call.URLs {
-			given[url] = true
+			given[url] = call.End
 		}
 	case history.Shrink, history.Report:
 		l.unsure[call.Pod] = l.unsure[call.Pod] || !call.Done()
@@ -55,10 +56,12 @@ func (l *listed) see(w *world, entry *history.Entry) []broken {
 	return nil
 }
 
-func compare(w *world, call *history.Call, given map[string]bool) []broken {
+func compare(w *world, call *history.Call, given map[string]time.Time) []broken {
 	var missing []string
-	for url := range given {
-		if !slices.Contains(call.URLs, url) {
+	for url, since := range given {
+		// Another di-server may answer, whose cache is a moment behind.
+		isKnown := since.Before(call.Begin.Add(-settling))
+		if isKnown && !slices.Contains(call.URLs, url) {
 			missing = append(missing, url)
 		}
 	}

@@ -99,11 +99,9 @@ type JobState struct {
 	Observed    int64  `json:"observed,omitempty"`
 	Total       int    `json:"total,omitempty"`
 	LastTotal   int    `json:"lastTotal,omitempty"`
-	Ready       int    `json:"ready,omitempty"`
 	Restarts    int    `json:"restarts,omitempty"`
 	Reschedules int    `json:"reschedules,omitempty"`
 	Plan        string `json:"plan,omitempty"`
-	Resizing    bool   `json:"resizing,omitempty"`
 }
 
 // Finished reports whether the job has ended.

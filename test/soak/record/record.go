@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/conversion"
@@ -173,41 +174,39 @@ func projectJob(raw []byte) (*history.Change, error) {
 		return nil, err
 	}
 	change := changeOf(job)
-	state := &history.JobState{
-		CoordinatorLed: job.Spec.Lifecycle == v2alpha1.LifecycleCoordinatorLed,
-		Suspended:      job.Spec.Suspend != nil && *job.Spec.Suspend, Generation: job.Generation,
-		Phase: string(job.Status.Phase), Observed: job.Status.ObservedGeneration, Total: int(job.Status.Replicas),
-		Ready: int(job.Status.ReadyReplicas), Restarts: int(job.Status.Restarts), Reschedules: int(job.Status.Reschedules),
+	change.Job = &history.JobState{
+		CoordinatorLed: job.Spec.Lifecycle == v2alpha1.LifecycleCoordinatorLed, Generation: job.Generation,
+		Suspended: job.Spec.Suspend != nil && *job.Spec.Suspend,
 	}
-	for i := range job.Spec.Tasks {
-		task := &job.Spec.Tasks[i]
-		replicas := 1
-		if task.Replicas != nil {
-			replicas = int(*task.Replicas)
-		}
-		state.Tasks = append(state.Tasks, history.TaskState{Name: names.TaskName(task), Replicas: replicas, Drain: task.Drain != nil})
+	projectSpec(change.Job, &job.Spec)
+	projectStatus(change.Job, &job.Status)
+	return change, nil
+}
+
+func projectSpec(state *history.JobState, spec *v2alpha1.DIJobSpec) {
+	for i := range spec.Tasks {
+		task := &spec.Tasks[i]
+		state.Tasks = append(state.Tasks, history.TaskState{
+			Name: names.TaskName(task), Replicas: int(ptr.Deref(task.Replicas, 1)), Drain: task.Drain != nil,
+		})
 	}
-	if elastic := names.ElasticTask(&job.Spec); elastic >= 0 {
-		state.Elastic = state.Tasks[elastic].Name
-		state.ElasticReplicas = state.Tasks[elastic].Replicas
-		if job.Spec.Elastic != nil && job.Spec.Elastic.Replicas != nil {
-			state.ElasticReplicas = int(*job.Spec.Elastic.Replicas)
-		}
+	if elastic := names.ElasticTask(spec); elastic >= 0 {
+		state.Elastic, state.ElasticReplicas = state.Tasks[elastic].Name, state.Tasks[elastic].Replicas
 	}
-	if scaling := job.Status.Scaling; scaling != nil {
+	if spec.Elastic != nil && spec.Elastic.Replicas != nil {
+		state.ElasticReplicas = int(*spec.Elastic.Replicas)
+	}
+}
+
+func projectStatus(state *history.JobState, status *v2alpha1.DIJobStatus) {
+	state.Phase, state.Observed = string(status.Phase), status.ObservedGeneration
+	state.Total, state.Restarts, state.Reschedules = int(status.Replicas), int(status.Restarts), int(status.Reschedules)
+	if scaling := status.Scaling; scaling != nil {
 		state.LastTotal = int(scaling.LastReplicas)
 		if scaling.Plan != nil {
 			state.Plan = scaling.Plan.UID + "/" + string(scaling.Plan.Phase)
 		}
 	}
-	for i := range job.Status.Conditions {
-		condition := &job.Status.Conditions[i]
-		if condition.Type == v2alpha1.ConditionResizing && condition.Status == corev1.ConditionTrue {
-			state.Resizing = true
-		}
-	}
-	change.Job = state
-	return change, nil
 }
 
 func projectMembership(raw []byte) (*history.Change, error) {
