@@ -49,8 +49,10 @@ type trainer struct {
 	// runs is set for a job whose pods run as soon as they are placed.
 	runs, isSilent bool
 	isLive         bool
-	placed         []string
-	usage          allocation.Usage
+	// noise is by which part of them at most reported times are wrong.
+	noise  float64
+	placed []string
+	usage  allocation.Usage
 }
 
 func newCluster(seed uint64) *cluster {
@@ -101,13 +103,16 @@ func (c *cluster) add(most int32) *trainer {
 
 var bounds = model.Bounds{Initial: 128, Max: 4096, MinAtomic: 16, MaxAtomic: 256}
 
-func (t *trainer) report() *profilings.Report {
+func (t *trainer) report(random *rand.Rand) *profilings.Report {
 	if t.isSilent {
 		return nil
 	}
 	report := &profilings.Report{
 		Batch: &profilings.Batch{Initial: bounds.Initial, Max: bounds.Max, MinPerReplica: bounds.MinAtomic, MaxPerReplica: bounds.MaxAtomic},
 		Steps: slices.Clone(t.steps), Gradient: &profilings.Gradient{Sqr: 0.01, Var: 1 + 4*t.done/t.total},
+	}
+	for i := range report.Steps {
+		report.Steps[i].Seconds *= 1 + t.noise*(2*random.Float64()-1)
 	}
 	if t.done > 0 {
 		report.Progress = &profilings.Progress{Done: t.done, Total: t.total}
@@ -122,7 +127,7 @@ func (c *cluster) round() *allocation.Round {
 	for _, t := range c.jobs {
 		job := &allocation.Job{
 			Name: types.NamespacedName{Namespace: "test", Name: t.name}, Created: t.created, Priority: t.priority, Group: t.group,
-			Min: t.min, Wanted: t.max, Report: t.report(), Usage: t.usage, ResizesLive: t.isLive,
+			Min: t.min, Wanted: t.max, Report: t.report(c.random), ReportedAt: c.now, Usage: t.usage, ResizesLive: t.isLive,
 		}
 		if t.fixed != nil {
 			job.Tasks = append(job.Tasks, allocation.Task{Name: "learner", Replicas: 1, Pod: snapshot.RequirementsOf(t.fixed)})

@@ -186,7 +186,7 @@ func TestGroupsShareWhatTheirJobsMeasured(t *testing.T) {
 // The policy decides by what jobs report and use, and by finished jobs. Tasks and placements it reads to place them, and
 // times to order them.
 var readable = []string{
-	"Created", "Elastic", "Ended", "Excluded", "Group", "Held", "Min", "Name", "Priority", "Report", "ResizesLive", "Tasks", "Totals", "Usage", "Waiting", "Wanted",
+	"Created", "Elastic", "Ended", "Excluded", "Group", "Held", "Min", "Name", "Priority", "Report", "ReportedAt", "ResizesLive", "Tasks", "Totals", "Usage", "Waiting", "Wanted",
 	// Methods.
 	"ElasticOf", "Ranks", "Restarts", "Running",
 }

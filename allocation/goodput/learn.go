@@ -7,6 +7,9 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
 
 	"opendilab.org/di-orchestrator/allocation"
 	"opendilab.org/di-orchestrator/allocation/model"
@@ -179,14 +182,23 @@ func (c *cache) next() {
 	c.round++
 }
 
-// teach adds what a job reports to the history of its group.
+// contradiction is by which factor the time of a step must differ from the group's to contradict it. A job makes its
+// group forget after so many reports in a row, over so long: a slow start or a busy neighbour is shorter.
+const (
+	contradiction = 1.25
+	forgetReports = 5
+	forgetAfter   = 5 * time.Minute
+)
+
+// teach adds what a job reports to the history of its group. A group forgets what was measured before its program, its
+// devices or its network have changed.
 func teach(group *allocation.Group, job *allocation.Job) {
 	observations := job.Report.Observations()
+	if job.Created.Before(group.Since) || doubts(group, job, observations) {
+		return
+	}
 	for _, o := range observations {
-		isKnown := slices.ContainsFunc(group.Observations, func(known model.Observation) bool {
-			return known.Nodes == o.Nodes && known.Replicas == o.Replicas && known.Atomic == o.Atomic
-		})
-		if !isKnown && len(group.Observations) < allocation.MaxObservations {
+		if measuredAt(group, o) == nil && len(group.Observations) < allocation.MaxObservations {
 			group.Observations = append(group.Observations, o)
 		}
 	}
@@ -202,6 +214,65 @@ func teach(group *allocation.Group, job *allocation.Job) {
 	}
 }
 
+// measuredAt returns what a group knows of the configuration of an observation; nil if it knows nothing.
+func measuredAt(group *allocation.Group, o model.Observation) *model.Observation {
+	for i := range group.Observations {
+		if known := &group.Observations[i]; known.Nodes == o.Nodes && known.Replicas == o.Replicas && known.Atomic == o.Atomic {
+			return known
+		}
+	}
+	return nil
+}
+
+// doubts counts the reports in a row by which a job contradicts its group. After enough of them the group forgets, and
+// doubts returns false, so that the job teaches it anew.
+func doubts(group *allocation.Group, job *allocation.Job, observations []model.Observation) bool {
+	if !slices.ContainsFunc(observations, func(o model.Observation) bool {
+		known := measuredAt(group, o)
+		return known != nil && math.Abs(math.Log(o.Step/known.Step)) > math.Log(contradiction)
+	}) {
+		delete(group.Doubts, job.Name)
+		return false
+	}
+	doubt, has := group.Doubts[job.Name]
+	if !has {
+		doubt.From = job.ReportedAt
+	}
+	if !has || job.ReportedAt.After(doubt.Last) {
+		doubt.Last, doubt.Reports = job.ReportedAt, doubt.Reports+1
+	}
+	if doubt.Reports >= forgetReports && doubt.Last.Sub(doubt.From) >= forgetAfter {
+		group.Since, group.Doubts = job.Created, nil
+		group.Observations, group.Noise, group.MaxObserved = nil, nil, 0
+		return false
+	}
+	if group.Doubts == nil {
+		group.Doubts = map[types.NamespacedName]allocation.Doubt{}
+	}
+	group.Doubts[job.Name] = doubt
+	return true
+}
+
+// resolve drops the doubts of jobs that are gone.
+func resolve(groups map[string]*allocation.Group, jobs []*allocation.Job) {
+	present := make(map[types.NamespacedName]bool, len(jobs))
+	for _, job := range jobs {
+		present[job.Name] = true
+	}
+	for _, group := range groups {
+		maps.DeleteFunc(group.Doubts, func(name types.NamespacedName, _ allocation.Doubt) bool { return !present[name] })
+	}
+}
+
+// believes reports whether the observations of a group are worth more than those of a job.
+func believes(group *allocation.Group, job *allocation.Job, own []model.Observation) bool {
+	if group == nil || len(group.Observations) == 0 {
+		return false
+	}
+	_, doubts := group.Doubts[job.Name]
+	return len(own) == 0 || !doubts && !job.Created.Before(group.Since)
+}
+
 // curveOf returns the goodput of a job by its own report and the history of its group.
 func (c *cache) curveOf(job *allocation.Job, group *allocation.Group) curve {
 	own := job.Report.Observations()
@@ -209,7 +280,7 @@ func (c *cache) curveOf(job *allocation.Job, group *allocation.Group) curve {
 	bounds, isBounded := job.Report.Bounds()
 	noise, _ := job.Report.Noise()
 	observations, name := own, "job/"+job.Name.String()
-	if group != nil && len(group.Observations) > 0 {
+	if believes(group, job, own) {
 		observations, name = group.Observations, "group/"+job.Group
 		of.observed = max(of.observed, group.MaxObserved)
 		if len(own) == 0 && group.Noise != nil {

@@ -71,6 +71,7 @@ func (p *Policy) views(round *allocation.Round, nodes []*allocation.Node, board 
 		closed[node.Object.Name] = node.Closed
 	}
 	jobs := allocation.InOrder(round.Jobs)
+	resolve(round.Groups, jobs)
 	for _, job := range jobs {
 		if group := groupOf(round, job); group != nil {
 			teach(group, job)

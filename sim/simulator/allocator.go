@@ -176,7 +176,7 @@ func (a *Allocator) view(now int, job *Job, pod *allocation.Requirements, cluste
 	view := &allocation.Job{
 		Name: types.NamespacedName{Namespace: namespace, Name: job.Name}, Created: at(job.Time),
 		Tasks: []allocation.Task{{Name: "trainer", Pod: pod}}, Min: 1, Wanted: int32(a.row.MaxReplicas(&job.Submission, &cluster)),
-		Held: time.Duration(now-known.placed) * time.Second, Usage: known.usage, Report: a.row.Report(job),
+		Held: time.Duration(now-known.placed) * time.Second, Usage: known.usage, Report: a.row.Report(job), ReportedAt: at(now),
 	}
 	if a.row.History {
 		known.group = job.Application.Name

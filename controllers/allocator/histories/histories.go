@@ -57,6 +57,8 @@ func New() *Histories {
 type storedGroup struct {
 	Name   string    `json:"name"`
 	UsedAt time.Time `json:"usedAt"`
+	// Since is when the job was created that began the observations.
+	Since time.Time `json:"since,omitzero"`
 	// Observations are nodes, replicas, samples, and seconds of a step with and without synchronization.
 	Observations [][5]float64  `json:"observations,omitempty"`
 	Noise        *model.Noise  `json:"noise,omitempty"`
@@ -112,7 +114,7 @@ func sortedUIDs(counted map[types.UID]bool) []string {
 
 func storedOf(name string, group *allocation.Group, usedAt time.Time) *storedGroup {
 	stored := &storedGroup{
-		Name: name, UsedAt: usedAt.Truncate(groupUse).UTC(), Noise: group.Noise, Bounds: group.Bounds,
+		Name: name, UsedAt: usedAt.Truncate(groupUse).UTC(), Since: group.Since.UTC(), Noise: group.Noise, Bounds: group.Bounds,
 		MaxObserved: group.MaxObserved, Finished: group.Finished, Useful: group.Useful,
 		Totals: group.Totals.Finished, TotalsWrong: group.Totals.Wrong,
 	}
@@ -166,7 +168,7 @@ func decodeGroup(key, text string) (*storedGroup, error) {
 
 func (s *storedGroup) group() *allocation.Group {
 	group := &allocation.Group{
-		Noise: s.Noise, Bounds: s.Bounds, MaxObserved: s.MaxObserved, Finished: s.Finished, Useful: s.Useful,
+		Since: s.Since, Noise: s.Noise, Bounds: s.Bounds, MaxObserved: s.MaxObserved, Finished: s.Finished, Useful: s.Useful,
 		Totals: allocation.Totals{Finished: s.Totals, Wrong: s.TotalsWrong},
 	}
 	for _, o := range s.Observations {
