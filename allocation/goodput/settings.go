@@ -5,8 +5,7 @@ package goodput
 
 import "time"
 
-// Settings are the constants of the policy. None is fitted to a workload: a factor of
-// two changes mean completion times by some percent.
+// Settings are the constants of the policy. None is fitted to a workload.
 type Settings struct {
 	// Drain is over how long a backlog drains, for jobs whose remaining work is unknown. The
 	// price of capacity falls meanwhile, so jobs that stay long weigh less.
