@@ -98,6 +98,8 @@ type Job struct {
 	Group string
 	// Report is what the job reported last; nil if it reports nothing.
 	Report *profilings.Report
+	// ReportedAt is when the report changed last; zero if that is unknown.
+	ReportedAt time.Time
 	// Totals is how right the totals of jobs of its group have been, and of others of its namespace.
 	Totals Totals
 	// Usage is what the job has used so far.

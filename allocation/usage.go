@@ -7,6 +7,8 @@ import (
 	"math"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"opendilab.org/di-orchestrator/allocation/model"
 )
 
@@ -37,6 +39,12 @@ type Usage struct {
 
 // Group is the history of a group of similar jobs.
 type Group struct {
+	// Since is when the job was created that began the present observations, because it contradicted the ones before.
+	// Jobs from before teach the group nothing. It is zero if none ever did.
+	Since time.Time
+	// Doubts are the jobs whose reports contradict the observations at present. They are not persisted: a new leader
+	// counts their reports again.
+	Doubts map[types.NamespacedName]Doubt
 	// Observations are measured step times of the group's jobs, at most MaxObservations.
 	Observations []model.Observation
 	// Noise is the gradient noise that a job of the group reported first; nil if none has.
@@ -50,6 +58,14 @@ type Group struct {
 	Useful   float64
 	// Totals is how right the totals are that the group's jobs report.
 	Totals Totals
+}
+
+// Doubt is how long the reports of a job have contradicted the observations of its group.
+type Doubt struct {
+	// From and Last are the times of the first and the last of the reports, which are in a row.
+	From, Last time.Time
+	// Reports counts them.
+	Reports int
 }
 
 // Totals is how right the totals of work are that finished jobs had reported.

@@ -5,6 +5,7 @@ package goodput_test
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -49,8 +50,14 @@ type trainer struct {
 	// runs is set for a job whose pods run as soon as they are placed.
 	runs, isSilent bool
 	isLive         bool
-	placed         []string
-	usage          allocation.Usage
+	// noise is by which part of them at most reported times are wrong.
+	noise float64
+	// speeds are how many times as fast as its truth the job is by the type of devices; nil for a job that names none.
+	// profiles is set for a job that has measured one of each.
+	speeds   map[string]float64
+	profiles bool
+	placed   []string
+	usage    allocation.Usage
 }
 
 func newCluster(seed uint64) *cluster {
@@ -101,13 +108,16 @@ func (c *cluster) add(most int32) *trainer {
 
 var bounds = model.Bounds{Initial: 128, Max: 4096, MinAtomic: 16, MaxAtomic: 256}
 
-func (t *trainer) report() *profilings.Report {
+func (t *trainer) report(random *rand.Rand) *profilings.Report {
 	if t.isSilent {
 		return nil
 	}
 	report := &profilings.Report{
 		Batch: &profilings.Batch{Initial: bounds.Initial, Max: bounds.Max, MinPerReplica: bounds.MinAtomic, MaxPerReplica: bounds.MaxAtomic},
 		Steps: slices.Clone(t.steps), Gradient: &profilings.Gradient{Sqr: 0.01, Var: 1 + 4*t.done/t.total},
+	}
+	for i := range report.Steps {
+		report.Steps[i].Seconds *= 1 + t.noise*(2*random.Float64()-1)
 	}
 	if t.done > 0 {
 		report.Progress = &profilings.Progress{Done: t.done, Total: t.total}
@@ -122,7 +132,7 @@ func (c *cluster) round() *allocation.Round {
 	for _, t := range c.jobs {
 		job := &allocation.Job{
 			Name: types.NamespacedName{Namespace: "test", Name: t.name}, Created: t.created, Priority: t.priority, Group: t.group,
-			Min: t.min, Wanted: t.max, Report: t.report(), Usage: t.usage, ResizesLive: t.isLive,
+			Min: t.min, Wanted: t.max, Report: t.report(c.random), ReportedAt: c.now, Usage: t.usage, ResizesLive: t.isLive,
 		}
 		if t.fixed != nil {
 			job.Tasks = append(job.Tasks, allocation.Task{Name: "learner", Replicas: 1, Pod: snapshot.RequirementsOf(t.fixed)})
@@ -158,12 +168,12 @@ func (c *cluster) apply(answer map[types.NamespacedName]allocation.Placement) {
 func (c *cluster) train(seconds int) {
 	c.now = c.now.Add(time.Duration(seconds) * time.Second)
 	c.jobs = slices.DeleteFunc(c.jobs, func(t *trainer) bool {
-		t.train(seconds)
+		t.train(seconds, c.deviceOf(t.placed))
 		return t.done >= t.total
 	})
 }
 
-func (t *trainer) train(seconds int) {
+func (t *trainer) train(seconds int, device string) {
 	replicas := len(t.placed)
 	if t.fixed != nil {
 		replicas--
@@ -174,11 +184,26 @@ func (t *trainer) train(seconds int) {
 	nodes := slices.Clone(t.placed[len(t.placed)-replicas:])
 	slices.Sort(nodes)
 	at := model.Config{Nodes: len(slices.Compact(nodes)), Replicas: replicas, Atomic: max(bounds.Initial/replicas, bounds.MinAtomic)}
-	t.done += float64(seconds) * t.truth.Rate(at)
+	if t.profiles && len(t.steps) == 0 {
+		for _, device := range slices.Sorted(maps.Keys(t.speeds)) {
+			t.measure(model.Config{Nodes: 1, Replicas: 1, Atomic: bounds.Initial}, device)
+		}
+	}
+	t.done += float64(seconds) * float64(at.Batch()) / t.measure(at, device)
+}
+
+// measure notes a step on devices of a type, and returns its seconds.
+func (t *trainer) measure(at model.Config, device string) float64 {
 	step := profilings.Step{Nodes: at.Nodes, Replicas: at.Replicas, Samples: at.Atomic, Seconds: t.truth.StepTime(at)}
-	if !slices.ContainsFunc(t.steps, func(s profilings.Step) bool { return s.Nodes == step.Nodes && s.Replicas == step.Replicas }) {
+	if times := t.speeds[device]; times > 0 {
+		step.Seconds, step.Device = step.Seconds/times, device
+	}
+	if !slices.ContainsFunc(t.steps, func(s profilings.Step) bool {
+		return s.Nodes == step.Nodes && s.Replicas == step.Replicas && s.Device == step.Device
+	}) {
 		t.steps = append(t.steps, step)
 	}
+	return step.Seconds
 }
 
 // check fails where an answer is more than the nodes have, or where they do not accept it.

@@ -142,7 +142,7 @@ func (c *cluster) copied() *allocation.Round {
 	round.Groups = map[string]*allocation.Group{}
 	for name, group := range c.groups {
 		one := *group
-		one.Observations = slices.Clone(group.Observations)
+		one.Observations, one.Doubts = slices.Clone(group.Observations), maps.Clone(group.Doubts)
 		round.Groups[name] = &one
 	}
 	return round

@@ -48,6 +48,7 @@ func (a *Reconciler) describe(ctx context.Context, r *round) map[types.UID]usage
 			continue
 		}
 		wanted.Group, wanted.Report, wanted.Usage = entry.group, entry.parsed, usage.Of(&job.Status)
+		wanted.ReportedAt = entry.changedAt
 		wanted.Totals = a.groups.known.Totals(entry.group, job.Namespace)
 		if ended, isOver := usage.EndOfRestart(job, r.found.Pods[job.UID], entry.changedAt, now); isOver {
 			restarts[job.UID] = ended

@@ -26,7 +26,7 @@ func fullGroup() *allocation.Group {
 	group := &allocation.Group{
 		Noise: &model.Noise{Sqr: 0.1, Var: 1.0 / 3}, MaxObserved: 64, Finished: 3, Useful: 1e9 / 7,
 		Bounds: &model.Bounds{Initial: 32, Max: 4096, MinAtomic: 16, MaxAtomic: 128, NoAccumulation: true},
-		Totals: allocation.Totals{Finished: 2, Wrong: 0.1},
+		Totals: allocation.Totals{Finished: 2, Wrong: 0.1}, Since: start,
 	}
 	for i := range allocation.MaxObservations {
 		group.Observations = append(group.Observations, model.Observation{

@@ -67,7 +67,10 @@ func placementRestarts(usage *v2alpha1.AllocationUsage) string {
 	if usage.RestartMilliseconds > 0 {
 		text += ", " + (time.Duration(usage.RestartMilliseconds) * time.Millisecond).Round(100*time.Millisecond).String() + " each on average"
 	}
-	if usage.Restarting {
+	switch {
+	case usage.Restarting && usage.Restarts == 0:
+		text += ", starting now"
+	case usage.Restarting:
 		text += ", restarting now"
 	}
 	return text
