@@ -48,7 +48,9 @@ func TestASheetOfPicturesIsTakenInABrowser(t *testing.T) {
 	w.failing(t, "games", "qbert-dqn")
 	w.operated(t, "games", "qbert-dqn", func(status *v2alpha1.DIJobStatus) {
 		status.Phase, status.Summary = v2alpha1.JobFailed, &v2alpha1.StatusSummary{Reason: v2alpha1.ReasonJobFailed}
-		status.CompletionTimestamp = ptr.To(metav1.Now())
+		status.CompletionTimestamp = ptr.To(metav1.NewTime(time.Now().Add(10 * time.Second)))
+		const why = "the replicas failed more often than spec.backoffLimit allows"
+		status.Conditions = []v2alpha1.DIJobCondition{condition(string(v2alpha1.JobFailed), corev1.ConditionTrue, v2alpha1.ReasonJobFailed, why, 0)}
 	})
 	for i := range 6 {
 		w.setStatus(t, w.workers(t, "games", fmt.Sprintf("pong-sweep-%d", i), v2alpha1.Task{Type: v2alpha1.TaskTypeLearner}), func(status *v2alpha1.DIJobStatus) {

@@ -76,11 +76,13 @@ function Table({ cluster, kind, holders }: { cluster: Cluster; kind: string; hol
             <tr key={`${one.namespace}/${one.name}`}>
               <td class="holder">
                 {kind === 'job' ? <Owner namespace={one.namespace} name={one.name} /> : <TeamLink kind={kind} team={one} />}
-                <Bar
-                  used={hasGPUs ? one.gpus : one.cpu}
-                  total={hasGPUs ? cluster.gpus.total : cluster.cpu.allocatable}
-                  label={t.shareOf(one.name || t.others, hasGPUs ? t.gpuCount(one.gpus) : t.cores(cores(one.cpu)))}
-                />
+                {(hasGPUs ? one.gpus : one.cpu) > 0 && (
+                  <Bar
+                    used={hasGPUs ? one.gpus : one.cpu}
+                    total={hasGPUs ? cluster.gpus.total : cluster.cpu.allocatable}
+                    label={t.shareOf(one.name || t.others, hasGPUs ? t.gpuCount(one.gpus) : t.cores(cores(one.cpu)))}
+                  />
+                )}
               </td>
               {kind !== 'job' && <td class="num">{one.jobs}</td>}
               {kind !== 'job' && <td class="num">{one.waiting || ''}</td>}
