@@ -22,8 +22,8 @@ func TestEachStateOfThePageIsDesignedInABrowser(t *testing.T) {
 	w.operatorOf(t, ns, "v2.7.0")
 	w.workers(t, ns, "pong", v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
 	user := w.printedURL(t, ns, "-n", ns, "--server-namespace", ns)
-	nobody := w.printedURL(t, ns, "-n", ns, "--as", "nobody")
-	inABrowser(t, "states.mjs", user.String(), w.printedURL(t, empty, "-n", empty).String(), nobody.String(), ns)
+	stranger := w.printedURL(t, ns, "-n", ns, "--as", "nina")
+	inABrowser(t, "states.mjs", user.String(), w.printedURL(t, empty, "-n", empty).String(), stranger.String(), ns)
 }
 
 // TestJobsAreCreatedAndChangedTogetherInABrowser pastes, clones and undoes, and changes several jobs at once.

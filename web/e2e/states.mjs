@@ -79,7 +79,7 @@ await step('an address without a view says so', async () => {
 await step('a right that is missing is named, with the commands that give it', async () => {
   const nobody = await open(nobodyAddress)
   await go(nobody, `#/jobs/${namespace}/pong`, `You may not get dijobs in namespace ${namespace}`)
-  await nobody.getByText(`kubectl -n ${namespace} create rolebinding kubectl-di-get-dijobs --role=kubectl-di-get-dijobs --user=nobody`).waitFor()
+  await nobody.getByText(`kubectl -n ${namespace} create rolebinding kubectl-di-get-dijobs --role=kubectl-di-get-dijobs --user=nina`).waitFor()
   await isFine(nobody, 'no-right')
   await go(nobody, '#/cluster', 'You may not list the nodes')
   await nobody.getByText('Commands that give these rights').click()

@@ -24,7 +24,7 @@ type Waiting struct {
 	Why      string
 	Since    *time.Time
 	Remedies []string
-	// IsForRoom is set if the job waits in line for nodes or for quota, and for nothing that someone must mend.
+	// IsForRoom is set if the job waits in line for nodes or for quota, and for nothing that someone must correct.
 	IsForRoom bool
 }
 

@@ -50,7 +50,7 @@ func Describe(err error) (int, api.Error) {
 	return http.StatusBadGateway, api.Error{Message: err.Error(), Reason: "Unavailable"}
 }
 
-// refusalOf returns a refusal of the API server, with what would mend it.
+// refusalOf returns a refusal of the API server, with what would help.
 func refusalOf(err error, reason string) api.Error {
 	body := api.Error{Message: err.Error(), Reason: reason}
 	var denied *cluster.DeniedError
