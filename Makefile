@@ -348,6 +348,10 @@ test-all: test test-slow e2e ## Run all tests there are.
 test-hostile: ## Attack the programs for a minute in each way that test/hostile knows, and print what the attackers and all others got.
 	KUBEBUILDER_ASSETS="$$(hack/assets)" go test -tags hostile ./test/hostile -count=1 -v -timeout 2h -hostile.duration=60s -hostile.p99=1s $(HOSTILE_FLAGS)
 
+.PHONY: soak
+soak: ## Run an installation under fire for an hour, and check its history: SOAK_FLAGS="-for 5m -seed 7", see docs/reliability.md.
+	$(ASSETS) go test -vet=off -tags soak ./test/soak -count=1 -timeout 3h -args $(SOAK_FLAGS)
+
 # Left out of e2e-short: what exchanges the installation again and again, and what
 # cuts the power of a node and waits until it counts as lost, what trains for long, what
 # repeats others with a claim, and what needs the image of PyTorch, Chromium, or KEDA, which takes minutes to build.

@@ -7,9 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -20,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/test/testkit/pods"
 )
 
 // machines replace scheduler, kubelets, node lifecycle controller and pod garbage collector, which
@@ -188,16 +187,16 @@ func (m *machines) evict(ctx context.Context, pod *corev1.Pod) error {
 // and its phase is Failed.
 func (m *machines) evictByKubelet(ctx context.Context, pod *corev1.Pod) error {
 	return m.change(ctx, pod, func(status *corev1.PodStatus) {
-		end(status, 137)
+		pods.End(status, 137)
 		status.Reason = "Evicted"
-		disrupt(status, corev1.PodReasonTerminationByKubelet)
+		pods.Disrupt(status, corev1.PodReasonTerminationByKubelet)
 	})
 }
 
 // fail makes a pod fail by its own program, some time ago. A pod that fails again is recreated only
 // after a backoff.
 func (m *machines) fail(ctx context.Context, pod *corev1.Pod) error {
-	return m.change(ctx, pod, func(status *corev1.PodStatus) { end(status, 1) })
+	return m.change(ctx, pod, func(status *corev1.PodStatus) { pods.End(status, 1) })
 }
 
 // crash restarts a pod's container in place, as a kubelet does.
@@ -212,7 +211,7 @@ func (m *machines) crash(ctx context.Context, pod *corev1.Pod) error {
 // succeed finishes a pod successfully.
 func (m *machines) succeed(ctx context.Context, pod *corev1.Pod) error {
 	return m.change(ctx, pod, func(status *corev1.PodStatus) {
-		end(status, 0)
+		pods.End(status, 0)
 		status.Phase = corev1.PodSucceeded
 	})
 }
@@ -221,7 +220,7 @@ func (m *machines) succeed(ctx context.Context, pod *corev1.Pod) error {
 func (m *machines) collect(ctx context.Context, pod *corev1.Pod) error {
 	err := m.change(ctx, pod, func(status *corev1.PodStatus) {
 		status.Phase = corev1.PodFailed
-		disrupt(status, "DeletionByPodGC")
+		pods.Disrupt(status, "DeletionByPodGC")
 	})
 	return errors.Join(err, m.destroy(ctx, pod))
 }
@@ -229,7 +228,7 @@ func (m *machines) collect(ctx context.Context, pod *corev1.Pod) error {
 // taint evicts a pod of a lost node as the node lifecycle controller does. No kubelet confirms the
 // deletion, so the pod is terminating until it is collected.
 func (m *machines) taint(ctx context.Context, pod *corev1.Pod) error {
-	err := m.change(ctx, pod, func(status *corev1.PodStatus) { disrupt(status, "DeletionByTaintManager") })
+	err := m.change(ctx, pod, func(status *corev1.PodStatus) { pods.Disrupt(status, "DeletionByTaintManager") })
 	return errors.Join(err, m.remove(ctx, pod))
 }
 
@@ -285,26 +284,5 @@ func (m *machines) change(ctx context.Context, pod *corev1.Pod, change func(*cor
 		if err = m.api.client.Status().Update(ctx, &current); !apierrors.IsConflict(err) {
 			return client.IgnoreNotFound(err)
 		}
-	}
-}
-
-func disrupt(status *corev1.PodStatus, reason string) {
-	status.Conditions = slices.DeleteFunc(status.Conditions, func(condition corev1.PodCondition) bool {
-		return condition.Type == corev1.DisruptionTarget
-	})
-	status.Conditions = append(status.Conditions, corev1.PodCondition{
-		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: reason,
-	})
-}
-
-func end(status *corev1.PodStatus, exitCode int32) {
-	status.Phase = corev1.PodFailed
-	status.Conditions = nil
-	ended := metav1.NewTime(time.Now().Add(-time.Hour))
-	for i := range status.ContainerStatuses {
-		status.ContainerStatuses[i].Ready = false
-		status.ContainerStatuses[i].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
-			ExitCode: exitCode, FinishedAt: ended, StartedAt: ended,
-		}}
 	}
 }

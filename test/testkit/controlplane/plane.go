@@ -5,6 +5,7 @@
 package controlplane
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/discovery"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -27,6 +29,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/test/testkit"
 	"opendilab.org/di-orchestrator/test/testkit/etcd"
+	"opendilab.org/di-orchestrator/test/testkit/program"
 )
 
 // OperatorLease is the Lease of the operators' leader.
@@ -68,6 +71,9 @@ type Plane struct {
 	scheme      *runtime.Scheme
 	folder      string
 	users       []string
+	discovery   discovery.DiscoveryInterface
+	// restarted are the processes that replaced those of the environment, by name.
+	restarted map[string]*program.Process
 }
 
 // Start starts an API server with the CRDs, unless Bare is set, and without webhooks.
@@ -81,7 +87,7 @@ func Start(options *Options) (*Plane, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making a folder: %w", err)
 	}
-	p := &Plane{folder: folder, scheme: scheme, users: options.Users, environment: &envtest.Environment{}}
+	p := &Plane{folder: folder, scheme: scheme, users: options.Users, environment: &envtest.Environment{}, restarted: map[string]*program.Process{}}
 	if !options.Bare {
 		p.environment.CRDDirectoryPaths = []string{filepath.Join(testkit.Root(), "config", "crd", "bases")}
 		p.environment.ErrorIfCRDPathMissing = true
@@ -109,12 +115,19 @@ func Start(options *Options) (*Plane, error) {
 	if p.API, err = p.Client(p.environment.Config, -1, 0); err != nil {
 		return nil, errors.Join(err, p.Stop())
 	}
+	if p.discovery, err = discovery.NewDiscoveryClientForConfig(p.environment.Config); err != nil {
+		return nil, errors.Join(fmt.Errorf("client: %w", err), p.Stop())
+	}
 	return p, nil
 }
 
 // Stop stops the API server and etcd.
 func (p *Plane) Stop() error {
-	return p.environment.Stop()
+	err := p.environment.Stop()
+	for _, restarted := range p.restarted {
+		err = errors.Join(err, restarted.Kill())
+	}
+	return err
 }
 
 // Etcd returns the store of the API server.
@@ -161,6 +174,26 @@ func (p *Plane) Kubeconfig(name string) (string, error) {
 	return p.writeKubeconfig(name, user)
 }
 
+// AccountKubeconfigAt is AccountKubeconfig for a process that reaches the API server at another address, such as
+// that of a proxy. The name distinguishes processes of one program.
+func (p *Plane) AccountKubeconfigAt(program, name, address string) (string, error) {
+	user, err := testkit.Account(p.environment, program)
+	if err != nil {
+		return "", err
+	}
+	content, err := user.KubeConfig()
+	if err != nil {
+		return "", fmt.Errorf("kubeconfig of %s: %w", name, err)
+	}
+	own := strings.TrimSuffix(user.Config().Host, "/")
+	return p.writeFile(name, bytes.ReplaceAll(content, []byte(own), []byte("https://"+address)))
+}
+
+// APIAddress returns the address of the API server.
+func (p *Plane) APIAddress() string {
+	return strings.Trim(strings.TrimPrefix(p.environment.Config.Host, "https:"), "/")
+}
+
 // InstallRights creates the roles and policies of the installation. A process that uses the environment of
 // AccountKubeconfig has the permissions of a program.
 func (p *Plane) InstallRights(ctx context.Context) error {
@@ -182,6 +215,10 @@ func (p *Plane) writeKubeconfig(name string, user *envtest.AuthenticatedUser) (s
 	if err != nil {
 		return "", fmt.Errorf("kubeconfig of %s: %w", name, err)
 	}
+	return p.writeFile(name, content)
+}
+
+func (p *Plane) writeFile(name string, content []byte) (string, error) {
 	path := filepath.Join(p.folder, name+".kubeconfig")
 	if err := os.WriteFile(path, content, 0o600); err != nil {
 		return "", fmt.Errorf("writing the kubeconfig of %s: %w", name, err)

@@ -81,7 +81,7 @@ func (s Store) Put(ctx context.Context, values []Value) error {
 		for _, value := range values[first:min(first+batch, len(values))] {
 			puts = append(puts, map[string]any{"requestPut": value})
 		}
-		if err := s.call(ctx, "txn", map[string]any{"success": puts}, nil); err != nil {
+		if err := s.call(ctx, "kv/txn", map[string]any{"success": puts}, nil); err != nil {
 			return err
 		}
 	}
@@ -92,7 +92,7 @@ func (s Store) find(ctx context.Context, what map[string]any) ([]Value, error) {
 	var found struct {
 		KVs []Value `json:"kvs"`
 	}
-	err := s.call(ctx, "range", what, &found)
+	err := s.call(ctx, "kv/range", what, &found)
 	return found.KVs, err
 }
 
@@ -102,7 +102,7 @@ func (s Store) call(ctx context.Context, method string, message, into any) (err 
 	if err != nil {
 		return fmt.Errorf("etcd: %w", err)
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, s.URL.JoinPath("v3", "kv", method).String(), bytes.NewReader(raw))
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, s.URL.JoinPath("v3", method).String(), bytes.NewReader(raw))
 	if err != nil {
 		return fmt.Errorf("etcd: %w", err)
 	}

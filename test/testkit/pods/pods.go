@@ -5,6 +5,9 @@
 package pods
 
 import (
+	"slices"
+	"time"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -41,4 +44,28 @@ func RunReady(pod *corev1.Pod, address string) {
 // Ready makes a pod ready.
 func Ready(pod *corev1.Pod) {
 	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+}
+
+// End ends all containers of a pod, which fails. A pod that fails again is recreated only after a backoff, so that
+// happened some time ago.
+func End(status *corev1.PodStatus, exitCode int32) {
+	status.Phase = corev1.PodFailed
+	status.Conditions = nil
+	ended := metav1.NewTime(time.Now().Add(-time.Hour))
+	for i := range status.ContainerStatuses {
+		status.ContainerStatuses[i].Ready = false
+		status.ContainerStatuses[i].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
+			ExitCode: exitCode, FinishedAt: ended, StartedAt: ended,
+		}}
+	}
+}
+
+// Disrupt marks a pod as the target of a disruption.
+func Disrupt(status *corev1.PodStatus, reason string) {
+	status.Conditions = slices.DeleteFunc(status.Conditions, func(condition corev1.PodCondition) bool {
+		return condition.Type == corev1.DisruptionTarget
+	})
+	status.Conditions = append(status.Conditions, corev1.PodCondition{
+		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: reason,
+	})
 }

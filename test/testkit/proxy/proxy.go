@@ -23,6 +23,9 @@ const (
 	// BlackHole forwards nothing and closes nothing. Data sent meanwhile arrives when the proxy is
 	// open again because TCP resends it.
 	BlackHole State = "black hole"
+	// Mute forwards what clients send and drops what the server answers. Connections that lost something are
+	// closed when the proxy is open again: the requests are executed, and their answers are lost.
+	Mute State = "mute"
 )
 
 // Proxy forwards connections to an address. It keeps the source address because di-server
@@ -108,12 +111,14 @@ func (p *Proxy) forward(from net.Conn) {
 		return
 	}
 	ended := make(chan struct{}, 2)
-	for _, way := range [][2]net.Conn{{from, to}, {to, from}} {
-		p.running.Go(func() {
-			p.copy(way[0], way[1])
-			ended <- struct{}{}
-		})
-	}
+	p.running.Go(func() {
+		p.copy(from, to, p.passes)
+		ended <- struct{}{}
+	})
+	p.running.Go(func() {
+		p.copy(to, from, p.answers)
+		ended <- struct{}{}
+	})
 	<-ended
 }
 
@@ -150,11 +155,12 @@ func (p *Proxy) release(connection net.Conn) {
 	delete(p.connections, connection)
 }
 
-func (p *Proxy) copy(from, to net.Conn) {
+// copy copies what may pass.
+func (p *Proxy) copy(from, to net.Conn, passes func() bool) {
 	buffer := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buffer)
-		if !p.passes() {
+		if !passes() {
 			return
 		}
 		if _, failed := to.Write(buffer[:n]); err != nil || failed != nil {
@@ -170,7 +176,28 @@ func (p *Proxy) passes() bool {
 		state, changed := p.state, p.changed
 		p.mutex.Unlock()
 		if state != BlackHole {
-			return state == Open
+			return state != Cut
+		}
+		<-changed
+	}
+}
+
+// answers waits like passes, and while the proxy is mute. An answer during that time is lost, and its connection
+// with it.
+func (p *Proxy) answers() bool {
+	lost := false
+	for {
+		p.mutex.Lock()
+		state, changed := p.state, p.changed
+		p.mutex.Unlock()
+		switch state {
+		case Open:
+			return !lost
+		case Cut:
+			return false
+		case Mute:
+			lost = true
+		case BlackHole:
 		}
 		<-changed
 	}

@@ -21,6 +21,7 @@ import (
 	"opendilab.org/di-orchestrator/hack/bench/internal/observe"
 	"opendilab.org/di-orchestrator/hack/bench/internal/run"
 	"opendilab.org/di-orchestrator/test/testkit/controlplane"
+	"opendilab.org/di-orchestrator/test/testkit/kubelet"
 )
 
 // Namespace has the jobs, and NewNamespace those that are timed one after the other.
@@ -65,7 +66,7 @@ type World struct {
 	// Client is a user's client without a rate limit.
 	Client  client.Client
 	Pods    *observe.Pods
-	Kubelet *Kubelet
+	Kubelet *kubelet.Kubelet
 	// Programs are the running programs of di-orchestrator and Kubernetes.
 	Programs *Programs
 }
@@ -109,14 +110,14 @@ func (w *World) populate(ctx context.Context, o *Options) (err error) {
 	if err != nil {
 		return err
 	}
-	kubelet := &Kubelet{Config: user.Config(), Seen: w.Pods.See, BoundOnly: o.Scheduler == Real}
+	started := &kubelet.Kubelet{Config: user.Config(), Seen: w.Pods.See, BoundOnly: o.Scheduler == Real}
 	if o.Scheduler != Real {
-		kubelet.Nodes = nodes
+		started.Nodes = nodes
 	}
-	if err := kubelet.Start(ctx); err != nil {
+	if err := started.Start(ctx); err != nil {
 		return err
 	}
-	w.Kubelet = kubelet
+	w.Kubelet = started
 	return w.Programs.start(ctx, o)
 }
 

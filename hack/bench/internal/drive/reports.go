@@ -17,6 +17,7 @@ import (
 
 	"opendilab.org/di-orchestrator/hack/bench/internal/cluster"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/test/testkit/kubelet"
 	"opendilab.org/di-orchestrator/test/testkit/pace"
 )
 
@@ -28,7 +29,7 @@ var errNotRunning = fmt.Errorf("%w: the first pod of the job is not running", pa
 
 // Reporters are the first pods of all jobs, which report to a di-server.
 type Reporters struct {
-	Kubelet *cluster.Kubelet
+	Kubelet *kubelet.Kubelet
 	Server  string
 	Jobs    int
 	// First is the number of the first report.

@@ -1,7 +1,8 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster
+// Package kubelet simulates the kubelets of all nodes.
+package kubelet
 
 import (
 	"cmp"
@@ -9,6 +10,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -28,6 +30,9 @@ import (
 // writers is the number of concurrent writes of pods.
 const writers = 32
 
+// retryAfter is the pause before a failed write is repeated.
+const retryAfter = 500 * time.Millisecond
+
 // This is the status that a kubelet writes, as a strategic merge patch with a verb for the pod's
 // UID.
 const (
@@ -46,12 +51,16 @@ type Kubelet struct {
 	BoundOnly bool
 	// Nodes are the nodes to which it binds pods in turn that nothing else binds; may be empty.
 	Nodes []string
-	// Seen is called for each event of a pod, one at a time.
+	// Seen is called for each event of a pod, one at a time; may be nil.
 	Seen func(pod *corev1.Pod, gone bool)
+	// IsDown reports whether nothing runs on a node; nil if all nodes are up.
+	IsDown func(node string) bool
+	// Retry repeats failed writes, for an API server that restarts. Otherwise the first error is recorded.
+	Retry bool
 
 	api    kubernetes.Interface
 	pods   cache.Indexer
-	queue  workqueue.TypedInterface[types.NamespacedName]
+	queue  workqueue.TypedDelayingInterface[types.NamespacedName]
 	cancel context.CancelFunc
 	ended  sync.WaitGroup
 	// given is the number of given addresses, bound the number of pods bound to Nodes.
@@ -70,7 +79,7 @@ func (k *Kubelet) Start(ctx context.Context) error {
 	if k.api, err = kubernetes.NewForConfig(config); err != nil {
 		return fmt.Errorf("starting the kubelet: %w", err)
 	}
-	k.queue = workqueue.NewTyped[types.NamespacedName]()
+	k.queue = workqueue.NewTypedDelayingQueue[types.NamespacedName]()
 	listWatch := cache.NewListWatchFromClient(k.api.CoreV1().RESTClient(), "pods", metav1.NamespaceAll, fields.Everything())
 	informer := cache.NewSharedIndexInformer(listWatch, &corev1.Pod{}, 0, cache.Indexers{})
 	if err := informer.SetTransform(ctrlcache.TransformStripManagedFields()); err != nil {
@@ -113,6 +122,24 @@ func (k *Kubelet) Pod(key types.NamespacedName) *corev1.Pod {
 	return pod
 }
 
+// Pods returns all pods.
+func (k *Kubelet) Pods() []*corev1.Pod {
+	var all []*corev1.Pod
+	for _, object := range k.pods.List() {
+		if pod, isPod := object.(*corev1.Pod); isPod {
+			all = append(all, pod)
+		}
+	}
+	return all
+}
+
+// Visit looks at all pods again, as after a node that was down has returned.
+func (k *Kubelet) Visit() {
+	for _, pod := range k.Pods() {
+		k.schedule(pod)
+	}
+}
+
 // Err returns the first error of a write.
 func (k *Kubelet) Err() error {
 	k.mutex.Lock()
@@ -120,7 +147,7 @@ func (k *Kubelet) Err() error {
 	return k.err
 }
 
-// see schedules the next write of a pod.
+// see records an event of a pod and schedules the next write.
 func (k *Kubelet) see(object any, gone bool) {
 	if unknown, is := object.(cache.DeletedFinalStateUnknown); is {
 		object = unknown.Obj
@@ -129,8 +156,17 @@ func (k *Kubelet) see(object any, gone bool) {
 	if !isPod {
 		return
 	}
-	k.Seen(pod, gone)
-	if gone || k.BoundOnly && pod.Spec.NodeName == "" {
+	if k.Seen != nil {
+		k.Seen(pod, gone)
+	}
+	if !gone {
+		k.schedule(pod)
+	}
+}
+
+// schedule queues a pod that needs a write.
+func (k *Kubelet) schedule(pod *corev1.Pod) {
+	if k.BoundOnly && pod.Spec.NodeName == "" {
 		return
 	}
 	if pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodPending {
@@ -146,6 +182,10 @@ func (k *Kubelet) writeAll(ctx context.Context) {
 		}
 		err := k.write(ctx, pod)
 		k.queue.Done(pod)
+		if err != nil && k.Retry {
+			k.queue.AddAfter(pod, retryAfter)
+			continue
+		}
 		if err != nil && ctx.Err() == nil {
 			k.mutex.Lock()
 			if k.err == nil {
@@ -162,20 +202,29 @@ func (k *Kubelet) address() string {
 	return fmt.Sprintf("127.%d.%d.%d", 1+given>>16, given>>8&0xff, given&0xff)
 }
 
+func (k *Kubelet) isDown(node string) bool { return k.IsDown != nil && k.IsDown(node) }
+
 // place returns the node that the allocator has chosen for a pod. With Nodes, every pod has one.
 func (k *Kubelet) place(pod *corev1.Pod) string {
 	placed := pod.Annotations[names.AnnotationNode]
 	if placed != "" || len(k.Nodes) == 0 {
 		return placed
 	}
-	return cmp.Or(pod.Spec.NodeName, k.Nodes[int(k.bound.Add(1))%len(k.Nodes)])
+	node := pod.Spec.NodeName
+	for range k.Nodes {
+		if node != "" && !k.isDown(node) {
+			break
+		}
+		node = k.Nodes[int(k.bound.Add(1))%len(k.Nodes)]
+	}
+	return cmp.Or(pod.Spec.NodeName, node)
 }
 
 // write writes the next phase of a pod. It ignores a pod that no longer exists.
 func (k *Kubelet) write(ctx context.Context, key types.NamespacedName) error {
 	object, exists, err := k.pods.GetByKey(key.String())
 	pod, isPod := object.(*corev1.Pod)
-	if err != nil || !exists || !isPod {
+	if err != nil || !exists || !isPod || k.isDown(pod.Spec.NodeName) {
 		return err
 	}
 	api := k.api.CoreV1().Pods(key.Namespace)
