@@ -36,7 +36,7 @@ func benchmarkRound(b *testing.B, jobs, nodes, gpusEach int, most int32) {
 		one.total = math.Inf(1)
 		for range c.random.IntN(12) {
 			one.placed = slices.Repeat([]string{"x"}, 1<<c.random.IntN(6))
-			one.train(60)
+			one.train(60, "")
 		}
 		one.placed = nil
 	}

@@ -12,6 +12,8 @@ import (
 type Option struct {
 	// Replicas is that number.
 	Replicas int
+	// Kind is the type of devices that they run on, an index of the capacities.
+	Kind int
 	// Cost is what it takes of the capacity.
 	Cost int
 	// Value is what it is worth.
@@ -23,17 +25,26 @@ type Option struct {
 const exactWork = 5e7
 
 // Choose returns the index of an option for each job, so that the sum of values is the
-// greatest that the capacity holds: a multiple-choice knapsack. The first option of each
+// greatest that the capacities hold: a multiple-choice knapsack. The first option of each
 // job costs nothing. Equal values go to the earlier option, so that equal input has an equal answer.
-func Choose(options [][]Option, capacity int) []int {
-	count := 0
+func Choose(options [][]Option, capacities []int) []int {
+	count, states := 0, 1.0
 	for _, of := range options {
 		count += len(of)
 	}
-	if float64(count)*float64(capacity+1) <= exactWork {
-		return chooseExactly(options, capacity)
+	for _, capacity := range capacities {
+		states *= float64(capacity + 1)
 	}
-	return chooseGreedily(options, capacity)
+	isExact := float64(count)*states <= exactWork
+	switch {
+	case len(capacities) > 1 && isExact:
+		return chooseAmongKinds(options, capacities)
+	case len(capacities) > 1:
+		return chooseByPrices(options, capacities)
+	case isExact:
+		return chooseExactly(options, capacities[0])
+	}
+	return chooseGreedily(options, capacities[0])
 }
 
 // chooseExactly solves by dynamic programming over the capacity. best has the greatest
@@ -113,7 +124,7 @@ func chooseGreedily(options [][]Option, capacity int) []int {
 		chosen[s.job] = s.to
 		left -= s.cost
 	}
-	return fill(options, chosen, left)
+	return fill(options, chosen, []int{left})
 }
 
 // hull returns the indices of the upper concave hull by cost, from the cheapest option.
@@ -143,13 +154,17 @@ func hull(of []Option) []int {
 }
 
 // fill applies the single upgrade of greatest gain as long as one fits.
-func fill(options [][]Option, chosen []int, left int) []int {
+func fill(options [][]Option, chosen, left []int) []int {
 	for {
 		job, to, most := -1, 0, 1e-12
 		for j, of := range options {
 			at := of[chosen[j]]
 			for i := range of {
-				if gain := of[i].Value - at.Value; of[i].Cost-at.Cost <= left && gain > most {
+				room := left[of[i].Kind]
+				if of[i].Kind == at.Kind {
+					room += at.Cost
+				}
+				if gain := of[i].Value - at.Value; of[i].Cost <= room && gain > most {
 					job, to, most = j, i, gain
 				}
 			}
@@ -157,7 +172,9 @@ func fill(options [][]Option, chosen []int, left int) []int {
 		if job < 0 {
 			return chosen
 		}
-		left -= options[job][to].Cost - options[job][chosen[job]].Cost
+		from, next := options[job][chosen[job]], options[job][to]
+		left[from.Kind] += from.Cost
+		left[next.Kind] -= next.Cost
 		chosen[job] = to
 	}
 }

@@ -5,6 +5,7 @@ package goodput
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 )
 
@@ -71,13 +72,82 @@ func TestAChoiceIsWithinTheCapacityAndDoesNotChange(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 3))
 	for range 200 {
 		options, capacity := randomOptions(random, 1+random.IntN(40), 16), random.IntN(64)
-		first := Choose(options, capacity)
+		first := Choose(options, []int{capacity})
 		if cost, _ := total(options, first); cost > capacity {
 			t.Fatalf("cost %d of %d", cost, capacity)
 		}
-		for j, i := range Choose(options, capacity) {
+		for j, i := range Choose(options, []int{capacity}) {
 			if first[j] != i {
 				t.Fatalf("job %d: option %d, then %d", j, first[j], i)
+			}
+		}
+	}
+}
+
+// spread gives each option a random type.
+func spread(random *rand.Rand, options [][]Option, kinds int) [][]Option {
+	for _, of := range options {
+		for i := 1; i < len(of); i++ {
+			of[i].Kind = random.IntN(kinds)
+		}
+	}
+	return options
+}
+
+// best returns the greatest value of all choices within the capacities.
+func best(options [][]Option, left []int) float64 {
+	if len(options) == 0 {
+		return 0
+	}
+	most := 0.0
+	for _, option := range options[0] {
+		if option.Cost <= left[option.Kind] {
+			left[option.Kind] -= option.Cost
+			most = max(most, option.Value+best(options[1:], left))
+			left[option.Kind] += option.Cost
+		}
+	}
+	return most
+}
+
+// totals returns what a choice takes of each type, and its value.
+func totals(options [][]Option, chosen []int, kinds int) (used []int, value float64) {
+	used = make([]int, kinds)
+	for j, i := range chosen {
+		used[options[j][i].Kind] += options[j][i].Cost
+		value += options[j][i].Value
+	}
+	return used, value
+}
+
+func TestTheChoiceAmongTypesIsTheBestOfAll(t *testing.T) {
+	random := rand.New(rand.NewPCG(5, 5))
+	for round := range 200 {
+		options, capacities := spread(random, randomOptions(random, 1+random.IntN(6), 8), 3), []int{random.IntN(9), random.IntN(9), random.IntN(9)}
+		used, value := totals(options, Choose(options, capacities), 3)
+		if want := best(options, slices.Clone(capacities)); value < want-1e-9 {
+			t.Fatalf("round %d: value %g, want %g", round, value, want)
+		}
+		for kind := range used {
+			if used[kind] > capacities[kind] {
+				t.Fatalf("round %d: %d of %d of type %d", round, used[kind], capacities[kind], kind)
+			}
+		}
+	}
+}
+
+func TestTheChoiceByPricesIsNearlyTheExactOne(t *testing.T) {
+	random := rand.New(rand.NewPCG(6, 6))
+	for round := range 20 {
+		options, capacities := spread(random, randomOptions(random, 30+random.IntN(40), 16), 3), []int{20 + random.IntN(20), 20 + random.IntN(20), 20 + random.IntN(20)}
+		used, value := totals(options, chooseByPrices(options, capacities), 3)
+		_, want := totals(options, chooseAmongKinds(options, capacities), 3)
+		if value < 0.95*want {
+			t.Errorf("round %d: value %g, want at least 0.95 of %g", round, value, want)
+		}
+		for kind := range used {
+			if used[kind] > capacities[kind] {
+				t.Errorf("round %d: %d of %d of type %d", round, used[kind], capacities[kind], kind)
 			}
 		}
 	}

@@ -5,6 +5,7 @@ package goodput_test
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -50,9 +51,13 @@ type trainer struct {
 	runs, isSilent bool
 	isLive         bool
 	// noise is by which part of them at most reported times are wrong.
-	noise  float64
-	placed []string
-	usage  allocation.Usage
+	noise float64
+	// speeds are how many times as fast as its truth the job is by the type of devices; nil for a job that names none.
+	// profiles is set for a job that has measured one of each.
+	speeds   map[string]float64
+	profiles bool
+	placed   []string
+	usage    allocation.Usage
 }
 
 func newCluster(seed uint64) *cluster {
@@ -163,12 +168,12 @@ func (c *cluster) apply(answer map[types.NamespacedName]allocation.Placement) {
 func (c *cluster) train(seconds int) {
 	c.now = c.now.Add(time.Duration(seconds) * time.Second)
 	c.jobs = slices.DeleteFunc(c.jobs, func(t *trainer) bool {
-		t.train(seconds)
+		t.train(seconds, c.deviceOf(t.placed))
 		return t.done >= t.total
 	})
 }
 
-func (t *trainer) train(seconds int) {
+func (t *trainer) train(seconds int, device string) {
 	replicas := len(t.placed)
 	if t.fixed != nil {
 		replicas--
@@ -179,11 +184,26 @@ func (t *trainer) train(seconds int) {
 	nodes := slices.Clone(t.placed[len(t.placed)-replicas:])
 	slices.Sort(nodes)
 	at := model.Config{Nodes: len(slices.Compact(nodes)), Replicas: replicas, Atomic: max(bounds.Initial/replicas, bounds.MinAtomic)}
-	t.done += float64(seconds) * t.truth.Rate(at)
+	if t.profiles && len(t.steps) == 0 {
+		for _, device := range slices.Sorted(maps.Keys(t.speeds)) {
+			t.measure(model.Config{Nodes: 1, Replicas: 1, Atomic: bounds.Initial}, device)
+		}
+	}
+	t.done += float64(seconds) * float64(at.Batch()) / t.measure(at, device)
+}
+
+// measure notes a step on devices of a type, and returns its seconds.
+func (t *trainer) measure(at model.Config, device string) float64 {
 	step := profilings.Step{Nodes: at.Nodes, Replicas: at.Replicas, Samples: at.Atomic, Seconds: t.truth.StepTime(at)}
-	if !slices.ContainsFunc(t.steps, func(s profilings.Step) bool { return s.Nodes == step.Nodes && s.Replicas == step.Replicas }) {
+	if times := t.speeds[device]; times > 0 {
+		step.Seconds, step.Device = step.Seconds/times, device
+	}
+	if !slices.ContainsFunc(t.steps, func(s profilings.Step) bool {
+		return s.Nodes == step.Nodes && s.Replicas == step.Replicas && s.Device == step.Device
+	}) {
 		t.steps = append(t.steps, step)
 	}
+	return step.Seconds
 }
 
 // check fails where an answer is more than the nodes have, or where they do not accept it.

@@ -14,8 +14,8 @@ import (
 type Job struct {
 	// Points are the replicas that it may get, ascending.
 	Points []Point
-	// Current is the replicas that it can keep; negative while it waits.
-	Current int
+	// Current is the replicas that it can keep; negative while it waits. Kind is the type of their devices.
+	Current, Kind int
 	// Speed is the speed that it has with them; 0 while it waits.
 	Speed float64
 	// HasRun reports whether it ever had replicas.
@@ -47,28 +47,28 @@ type Decision struct {
 // Chosen returns the option that the job gets.
 func (d *Decision) Chosen() *Option { return &d.Options[d.Option] }
 
-// Decide returns a decision for each job within the capacity.
-func Decide(jobs []Job, capacity int, settings *Settings) []Decision {
+// Decide returns a decision for each job within the capacity of each type of devices.
+func Decide(jobs []Job, capacities []int, settings *Settings) []Decision {
 	points := make([][]Point, len(jobs))
 	for j := range jobs {
 		points[j] = jobs[j].Points
 	}
-	price := clearingPrice(points, capacity)
-	weights := weigh(jobs, price, settings)
+	prices := clearingPrices(points, capacities)
+	weights := weigh(jobs, prices, settings)
 	decisions, options := make([]Decision, len(jobs)), make([][]Option, len(jobs))
 	for j := range jobs {
 		decisions[j] = Decision{Options: jobs[j].options(weights[j], settings), Weight: weights[j]}
 		options[j] = decisions[j].Options
 	}
-	for j, chosen := range Choose(protect(jobs, options), capacity) {
+	for j, chosen := range Choose(protect(jobs, options), capacities) {
 		decisions[j].Option = chosen
 	}
 	return decisions
 }
 
-// weigh returns what a unit of each job's work is worth: its cost at the price that
-// is expected when the job ends. Backlogs drain, so the price falls meanwhile.
-func weigh(jobs []Job, price float64, settings *Settings) []float64 {
+// weigh returns what a unit of each job's work is worth: its cost at the prices that
+// are expected when the job ends. Backlogs drain, so the prices fall meanwhile.
+func weigh(jobs []Job, prices []float64, settings *Settings) []float64 {
 	weights := make([]float64, len(jobs))
 	var large []int
 	for j := range jobs {
@@ -82,7 +82,7 @@ func weigh(jobs []Job, price float64, settings *Settings) []float64 {
 			left, drain = job.Remaining, settings.DrainReported
 		}
 		stay := left / math.Max(job.Speed, 1)
-		weights[j], _ = unitCost(job.Points, price/math.Sqrt(1+stay/drain.Seconds()))
+		weights[j], _ = unitCost(job.Points, prices, 1/math.Sqrt(1+stay/drain.Seconds()))
 		weights[j] *= 1 + settings.Fairness*job.Age/math.Max(job.Work, settings.StarveAfter.Seconds())
 		if job.Attained >= settings.Large.Seconds() {
 			large = append(large, j)
@@ -118,14 +118,14 @@ func (j *Job) options(weight float64, settings *Settings) []Option {
 	options[0].Replicas = waiting
 	for _, point := range j.Points {
 		value := weight * point.Speed
-		if j.HasRun && point.Replicas != j.Current {
-			if part := j.payback(&point, settings); j.ResizesLive {
+		if j.HasRun && (point.Replicas != j.Current || point.Kind != j.Kind) {
+			if part := j.payback(&point, settings); j.ResizesLive && point.Kind == j.Kind {
 				value -= weight * math.Max(point.Speed-j.Speed, 0) * (1 - part)
 			} else {
 				value *= part
 			}
 		}
-		options = append(options, Option{Replicas: point.Replicas, Cost: point.Cost, Value: value})
+		options = append(options, Option{Replicas: point.Replicas, Kind: point.Kind, Cost: point.Cost, Value: value})
 	}
 	return options
 }
@@ -177,14 +177,23 @@ func protect(jobs []Job, options [][]Option) [][]Option {
 const starvesLong = 4
 
 // descending returns the indices of options of fewer replicas than the chosen one but at
-// least some, from the most replicas on.
+// least some, from the most replicas on; those on other devices come last.
 func (d *Decision) descending() []int {
 	var all []int
+	chosen := d.Chosen()
+	isOther := func(i int) int {
+		if d.Options[i].Kind == chosen.Kind {
+			return 0
+		}
+		return 1
+	}
 	for i := 1; i < len(d.Options); i++ {
-		if d.Options[i].Replicas < d.Chosen().Replicas {
+		if d.Options[i].Replicas < chosen.Replicas || d.Options[i].Kind != chosen.Kind && d.Options[i].Value < chosen.Value {
 			all = append(all, i)
 		}
 	}
-	slices.SortFunc(all, func(a, b int) int { return cmp.Compare(d.Options[b].Replicas, d.Options[a].Replicas) })
+	slices.SortFunc(all, func(a, b int) int {
+		return cmp.Or(cmp.Compare(isOther(a), isOther(b)), cmp.Compare(d.Options[b].Replicas, d.Options[a].Replicas), cmp.Compare(a, b))
+	})
 	return all
 }

@@ -45,7 +45,7 @@ func TestAJobThatStarvesComesBeforeMoreThanAMinimum(t *testing.T) {
 	settings.Fairness = 0
 	for starves, want := range map[float64][]int{0.9: {8, waiting}, 1.1: {4, 1}} {
 		slow.Starves = starves
-		if got := replicas(Decide([]Job{fast, slow}, 8, &settings)); !slices.Equal(got, want) {
+		if got := replicas(Decide([]Job{fast, slow}, []int{8}, &settings)); !slices.Equal(got, want) {
 			t.Errorf("starving %g: replicas %v, want %v", starves, got, want)
 		}
 	}
@@ -56,7 +56,7 @@ func TestEachOfManyJobsThatStarveGetsItsMinimum(t *testing.T) {
 	running, starving := linear(8), linear(1)
 	running.Current, running.HasRun, running.Speed = 8, true, 8
 	starving.Starves, starving.Work, starving.HasRun = 2, 1e9, true
-	got := replicas(Decide([]Job{running, starving, starving, starving, starving}, 8, &settings))
+	got := replicas(Decide([]Job{running, starving, starving, starving, starving}, []int{8}, &settings))
 	if !slices.Equal(got, []int{4, 1, 1, 1, 1}) {
 		t.Errorf("replicas %v, want 4 and one of each that starves", got)
 	}
@@ -67,7 +67,7 @@ func TestAChangePaysBeforeTheJobEnds(t *testing.T) {
 	for remaining, want := range map[float64]int{50: 1, 70: 2, 1000: 2, math.NaN(): 2} {
 		job := linear(2)
 		job.Current, job.HasRun, job.Speed, job.RunFor, job.Remaining = 1, true, 1, 3600, remaining
-		if got := replicas(Decide([]Job{job}, 2, &settings)); got[0] != want {
+		if got := replicas(Decide([]Job{job}, []int{2}, &settings)); got[0] != want {
 			t.Errorf("%g s before its end a job gets %d replicas, want %d: a restart takes 30 s", remaining, got[0], want)
 		}
 	}
@@ -80,7 +80,7 @@ func TestNoReportWeighsMoreThanThatOfANewJob(t *testing.T) {
 		fresh, reported := linear(16), linear(16)
 		reported.HasRun, reported.Work = true, 1e6*random.Float64()
 		reported.Remaining = 1e6 * random.Float64() * random.Float64()
-		weights := weigh([]Job{fresh, reported}, 5*random.Float64(), &settings)
+		weights := weigh([]Job{fresh, reported}, []float64{5 * random.Float64()}, &settings)
 		if weights[1] > weights[0] {
 			t.Fatalf("weight %g with %g s left, of a new job %g", weights[1], reported.Remaining, weights[0])
 		}
@@ -177,7 +177,7 @@ func TestGroupsShareWhatTheirJobsMeasured(t *testing.T) {
 	if got := len(group.Observations); got != allocation.MaxObservations {
 		t.Errorf("the group has %d observations, want %d", got, allocation.MaxObservations)
 	}
-	learner := newCache().curveOf(&allocation.Job{Group: "g"}, group)
+	learner := newCache().curvesOf(&allocation.Job{Group: "g"}, group, []string{""})[0]
 	if learner.known == nil || learner.observed != 100 || learner.noise != (model.Noise{Sqr: 1, Var: 2}) {
 		t.Errorf("a new job of the group has the curve %+v, want the group's model", learner)
 	}

@@ -32,7 +32,7 @@ func (p *Policy) explain(nodes []*allocation.Node, v *view, placed []string) all
 		answer.Reason = allocation.ReasonPartiallyPlaced
 	}
 	answer.Message = fmt.Sprintf("%s on %s%s", english.Plural(len(placed), "replica", ""), english.Plural(len(distinct(placed)), "node", ""),
-		p.outlook(v, elastic, v.decision.larger(int(elastic))))
+		p.outlook(v, elastic, v.decision.larger(int(elastic), v.kind)))
 	return answer
 }
 
@@ -80,10 +80,10 @@ func percent(gain float64) string {
 }
 
 // larger returns the option of the next larger number of replicas, nil for none.
-func (d *Decision) larger(replicas int) *Option {
+func (d *Decision) larger(replicas, kind int) *Option {
 	var next *Option
 	for i := range d.Options {
-		if o := &d.Options[i]; o.Replicas > replicas && (next == nil || o.Replicas < next.Replicas) {
+		if o := &d.Options[i]; o.Replicas > replicas && o.Kind == kind && (next == nil || o.Replicas < next.Replicas) {
 			next = o
 		}
 	}

@@ -4,6 +4,7 @@
 package goodput
 
 import (
+	"cmp"
 	"maps"
 	"math"
 	"slices"
@@ -24,6 +25,17 @@ type curve struct {
 	one float64
 	// observed is the largest number of replicas that was measured.
 	observed int
+	// times multiplies the model's goodput: it is carried over from another type of devices. 0 is 1.
+	times float64
+	// isGuess reports whether the job has never measured the type of devices.
+	isGuess bool
+}
+
+// scaled returns the curve on devices that are so many times as fast.
+func (c *curve) scaled(times float64) curve {
+	next := *c
+	next.times, next.one, next.isGuess = cmp.Or(c.times, 1)*times, c.one*times, false
+	return next
 }
 
 // prior is the exponent of the speed of jobs without a model: two replicas are 1.7 times
@@ -40,7 +52,7 @@ func (c *curve) at(nodes, replicas int) float64 {
 	case c.known == nil:
 		return math.Pow(float64(replicas), prior)
 	}
-	return c.known.at(nodes, replicas, c.noise)
+	return cmp.Or(c.times, 1) * c.known.at(nodes, replicas, c.noise)
 }
 
 // speed returns the goodput relative to that of one replica.
@@ -183,7 +195,7 @@ func (c *cache) next() {
 }
 
 // contradiction is by which factor the time of a step must differ from the group's to contradict it. A job makes its
-// group forget after so many reports in a row, over so long: a slow start or a busy neighbour is shorter.
+// group forget after five reports in a row over five minutes: a slow start or a busy neighbour is shorter.
 const (
 	contradiction = 1.25
 	forgetReports = 5
@@ -217,7 +229,7 @@ func teach(group *allocation.Group, job *allocation.Job) {
 // measuredAt returns what a group knows of the configuration of an observation; nil if it knows nothing.
 func measuredAt(group *allocation.Group, o model.Observation) *model.Observation {
 	for i := range group.Observations {
-		if known := &group.Observations[i]; known.Nodes == o.Nodes && known.Replicas == o.Replicas && known.Atomic == o.Atomic {
+		if known := &group.Observations[i]; known.Nodes == o.Nodes && known.Replicas == o.Replicas && known.Atomic == o.Atomic && known.Device == o.Device {
 			return known
 		}
 	}
@@ -225,7 +237,7 @@ func measuredAt(group *allocation.Group, o model.Observation) *model.Observation
 }
 
 // doubts counts the reports in a row by which a job contradicts its group. After enough of them the group forgets, and
-// doubts returns false, so that the job teaches it anew.
+// doubts returns false, so that the job teaches it again.
 func doubts(group *allocation.Group, job *allocation.Job, observations []model.Observation) bool {
 	if !slices.ContainsFunc(observations, func(o model.Observation) bool {
 		known := measuredAt(group, o)
@@ -273,38 +285,60 @@ func believes(group *allocation.Group, job *allocation.Job, own []model.Observat
 	return len(own) == 0 || !doubts && !job.Created.Before(group.Since)
 }
 
-// curveOf returns the goodput of a job by its own report and the history of its group.
-func (c *cache) curveOf(job *allocation.Job, group *allocation.Group) curve {
+// knowledge is what a job and its group have measured.
+type knowledge struct {
+	observations []model.Observation
+	name         string
+	observed     int
+	bounds       model.Bounds
+	isBounded    bool
+	noise        model.Noise
+}
+
+// knowledgeOf returns what is known of a job by its own report and the history of its group.
+func knowledgeOf(job *allocation.Job, group *allocation.Group) *knowledge {
 	own := job.Report.Observations()
-	of := curve{one: 1, observed: job.Report.MaxObserved()}
-	bounds, isBounded := job.Report.Bounds()
-	noise, _ := job.Report.Noise()
-	observations, name := own, "job/"+job.Name.String()
-	if believes(group, job, own) {
-		observations, name = group.Observations, "group/"+job.Group
-		of.observed = max(of.observed, group.MaxObserved)
-		if len(own) == 0 && group.Noise != nil {
-			noise = *group.Noise
-		}
-		if !isBounded && group.Bounds != nil {
-			bounds, isBounded = *group.Bounds, true
-		}
+	k := &knowledge{observations: own, name: "job/" + job.Name.String(), observed: job.Report.MaxObserved()}
+	k.bounds, k.isBounded = job.Report.Bounds()
+	k.noise, _ = job.Report.Noise()
+	if !believes(group, job, own) {
+		return k
 	}
+	k.observations, k.name = group.Observations, "group/"+job.Group
+	k.observed = max(k.observed, group.MaxObserved)
+	if len(own) == 0 && group.Noise != nil {
+		k.noise = *group.Noise
+	}
+	if !k.isBounded && group.Bounds != nil {
+		k.bounds, k.isBounded = *group.Bounds, true
+	}
+	return k
+}
+
+// curveOf returns the goodput of a job on a type of devices, by what was measured there.
+func (c *cache) curveOf(job *allocation.Job, k *knowledge, observations []model.Observation, device string) curve {
+	of := curve{one: 1, observed: k.observed}
 	var throughput model.Throughput
 	parameters, isFitted := job.Report.Parameters()
 	switch {
-	case !isBounded:
+	case !k.isBounded:
 		return of
 	case isFitted:
 		throughput = parameters
 	case len(observations) > 0:
-		throughput = c.fitted(name, observations)
+		throughput = c.fitted(k.name+"@"+device, observations)
 	default:
 		return of
 	}
-	known := c.model(job.Name, throughput, bounds)
-	if one := known.at(1, 1, noise); one > 0 {
-		of.known, of.noise, of.one = known, noise, one
+	known := c.model(deviceKey{job.Name, device}, throughput, k.bounds)
+	if one := known.at(1, 1, k.noise); one > 0 {
+		of.known, of.noise, of.one = known, k.noise, one
 	}
 	return of
+}
+
+// deviceKey finds the model of a job on a type of devices.
+type deviceKey struct {
+	job    types.NamespacedName
+	device string
 }

@@ -19,6 +19,7 @@ type placer struct {
 	nodes    []*allocation.Node
 	index    map[string]int
 	views    []*view
+	kinds    *kinds
 	// placed has the room of each job, nil if it has none; options has which option that is.
 	placed  []*allocation.Stay
 	options []int
@@ -28,9 +29,9 @@ type placer struct {
 	queue, failed []int
 }
 
-func newPlacer(settings *Settings, board *allocation.Board, nodes []*allocation.Node, views []*view) *placer {
+func newPlacer(settings *Settings, board *allocation.Board, nodes []*allocation.Node, views []*view, kinds *kinds) *placer {
 	p := &placer{
-		settings: settings, board: board, nodes: nodes, index: make(map[string]int, len(nodes)), views: views,
+		settings: settings, board: board, nodes: nodes, index: make(map[string]int, len(nodes)), views: views, kinds: kinds,
 		placed: make([]*allocation.Stay, len(views)), options: make([]int, len(views)), on: make([][]int, len(nodes)),
 	}
 	for i, node := range nodes {
@@ -43,14 +44,15 @@ func newPlacer(settings *Settings, board *allocation.Board, nodes []*allocation.
 // them find no room.
 func (p *placer) placeAll() {
 	for i, v := range p.views {
-		chosen := v.decision.Chosen().Replicas
+		chosen := v.decision.Chosen()
+		stays := chosen.Replicas == int(v.current) && chosen.Kind == v.kind
 		switch {
-		case chosen != waiting && chosen == int(v.current):
+		case chosen.Replicas != waiting && stays:
 			p.put(i, v.decision.Option, v.stay)
 		case v.stay != nil:
 			p.board.Release(v.stay)
 		}
-		if chosen != waiting && chosen != int(v.current) {
+		if chosen.Replicas != waiting && !stays {
 			p.queue = append(p.queue, i)
 		}
 	}
@@ -107,8 +109,9 @@ func (p *placer) lift(i int) {
 // place places a job with the replicas of an option. Smaller jobs are evicted if that
 // makes room, and placed again.
 func (p *placer) place(i, option int, evicts bool) bool {
-	v := p.views[i]
-	k := int32(v.decision.Options[option].Replicas)
+	kind := p.views[i].decision.Options[option].Kind
+	v := p.views[i].on(kind)
+	k := int32(p.views[i].decision.Options[option].Replicas)
 	if k == v.current && p.putBack(i, option) || p.resizeLive(i, option) {
 		return true
 	}
@@ -118,15 +121,15 @@ func (p *placer) place(i, option int, evicts bool) bool {
 	var nodes []int
 	var victims []int
 	if k >= v.perNode {
-		nodes, victims = p.whole(i, int(k/v.perNode), evicts)
+		nodes, victims = p.whole(i, v, int(k/v.perNode), evicts)
 		if rest := k % v.perNode; rest > 0 && len(nodes) > 0 {
-			last, others := p.within(i, rest, evicts, nodes)
+			last, others := p.within(i, v, rest, evicts, nodes)
 			if last < 0 {
 				return false
 			}
 			nodes, victims = append(nodes, last), append(victims, others...)
 		}
-	} else if node, others := p.within(i, k, evicts, nil); node >= 0 {
+	} else if node, others := p.within(i, v, k, evicts, nil); node >= 0 {
 		nodes, victims = []int{node}, others
 	}
 	if len(nodes) == 0 {
@@ -183,12 +186,12 @@ func (p *placer) putBack(i, option int) bool {
 // resizeLive gives a job that is resized live the replicas of an option without a move, if there is room
 // on as few nodes as they need.
 func (p *placer) resizeLive(i, option int) bool {
-	v := p.views[i]
-	k := int32(v.decision.Options[option].Replicas)
-	if !v.job.ResizesLive || v.stay == nil || k < 0 {
+	v, to := p.views[i], p.views[i].decision.Options[option]
+	k := int32(to.Replicas)
+	if !v.job.ResizesLive || v.stay == nil || k < 0 || to.Kind != v.kind {
 		return false
 	}
-	resized := *v.job
+	resized := *p.kinds.excluding(v.job, v.kind)
 	resized.Min, resized.Wanted = k, k
 	stay := p.board.Keep(&resized, v.previous)
 	if stay == nil || !p.board.Complete(stay) {
@@ -204,7 +207,7 @@ func (p *placer) resizeLive(i, option int) bool {
 
 // placeMixed places a job of several tasks where there is room.
 func (p *placer) placeMixed(i, option int, k int32) bool {
-	moved := *p.views[i].job
+	moved := *p.kinds.excluding(p.views[i].job, p.views[i].decision.Options[option].Kind)
 	moved.Ended, moved.Running = nil, nil
 	nodes, fits := p.board.PlaceCount(&moved, k)
 	if fits {
@@ -223,8 +226,7 @@ func (p *placer) room(v *view, node int) int32 {
 
 // whole returns so many nodes with room for a whole node's replicas: the job's own ones
 // first, then others; and the jobs that are evicted for it.
-func (p *placer) whole(i, need int, evicts bool) (nodes, victims []int) {
-	v := p.views[i]
+func (p *placer) whole(i int, v *view, need int, evicts bool) (nodes, victims []int) {
 	var free []int
 	for node := range p.nodes {
 		if p.room(v, node) >= v.perNode {
@@ -239,7 +241,7 @@ func (p *placer) whole(i, need int, evicts bool) (nodes, victims []int) {
 		}
 		var offers []offer
 		for node := range p.nodes {
-			if sum, is := p.evictable(i, node); is && !slices.Contains(nodes, node) {
+			if sum, is := p.evictable(i, v, node); is && !slices.Contains(nodes, node) {
 				offers = append(offers, offer{node, sum})
 			}
 		}
@@ -273,8 +275,8 @@ var nothing = worth{priority: math.MinInt32}
 
 // evictable reports whether a node has room for a whole node's replicas without the jobs
 // that are there, which may be evicted, and what they lose.
-func (p *placer) evictable(i, node int) (worth, bool) {
-	v, sum := p.views[i], nothing
+func (p *placer) evictable(i int, v *view, node int) (worth, bool) {
+	sum := nothing
 	if !v.accepts[node] || len(p.on[node]) == 0 {
 		return sum, false
 	}
@@ -290,9 +292,10 @@ func (p *placer) evictable(i, node int) (worth, bool) {
 // yields reports whether a job may be evicted for another one: it is smaller, so that
 // evictions end.
 func (p *placer) yields(other, i int) bool {
-	small, v := p.views[other], p.views[i]
-	return small.isSimple() && small.decision.Chosen().Replicas < int(small.perNode) && len(small.job.Ended) == 0 &&
-		small.decision.Chosen().Cost < v.decision.Chosen().Cost && small.job.Priority <= v.job.Priority
+	v, chosen := p.views[i], p.views[other].decision.Chosen()
+	small := p.views[other].on(chosen.Kind)
+	return small.isSimple() && chosen.Replicas < int(small.perNode) && len(small.job.Ended) == 0 &&
+		chosen.Cost < v.decision.Chosen().Cost && small.job.Priority <= v.job.Priority
 }
 
 // roomWithout returns the room of a node without some of its jobs.
@@ -314,8 +317,7 @@ func (p *placer) roomWithout(v *view, node int, others []int) int32 {
 
 // within returns the fullest node with room for so many replicas, and the jobs that are
 // evicted for it; -1 if there is none.
-func (p *placer) within(i int, k int32, evicts bool, without []int) (best int, victims []int) {
-	v := p.views[i]
+func (p *placer) within(i int, v *view, k int32, evicts bool, without []int) (best int, victims []int) {
 	best = p.fullest(v, k, without)
 	if best >= 0 || !evicts {
 		return best, nil
@@ -325,7 +327,7 @@ func (p *placer) within(i int, k int32, evicts bool, without []int) (best int, v
 		if !v.accepts[node] || slices.Contains(without, node) {
 			continue
 		}
-		if these, sum, is := p.cheapest(i, node, k); is && sum.compare(lowest) < 0 {
+		if these, sum, is := p.cheapest(i, v, node, k); is && sum.compare(lowest) < 0 {
 			best, lowest, victims = node, sum, these
 		}
 	}
@@ -350,8 +352,7 @@ func (p *placer) fullest(v *view, k int32, without []int) int {
 }
 
 // cheapest returns the jobs of least worth that make room on a node for so many replicas.
-func (p *placer) cheapest(i, node int, k int32) (victims []int, sum worth, is bool) {
-	v := p.views[i]
+func (p *placer) cheapest(i int, v *view, node int, k int32) (victims []int, sum worth, is bool) {
 	others := slices.DeleteFunc(slices.Clone(p.on[node]), func(other int) bool { return !p.yields(other, i) })
 	slices.SortStableFunc(others, func(a, b int) int {
 		return nothing.with(p.views[a]).compare(nothing.with(p.views[b]))
@@ -446,7 +447,8 @@ func (p *placer) fallBack() {
 func (p *placer) stayAsItWas(i int) {
 	v := p.views[i]
 	for option := range v.decision.Options {
-		if v.current != waiting && v.decision.Options[option].Replicas == int(v.current) && p.putBack(i, option) {
+		to := v.decision.Options[option]
+		if v.current != waiting && to.Replicas == int(v.current) && to.Kind == v.kind && p.putBack(i, option) {
 			return
 		}
 	}

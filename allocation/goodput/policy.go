@@ -37,7 +37,12 @@ func (p *Policy) Allocate(job *allocation.Job, nodes []*allocation.Node) allocat
 	if job.Elastic >= 0 {
 		start.Wanted = min(max(job.Min, 1), job.Wanted)
 	}
-	placement := board.Place(&start)
+	kinds, placement := newKinds(nodes, p.settings.DeviceKey), allocation.Placement{}
+	for kind := range kinds.names {
+		if placement = board.Place(kinds.excluding(&start, kind)); len(placement.Nodes) > 0 {
+			break
+		}
+	}
 	if len(placement.Nodes) > 0 && start.Wanted < job.Wanted {
 		placement.Reason = allocation.ReasonPartiallyPlaced
 	}
@@ -49,26 +54,26 @@ func (p *Policy) Optimize(round *allocation.Round) map[types.NamespacedName]allo
 	p.cache.next()
 	nodes := slices.Clone(round.Nodes)
 	slices.SortFunc(nodes, func(a, b *allocation.Node) int { return strings.Compare(a.Object.Name, b.Object.Name) })
-	board := allocation.NewBoard(nodes)
-	views := p.views(round, nodes, board)
+	board, kinds := allocation.NewBoard(nodes), newKinds(nodes, p.settings.DeviceKey)
+	views := p.views(round, nodes, board, kinds)
 	for _, pool := range pools(views, nodes, board) {
-		p.decide(round, pool)
+		p.decide(round, pool, kinds)
 	}
-	placer := newPlacer(&p.settings, board, nodes, views)
+	placer := newPlacer(&p.settings, board, nodes, views, kinds)
 	placer.placeAll()
 	placements := make(map[types.NamespacedName]allocation.Placement, len(views))
 	for i, v := range views {
-		placements[v.job.Name] = p.placement(round.Now, nodes, v, placer.placed[i])
+		placements[v.job.Name] = p.placement(round.Now, nodes, v.placedOn(v.decision.Options[placer.options[i]].Kind), placer.placed[i])
 	}
 	return placements
 }
 
 // views returns what is known of each job, in the order in which jobs are placed. It
 // takes the room of those that can stay as they are.
-func (p *Policy) views(round *allocation.Round, nodes []*allocation.Node, board *allocation.Board) []*view {
-	closed := map[string]bool{}
-	for _, node := range nodes {
-		closed[node.Object.Name] = node.Closed
+func (p *Policy) views(round *allocation.Round, nodes []*allocation.Node, board *allocation.Board, kinds *kinds) []*view {
+	closed, places := map[string]bool{}, make(map[string]int, len(nodes))
+	for i, node := range nodes {
+		closed[node.Object.Name], places[node.Object.Name] = node.Closed, i
 	}
 	jobs := allocation.InOrder(round.Jobs)
 	resolve(round.Groups, jobs)
@@ -77,38 +82,54 @@ func (p *Policy) views(round *allocation.Round, nodes []*allocation.Node, board 
 			teach(group, job)
 		}
 	}
-	views, known := make([]*view, len(jobs)), map[string]terrain{}
+	views, known := make([]*view, len(jobs)), map[terrainKey]terrain{}
 	for i, job := range jobs {
 		v := &view{job: job, previous: round.Previous[job.Name], current: waiting, usage: job.Usage, closed: closed}
-		v.perNode = 1
-		if v.isElastic() {
-			v.terrain = surveyed(job, nodes, board, known)
+		v.elsewhere, v.kind = make([]*view, len(kinds.names)), v.kindOf(kinds, places)
+		for kind := range kinds.names {
+			at := terrain{perNode: 1}
+			if v.isElastic() {
+				at = surveyed(job, nodes, board, known, kinds, kind)
+			}
+			v.terrains = append(v.terrains, at)
 		}
+		v.terrain = v.terrains[v.kind]
 		v.keep(board)
-		v.curve = p.cache.curveOf(job, groupOf(round, job))
+		v.curves = p.cache.curvesOf(job, groupOf(round, job), kinds.names)
 		views[i] = v
 	}
 	board.Settle()
 	units := newUnits(views, nodes)
+	guess(views, len(kinds.names))
+	reference := kinds.largest()
+	for _, v := range views {
+		v.relate(reference)
+	}
 	for _, v := range views {
 		v.account(round.Now, units)
 	}
 	return views
 }
 
-// surveyed returns what the nodes say about the elastic replicas of a job. Jobs of equal
+// surveyed returns what the nodes of a type say about the elastic replicas of a job. Jobs of equal
 // requirements share it.
-func surveyed(job *allocation.Job, nodes []*allocation.Node, board *allocation.Board, known map[string]terrain) terrain {
-	pod, accepts := job.Tasks[job.Elastic].Pod, board.Accepting(job, job.Elastic)
-	if len(job.Excluded) > 0 {
-		return survey(nodes, pod, accepts)
+func surveyed(job *allocation.Job, nodes []*allocation.Node, board *allocation.Board, known map[terrainKey]terrain, kinds *kinds, kind int) terrain {
+	pod := job.Tasks[job.Elastic].Pod
+	key := terrainKey{pod.Key(), kind}
+	if found, is := known[key]; is && len(job.Excluded) == 0 {
+		return found
 	}
-	found, is := known[pod.Key()]
-	if !is {
-		found = survey(nodes, pod, accepts)
-		known[pod.Key()] = found
+	found := survey(nodes, pod, board.Accepting(kinds.excluding(job, kind), job.Elastic))
+	if len(job.Excluded) == 0 {
+		known[key] = found
 	}
 	return found
+}
+
+// terrainKey are equal requirements on nodes of a type.
+type terrainKey struct {
+	requirements string
+	kind         int
 }
 
 // groupOf returns the history of a job's group, nil if it has no group.
@@ -165,9 +186,9 @@ func (v *view) account(now time.Time, units *units) {
 
 // decide sets the decisions of the jobs of a pool. Classes of priority are served in
 // order: what one leaves goes to the next.
-func (p *Policy) decide(round *allocation.Round, pool *pool) {
+func (p *Policy) decide(round *allocation.Round, pool *pool, kinds *kinds) {
 	units := newUnits(pool.views, pool.nodes)
-	left := units.count
+	left := units.capacities(kinds, pool)
 	for begin := 0; begin < len(pool.views); {
 		end := begin
 		for end < len(pool.views) && pool.views[end].job.Priority == pool.views[begin].job.Priority {
@@ -176,28 +197,31 @@ func (p *Policy) decide(round *allocation.Round, pool *pool) {
 		class := pool.views[begin:end]
 		jobs := make([]Job, len(class))
 		for i, v := range class {
-			jobs[i] = p.jobOf(round, v, units)
+			jobs[i] = p.jobOf(round, v, units, left)
 		}
 		for i, decision := range Decide(jobs, left, &p.settings) {
 			class[i].decision = decision
-			left -= decision.Chosen().Cost
+			left[decision.Chosen().Kind] -= decision.Chosen().Cost
 		}
 		begin = end
 	}
 }
 
 // jobOf returns what the choice depends on of a job.
-func (p *Policy) jobOf(round *allocation.Round, v *view, units *units) Job {
+func (p *Policy) jobOf(round *allocation.Round, v *view, units *units, left []int) Job {
 	job := Job{
-		Current: int(v.current), HasRun: !v.usage.At.IsZero(), Work: v.usage.Work, Attained: v.usage.Attained, RunFor: v.usage.RunFor,
+		Current: int(v.current), Kind: v.kind, HasRun: !v.usage.At.IsZero(), Work: v.usage.Work, Attained: v.usage.Attained, RunFor: v.usage.RunFor,
 		Age: round.Now.Sub(v.job.Created).Seconds(), RestartCost: p.restartCost(v).Seconds(), Submitted: v.job.Created,
 		ResizesLive: v.job.ResizesLive && v.current != waiting,
 	}
 	job.Remaining, job.IsGuess = v.remaining(groupOf(round, v.job))
 	job.Starves = p.starves(v, &job, round.Now)
-	for _, k := range v.counts(&p.settings) {
-		if speed := v.speed(k); speed > 0 {
-			job.Points = append(job.Points, Point{Replicas: int(k), Cost: units.cost(v, k), Speed: speed})
+	for kind := range left {
+		there := v.on(kind)
+		for _, k := range there.counts(&p.settings) {
+			if speed := there.speed(k); speed > 0 && (kind == v.kind || left[kind] > 0) {
+				job.Points = append(job.Points, Point{Replicas: int(k), Kind: kind, Cost: units.cost(v, k), Speed: speed})
+			}
 		}
 	}
 	if v.current != waiting {

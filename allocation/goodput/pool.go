@@ -9,6 +9,8 @@ import "opendilab.org/di-orchestrator/allocation"
 type pool struct {
 	views []*view
 	nodes []*allocation.Node
+	// places are the places of the nodes among all.
+	places []int
 }
 
 // pools divides jobs and nodes so that no job of one pool may run on a node of another.
@@ -41,7 +43,7 @@ func pools(views []*view, nodes []*allocation.Node, board *allocation.Board) []*
 	}
 	for i, node := range nodes {
 		competing := poolOf(i)
-		competing.nodes = append(competing.nodes, node)
+		competing.nodes, competing.places = append(competing.nodes, node), append(competing.places, i)
 	}
 	return all
 }

@@ -5,6 +5,7 @@ package goodput
 
 import (
 	"math"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -19,6 +20,8 @@ const maxUnits = 1 << 14
 type units struct {
 	// total is what the nodes have of each resource.
 	total []float64
+	// scarcest is the scarcest resource, -1 if the jobs want nothing.
+	scarcest int
 	// count is the capacity in units, measure in GPUs, cores or GiB of the scarcest resource.
 	count   int
 	measure float64
@@ -27,7 +30,7 @@ type units struct {
 // newUnits measures the capacity by the resource that the jobs want the most of, relative
 // to what there is. A unit is what the smallest replica takes of it.
 func newUnits(views []*view, nodes []*allocation.Node) *units {
-	u := &units{}
+	u := &units{scarcest: -1}
 	if len(nodes) == 0 {
 		return u
 	}
@@ -55,7 +58,7 @@ func newUnits(views []*view, nodes []*allocation.Node) *units {
 	if scarcest >= 0 {
 		least, scale := smallest(views, scarcest)
 		u.count = int(math.Min(u.total[scarcest]/least, maxUnits))
-		u.measure = u.total[scarcest] / scale
+		u.measure, u.scarcest = u.total[scarcest]/scale, scarcest
 	}
 	return u
 }
@@ -67,6 +70,47 @@ func (u *units) addClosed(v *view) {
 			add(u.total, pod.Amounts(), 1)
 		}
 	}
+}
+
+// closedAmount returns what a job has of a resource on nodes that take no further replicas.
+func (v *view) closedAmount(axis int) float64 {
+	sum := 0.0
+	for rank, pod := range v.job.Ranks(max(v.current, 0)) {
+		if rank < len(v.previous) && v.closed[v.previous[rank]] {
+			sum += float64(pod.Amounts()[axis])
+		}
+	}
+	return sum
+}
+
+// capacities returns the units of each type of devices among the nodes of a pool. Nodes without devices count for the
+// largest type.
+func (u *units) capacities(kinds *kinds, pool *pool) []int {
+	if len(kinds.names) == 1 || u.scarcest < 0 {
+		return slices.Repeat([]int{u.count}, len(kinds.names))
+	}
+	amounts, neutral := make([]float64, len(kinds.names)), 0.0
+	for i, node := range pool.nodes {
+		if amount := float64(node.Free[u.scarcest]); node.Closed {
+			continue
+		} else if kind := kinds.of[pool.places[i]]; kind == noKind {
+			neutral += amount
+		} else {
+			amounts[kind] += amount
+		}
+	}
+	for _, v := range pool.views {
+		if v.stay != nil {
+			amounts[v.kind] += v.closedAmount(u.scarcest)
+		}
+	}
+	largest := slices.Index(amounts, slices.Max(amounts))
+	amounts[largest] += neutral
+	capacities := make([]int, len(amounts))
+	for kind, amount := range amounts {
+		capacities[kind] = int(math.Floor(math.Max(amount, 0)/u.total[u.scarcest]*float64(u.count) + 1e-6))
+	}
+	return capacities
 }
 
 // smallest returns the least amount of a resource that a replica takes, and how much of

@@ -31,6 +31,12 @@ type view struct {
 	// nodes is how many nodes the current replicas are on.
 	nodes    int
 	decision Decision
+	// kind is the type of devices that the job has, or else the first one. terrain and curve are of this type,
+	// terrains and curves of each type, and elsewhere are the views on the other types.
+	kind      int
+	terrains  []terrain
+	curves    []curve
+	elsewhere []*view
 }
 
 // isElastic reports whether the policy decides the replicas.

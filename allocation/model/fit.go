@@ -11,6 +11,8 @@ import (
 // Observation is a measured step: how it ran and how long it took, in seconds.
 type Observation struct {
 	Nodes, Replicas, Atomic int
+	// Device is the type of the devices that it ran on; empty if the job does not name it.
+	Device string
 	// Step is the time of a pass that synchronizes, Accumulate of one that does not.
 	Step, Accumulate float64
 }

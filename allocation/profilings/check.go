@@ -26,6 +26,8 @@ const (
 	maxNumber = 1e30
 	// maxUnit bounds the characters of a unit.
 	maxUnit = 64
+	// maxDevice bounds the characters of the type of devices, a value of a label.
+	maxDevice = 63
 )
 
 func (r *Report) check() error {
@@ -80,6 +82,12 @@ func (s *Step) check(field string) error {
 				return nil
 			}
 			return checkNumber(field+".compute_seconds", s.ComputeSeconds, minSeconds, s.Seconds)
+		},
+		func() error {
+			if len(s.Device) > maxDevice {
+				return fmt.Errorf("%s.device has %d characters: must have at most %d", field, len(s.Device), maxDevice)
+			}
+			return nil
 		},
 	)
 }

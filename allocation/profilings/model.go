@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"strings"
 
 	"opendilab.org/di-orchestrator/allocation/model"
 )
@@ -103,7 +104,7 @@ func (r *Report) Observations() []model.Observation {
 		step := measured[i].seconds - float64(measured[i].passes-1)*compute
 		observations = append(observations, model.Observation{
 			Nodes: measured[i].Nodes, Replicas: measured[i].Replicas, Atomic: measured[i].Atomic,
-			Step: math.Max(step, compute), Accumulate: compute,
+			Step: math.Max(step, compute), Accumulate: compute, Device: measured[i].device,
 		})
 	}
 	return observations
@@ -118,6 +119,7 @@ type measurement struct {
 	passes  int
 	// compute is the duration of a pass that does not synchronize; 0 if it is not measured.
 	compute float64
+	device  string
 }
 
 // measured returns the measurements of the report, the newest last.
@@ -128,7 +130,7 @@ func (r *Report) measured() []measurement {
 	all := make([]measurement, 0, len(r.Steps)+len(r.Throughput))
 	for _, step := range r.Steps {
 		at := model.Config{Nodes: step.Nodes, Replicas: step.Replicas, Atomic: step.Samples}
-		all = append(all, measurement{Config: at, seconds: step.Seconds, passes: 1, compute: step.ComputeSeconds})
+		all = append(all, measurement{Config: at, seconds: step.Seconds, passes: 1, compute: step.ComputeSeconds, device: step.Device})
 	}
 	if len(all) > 0 {
 		return all
@@ -160,16 +162,20 @@ func (r *Report) unit() float64 {
 
 // newest returns the last measurement of each configuration, at most maxObservations.
 func newest(all []measurement) []measurement {
-	seen := make(map[model.Config]bool, maxObservations)
+	type configuration struct {
+		model.Config
+		device string
+	}
+	seen := make(map[configuration]bool, maxObservations)
 	var kept []measurement
 	for i := len(all) - 1; i >= 0 && len(kept) < maxObservations; i-- {
-		if !seen[all[i].Config] {
-			seen[all[i].Config] = true
+		if key := (configuration{all[i].Config, all[i].device}); !seen[key] {
+			seen[key] = true
 			kept = append(kept, all[i])
 		}
 	}
 	slices.SortFunc(kept, func(a, b measurement) int {
-		return cmp.Or(cmp.Compare(a.Nodes, b.Nodes), cmp.Compare(a.Replicas, b.Replicas), cmp.Compare(a.Atomic, b.Atomic))
+		return cmp.Or(cmp.Compare(a.Nodes, b.Nodes), cmp.Compare(a.Replicas, b.Replicas), cmp.Compare(a.Atomic, b.Atomic), strings.Compare(a.device, b.device))
 	})
 	return kept
 }
@@ -185,6 +191,9 @@ func (m *measurement) computeAmong(all []measurement) float64 {
 	best, distance, isBestKnown := pass, math.Inf(1), false
 	for i := range all {
 		other := &all[i]
+		if other.device != m.device {
+			continue
+		}
 		compute, isKnown := other.known()
 		if !isKnown {
 			compute = other.seconds / float64(other.passes)

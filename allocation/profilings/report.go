@@ -56,6 +56,8 @@ type Step struct {
 	Seconds float64 `json:"seconds"`
 	// ComputeSeconds is the duration of a pass that does not; 0 if it is not measured.
 	ComputeSeconds float64 `json:"compute_seconds,omitempty"`
+	// Device is the type of the devices, as a label of the nodes names it; empty if the job does not know it.
+	Device string `json:"device,omitempty"`
 }
 
 // Rate is a measured rate of training.

@@ -362,6 +362,11 @@ type RatioStatus struct {
 	// +optional
 	StartDelayMilliseconds int64 `json:"startDelayMilliseconds,omitempty"`
 
+	// correction is the factor by which the number of producers differs from the ratio of the
+	// capacities, in thousandths, because the observed waiting contradicts them. 0 is none.
+	// +optional
+	Correction int32 `json:"correction,omitempty"`
+
 	// starved is the share of time that the consumer waited, in thousandths.
 	// +optional
 	Starved int32 `json:"starved,omitempty"`

@@ -21,6 +21,8 @@ const (
 	maxSurge = 2
 	// maxTrend is a doubling in a quarter of an hour.
 	maxTrend = 1.0 / 900
+	// maxCorrection bounds by which factor waiting corrects the capacities, either way.
+	maxCorrection = 10.0
 	// maxLookahead is how many seconds a trend is followed at most. Beyond that it is mostly noise.
 	maxLookahead = 90
 )
@@ -114,6 +116,7 @@ func (l *law) isUsable() bool {
 		return false
 	}
 	m.Starved, m.Blocked = share(m.Starved), share(m.Blocked)
+	m.StarvedLast, m.BlockedLast = share(m.StarvedLast), share(m.BlockedLast)
 	l.state.ProducerCapacity, l.state.ConsumerCapacity = m.ProducerCapacity, m.ConsumerCapacity
 	return true
 }
@@ -140,22 +143,24 @@ func (l *law) request() {
 
 	// k is the largest gain whose loop with this delay does not overshoot. ki places the pole of
 	// the integral at half the speed.
+	l.correct()
 	delay := max(l.MinStartDelay, l.state.StartDelay).Seconds()
 	k := 1 / (math.E * delay)
 	ki := k * k / 4
 	missing := l.target - m.Queue
 	l.integrate(missing, ki)
-	bound := l.CorrectionShare * m.ConsumerCapacity
+	capacity := l.state.Correction * m.ConsumerCapacity
+	bound := l.CorrectionShare * capacity
 	correction := min(max(k*missing+ki*l.state.Integral, -bound), bound)
 	// An empty queue feels every noise, so it is filled faster.
 	if m.Queue < m.Batch {
-		correction = max(correction, min(l.UrgentShare*m.ConsumerCapacity, bound))
+		correction = max(correction, min(l.UrgentShare*capacity, bound))
 	}
 	// A full queue blocks producers and ages samples.
 	if m.Queue > l.FullQueue*l.target {
-		correction = min(correction, max(-l.UrgentShare*m.ConsumerCapacity, -bound))
+		correction = min(correction, max(-l.UrgentShare*capacity, -bound))
 	}
-	l.rate = m.ConsumerCapacity + correction
+	l.rate = capacity + correction
 	l.want = l.rate / l.unit()
 	// A growth takes effect after a delay, a shrink at once.
 	trend := min(max(m.ConsumerTrend-m.ProducerTrend, -maxTrend), maxTrend)
@@ -183,7 +188,7 @@ func (l *law) integrate(missing, ki float64) {
 	if l.starting() == 0 {
 		l.state.Integral += missing * l.elapsed.Seconds()
 	}
-	bound := l.IntegralShare * l.m.ConsumerCapacity / ki
+	bound := l.IntegralShare * l.state.Correction * l.m.ConsumerCapacity / ki
 	l.state.Integral = min(max(l.state.Integral, -bound), bound)
 }
 
@@ -262,10 +267,10 @@ func (l *law) resize(goal int32) Decision {
 		d.Reason = ReasonAtBounds
 		d.Message = l.describe(areDue(goal) + ", and the pools have no others")
 	case goal > n:
-		d.Reason, d.Next.GrownAt = ReasonGrown, l.now
+		d.Reason, d.Next.GrownAt, d.Next.OffSince = ReasonGrown, l.now, l.now
 		d.Message = l.describe(fmt.Sprintf("from %d to %s", l.requested(), producers(d.Replicas)))
 	default:
-		d.Reason, d.Next.ShrunkAt = ReasonShrunk, l.now
+		d.Reason, d.Next.ShrunkAt, d.Next.OffSince = ReasonShrunk, l.now, l.now
 		d.Message = l.describe(fmt.Sprintf("from %d to %s", l.requested(), producers(d.Replicas)))
 	}
 	return d
@@ -302,8 +307,12 @@ func (l *law) describe(what string) string {
 	if l.want == 0 {
 		return what
 	}
-	return fmt.Sprintf("%s: the consumer takes %.4g samples/s, a producer makes %.4g, and %.0f of %.0f samples wait",
-		what, l.m.ConsumerCapacity, l.unit(), l.m.Queue, l.target)
+	corrected := ""
+	if l.state.Correction != 1 {
+		corrected = fmt.Sprintf(", and by the time that they wait %.2g times as many are right", l.state.Correction)
+	}
+	return fmt.Sprintf("%s: the consumer takes %.4g samples/s, a producer makes %.4g, and %.0f of %.0f samples wait%s",
+		what, l.m.ConsumerCapacity, l.unit(), l.m.Queue, l.target, corrected)
 }
 
 func producers(count int32) string { return english.Plural(int(count), "producer", "") }

@@ -274,7 +274,8 @@ func (e *Estimator) Measure(rates []v2alpha1.RoleRates, roles Roles, tasks []str
 	m := Measurement{
 		ProducerCapacity: e.produced.now(e.settings), ConsumerCapacity: e.consumed.now(e.settings),
 		ProducerTrend: e.produced.trend(e.settings), ConsumerTrend: e.consumed.trend(e.settings),
-		Surge: max(1, e.consumed.last(e.settings)/e.produced.last(e.settings)), Blocked: e.blocked.mean, Starved: e.starved.mean, Pools: make([]PoolSize, len(tasks)),
+		Surge:   max(1, e.consumed.last(e.settings)/e.produced.last(e.settings)),
+		Blocked: e.blocked.mean, Starved: e.starved.mean, BlockedLast: e.blocked.last, StarvedLast: e.starved.last, Pools: make([]PoolSize, len(tasks)),
 	}
 	for i, task := range tasks {
 		if of := e.tasks[task]; of != nil {
@@ -402,8 +403,8 @@ func (l *level) isStep(x float64, s EstimatorSettings) bool {
 
 // portion is an exponential mean of a share of time over about half a minute.
 type portion struct {
-	mean   float64
-	rounds int
+	mean, last float64
+	rounds     int
 }
 
 func (p *portion) add(x float64) {
@@ -412,5 +413,6 @@ func (p *portion) add(x float64) {
 		return
 	}
 	p.rounds++
+	p.last = share(x)
 	p.mean += max(weight, 1/float64(p.rounds)) * (share(x) - p.mean)
 }

@@ -19,6 +19,7 @@ func StateFrom(status *v2alpha1.RatioStatus) State {
 	}
 	return State{
 		Integral:         float64(status.Integral),
+		Correction:       float64(status.Correction) / 1000,
 		DecidedAt:        timeOf(status.DecidedAt),
 		GrownAt:          timeOf(status.GrownAt),
 		ShrunkAt:         timeOf(status.ShrunkAt),
@@ -48,6 +49,9 @@ func (d Decision) Status(settings Settings, measured Measurement) *v2alpha1.Rati
 		Reason:                 d.Reason,
 		Message:                d.Message,
 	}
+	if correction := d.Next.Correction; correction != 1 {
+		status.Correction = int32(math.Round(1000 * correction))
+	}
 	for i, count := range d.Pools {
 		status.Replicas[settings.Pools[i].Task] = count
 	}
@@ -60,11 +64,15 @@ func (s State) checked(now time.Time) State {
 		s.Integral = 0
 	}
 	// A clock that was set back must not delay resizes for longer than a fresh resize would.
-	for _, at := range []*time.Time{&s.DecidedAt, &s.GrownAt, &s.ShrunkAt} {
+	for _, at := range []*time.Time{&s.DecidedAt, &s.GrownAt, &s.ShrunkAt, &s.OffSince} {
 		if at.After(now) {
 			*at = now
 		}
 	}
+	if !isPositive(s.Correction) {
+		s.Correction = 1
+	}
+	s.Correction = min(max(s.Correction, 1/maxCorrection), maxCorrection)
 	s.StartDelay = max(s.StartDelay, 0)
 	return s
 }

@@ -30,6 +30,8 @@ type Measurement struct {
 	// Starved is the share of time that the consumer waits for samples, and Blocked the share of
 	// time that producers wait for room or weights, both from 0 to 1.
 	Starved, Blocked float64
+	// StarvedLast and BlockedLast are those of the last round in which workers worked or waited, which may be a step.
+	StarvedLast, BlockedLast float64
 	// MaxStaleness is the bound that the consumer reports, in versions; 0 is unknown.
 	MaxStaleness float64
 	// Pools are the producers, in the sequence of Settings.Pools.
@@ -54,6 +56,16 @@ type PoolSize struct {
 type State struct {
 	// Integral is the integral of the queue's error, in samples times seconds.
 	Integral float64
+	// Correction is by which factor the number of producers differs from the ratio of the capacities, because
+	// waiting contradicts them; 0 is 1.
+	Correction float64
+	// Off is -1 while the queue lacks a batch and no producer is blocked, 1 while it is too full, and else 0.
+	// OffSince is since when, with the present producers.
+	Off      int
+	OffSince time.Time
+	// Tried is what the consumer took at the last correction upwards, and Before the correction before that; 0 is none
+	// since the queue had a batch.
+	Tried, Before float64
 	// DecidedAt, GrownAt and ShrunkAt are the times of the last decision and resizes; zero is never.
 	DecidedAt, GrownAt, ShrunkAt time.Time
 	// StartDelay is the 95th percentile of the last measured start delays; 0 is none measured.

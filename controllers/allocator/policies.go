@@ -29,9 +29,9 @@ func Fit() allocation.Policy { return fit.Fit{GrowAfter: defaultGrowAfter} }
 
 // Policies returns the policies that the operator can run, by name: its own and the linked ones. A linked
 // policy may not have the name of another.
-func Policies(fairness float64, linked map[string]allocation.Policy) (map[string]allocation.Policy, error) {
+func Policies(fairness float64, deviceLabel string, linked map[string]allocation.Policy) (map[string]allocation.Policy, error) {
 	settings := goodput.DefaultSettings()
-	settings.Fairness = fairness
+	settings.Fairness, settings.DeviceKey = fairness, deviceLabel
 	all := map[string]allocation.Policy{PolicyFit: Fit(), PolicyGoodput: goodput.New(settings)}
 	for _, name := range slices.Sorted(maps.Keys(linked)) {
 		if all[name] != nil || name == "" || len(name) > maxPolicyName {

@@ -82,7 +82,7 @@ func TestAWrongFileIsRefusedByItsField(t *testing.T) {
 		"two documents":      {head + "---\noperator: {}\n", []string{"2 documents"}},
 		"too many bytes":     {head + "#" + strings.Repeat("x", MaxBytes), []string{"65536 bytes"}},
 		"an unknown section": {head + "webhooks: {}\n", []string{"webhooks: Forbidden: there is no such field: must be one of apiVersion, common, history, kind, operator, server"}},
-		"an unknown field":   {head + "operator: {allocator: {polcy: fit}}\n", []string{"operator.allocator.polcy: Forbidden", "cycle, enabled, fairness, history, policy"}},
+		"an unknown field":   {head + "operator: {allocator: {polcy: fit}}\n", []string{"operator.allocator.polcy: Forbidden", "cycle, deviceLabel, enabled, fairness, history, policy"}},
 		"a field in capitals": {
 			head + "operator: {Shards: 2}\n", []string{"operator.Shards: Forbidden"},
 		},

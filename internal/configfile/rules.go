@@ -31,6 +31,7 @@ type rule struct {
 const (
 	namePattern = `^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
 	nameOrNone  = `^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$`
+	labelOrNone = `^(([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$`
 	urlOrNone   = `^(https?://[^?#]+)?$`
 	// A collector has no path: traces are sent by gRPC.
 	collector = `^(https?://([^/:?#@\[\]]+|\[[0-9a-fA-F:.]+\])(:[0-9]+)?/?)?$`
@@ -87,6 +88,7 @@ func rules() map[string]rule {
 		"common.watchNamespaces[]":     {pattern: `^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`, want: "must be the name of a namespace"},
 
 		"operator.allocator.cycle":              some,
+		"operator.allocator.deviceLabel":        {pattern: labelOrNone, want: "must be the key of a label, such as nvidia.com/gpu.product, or empty"},
 		"operator.allocator.fairness":           ratio,
 		"operator.allocator.history.timeout":    request,
 		"operator.allocator.history.url":        address,

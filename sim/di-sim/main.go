@@ -37,6 +37,9 @@ func run(args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("-traces is %q: must be a directory with applications/, grid-aws/ and workloads-LOAD/: %w", options.traces, err)
 	}
+	if err := options.mix.load(traces, &options.settings.Rules); err != nil {
+		return err
+	}
 	if options.goals {
 		return measureGoals(traces, options, stdout, stderr)
 	}

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -192,6 +193,45 @@ func TestTheRatioTableHasEachRuleBesideTheOperators(t *testing.T) {
 	for _, args := range [][]string{{"-scenario", "nothing"}, {"-seeds", "0"}, {"-noise", "NaN"}, {"-step-seconds", "0"}, {"-episode-seconds", "601"}, {"-sender", "pigeon"}, {"more"}} {
 		if err := run(append([]string{"ratio"}, args...), io.Discard, io.Discard); err == nil {
 			t.Errorf("%q is accepted, want an error", args)
+		}
+	}
+}
+
+// meansOf runs goodput on a mixed cluster of the invented applications, and returns the mean of each row.
+func meansOf(t *testing.T, rows string) map[string]float64 {
+	t.Helper()
+	out, err := runSim(t, "-types", "../simulator/testdata/types.json", "-mix", "slow=5,fast=3", "-policy", "goodput", "-rows", rows, "-loads", "2.0")
+	expect.NoError(t, err)
+	means := map[string]float64{}
+	for line := range strings.Lines(out) {
+		if fields := strings.Fields(line); fields[0] != "load" {
+			means[fields[2]], err = strconv.ParseFloat(fields[3], 64)
+			expect.NoError(t, err)
+		}
+	}
+	return means
+}
+
+func TestAPolicyThatKnowsTypesIsBetterThanOneThatDoesNot(t *testing.T) {
+	t.Parallel()
+	means := meansOf(t, "blind,pinned,types")
+	if !(means["types"] < 0.9*means["blind"] && means["types"] < 0.8*means["pinned"]) {
+		t.Errorf("means are %v, want that of types at most 0.9 of blind and 0.8 of pinned", means)
+	}
+}
+
+func TestAMixMustBeOfKnownTypes(t *testing.T) {
+	t.Parallel()
+	for want, args := range map[string][]string{
+		`there is no type "huge": must be of fast, slow`: {"-types", "../simulator/testdata/types.json", "-mix", "huge=2", "-policy", "goodput"},
+		`-mix is "slow=0"`:               {"-types", "../simulator/testdata/types.json", "-mix", "slow=0", "-policy", "goodput"},
+		`must be empty with -policy sia`: {"-types", "../simulator/testdata/types.json", "-policy", "sia"},
+		`must not, without -types`:       {"-rows", "types", "-policy", "goodput"},
+		`must be empty with -cluster`:    {"-types", "../simulator/testdata/types.json", "-policy", "goodput", "-check"},
+		`finding nowhere.json`:           {"-types", "nowhere.json", "-mix", "slow=1", "-policy", "goodput"},
+	} {
+		if _, err := runSim(t, args...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: error is %v, want %s", args, err, want)
 		}
 	}
 }

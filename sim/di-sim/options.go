@@ -32,6 +32,7 @@ type options struct {
 	parts     []string
 	quick     bool
 	cluster   clusterOptions
+	mix       mix
 }
 
 // mostWorkloads bounds the workloads of a load.
@@ -54,6 +55,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	flags.BoolVar(&o.quick, "quick", false, "with -goals: fewer workloads, and no Pollux port")
 	addSettings(flags, o.settings)
 	o.cluster.addFlags(flags)
+	o.mix.addFlags(flags)
 	if err := flags.Parse(args); err != nil {
 		return nil, err
 	}
@@ -107,7 +109,7 @@ func (o *options) complete(policies, rows, loads string) error {
 			return fmt.Errorf("%s is empty: must have a name", name)
 		}
 	}
-	return errors.Join(o.checkNumbers(), o.cluster.check(o))
+	return errors.Join(o.mix.apply(o), o.checkNumbers(), o.cluster.check(o))
 }
 
 func (o *options) checkNumbers() error {

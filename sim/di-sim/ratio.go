@@ -36,6 +36,12 @@ func runRatio(args []string, stdout, stderr io.Writer) error {
 	seeds := flags.Int("seeds", len(ratiosim.Seeds()), "how many of the fixed seeds")
 	flags.Float64Var(&options.Noise, "noise", options.Noise, "standard deviation of the producers' speed, as a part of it")
 	flags.Float64Var(&options.NoiseSeconds, "noise-seconds", options.NoiseSeconds, "correlation time of the noise, in seconds")
+	flags.Float64Var(&options.MinDelay, "min-delay", options.MinDelay, "least time that a collector takes to start, in seconds")
+	flags.Float64Var(&options.MaxDelay, "max-delay", options.MaxDelay, "most time that a collector takes to start, in seconds")
+	flags.Float64Var(&options.ProducerError, "producer-error", options.ProducerError, "factor by which the measured capacity of collectors is wrong")
+	flags.Float64Var(&options.ConsumerError, "consumer-error", options.ConsumerError, "factor by which the measured capacity of the learner is wrong")
+	flags.BoolVar(&options.CountsWaiting, "counts-waiting", false, "the learner counts waiting as busy")
+	flags.IntVar(&options.EvaluationSeconds, "evaluation-seconds", 0, "how long the learner evaluates every ten minutes, and counts it as busy")
 	flags.IntVar(&options.StepSeconds, "step-seconds", options.StepSeconds, "how long a step of the learner takes")
 	flags.IntVar(&options.EpisodeSeconds, "episode-seconds", options.EpisodeSeconds, "how long an episode of a collector takes")
 	flags.StringVar((*string)(&options.Sender), "sender", string(options.Sender), "how replicas report: timer, loop or sidecar")
@@ -72,6 +78,12 @@ func checkRatio(flags *flag.FlagSet, options *ratiosim.Options, seeds int) error
 	switch {
 	case options.StepSeconds < 1 || options.StepSeconds > 600 || options.EpisodeSeconds < 1 || options.EpisodeSeconds > 600:
 		return fmt.Errorf("-step-seconds is %d and -episode-seconds is %d: must be from 1 to 600", options.StepSeconds, options.EpisodeSeconds)
+	case !(options.ProducerError >= 0.1 && options.ProducerError <= 10 && options.ConsumerError >= 0.1 && options.ConsumerError <= 10):
+		return fmt.Errorf("-producer-error is %g and -consumer-error is %g: must be from 0.1 to 10", options.ProducerError, options.ConsumerError)
+	case !(options.MinDelay >= 0 && options.MinDelay <= options.MaxDelay && options.MaxDelay <= 3600):
+		return fmt.Errorf("-min-delay is %g and -max-delay is %g: must be from 0 to 3600, in this order", options.MinDelay, options.MaxDelay)
+	case options.EvaluationSeconds < 0 || options.EvaluationSeconds > 300:
+		return fmt.Errorf("-evaluation-seconds is %d: must be from 0 to 300", options.EvaluationSeconds)
 	case !slices.Contains(ratiosim.Senders(), options.Sender):
 		return fmt.Errorf("-sender is %q: must be one of %v", options.Sender, ratiosim.Senders())
 	case flags.NArg() > 0:

@@ -29,6 +29,10 @@ type Row struct {
 	// Fixed is whether jobs report nothing, and train with what a user asks for: at most those
 	// replicas, and that batch.
 	Fixed bool
+	// Types is whether jobs name the devices that they have measured, and know the speed of one of each type.
+	Types bool
+	// Pins is whether the user of each job asks for a type.
+	Pins bool
 }
 
 // Rows returns the rows in which jobs report.
@@ -36,6 +40,13 @@ func Rows() []Row {
 	return []Row{
 		{Name: "blind"}, {Name: "progress", Progress: true}, {Name: "history", History: true},
 		{Name: "both", Progress: true, History: true},
+	}
+}
+
+// MixedRows returns the rows of a cluster of several types of devices: today's, and what users and jobs may know of types.
+func MixedRows() []Row {
+	return []Row{
+		{Name: "pinned", Pins: true}, {Name: "types", Types: true}, {Name: "types+both", Types: true, Progress: true, History: true},
 	}
 }
 
@@ -61,7 +72,7 @@ func (r Row) MaxReplicas(job *Submission, cluster *Cluster) int {
 }
 
 // Report returns what the trainer of a job reports; nil for nothing.
-func (r Row) Report(job *Job) *profilings.Report {
+func (r Row) Report(job *Job, cluster *Cluster) *profilings.Report {
 	if r.Fixed {
 		return nil
 	}
@@ -78,10 +89,15 @@ func (r Row) Report(job *Job) *profilings.Report {
 		return report
 	}
 	report.Gradient = &profilings.Gradient{Sqr: job.Noise.Sqr, Var: job.Noise.Var}
-	for _, o := range bounded(job.Observations) {
-		report.Steps = append(report.Steps, profilings.Step{
-			Nodes: o.Nodes, Replicas: o.Replicas, Samples: o.Atomic, Seconds: o.Step, ComputeSeconds: o.Accumulate,
-		})
+	if r.Types {
+		report.Steps = profile(job, cluster)
+	}
+	for _, o := range bounded(job.Observations, allocation.MaxObservations-len(report.Steps)) {
+		step := profilings.Step{Nodes: o.Nodes, Replicas: o.Replicas, Samples: o.Atomic, Seconds: o.Step, ComputeSeconds: o.Accumulate}
+		if r.Types {
+			step.Device = o.Device
+		}
+		report.Steps = append(report.Steps, step)
 	}
 	return report
 }
@@ -107,6 +123,9 @@ type carried struct {
 	placed int
 }
 
+// DeviceKey is the label of nodes that names the type of their devices.
+const DeviceKey = "nvidia.com/gpu.product"
+
 const (
 	gpuResource = corev1.ResourceName("nvidia.com/gpu")
 	namespace   = "simulated"
@@ -130,11 +149,20 @@ func (a *Allocator) Target(job *Submission) int { return a.row.Batch(job) }
 // Place implements Policy.
 func (a *Allocator) Place(now int, jobs []*Job, cluster Cluster, previous map[string][]int) map[string][]int {
 	snapshot := allocation.NewSnapshot(nodesOf(cluster))
-	pod := snapshot.RequirementsOf(a.pod)
+	pods := map[string]*allocation.Requirements{"": snapshot.RequirementsOf(a.pod)}
+	for _, device := range cluster.Devices {
+		pinned := a.pod.DeepCopy()
+		pinned.NodeSelector = map[string]string{DeviceKey: device}
+		pods[device] = snapshot.RequirementsOf(pinned)
+	}
 	round := &allocation.Round{Now: at(now), Nodes: snapshot.Nodes, Previous: map[types.NamespacedName][]string{}, Groups: a.groups}
 	a.finish(jobs)
 	for _, job := range jobs {
-		view := a.view(now, job, pod, cluster)
+		pin := ""
+		if a.row.Pins {
+			pin = cluster.pin(job.Name)
+		}
+		view := a.view(now, job, pods[pin], cluster)
 		round.Jobs = append(round.Jobs, view)
 		for _, node := range previous[job.Name] {
 			round.Previous[view.Name] = append(round.Previous[view.Name], nodeName(node))
@@ -155,8 +183,12 @@ func nodesOf(cluster Cluster) []*corev1.Node {
 		if cluster.isLost(i) {
 			continue
 		}
+		var labels map[string]string
+		if len(cluster.Devices) > 0 {
+			labels = map[string]string{DeviceKey: cluster.Devices[i]}
+		}
 		nodes = append(nodes, &corev1.Node{
-			ObjectMeta: metav1.ObjectMeta{Name: nodeName(i)},
+			ObjectMeta: metav1.ObjectMeta{Name: nodeName(i), Labels: labels},
 			Status: corev1.NodeStatus{
 				Conditions:  []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
 				Allocatable: corev1.ResourceList{gpuResource: *resource.NewQuantity(int64(cluster.GPUs), resource.DecimalSI)},
@@ -176,7 +208,7 @@ func (a *Allocator) view(now int, job *Job, pod *allocation.Requirements, cluste
 	view := &allocation.Job{
 		Name: types.NamespacedName{Namespace: namespace, Name: job.Name}, Created: at(job.Time),
 		Tasks: []allocation.Task{{Name: "trainer", Pod: pod}}, Min: 1, Wanted: int32(a.row.MaxReplicas(&job.Submission, &cluster)),
-		Held: time.Duration(now-known.placed) * time.Second, Usage: known.usage, Report: a.row.Report(job), ReportedAt: at(now),
+		Held: time.Duration(now-known.placed) * time.Second, Usage: known.usage, Report: a.row.Report(job, &cluster), ReportedAt: at(now),
 	}
 	if a.row.History {
 		known.group = job.Application.Name
@@ -191,18 +223,18 @@ func (a *Allocator) view(now int, job *Job, pod *allocation.Requirements, cluste
 
 // bounded returns at most as many observations as the operator reads. Of the placement with the most
 // of them the oldest is dropped first, so that the model knows all placements.
-func bounded(all []model.Observation) []model.Observation {
-	if len(all) <= allocation.MaxObservations {
+func bounded(all []model.Observation, most int) []model.Observation {
+	if len(all) <= most {
 		return all
 	}
 	kept := slices.Clone(all)
-	for len(kept) > allocation.MaxObservations {
-		counts, most := map[[2]int]int{}, 0
+	for len(kept) > most {
+		counts, largest := map[[2]int]int{}, 0
 		for _, o := range kept {
 			counts[[2]int{o.Nodes, o.Replicas}]++
-			most = max(most, counts[[2]int{o.Nodes, o.Replicas}])
+			largest = max(largest, counts[[2]int{o.Nodes, o.Replicas}])
 		}
-		oldest := slices.IndexFunc(kept, func(o model.Observation) bool { return counts[[2]int{o.Nodes, o.Replicas}] == most })
+		oldest := slices.IndexFunc(kept, func(o model.Observation) bool { return counts[[2]int{o.Nodes, o.Replicas}] == largest })
 		kept = slices.Delete(kept, oldest, oldest+1)
 	}
 	return kept

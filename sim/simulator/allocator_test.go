@@ -17,7 +17,7 @@ func TestReportsAreBoundedAndKeepEveryPlacement(t *testing.T) {
 	for atomic := range 200 {
 		all = append(all, model.Observation{Nodes: 4, Replicas: 16, Atomic: atomic + 1})
 	}
-	kept := bounded(all)
+	kept := bounded(all, allocation.MaxObservations)
 	if len(kept) != allocation.MaxObservations || kept[0] != all[0] || kept[1] != all[1] || kept[len(kept)-1] != all[len(all)-1] {
 		t.Errorf("%d observations are kept, from %v to %v", len(kept), kept[:2], kept[len(kept)-1])
 	}

@@ -37,6 +37,8 @@ type Application struct {
 	// steps of the initial batch.
 	progress []float64
 
+	// devices are the step times by the type of devices; nil if the cluster has one type.
+	devices map[string]model.Throughput
 	// times are the step times that were asked for before.
 	times map[timeKey][2]float64
 }

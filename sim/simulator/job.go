@@ -5,6 +5,7 @@ package simulator
 
 import (
 	"math"
+	"slices"
 
 	"opendilab.org/di-orchestrator/allocation/model"
 )
@@ -32,7 +33,9 @@ type Job struct {
 	// target is the batch that it trains with; 0 where its goodput decides.
 	target   int
 	started  bool
-	observed map[model.Config]bool
+	observed map[observed]bool
+	// devices are the types of devices that it runs on; nil if there is one type.
+	devices []string
 	// fit is the model of the observations, outdated if stale.
 	fit   *model.Throughput
 	stale bool
@@ -49,7 +52,31 @@ func newJob(submission Submission, policy Policy) *Job {
 	if submission.Epochs > 0 {
 		last = min(last, submission.Epochs)
 	}
-	return &Job{Submission: submission, target: policy.Target(&submission), last: last, observed: map[model.Config]bool{}}
+	return &Job{Submission: submission, target: policy.Target(&submission), last: last, observed: map[observed]bool{}}
+}
+
+// observed is a configuration that was measured on a type of devices.
+type observed struct {
+	model.Config
+	device string
+}
+
+// device names the devices that the job runs on; empty if they are of several types, or of the only one.
+func (j *Job) device() string {
+	if len(j.devices) == 1 {
+		return j.devices[0]
+	}
+	return ""
+}
+
+// comparable returns the observations that describe the devices that the job runs on, all if it has none.
+func (j *Job) comparable() []model.Observation {
+	device := j.device()
+	here := slices.DeleteFunc(slices.Clone(j.Observations), func(o model.Observation) bool { return o.Device != device })
+	if len(here) == 0 {
+		return j.Observations
+	}
+	return here
 }
 
 // Model returns the goodput that the job itself fits to its observations, nil before the first.
@@ -58,7 +85,7 @@ func (j *Job) Model() *model.Goodput {
 		return nil
 	}
 	if j.stale {
-		fit := model.Fit(j.Observations, j.fit)
+		fit := model.Fit(j.comparable(), j.fit)
 		j.fit, j.stale = &fit, false
 	}
 	return &model.Goodput{Throughput: *j.fit, Noise: j.Noise, Bounds: j.Application.Bounds}
@@ -112,16 +139,29 @@ func (j *Job) split(batch, nodes, replicas int) model.Config {
 // observe records a step as the job would report it.
 func (j *Job) observe(step, sync float64, noise model.Noise) {
 	j.Noise = noise
-	key := model.Config{Nodes: j.Config.Nodes, Replicas: j.Config.Replicas, Atomic: j.Config.Atomic}
+	key := observed{model.Config{Nodes: j.Config.Nodes, Replicas: j.Config.Replicas, Atomic: j.Config.Atomic}, j.device()}
 	if j.observed[key] {
+		j.renew(key)
 		return
 	}
 	j.observed[key] = true
 	j.MaxObserved = max(j.MaxObserved, key.Replicas)
 	j.Observations = append(j.Observations, model.Observation{
-		Nodes: key.Nodes, Replicas: key.Replicas, Atomic: key.Atomic, Step: step, Accumulate: step - sync,
+		Nodes: key.Nodes, Replicas: key.Replicas, Atomic: key.Atomic, Step: step, Accumulate: step - sync, Device: key.device,
 	})
 	j.stale = true
+}
+
+// renew makes an observation the newest one if the devices that it was measured on differ from others.
+func (j *Job) renew(key observed) {
+	if last := len(j.Observations) - 1; len(j.devices) == 0 || j.Observations[last].Device == key.device {
+		return
+	}
+	at := slices.IndexFunc(j.Observations, func(o model.Observation) bool {
+		return observed{model.Config{Nodes: o.Nodes, Replicas: o.Replicas, Atomic: o.Atomic}, o.Device} == key
+	})
+	one := j.Observations[at]
+	j.Observations = append(slices.Delete(j.Observations, at, at+1), one)
 }
 
 // step advances the job's time. Interference is the part of its speed that it loses to
@@ -169,7 +209,7 @@ func (j *Job) train(seconds int, interference float64) int {
 // lets the job observe its step.
 func (j *Job) goodput(interference float64) float64 {
 	batch := j.Config.Batch()
-	step, sync := j.Application.Times(j.Placement, j.Config.Atomic)
+	step, sync := j.Application.timesOn(j.devices, j.Placement, j.Config.Atomic)
 	noise := j.Application.noise(batch, j.epoch)
 	scale := float64(batch) / float64(j.Application.Bounds.Initial)
 	gain := (noise.Var + noise.Sqr) / (noise.Var/scale + noise.Sqr)
@@ -184,6 +224,7 @@ func (j *Job) place(nodes []int, restart int) {
 		j.Config.Atomic = 0
 		return
 	}
+	j.stale = j.stale || len(j.devices) > 0
 	j.chooseBatch()
 	j.Restarting = restart
 	if j.started {
@@ -207,7 +248,7 @@ func shape(nodes []int) []int {
 
 // isMeasured reports whether the step time of the job's placement is known.
 func (j *Job) isMeasured() bool {
-	step, sync := j.Application.Times(j.Placement, j.Config.Atomic)
+	step, sync := j.Application.timesOn(j.devices, j.Placement, j.Config.Atomic)
 	return j.Config.Atomic > 0 && step > 0 && sync <= step && !math.IsInf(step, 0)
 }
 

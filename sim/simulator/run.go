@@ -19,9 +19,11 @@ type Policy interface {
 	Place(now int, jobs []*Job, cluster Cluster, previous map[string][]int) map[string][]int
 }
 
-// Cluster is some nodes that are alike.
+// Cluster is some nodes that are alike but for the types of their devices.
 type Cluster struct {
 	Nodes, GPUs int
+	// Devices is the type of each node's devices; nil if all are of one type.
+	Devices []string
 	// Lost are the nodes that are lost at present; nil for none.
 	Lost []bool
 }
@@ -144,6 +146,7 @@ func (s *simulation) move(next map[string][]int) error {
 		if job.Time > s.now || job.done() || slices.Equal(nodes, s.placed[job.Name]) {
 			continue
 		}
+		job.devices = s.devicesOf(nodes)
 		job.place(nodes, s.Restart)
 		s.result.record(s.now, i, len(nodes))
 		if len(nodes) > 0 && !job.isMeasured() {

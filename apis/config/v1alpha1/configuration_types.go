@@ -106,6 +106,8 @@ type Operator struct {
 type Allocator struct {
 	// Cycle is the interval of allocation rounds while nothing changes.
 	Cycle metav1.Duration `json:"cycle"`
+	// DeviceLabel is the label of nodes that names the type of their GPUs, for policy `goodput`. If empty, all are of one type.
+	DeviceLabel string `json:"deviceLabel"`
 	// Enabled runs the allocator; if false, preemptible jobs wait for another one.
 	Enabled bool `json:"enabled"`
 	// Fairness is how much the weight of a job grows while it waits or progresses slowly, from 0 to 1, for policy `goodput`.

@@ -178,6 +178,7 @@ func TestTheDefaultsAndBoundsOfTheFileAreThoseOfTheCode(t *testing.T) {
 		"workers":   int(operator.Workers) == dijob.DefaultWorkers,
 		"cycle":     operator.Allocator.Cycle.Duration == allocator.DefaultCycle,
 		"fairness":  operator.Allocator.Fairness == goodput.DefaultSettings().Fairness,
+		"devices":   operator.Allocator.DeviceLabel == goodput.DefaultSettings().DeviceKey,
 		"timeout":   operator.Autoscaler.Optimizer.Timeout.Duration == remote.DefaultTimeout,
 		"probes":    operator.ProbeInterval.Duration == admissionprobe.DefaultInterval,
 		"memory":    operator.AutoscaleMaxMemory.Equal(state.DefaultMaxMemory()),

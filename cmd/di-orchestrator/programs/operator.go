@@ -111,7 +111,7 @@ func (o *operatorOptions) makePrometheus() (err error) {
 // choosePolicy finds the policy of the allocator.
 func (o *operatorOptions) choosePolicy() error {
 	config := &o.config.Operator.Allocator
-	policies, err := allocator.Policies(config.Fairness, o.linked)
+	policies, err := allocator.Policies(config.Fairness, config.DeviceLabel, o.linked)
 	if err != nil {
 		return err
 	}

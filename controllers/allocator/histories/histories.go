@@ -60,12 +60,14 @@ type storedGroup struct {
 	// Since is when the job was created that began the observations.
 	Since time.Time `json:"since,omitzero"`
 	// Observations are nodes, replicas, samples, and seconds of a step with and without synchronization.
-	Observations [][5]float64  `json:"observations,omitempty"`
-	Noise        *model.Noise  `json:"noise,omitempty"`
-	Bounds       *model.Bounds `json:"bounds,omitempty"`
-	MaxObserved  int           `json:"maxObserved,omitempty"`
-	Finished     int           `json:"finished,omitempty"`
-	Useful       float64       `json:"useful,omitempty"`
+	Observations [][5]float64 `json:"observations,omitempty"`
+	// Devices are the devices of the observations; empty if none is named.
+	Devices     []string      `json:"devices,omitempty"`
+	Noise       *model.Noise  `json:"noise,omitempty"`
+	Bounds      *model.Bounds `json:"bounds,omitempty"`
+	MaxObserved int           `json:"maxObserved,omitempty"`
+	Finished    int           `json:"finished,omitempty"`
+	Useful      float64       `json:"useful,omitempty"`
 	// Totals counts the finished jobs that had reported a total, and TotalsWrong is how wrong these were.
 	Totals      int     `json:"totals,omitempty"`
 	TotalsWrong float64 `json:"totalsWrong,omitempty"`
@@ -121,6 +123,10 @@ func storedOf(name string, group *allocation.Group, usedAt time.Time) *storedGro
 	for _, o := range group.Observations[:min(len(group.Observations), allocation.MaxObservations)] {
 		stored.Observations = append(stored.Observations,
 			[5]float64{float64(o.Nodes), float64(o.Replicas), float64(o.Atomic), o.Step, o.Accumulate})
+		stored.Devices = append(stored.Devices, o.Device)
+	}
+	if !slices.ContainsFunc(stored.Devices, func(device string) bool { return device != "" }) {
+		stored.Devices = nil
 	}
 	return stored
 }
@@ -158,6 +164,9 @@ func decodeGroup(key, text string) (*storedGroup, error) {
 		return nil, fmt.Errorf("has %d observations, maxObserved %d, finished %d, useful %g, totals %d, totalsWrong %g: must be at most %d, and 0 or more",
 			len(stored.Observations), stored.MaxObserved, stored.Finished, stored.Useful, stored.Totals, stored.TotalsWrong, allocation.MaxObservations)
 	}
+	if len(stored.Devices) > 0 && len(stored.Devices) != len(stored.Observations) {
+		return nil, fmt.Errorf("has %d devices: must be none, or one for each of the %d observations", len(stored.Devices), len(stored.Observations))
+	}
 	for i, o := range stored.Observations {
 		if o[0] < 1 || o[1] < o[0] || o[1] > math.MaxInt32 || o[2] < 1 || o[2] > 1<<53 || !(o[3] > 0) || o[4] < 0 {
 			return nil, fmt.Errorf("observations[%d] is %v: must be nodes, replicas, samples and seconds", i, o)
@@ -171,10 +180,12 @@ func (s *storedGroup) group() *allocation.Group {
 		Since: s.Since, Noise: s.Noise, Bounds: s.Bounds, MaxObserved: s.MaxObserved, Finished: s.Finished, Useful: s.Useful,
 		Totals: allocation.Totals{Finished: s.Totals, Wrong: s.TotalsWrong},
 	}
-	for _, o := range s.Observations {
-		group.Observations = append(group.Observations, model.Observation{
-			Nodes: int(o[0]), Replicas: int(o[1]), Atomic: int(o[2]), Step: o[3], Accumulate: o[4],
-		})
+	for i, o := range s.Observations {
+		one := model.Observation{Nodes: int(o[0]), Replicas: int(o[1]), Atomic: int(o[2]), Step: o[3], Accumulate: o[4]}
+		if len(s.Devices) > 0 {
+			one.Device = s.Devices[i]
+		}
+		group.Observations = append(group.Observations, one)
 	}
 	return group
 }

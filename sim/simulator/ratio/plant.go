@@ -94,7 +94,16 @@ func (p *plant) running() int {
 
 // ideal returns how many producers the consumer needs now.
 func (p *plant) ideal() float64 {
-	return p.scenario.Consumer(p.second) / p.scenario.Producer(p.second)
+	evaluates := float64(p.options.EvaluationSeconds) / evaluateEvery
+	return p.scenario.Consumer(p.second) * (1 - evaluates) / p.scenario.Producer(p.second)
+}
+
+// evaluateEvery is the time from one evaluation to the next, in seconds.
+const evaluateEvery = 600
+
+// evaluates reports whether the consumer evaluates the policy.
+func (p *plant) evaluates() bool {
+	return p.second%evaluateEvery >= evaluateEvery-p.options.EvaluationSeconds
 }
 
 // step simulates a second. The caller then advances p.second.
@@ -108,6 +117,10 @@ func (p *plant) step() (starved float64) {
 	speed := max(p.scenario.Producer(p.second)*(1+p.noise), 0)
 	p.possible = float64(p.running()) * speed
 	wanted := p.scenario.Consumer(p.second)
+	if p.evaluates() {
+		p.consumer.busy += min(wanted, 1)
+		wanted = 0
+	}
 	p.delivered = min(p.possible, p.options.capacity()-p.queue+wanted)
 	share := 1.0
 	if p.possible > 0 {
@@ -126,13 +139,19 @@ func (p *plant) step() (starved float64) {
 	}
 	consumed := min(wanted, p.queue)
 	p.queue -= consumed
-	return p.consumer.take(consumed, consumed/wanted, p.options.step(), p.second)
+	return p.consumer.take(consumed, consumed/wanted, &p.options, p.second)
 }
 
 // take counts a second of the consumer, and returns the part of it in which it waited. A step is of equal samples.
-func (c *consumer) take(consumed, busy, step float64, second int) float64 {
+func (c *consumer) take(consumed, busy float64, options *Options, second int) float64 {
+	step := options.step()
 	steps := math.Floor(c.consumed / step)
-	c.consumed, c.busy, c.starved = c.consumed+consumed, c.busy+busy, c.starved+1-busy
+	c.consumed += consumed
+	if options.CountsWaiting {
+		c.busy++
+	} else {
+		c.busy, c.starved = c.busy+busy, c.starved+1-busy
+	}
 	if math.Floor(c.consumed/step) > steps {
 		c.counters = counters{c.consumed, c.busy, c.starved, second}
 	}

@@ -19,6 +19,11 @@ type Options struct {
 	MinDelay, MaxDelay float64
 	// ProducerError and ConsumerError are the factors by which the rule's capacities are wrong.
 	ProducerError, ConsumerError float64
+	// CountsWaiting is whether the consumer counts as busy the time for which it waits for samples.
+	CountsWaiting bool
+	// EvaluationSeconds is for how long the consumer evaluates the policy every ten minutes. It takes no samples
+	// then, and counts the time as busy.
+	EvaluationSeconds int
 	// StepSeconds and EpisodeSeconds are how long a step of the consumer and an episode of a producer take.
 	StepSeconds, EpisodeSeconds int
 	Sender                      Sender

@@ -72,6 +72,24 @@ func TestEachRivalIsWorseInTwoOfStarvationCostAndStaleness(t *testing.T) {
 	}
 }
 
+// TestTheRuleRepairsCapacitiesThatAreWrong holds the rule to docs/ratio.md. The cold start of a learner with long steps starves
+// it before the first step can be measured, so figures count it for short steps only.
+func TestTheRuleRepairsCapacitiesThatAreWrong(t *testing.T) {
+	t.Parallel()
+	steady := Scenarios()[0]
+	for step, most := range map[int]float64{1: 0.03, 10: 0.03, 60: 0.05} {
+		for _, wrong := range []struct{ producer, consumer float64 }{{1.0 / 3, 1}, {3, 1}, {1, 1.0 / 3}, {1, 3}, {1, 0.7}, {1, 1.3}} {
+			options := DefaultOptions()
+			options.StepSeconds, options.ProducerError, options.ConsumerError = step, wrong.producer, wrong.consumer
+			f := Mean(&steady, Policies()[0], options, Seeds()[:2])
+			if f.Starved > most || f.Cost > 1.1 {
+				t.Errorf("steps of %d s, capacities wrong by %.2f and %.2f: starved %.3f and cost %.2f, want at most %.2f and 1.10",
+					step, wrong.producer, wrong.consumer, f.Starved, f.Cost, most)
+			}
+		}
+	}
+}
+
 // TestWrongCapacitiesAndSlowStartsNeverOscillate defines an oscillation as more than four reversals
 // of the direction of resizes in the last two hours of a run without any disturbance.
 func TestWrongCapacitiesAndSlowStartsNeverOscillate(t *testing.T) {

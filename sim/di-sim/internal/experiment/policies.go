@@ -5,6 +5,7 @@ package experiment
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"opendilab.org/di-orchestrator/allocation"
@@ -52,7 +53,7 @@ func FindPolicy(name string) (Policy, error) {
 // FindRow returns the row of a name.
 func FindRow(name string) (simulator.Row, error) {
 	var names []string
-	for _, row := range simulator.Rows() {
+	for _, row := range slices.Concat(simulator.Rows(), simulator.MixedRows()) {
 		if row.Name == name {
 			return row, nil
 		}

@@ -81,6 +81,11 @@ func (p *Policy) make(row simulator.Row, settings *Settings) simulator.Policy {
 	if !p.IsReporting {
 		row = simulator.Row{Fixed: true}
 	}
+	if !row.Types {
+		blind := *settings
+		blind.Goodput.DeviceKey = ""
+		settings = &blind
+	}
 	return simulator.NewAllocator(p.Allocation(settings), row, settings.Rules.Restart)
 }
 

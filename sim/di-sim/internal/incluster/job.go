@@ -113,7 +113,7 @@ func (s *simulated) trains() bool { return len(s.placed) > 0 && s.trainer.Job().
 
 // report returns the patch by which di-server stores what the job reports.
 func (s *simulated) report() ([]byte, error) {
-	raw, err := json.Marshal(map[string]any{"status": map[string]any{"profilings": s.row.Report(s.trainer.Job())}})
+	raw, err := json.Marshal(map[string]any{"status": map[string]any{"profilings": s.row.Report(s.trainer.Job(), &simulator.Cluster{})}})
 	if err != nil {
 		return nil, fmt.Errorf("encoding the report of job %s: %w", s.Name, err)
 	}
