@@ -12,8 +12,10 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -75,7 +77,10 @@ func TestPromisesAreKeptUnderFire(t *testing.T) {
 	s.progress("replay the schedule with -seed %d -for %s -jobs %d -rate %g", s.seed, *runTime, *jobCount, *faultRate)
 	expect.NoError(t, os.RemoveAll(*outFolder))
 	expect.NoError(t, os.MkdirAll(*outFolder, 0o750))
-	err := s.run(context.WithoutCancel(t.Context()), *outFolder)
+	// An interrupt ends the processes that the run has started.
+	ctx, stop := signal.NotifyContext(context.WithoutCancel(t.Context()), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	err := s.run(ctx, *outFolder)
 	for _, violation := range s.report.violations {
 		t.Errorf("%s", &violation)
 	}
@@ -137,7 +142,7 @@ func (s *soak) run(ctx context.Context, folder string) (err error) {
 // cycles alternates between fire and quiet windows until the time is over or a promise is broken.
 func (s *soak) cycles(ctx context.Context) error {
 	window := min(max(*runTime/8, 20*time.Second), 3*time.Minute)
-	for begin := time.Now(); time.Since(begin) < *runTime; {
+	for begin := time.Now(); ctx.Err() == nil && time.Since(begin) < *runTime; {
 		if err := s.fire(ctx, window); err != nil {
 			return err
 		}
