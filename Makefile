@@ -354,14 +354,14 @@ soak: ## Run an installation under fire for an hour, and check its history: SOAK
 
 # Left out of e2e-short: what exchanges the installation again and again, and what
 # cuts the power of a node and waits until it counts as lost, what trains for long, what
-# repeats others with a claim, and what needs the image of PyTorch, Chromium, or KEDA, which takes minutes to build.
-E2E_LONG := chart upgrade power goodput autoscale release torch web kueue-long keda gang-long mpi-long claims
+# repeats others with a claim, and what needs the image of PyTorch, Chromium, KEDA or Prometheus, which take minutes to build.
+E2E_LONG := chart upgrade power goodput autoscale release torch web kueue-long keda prometheus gang-long mpi-long claims
 E2E = eval "$$($(CLUSTER) env)" && PATH="$(OUT)/bin:$$PATH" go test -tags e2e -count=1 -v ./test/e2e/...
 
 .PHONY: e2e
 e2e: cluster-up images-load helm helm3 ## Run the end-to-end tests on the local cluster.
 	$(CLUSTER) metrics || [ $$? = 3 ] # Another cluster has metrics-server, or the tests of usage are skipped.
-	for neighbour in kueue keda; do $(CLUSTER) $$neighbour || [ $$? = 3 ] || exit 1; done # Another cluster has them, or their tests are skipped.
+	for neighbour in kueue keda prometheus; do $(CLUSTER) $$neighbour || [ $$? = 3 ] || exit 1; done # Another cluster has them, or their tests are skipped.
 	$(E2E) -timeout 3h $(E2E_FLAGS)
 
 .PHONY: e2e-short
@@ -454,6 +454,14 @@ fuzz: ## Fuzz all that parses what others send, each target of each package for 
 	@for package in $$(grep -rl --include=*_test.go '^func Fuzz' . | xargs -n1 dirname | sort -u); do \
 	for target in $$(go test $$package -list '^Fuzz' | grep ^Fuzz); do \
 		go test $$package -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) || exit 1; done; done
+
+# The commit decides which target is next, so that a run can be repeated.
+.PHONY: fuzz-next
+fuzz-next: ## Fuzz one target for FUZZTIME; each commit has another one.
+	@all=$$(grep -rn --include=*_test.go '^func Fuzz' . | sed -E 's|^(.*)/[^/]*:[0-9]+:func (Fuzz[A-Za-z0-9]*)\(.*|\1 \2|' | sort); \
+	next=$$(echo "$$all" | sed -n "$$(($$(git rev-list --count HEAD) % $$(echo "$$all" | wc -l) + 1))p"); \
+	echo "fuzzing $$next for $(FUZZTIME)"; \
+	go test $${next% *} -run '^$$' -fuzz "^$${next#* }\$$" -fuzztime $(FUZZTIME)
 
 .PHONY: clean
 clean: ## Remove what was built in the checkout.

@@ -57,3 +57,32 @@ func TestTheErrorOfAWorkersReportNamesFieldValueAndBounds(t *testing.T) {
 		}
 	}
 }
+
+func FuzzRole(f *testing.F) {
+	for _, seed := range []string{
+		`{"version":1,"role":"learner","samples":12,"busy_seconds":3.5,"batch":8000}`, `{"version":1,"role":"learner","batch":{"max":1}}`,
+		`{"version":1,"role":"collector","rank":3,"time":1e12}`, `{"version":1,"role":"learner","queue":1e400}`, `{"role":"a"}`, `null`, `[]`, ``,
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, content string) {
+		report, is, err := profilings.ParseRole([]byte(content))
+		if err != nil {
+			if len(err.Error()) > 16<<10+len(content) {
+				t.Fatalf("the error has %d bytes", len(err.Error()))
+			}
+			return
+		}
+		if !is {
+			return
+		}
+		for _, number := range []float64{
+			report.Time, report.Samples, report.BusySeconds, report.BlockedSeconds, report.StarvedSeconds, report.PolicyVersion, report.InFlight,
+			report.Queue, report.QueueCapacity, report.BatchSamples, report.MaxStaleness, report.StalenessMean, report.StalenessMax, report.ReplayRatio,
+		} {
+			if !(number >= 0 && number <= 1e18) {
+				t.Fatalf("%q is accepted as %+v", content, report)
+			}
+		}
+	})
+}

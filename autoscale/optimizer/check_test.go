@@ -4,8 +4,10 @@
 package optimizer_test
 
 import (
+	"encoding/json"
 	"math"
 	"math/rand/v2"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -203,4 +205,38 @@ func TestAPlanBecomesAnObject(t *testing.T) {
 	if got := []rune(object.Spec.Reason); len(got) != 1024 || strings.ContainsRune(object.Spec.Reason, 0) {
 		t.Errorf("got a reason of %d characters", len(got))
 	}
+}
+
+func FuzzCheck(f *testing.F) {
+	for _, seed := range []string{
+		`{"tasks":[{"name":"worker","replicas":100,"requests":{"cpu":1,"memory":1}}],"reason":"more"}`, `{"tasks":[{"name":"ps"},{"name":"ps"}]}`,
+		`{"migrate":[{"pod":"ps-0","requests":{"cpu":1099511627776}}]}`, `{"tasks":[{"name":"worker","replicas":-1}]}`, `{}`, `null`,
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, content string) {
+		var plan optimizer.Plan
+		if json.Unmarshal([]byte(content), &plan) != nil {
+			return
+		}
+		known := job()
+		checked, err := optimizer.Check(plan, known)
+		if err != nil {
+			if !checked.Empty() {
+				t.Fatalf("%+v is refused (%v) and checked as %+v", plan, err, checked)
+			}
+			return
+		}
+		for _, change := range checked.Tasks {
+			task := known.Task(change.Name)
+			if task == nil || change.Replicas != nil && (*change.Replicas < task.Min || *change.Replicas > task.Max) {
+				t.Fatalf("%+v is checked as %+v", plan, checked)
+			}
+		}
+		// No replica gets more than the largest node, and nothing of a checked plan changes in a second check.
+		again, err := optimizer.Check(checked, known)
+		if err != nil || !reflect.DeepEqual(again, checked) {
+			t.Fatalf("%+v is checked as %+v, and that as %+v (%v)", plan, checked, again, err)
+		}
+	})
 }

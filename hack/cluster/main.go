@@ -38,6 +38,7 @@ const usage = `usage: cluster COMMAND
   metrics               run metrics-server, which only tests of usage need, in the running cluster
   kueue                 run Kueue, which only tests of queues need, in the running cluster
   keda                  run KEDA, which only tests of autoscaling need, in the running cluster
+  prometheus            run the operator of Prometheus, which only tests of monitoring need, in the running cluster
   assets                build etcd, kube-apiserver and kubectl, and print their folder for KUBEBUILDER_ASSETS
   program NAME          build one of the programs, such as kube-scheduler, and print its path
   env                   print shell commands that make kubectl use the cluster
@@ -89,7 +90,7 @@ func execute(ctx context.Context, args []string, out io.Writer) error {
 	}
 	// These are the numbers of arguments. load-image and demo require at least one.
 	wanted, known := map[string]int{
-		"up": 0, "metrics": 0, "kueue": 0, "keda": 0, "down": 0, "status": 0, "env": 0, "assets": 0, "program": 1, "node stop": 1, "node start": 1, "load-image": max(len(args), 1), "demo": max(len(args), 1),
+		"up": 0, "metrics": 0, "kueue": 0, "keda": 0, "prometheus": 0, "down": 0, "status": 0, "env": 0, "assets": 0, "program": 1, "node stop": 1, "node start": 1, "load-image": max(len(args), 1), "demo": max(len(args), 1),
 	}[command]
 	if !known || len(args) != wanted {
 		return fmt.Errorf("%w: %q\n%s", errUsage, strings.Join(os.Args[1:], " "), usage)
@@ -134,7 +135,7 @@ func perform(ctx context.Context, c *cluster.Cluster, command string, args []str
 		return c.Environment(), c.Demo(ctx, args)
 	case "metrics":
 		return "", c.RunMetrics(ctx)
-	case "kueue", "keda":
+	case "kueue", "keda", "prometheus":
 		return "", c.RunNeighbour(ctx, command)
 	case "status":
 		return "", c.Status(ctx)

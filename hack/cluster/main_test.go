@@ -32,7 +32,7 @@ func TestTheExitCodeNamesTheKindOfFailure(t *testing.T) {
 
 func TestAWrongCommandLineIsRefused(t *testing.T) {
 	t.Parallel()
-	for _, line := range []string{"", "nonsense", "up now", "metrics now", "kueue now", "keda now", "node", "node stop", "node turn local", "load-image", "program"} {
+	for _, line := range []string{"", "nonsense", "up now", "metrics now", "kueue now", "keda now", "prometheus now", "node", "node stop", "node turn local", "load-image", "program"} {
 		var out strings.Builder
 		if err := execute(t.Context(), strings.Fields(line), &out); !errors.Is(err, errUsage) {
 			t.Errorf("%q: got %v, want the usage", line, err)
@@ -45,7 +45,7 @@ func TestAnotherClusterOnlyHasAnEnvironment(t *testing.T) {
 	if got, err := external(t.Context(), nil, "env", "/elsewhere"); err != nil || got != "export KUBECONFIG=/elsewhere\n" {
 		t.Errorf("got %q (%v)", got, err)
 	}
-	for _, command := range []string{"metrics", "kueue", "keda", "load-image", "node stop", "node start"} {
+	for _, command := range []string{"metrics", "kueue", "keda", "prometheus", "load-image", "node stop", "node start"} {
 		if _, err := external(t.Context(), nil, command, "/elsewhere"); !errors.Is(err, errExternal) {
 			t.Errorf("%s: got %v", command, err)
 		}

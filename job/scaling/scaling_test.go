@@ -4,6 +4,7 @@
 package scaling
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -265,4 +266,35 @@ func TestAPlanOlderThanTheRecordedOneIsNotTaken(t *testing.T) {
 	if phase := verdicts[0].Status.Phase; phase != v2alpha1.PlanSuperseded {
 		t.Fatalf("phase is %s", phase)
 	}
+}
+
+func FuzzRead(f *testing.F) {
+	for _, seed := range []string{
+		`{"job":"job","tasks":[{"name":"collector","replicas":6}]}`, `{"job":"job","tasks":[{"name":"collector","replicas":-1}]}`,
+		`{"job":"job","create":[{"name":"job-collector-7"}],"remove":["job-collector-0"]}`, `{"migrate":[{"name":"job-collector-1"}]}`, `{}`, `null`,
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, content string) {
+		const most = 12
+		var spec v2alpha1.ScalePlanSpec
+		if json.Unmarshal([]byte(content), &spec) != nil {
+			return
+		}
+		known := job()
+		change, problems := Read(planAt("plan", 1, spec), known, nil, most)
+		if len(problems) > 0 {
+			return
+		}
+		total := int32(0)
+		for name, replicas := range change.Replicas {
+			if taskNamed(known, name) < 0 || replicas < 0 {
+				t.Fatalf("%s is read as %+v", content, change)
+			}
+			total += replicas
+		}
+		if total > most {
+			t.Fatalf("%s wants %d replicas, more than %d: %+v", content, total, most, change)
+		}
+	})
 }

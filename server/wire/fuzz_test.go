@@ -6,6 +6,7 @@ package wire
 import (
 	"errors"
 	"testing"
+	"unicode/utf8"
 
 	"opendilab.org/di-orchestrator/server/failure"
 )
@@ -82,6 +83,37 @@ func FuzzQuery(f *testing.F) {
 		mustBeInvalid(t, err)
 		if err == nil && wanted.Namespace == "" && wanted != (Filter{}) {
 			t.Fatalf("%q is accepted as %+v", query, wanted)
+		}
+	})
+}
+
+func FuzzAck(f *testing.F) {
+	for _, seed := range []string{
+		`{"version":7}`, `{"version":7,"member":"job-ps-1","refuse":true,"reason":"saving"}`, `{"version":0}`, `{"version":1e300}`, `{"version":"7"}`,
+		`{"version":7,"reason":"\ud800"}`, `null`, `[]`, ``,
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, content string) {
+		ack, err := ReadAck([]byte(content))
+		mustBeInvalid(t, err)
+		if err == nil && (ack.Version < 1 || len(ack.Reason) > maxReason || !utf8.ValidString(ack.Reason)) {
+			t.Fatalf("%q is accepted as %+v", content, ack)
+		}
+	})
+}
+
+func FuzzCoordinatorWatch(f *testing.F) {
+	for _, seed := range []string{
+		"namespace=n&coordinator=c&watch=true&version=7", "Namespace=n&COORDINATOR=c&Watch=1", "version=-1", "watch=%zz", "namespace=a&namespace=b", "",
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, query string) {
+		coordinator, _, err := ReadCoordinatorWatch(query)
+		mustBeInvalid(t, err)
+		if err == nil && (coordinator.Namespace == "" || coordinator.Name == "") {
+			t.Fatalf("%q is accepted as %s", query, coordinator)
 		}
 	})
 }

@@ -96,9 +96,14 @@ func (c *Client) Query(ctx context.Context, query string) (float64, error) {
 	if len(content) > maxAnswer {
 		return 0, fmt.Errorf("the answer of Prometheus has more than %d bytes: the query must have one series", maxAnswer)
 	}
+	return read(content, response.StatusCode)
+}
+
+// read returns the value of an answer with a status.
+func read(content []byte, status int) (float64, error) {
 	var got answer
 	if err := json.Unmarshal(content, &got); err != nil {
-		return 0, fmt.Errorf("the answer of Prometheus, with status %d, is no JSON of its API", response.StatusCode)
+		return 0, fmt.Errorf("the answer of Prometheus, with status %d, is no JSON of its API", status)
 	}
 	if got.Status != "success" {
 		return 0, upstream(got.failure(), errors.New(strconv.QuoteToGraphic(got.Error[:min(len(got.Error), maxError)])))

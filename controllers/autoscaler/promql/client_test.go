@@ -66,3 +66,18 @@ func TestTheAddressIsThatOfAServer(t *testing.T) {
 		}
 	}
 }
+
+func FuzzAnswer(f *testing.F) {
+	for _, seed := range []string{
+		`{"status":"success","data":{"resultType":"vector","result":[{"metric":{},"value":[1,"12.5"]}]}}`, `{"status":"success","data":{"resultType":"scalar","result":[1,"NaN"]}}`,
+		`{"status":"error","errorType":"execution","error":"a series of others"}`, `{"status":"success","data":{"resultType":"vector","result":null}}`,
+		`{"status":"success","data":{"resultType":"scalar","result":null}}`, `null`, ``,
+	} {
+		f.Add(seed, 200)
+	}
+	f.Fuzz(func(t *testing.T, content string, status int) {
+		if _, err := read([]byte(content), status); err != nil && len(err.Error()) > 200 {
+			t.Fatalf("the author of a query sees %d bytes of the answer: %v", len(err.Error()), err)
+		}
+	})
+}

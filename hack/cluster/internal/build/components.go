@@ -46,6 +46,13 @@ const (
 	KEDAWebhooks = "keda-webhooks"
 )
 
+// These are Prometheus and the programs of its operator.
+const (
+	Prometheus         = "prometheus"
+	PrometheusOperator = "prometheus-operator"
+	PrometheusReloader = "prometheus-config-reloader"
+)
+
 // component is a Go module below binaries, with the programs built from it.
 type component struct {
 	// folder is the folder below binaries with the go.mod.
@@ -66,6 +73,7 @@ type component struct {
 func components() []component {
 	const kubernetes, containerd, cni = "k8s.io/kubernetes/cmd/", "github.com/containerd/containerd/v2/cmd/", "github.com/containernetworking/plugins/plugins/"
 	const metrics, kueue, keda = "sigs.k8s.io/metrics-server", "sigs.k8s.io/kueue", "github.com/kedacore/keda/v2"
+	const prometheus, operator = "github.com/prometheus/prometheus", "github.com/prometheus-operator/prometheus-operator"
 	return []component{
 		{folder: "etcd", module: "go.etcd.io/etcd/server/v3", packages: []string{"go.etcd.io/etcd/server/v3"}},
 		{folder: "kubernetes", module: "k8s.io/kubernetes", versionFlags: kubernetesVersionFlags, packages: []string{
@@ -87,6 +95,9 @@ func components() []component {
 		{folder: "metrics-server", module: metrics, packages: []string{metrics + "/cmd/" + MetricsServer}},
 		{folder: "kueue", module: kueue, packages: []string{kueue + "/cmd/" + Kueue}},
 		{folder: "keda", module: keda, prefix: "keda-", packages: []string{keda + "/cmd/operator", keda + "/cmd/adapter", keda + "/cmd/webhooks"}},
+		// It finds targets by the API server alone: the clients of the clouds take most of its build.
+		{folder: "prometheus", module: prometheus, tags: "remove_all_sd,enable_kubernetes_sd", packages: []string{prometheus + "/cmd/" + Prometheus}},
+		{folder: "prometheus-operator", module: operator, prefix: "prometheus-", packages: []string{operator + "/cmd/operator", operator + "/cmd/" + PrometheusReloader}},
 	}
 }
 

@@ -56,6 +56,14 @@ func neighbours() []neighbour {
 				{"wait", "--for=condition=Available", "--timeout=" + waitRound.String(), "apiservice/v1beta1.external.metrics.k8s.io"},
 			},
 		},
+		{
+			// One image has the programs of its operator and the Prometheus that this starts.
+			name: "prometheus", of: build.PrometheusOperator, manifests: ".", programs: map[string]string{
+				"/prometheus-operator": build.PrometheusOperator, "/bin/prometheus-config-reloader": build.PrometheusReloader, "/bin/prometheus": build.Prometheus,
+			},
+			entrypoint: "/bin/prometheus",
+			ready:      [][]string{available("default", "deployment/prometheus-operator")},
+		},
 	}
 }
 
