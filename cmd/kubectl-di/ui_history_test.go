@@ -168,6 +168,10 @@ func TestPageShowsWhatIsRecordedOfAJob(t *testing.T) {
 	if cost := job.Cost; cost == nil || !cost.Recorded || cost.Pods != 2 || math.Abs(cost.PodHours*3600-590) > 0.01 || math.Abs(cost.CPUHours*3600-1180) > 0.01 {
 		t.Errorf("the cost is %+v", job.Cost)
 	}
+	var cost api.Cost
+	if b.get(t, m.recorded("pong")+"/cost?uid=uid-1", "Cost", &cost); job.Cost == nil || cost != *job.Cost {
+		t.Errorf("the cost is %+v, and that of the job %+v", cost, job.Cost)
+	}
 	b.refused(t, m.recorded("pong")+"?uid=uid-9", http.StatusNotFound)
 	b.refused(t, strings.Replace(m.recorded("pong"), m.jobs, "other", 1), http.StatusForbidden)
 }

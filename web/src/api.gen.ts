@@ -373,6 +373,29 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/history/namespaces/{namespace}/jobs/{name}/cost": {
+        parameters: {
+            query?: {
+                /** @description Of several jobs with this name; the newest by default. */
+                uid?: string;
+            };
+            header?: never;
+            path: {
+                namespace: components["parameters"]["pathNamespace"];
+                name: components["parameters"]["pathName"];
+            };
+            cookie?: never;
+        };
+        /** What all recorded replicas of a job requested for as long as they ran */
+        get: operations["historyCost"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
 }
 export type webhooks = Record<string, never>;
 export interface components {
@@ -1539,6 +1562,33 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["HistoryCurves"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    historyCost: {
+        parameters: {
+            query?: {
+                /** @description Of several jobs with this name; the newest by default. */
+                uid?: string;
+            };
+            header?: never;
+            path: {
+                namespace: components["parameters"]["pathNamespace"];
+                name: components["parameters"]["pathName"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The cost */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Cost"];
                 };
             };
             default: components["responses"]["Error"];

@@ -1,5 +1,5 @@
 // What a job cost: what its pods requested for as long as they ran.
-import type { Cost, HistoryJob, JobDetail } from './api'
+import type { Cost, JobDetail } from './api'
 import { recordedPath } from './api'
 import { useAnswer } from './answer'
 import { useApp } from './app'
@@ -12,8 +12,8 @@ const again = 60_000
 /** useCost returns what the history knows of all pods, or else what is known of those that exist. */
 export function useCost({ job, cost }: JobDetail): Cost | undefined {
   const { session } = useApp()
-  const { data } = useAnswer<HistoryJob>(session?.history.reachable ? recordedPath(job.namespace, job.name, job.uid) : undefined, again)
-  return data?.cost ?? cost
+  const { data } = useAnswer<Cost>(session?.history.reachable ? recordedPath(job.namespace, job.name, job.uid, 'cost') : undefined, again)
+  return data?.pods ? data : cost
 }
 
 /** CostStat is the dearest part of a cost. */

@@ -329,7 +329,7 @@ function Row({ index, row, now, chosen, choose }: RowProps) {
       </td>
       <td class="c-num c-gpus" title={row.gpuType}>
         {row.gpus || ''}
-        {row.gpuType && <span class="second">{row.gpuType}</span>}
+        {row.gpuType && <span class="second">{row.gpuType.replaceAll('NVIDIA-', '')}</span>}
       </td>
       <td class="c-num c-restarts">{row.restarts + row.reschedules || ''}</td>
       <td class="c-curve">

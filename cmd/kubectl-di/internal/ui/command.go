@@ -122,7 +122,8 @@ func pricesOf(given []string) (map[string]float64, error) {
 		resource, amount, _ := strings.Cut(one, "=")
 		price, err := strconv.ParseFloat(amount, 64)
 		isKnown := slices.Contains([]string{"gpu", "cpu", "memory"}, resource)
-		if err != nil || !isKnown || !(price >= 0 && price <= mostPrice) {
+		isPrice := err == nil && price >= 0 && price <= mostPrice
+		if !isKnown || !isPrice {
 			return nil, cli.Usagef("--price %q: want gpu, cpu or memory with a price of 0 to %d, such as gpu=2.10", one, mostPrice)
 		}
 		prices[resource] = price

@@ -101,6 +101,7 @@ func (s *Server) newMux() *http.ServeMux {
 	mux.HandleFunc("GET "+recorded, s.ofJob(s.historyJob))
 	mux.HandleFunc("GET "+recorded+"/tails", s.ofJob(s.historyTails))
 	mux.HandleFunc("GET "+recorded+"/curves", s.ofJob(s.historyCurves))
+	mux.HandleFunc("GET "+recorded+"/cost", s.ofJob(s.historyCost))
 	mux.HandleFunc("/api/", s.answer(func(*http.Request) (any, error) {
 		return nil, gate.Refuse(http.StatusNotFound, "NotFound", "no such path")
 	}))

@@ -4,6 +4,7 @@
 package pages
 
 import (
+	"math"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -31,7 +32,20 @@ func costOf(pods []*corev1.Pod, now time.Time) *api.Cost {
 	if cost.Pods == 0 {
 		return nil
 	}
+	for _, hours := range []*float64{&cost.PodHours, &cost.CPUHours, &cost.MemoryHours, &cost.GPUHours} {
+		*hours = inThreeDigits(*hours)
+	}
 	return cost
+}
+
+// inThreeDigits rounds a number. What changes all the time would be sent all the time.
+func inThreeDigits(number float64) float64 {
+	const least = 1e-6
+	if number < least {
+		return 0
+	}
+	size := math.Pow10(2 - int(math.Floor(math.Log10(number))))
+	return math.Round(number*size) / size
 }
 
 // endOf returns when the last container of a pod ended; now if one still runs.

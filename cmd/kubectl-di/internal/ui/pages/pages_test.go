@@ -353,6 +353,10 @@ func TestAJobCostsWhatItsPodsRequestForAsLongAsTheyRan(t *testing.T) {
 	if got := of(ended, pod(corev1.PodRunning, 4*time.Hour, "1"), pod(corev1.PodPending, 0, "8")); got == nil || *got != want {
 		t.Errorf("the cost is %+v, want %+v", got, want)
 	}
+	want = api.Cost{Pods: 1, PodHours: 1.23, CPUHours: 0.617, MemoryHours: 2.47}
+	if got := of(pod(corev1.PodRunning, 4444*time.Second, "0")); got == nil || *got != want {
+		t.Errorf("the cost in three digits is %+v, want %+v", got, want)
+	}
 	if got := of(pod(corev1.PodPending, 0, "8")); got != nil {
 		t.Errorf("a job without a started pod costs %+v", got)
 	}

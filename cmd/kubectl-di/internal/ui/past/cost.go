@@ -10,13 +10,13 @@ import (
 	"opendilab.org/di-orchestrator/history/record"
 )
 
-// costOf returns what all recorded replicas of a job requested for as long as they ran; nil if none has started.
-func costOf(of *record.Job, now time.Time) *api.Cost {
+// Cost returns what all recorded replicas of a job requested for as long as they ran.
+func Cost(of *record.Job, now time.Time) api.Cost {
 	requests := make(map[string]record.Request, len(of.Requests))
 	for _, request := range of.Requests {
 		requests[request.Task] = request
 	}
-	cost := &api.Cost{Recorded: true}
+	cost := api.Cost{Recorded: true}
 	for i := range of.Replicas {
 		replica := &of.Replicas[i]
 		ended := replica.Ended
@@ -35,9 +35,6 @@ func costOf(of *record.Job, now time.Time) *api.Cost {
 		cost.CPUHours += hours * float64(request.CPU) / 1000
 		cost.MemoryHours += hours * float64(request.Memory) / (1 << 30)
 		cost.GPUHours += hours * float64(request.GPUs)
-	}
-	if cost.Pods == 0 {
-		return nil
 	}
 	return cost
 }
