@@ -11,7 +11,7 @@ import (
 const (
 	// minOff is how long the queue must have been off on one side, with the present producers, until waiting counts
 	// more than the capacities. It must have been off for a batch and a half as well: a consumer may report only then.
-	minOff = 150 * time.Second
+	minOff = 165 * time.Second
 	// probe is by how much more producers are right if the queue stays empty and the consumer never reports that it waits.
 	probe = 0.25
 	// emptyShare is the part of a batch below which the queue is empty.
@@ -23,7 +23,7 @@ const (
 	tryGain = 0.02
 	// blockedMuch is the blocked share of time from which fewer producers are right, and release by how much a
 	// correction falls from blockedLittle on.
-	blockedMuch, blockedLittle, release = 0.1, 0.02, 0.08
+	blockedMuch, blockedLittle, release = 0.15, 0.02, 0.08
 )
 
 // correct replaces the ratio of the capacities by what waiting shows, if both disagree for minutes. While n producers
