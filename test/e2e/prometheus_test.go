@@ -164,7 +164,7 @@ var _ = Describe("A Prometheus of the cluster", Ordered, ContinueOnFailure, Seri
 			}).WithContext(ctx).WithTimeout(patience).WithPolling(time.Second).Should(Succeed())
 		}
 		crash()
-		// An increase needs a sample of before.
+		// An increase needs an earlier sample.
 		Eventually(func(g Gomega) {
 			g.Expect(queryPrometheus(ctx, g, "di_orchestrator_job_restarts_total")).NotTo(BeEmpty())
 		}).

@@ -130,7 +130,7 @@ func (s *story) holds(t *testing.T) {
 	}
 }
 
-// breaks expects that the history breaks one promise, and that the violation tells what happened.
+// breaks expects that the history breaks one promise, and that the violation names what happened.
 func (s *story) breaks(t *testing.T, promise property, tells ...string) {
 	t.Helper()
 	found := s.check()
