@@ -33,7 +33,20 @@ func (l *law) correct() {
 	m := &l.m
 	// What was before the last resize is in the mean, and not in the last round.
 	starved, blocked := min(m.Starved, m.StarvedLast), min(m.Blocked, m.BlockedLast)
-	off := 0
+	l.watch(starved, blocked)
+	running := float64(l.working() - l.starting())
+	switch {
+	case l.state.Off == 0 || running == 0 || l.now.Sub(l.state.OffSince) < l.settled():
+	case l.state.Off < 0:
+		l.correctUp(running, starved)
+	default:
+		l.correctDown(running, blocked)
+	}
+}
+
+// watch records on which side the queue is off, and since when.
+func (l *law) watch(starved, blocked float64) {
+	m, off := &l.m, 0
 	switch {
 	case m.Queue < m.Batch && blocked < l.StarvedShare:
 		off = -1
@@ -46,18 +59,22 @@ func (l *law) correct() {
 	if off != l.state.Off || l.starting() > 0 || l.state.OffSince.IsZero() {
 		l.state.Off, l.state.OffSince = off, l.now
 	}
-	running := float64(l.working() - l.starting())
-	if off == 0 || running == 0 || l.now.Sub(l.state.OffSince) < l.settled() {
-		return
-	}
-	switch {
-	case off < 0 && starved > l.StarvedShare:
+}
+
+func (l *law) correctUp(running, starved float64) {
+	switch m := &l.m; {
+	case starved > l.StarvedShare:
 		l.try(running/max(1-starved, 1/maxCorrection), m.ConsumerCapacity*(1-starved))
-	case off < 0 && m.Queue < emptyShare*m.Batch && m.Starved == 0:
+	case m.Queue < emptyShare*m.Batch && m.Starved == 0:
 		l.try(running*(1+probe), m.ConsumerCapacity)
-	case off > 0 && blocked > blockedMuch:
+	}
+}
+
+func (l *law) correctDown(running, blocked float64) {
+	switch {
+	case blocked > blockedMuch:
 		l.becomes(running * (1 - blocked))
-	case off > 0 && blocked > blockedLittle && l.state.Correction > 1:
+	case blocked > blockedLittle && l.state.Correction > 1:
 		l.state.Correction, l.state.OffSince = max(1, l.state.Correction*(1-release)), l.now
 	}
 }

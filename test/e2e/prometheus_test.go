@@ -15,6 +15,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
@@ -201,12 +202,15 @@ spec:
 		for _, spec := range podSpecs(manifest) {
 			addArgs(spec, "--min-round=20s")
 		}
-		job := manifest.Object["spec"].(map[string]any) //nolint:forcetypeassert // A manifest has a spec.
-		job["elastic"] = map[string]any{"task": "collector", "replicas": int64(1), "minReplicas": int64(1), "maxReplicas": int64(9)}
-		job["autoscale"] = map[string]any{"ratio": map[string]any{"prometheus": map[string]any{
-			"producerCapacity": "min(producer_capacity)", "consumerCapacity": "max(consumer_capacity)",
-			"queue": "max(queued_samples)", "batch": "max(batch_samples)",
-		}}}
+		for field, value := range map[string]map[string]any{
+			"elastic": {"task": "collector", "replicas": int64(1), "minReplicas": int64(1), "maxReplicas": int64(9)},
+			"autoscale": {"ratio": map[string]any{"prometheus": map[string]any{
+				"producerCapacity": "min(producer_capacity)", "consumerCapacity": "max(consumer_capacity)",
+				"queue": "max(queued_samples)", "batch": "max(batch_samples)",
+			}}},
+		} {
+			Expect(unstructured.SetNestedMap(manifest.Object, value, "spec", field)).To(Succeed())
+		}
 		submit(ctx, manifest)
 		Eventually(func(g Gomega) {
 			found := getJob(ctx, g, monitoredNamespace, name)

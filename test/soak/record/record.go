@@ -51,11 +51,10 @@ func (r *Recorder) Run(ctx context.Context, from int64) error {
 		return fmt.Errorf("registering kinds: %w", err)
 	}
 	r.decoder, r.pods = serializer.NewCodecFactory(scheme).UniversalDeserializer(), map[types.UID]identity{}
-	err := r.Store.Follow(ctx, registry, from, r.add)
-	if ctx.Err() != nil {
-		return nil
+	if err := r.Store.Follow(ctx, registry, from, r.add); err != nil && ctx.Err() == nil {
+		return err
 	}
-	return err
+	return nil
 }
 
 func (r *Recorder) add(change etcd.Change) error {
@@ -155,10 +154,11 @@ func unitOf(pod *corev1.Pod) string {
 
 // memberOf returns which replica of its job a pod is. DDP learners have no number of their own, but names.
 func memberOf(pod *corev1.Pod) string {
-	switch names.RoleOf(pod) {
-	case names.ReplicaTypeCoordinator:
+	role := names.RoleOf(pod)
+	if role == names.ReplicaTypeCoordinator {
 		return string(names.ReplicaTypeCoordinator)
-	case names.ReplicaTypeDDPLearner:
+	}
+	if role == names.ReplicaTypeDDPLearner {
 		return pod.Name
 	}
 	return cmp.Or(pod.Annotations[names.AnnotationSlot], pod.Annotations[names.AnnotationRank])

@@ -116,14 +116,14 @@ func (f *follower) follow(ctx context.Context) error {
 	}
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return nil //nolint:nilerr // etcd restarts, and the watch is resumed
+		return nil // etcd restarts, and the watch is resumed.
 	}
 	defer func() { _ = response.Body.Close() }()
 	answers := json.NewDecoder(response.Body)
 	for {
 		var answer watchAnswer
 		if err := answers.Decode(&answer); err != nil {
-			return nil //nolint:nilerr // etcd restarts, and the watch is resumed
+			return nil // etcd restarts, and the watch is resumed.
 		}
 		if answer.Result.Compacted > 0 {
 			return fmt.Errorf("%w: revision %d is wanted, %d is the first", ErrGap, f.next, answer.Result.Compacted)
