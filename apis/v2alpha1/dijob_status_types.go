@@ -205,8 +205,7 @@ type AllocationUsage struct {
 	// +optional
 	Restarts int32 `json:"restarts,omitempty"`
 
-	// restartMilliseconds is the average measured duration of a restart, and until the first one
-	// that of the first start.
+	// restartMilliseconds is the average measured duration of a restart.
 	// +kubebuilder:validation:Minimum=0
 	// +optional
 	RestartMilliseconds int64 `json:"restartMilliseconds,omitempty"`
@@ -217,7 +216,7 @@ type AllocationUsage struct {
 	// +optional
 	RemainingRestartMilliseconds int64 `json:"remainingRestartMilliseconds,omitempty"`
 
-	// restarting is set while the duration of the last start or restart is measured.
+	// restarting is set while the duration of the last restart is measured.
 	// +optional
 	Restarting bool `json:"restarting,omitempty"`
 

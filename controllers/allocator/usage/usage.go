@@ -124,8 +124,6 @@ func After(job *v2alpha1.DIJob, placement *allocation.Placement, by Change, now 
 	default:
 		next.PlacedAt, next.Restarting = nil, by.Restarts
 		if len(placement.Nodes) > 0 {
-			// A start takes as long as a restart, and is measured like one.
-			next.Restarting = by.Restarts || len(job.Status.Allocation) == 0
 			next.PlacedAt, next.Policy = microTime(now), by.Policy
 		}
 	}
@@ -176,12 +174,7 @@ func Adjust(usage *allocation.Usage, stored *v2alpha1.AllocationUsage, ended *Re
 	case ended != nil:
 		usage.Restarting = min(usage.Restarting, max(ended.End.Sub(usage.At).Seconds(), 0))
 		if ended.IsMeasured {
-			average := usage.RestartCost
-			if usage.Restarts == 1 {
-				// The first start may have pulled images, so the first restart replaces it.
-				average = 0
-			}
-			usage.RestartCost = averageRestart(average, ended.End.Sub(stored.PlacedAt.Time))
+			usage.RestartCost = averageRestart(usage.RestartCost, ended.End.Sub(stored.PlacedAt.Time))
 		}
 	case stored != nil && stored.Restarting && !usage.At.IsZero():
 		usage.Restarting = max(usage.Restarting, now.Sub(usage.At).Seconds())

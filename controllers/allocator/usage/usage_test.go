@@ -167,32 +167,6 @@ func TestALiveResizeIsNoRestart(t *testing.T) {
 	}
 }
 
-func TestTheFirstStartIsMeasuredUntilTheFirstRestart(t *testing.T) {
-	t.Parallel()
-	job, pods := restarting(true)
-	placed := &allocation.Placement{Nodes: job.Status.Allocation}
-	waits := job.DeepCopy()
-	waits.Status.Allocation, waits.Status.AllocationUsage = nil, nil
-	job.Status.AllocationUsage = After(waits, placed, Change{Policy: "mine"}, start)
-	if got := job.Status.AllocationUsage; !got.Restarting || !got.PlacedAt.Time.Equal(start) {
-		t.Fatalf("after the first placement: %+v, want a start that is measured", got)
-	}
-	ended, isOver := EndOfRestart(job, pods, time.Time{}, start.Add(time.Minute))
-	usage := allocation.Usage{At: start, Restarting: 30}
-	Adjust(&usage, job.Status.AllocationUsage, &ended, start.Add(time.Minute))
-	if !isOver || usage.RestartCost != 20*time.Second || usage.Restarting != 20 {
-		t.Errorf("a start of 20 s costs %s, and takes %g s", usage.RestartCost, usage.Restarting)
-	}
-	usage.Restarts, usage.RestartCost = 1, 10*time.Minute
-	Adjust(&usage, job.Status.AllocationUsage, &ended, start.Add(time.Minute))
-	if usage.RestartCost != 20*time.Second {
-		t.Errorf("after a start of 10 min the first restart of 20 s makes the cost %s", usage.RestartCost)
-	}
-	if got := After(job, &allocation.Placement{}, Change{Policy: "mine"}, start.Add(time.Hour)); got.Restarting || got.PlacedAt != nil {
-		t.Errorf("a job that stops has %+v, want no restart", got)
-	}
-}
-
 func TestTheCostOfRestartsIsAnExponentialAverage(t *testing.T) {
 	t.Parallel()
 	got := averageRestart(0, 20*time.Second)

@@ -67,10 +67,7 @@ func placementRestarts(usage *v2alpha1.AllocationUsage) string {
 	if usage.RestartMilliseconds > 0 {
 		text += ", " + (time.Duration(usage.RestartMilliseconds) * time.Millisecond).Round(100*time.Millisecond).String() + " each on average"
 	}
-	switch {
-	case usage.Restarting && usage.Restarts == 0:
-		text += ", starting now"
-	case usage.Restarting:
+	if usage.Restarting {
 		text += ", restarting now"
 	}
 	return text
