@@ -44,7 +44,6 @@ export function Keys() {
   return (
     <Help
       rows={[
-        [['Ctrl', 'K'], t.keyPalette],
         [['/'], t.keySearch],
         [['j', 'k'], t.keyMove],
         [['Enter'], t.keyOpen],

@@ -44,7 +44,7 @@ func (c *Cluster) Submit(ctx context.Context, job *unstructured.Unstructured, va
 		for i := range lines {
 			lines[i] = suggest(lines[i], job.GetAPIVersion())
 		}
-		return &RefusedError{title: title, Lines: lines}
+		return &RefusedError{title: title, lines: lines}
 	}
 	return explain("submitting "+title, err)
 }
@@ -63,13 +63,12 @@ func IsTaken(err error) bool { return errors.As(err, new(*takenError)) }
 // RefusedError is the API server's refusal of an object.
 type RefusedError struct {
 	title string
-	// Lines are the findings, most with their fields.
-	Lines []string
+	lines []string
 }
 
 // Error implements error.
 func (e *RefusedError) Error() string {
-	return e.title + " is refused:\n" + strings.Join(e.Lines, "\n")
+	return e.title + " is refused:\n" + strings.Join(e.lines, "\n")
 }
 
 // withoutUnknown returns what else the API server refuses of a job. It refuses unknown fields before it looks at any other, so
