@@ -89,11 +89,8 @@ func (j *job) living() []*pod {
 
 // causedSince returns the last cause since a time; "" for none.
 func (j *job) causedSince(since time.Time) string {
-	for _, cause := range slices.Backward(j.causes) {
-		if cause.time.Before(since) {
-			return ""
-		}
-		return cause.what
+	if last := len(j.causes) - 1; last >= 0 && !j.causes[last].time.Before(since) {
+		return j.causes[last].what
 	}
 	return ""
 }
