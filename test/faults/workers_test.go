@@ -7,7 +7,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -42,34 +41,16 @@ func newWorkers(ctx context.Context) *workers {
 // call calls di-server as deployed clients do. It uses a new connection, retries after a connection
 // error, and never after an answer. It returns the answer's data.
 func (w *workers) call(ctx context.Context, url, method, path, body string, headers ...string) (json.RawMessage, error) {
-	var reply struct {
-		Success bool
-		Message string
-		Data    json.RawMessage
-	}
+	var data json.RawMessage
 	err := diserver.Retry(ctx, time.Second, func() error {
 		request, err := http.NewRequestWithContext(ctx, method, url+"/v2alpha1/job/"+w.key.Namespace+".job.0/"+path, strings.NewReader(body))
 		if err != nil {
 			return err
 		}
-		response, err := w.http(headers).Do(request)
-		if err != nil {
-			return err
-		}
-		defer response.Body.Close() //nolint:errcheck // nothing is lost with a body that was read
-		content, err := io.ReadAll(response.Body)
-		if err != nil {
-			return err
-		}
-		if response.StatusCode != http.StatusOK {
-			return &diserver.StatusError{Method: method, Path: path, Message: string(content), Status: response.StatusCode}
-		}
-		return json.Unmarshal(content, &reply)
+		data, err = diserver.Send(w.http(headers), request)
+		return err
 	})
-	if err == nil && !reply.Success {
-		err = &diserver.LaterError{Method: method, Path: path, Message: reply.Message}
-	}
-	return reply.Data, err
+	return data, err
 }
 
 // resize requests a change of the number of replicas.

@@ -10,7 +10,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -141,11 +140,7 @@ func (c *caller) follow(ctx context.Context) {
 
 // call calls di-server as deployed clients do: it retries after connection errors and never after an answer.
 func (c *caller) call(ctx context.Context, method, path, body, key string, into any) error {
-	var reply struct {
-		Success bool            `json:"success"`
-		Message string          `json:"message"`
-		Data    json.RawMessage `json:"data"`
-	}
+	var data json.RawMessage
 	attempts := 0
 	err := diserver.Retry(ctx, retryWait, func() error {
 		attempts++
@@ -156,34 +151,20 @@ func (c *caller) call(ctx context.Context, method, path, body, key string, into 
 		if key != "" {
 			request.Header.Set(names.HeaderIdempotencyKey, key)
 		}
-		response, err := c.http.Do(request)
-		if err != nil {
-			return err
-		}
-		defer response.Body.Close() //nolint:errcheck // nothing is lost with a body that was read
-		content, err := io.ReadAll(response.Body)
-		if err != nil {
-			return err
-		}
-		if response.StatusCode != http.StatusOK {
-			return &diserver.StatusError{Method: method, Path: path, Message: string(content), Status: response.StatusCode}
-		}
-		return json.Unmarshal(content, &reply)
+		data, err = diserver.Send(c.http, request)
+		return err
 	})
-	if err != nil && attempts > 1 {
+	if err != nil && attempts > 1 && !diserver.IsLater(err) {
 		// An earlier attempt may have been executed, so that this is no refusal.
 		return fmt.Errorf("after %d attempts: %v", attempts, err) //nolint:errorlint // see above
 	}
 	if err != nil {
 		return err
 	}
-	if !reply.Success {
-		return &diserver.LaterError{Method: method, Path: path, Message: reply.Message}
-	}
 	if into == nil {
 		return nil
 	}
-	return json.Unmarshal(reply.Data, into)
+	return json.Unmarshal(data, into)
 }
 
 // record makes a call and records it with its interval. What do adds to the call is recorded, too.

@@ -261,7 +261,14 @@ func (c *Client) once(ctx context.Context, method, path string, body []byte) (js
 	if err := c.authorize(httpRequest); err != nil {
 		return nil, err
 	}
-	response, err := c.http.Do(httpRequest)
+	return Send(c.http, httpRequest)
+}
+
+// Send sends a request once and returns the data of the answer. Its error is a StatusError or a LaterError if di-server
+// has answered.
+func Send(client *http.Client, request *http.Request) (json.RawMessage, error) {
+	method, path := request.Method, request.URL.RequestURI()
+	response, err := client.Do(request)
 	if err != nil {
 		return nil, fmt.Errorf("call di-server: %w", err)
 	}
