@@ -80,7 +80,7 @@ func (k *kinds) largest() int {
 	return most
 }
 
-// hasDevices reports whether a node has a resource that not every node has.
+// hasDevices reports whether a node has an extended resource, such as GPUs.
 func hasDevices(node *allocation.Node) bool {
 	for name, quantity := range node.Object.Status.Allocatable {
 		if strings.Contains(string(name), "/") && !quantity.IsZero() {

@@ -43,7 +43,7 @@ func newUnits(views []*view, nodes []*allocation.Node) *units {
 	wanted := make([]float64, len(u.total))
 	for _, v := range views {
 		if v.stay != nil {
-			u.addClosed(v)
+			v.addClosed(u.total)
 		}
 		for task := range v.job.Tasks {
 			add(wanted, v.job.Tasks[task].Pod.Amounts(), float64(v.replicas(task, v.job.Wanted)))
@@ -63,24 +63,13 @@ func newUnits(views []*view, nodes []*allocation.Node) *units {
 	return u
 }
 
-// addClosed adds the room of a job on nodes that take no further replicas.
-func (u *units) addClosed(v *view) {
+// addClosed adds what a job has on nodes that take no further replicas to a sum of each resource.
+func (v *view) addClosed(sum []float64) {
 	for rank, pod := range v.job.Ranks(max(v.current, 0)) {
 		if rank < len(v.previous) && v.closed[v.previous[rank]] {
-			add(u.total, pod.Amounts(), 1)
+			add(sum, pod.Amounts(), 1)
 		}
 	}
-}
-
-// closedAmount returns what a job has of a resource on nodes that take no further replicas.
-func (v *view) closedAmount(axis int) float64 {
-	sum := 0.0
-	for rank, pod := range v.job.Ranks(max(v.current, 0)) {
-		if rank < len(v.previous) && v.closed[v.previous[rank]] {
-			sum += float64(pod.Amounts()[axis])
-		}
-	}
-	return sum
 }
 
 // capacities returns the units of each type of devices among the nodes of a pool. Nodes without devices count for the
@@ -101,7 +90,9 @@ func (u *units) capacities(kinds *kinds, pool *pool) []int {
 	}
 	for _, v := range pool.views {
 		if v.stay != nil {
-			amounts[v.kind] += v.closedAmount(u.scarcest)
+			closed := make([]float64, len(u.total))
+			v.addClosed(closed)
+			amounts[v.kind] += closed[u.scarcest]
 		}
 	}
 	largest := slices.Index(amounts, slices.Max(amounts))

@@ -32,8 +32,10 @@ type report struct {
 	rests []time.Duration
 	// first and last are the first and the last usage of each program.
 	first, last map[string]*history.Usage
-	seed        uint64
-	revision    int64
+	// orders says what the search for an order of the requests to resize has covered.
+	orders   string
+	seed     uint64
+	revision int64
 }
 
 // tally counts the calls of each operation by outcome: done, refused, and without an answer that says so.
@@ -68,6 +70,8 @@ func (r *report) usage(used *history.Usage) {
 func (r *report) finish(s *soak) {
 	r.violations, r.counted, r.seed = s.world.checker.Finish(), s.world.checker.Counted(), s.seed
 	r.operations, r.faults, r.revision, r.own = s.world.calls, s.faults.done, s.world.revision.Load(), map[string]int{}
+	jobs, calls, undecided := s.world.checker.Searched()
+	r.orders = fmt.Sprintf("%d requests and reads of the sizes of %d jobs were ordered; for %d of the jobs the search ran out of time.", calls, jobs, undecided)
 	for _, kind := range faultKinds() {
 		r.faults[kind.name] += 0
 	}
@@ -91,7 +95,8 @@ func (r *report) table() string {
 	for _, name := range slices.Sorted(maps.Keys(r.operations)) {
 		fmt.Fprintf(&out, "| %s | %d | %d | %d |\n", name, r.operations[name][0], r.operations[name][1], r.operations[name][2])
 	}
-	counts("promise", r.counted)
+	counts("broken promise", r.counted)
+	fmt.Fprintf(&out, "\n%s\n", r.orders)
 	counts("program that ended by itself", r.own)
 	fmt.Fprintf(&out, "\nJobs came to rest %d times, within %s at most.\n", len(r.rests), slices.Max(append(r.rests, 0)).Round(100*time.Millisecond))
 	fmt.Fprintf(&out, "\n| program | heap, first and last | goroutines | open files | stored |\n| --- | --- | --- | --- | --- |\n")

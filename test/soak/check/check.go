@@ -57,6 +57,7 @@ type property interface {
 type Checker struct {
 	world      *world
 	properties []property
+	sizes      *counted
 	violations []Violation
 	counted    map[string]int
 	ended      bool
@@ -67,8 +68,9 @@ const maxKept = 20
 
 // New returns a checker of all properties.
 func New() *Checker {
-	return &Checker{world: newWorld(), counted: map[string]int{}, properties: []property{
-		unique{}, bounded{}, &drained{}, caused{}, newServed(), newListed(), newCounted(), rest{}, versions{}, newFlat(),
+	sizes := newCounted()
+	return &Checker{world: newWorld(), sizes: sizes, counted: map[string]int{}, properties: []property{
+		unique{}, bounded{}, &drained{}, caused{}, newServed(), newListed(), sizes, rest{}, versions{}, newFlat(),
 	}}
 }
 
@@ -101,6 +103,11 @@ func (c *Checker) Counted() map[string]int {
 		counted[each.name()] = c.counted[each.name()]
 	}
 	return counted
+}
+
+// Searched returns what the search for an order of the requests to resize has covered, after Finish.
+func (c *Checker) Searched() (jobs, calls, undecided int) {
+	return c.sizes.ordered, c.sizes.searched, c.sizes.undecided
 }
 
 // Unrest lists what is not as desired; nothing if all jobs are at rest.

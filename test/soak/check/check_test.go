@@ -332,6 +332,17 @@ func TestASizeThatNoOrderExplainsIsFound(t *testing.T) {
 	}
 }
 
+func TestASearchSaysHowMuchItHasCovered(t *testing.T) {
+	checker := New()
+	for _, entry := range sized(2, history.Call{Operation: history.Grow, Number: 3}, 5).entries {
+		checker.See(&entry)
+	}
+	checker.Finish()
+	if jobs, calls, undecided := checker.Searched(); jobs != 1 || calls != 3 || undecided != 0 {
+		t.Errorf("searched %d calls of %d jobs, %d without a result, want 3 of one", calls, jobs, undecided)
+	}
+}
+
 func TestAJobThatIsNotAtRestIsFound(t *testing.T) {
 	newStory().workers(1, 2).pod("a", "worker", "0").quiet().breaks(t, rest{}, "1 living pods")
 }

@@ -24,6 +24,8 @@ type counted struct {
 	calls map[string][]*history.Call
 	// spoilt are jobs whose size others changed.
 	spoilt map[string]bool
+	// ordered are the jobs and searched the calls that were searched for an order. The time did not suffice for undecided jobs.
+	ordered, searched, undecided int
 }
 
 func newCounted() *counted {
@@ -64,7 +66,12 @@ func (c *counted) end(w *world) []broken {
 			continue
 		}
 		operations := c.operations(uid)
-		if porcupine.CheckOperationsTimeout(counter(), operations, searchTime) == porcupine.Illegal {
+		c.ordered, c.searched = c.ordered+1, c.searched+len(operations)
+		switch porcupine.CheckOperationsTimeout(counter(), operations, searchTime) {
+		case porcupine.Ok:
+		case porcupine.Unknown:
+			c.undecided++
+		case porcupine.Illegal:
 			found = append(found, broken{job: w.jobs[uid], name: uid, story: fmt.Sprintf(
 				"no order of %d requests and reads of the size explains what was answered", len(operations))})
 		}
