@@ -215,8 +215,8 @@ fmt: ## Format the code.
 	$(TOOL) golangci-lint fmt ./...
 
 .PHONY: lint
-lint: ## Lint the code.
-	$(TOOL) golangci-lint run ./...
+lint: ## Lint the code of all modules.
+	hack/lint
 
 .PHONY: verify
 verify: ## Check that all is generated, formatted, linted and committed; changes nothing.

@@ -75,25 +75,30 @@ func runRatio(args []string, stdout, stderr io.Writer) error {
 
 // checkRatio checks the flags of di-sim ratio.
 func checkRatio(flags *flag.FlagSet, options *ratiosim.Options, seeds int) error {
-	switch {
-	case options.StepSeconds < 1 || options.StepSeconds > 600 || options.EpisodeSeconds < 1 || options.EpisodeSeconds > 600:
-		return fmt.Errorf("-step-seconds is %d and -episode-seconds is %d: must be from 1 to 600", options.StepSeconds, options.EpisodeSeconds)
-	case !(options.ProducerError >= 0.1 && options.ProducerError <= 10 && options.ConsumerError >= 0.1 && options.ConsumerError <= 10):
-		return fmt.Errorf("-producer-error is %g and -consumer-error is %g: must be from 0.1 to 10", options.ProducerError, options.ConsumerError)
-	case !(options.MinDelay >= 0 && options.MinDelay <= options.MaxDelay && options.MaxDelay <= 3600):
-		return fmt.Errorf("-min-delay is %g and -max-delay is %g: must be from 0 to 3600, in this order", options.MinDelay, options.MaxDelay)
-	case options.EvaluationSeconds < 0 || options.EvaluationSeconds > 300:
-		return fmt.Errorf("-evaluation-seconds is %d: must be from 0 to 300", options.EvaluationSeconds)
-	case !slices.Contains(ratiosim.Senders(), options.Sender):
+	for _, limit := range []struct {
+		flag               string
+		value, least, most float64
+	}{
+		{"step-seconds", float64(options.StepSeconds), 1, 600},
+		{"episode-seconds", float64(options.EpisodeSeconds), 1, 600},
+		{"producer-error", options.ProducerError, 0.1, 10},
+		{"consumer-error", options.ConsumerError, 0.1, 10},
+		{"min-delay", options.MinDelay, 0, 3600},
+		{"max-delay", options.MaxDelay, options.MinDelay, 3600},
+		{"evaluation-seconds", float64(options.EvaluationSeconds), 0, 300},
+		{"seeds", float64(seeds), 1, float64(len(ratiosim.Seeds()))},
+		{"noise", options.Noise, 0, 0.5},
+		{"noise-seconds", options.NoiseSeconds, 1, 3600},
+	} {
+		if !(limit.value >= limit.least && limit.value <= limit.most) {
+			return fmt.Errorf("-%s is %g: must be from %g to %g", limit.flag, limit.value, limit.least, limit.most)
+		}
+	}
+	if !slices.Contains(ratiosim.Senders(), options.Sender) {
 		return fmt.Errorf("-sender is %q: must be one of %v", options.Sender, ratiosim.Senders())
-	case flags.NArg() > 0:
+	}
+	if flags.NArg() > 0 {
 		return fmt.Errorf("argument %q: must be a flag", flags.Arg(0))
-	case seeds < 1 || seeds > len(ratiosim.Seeds()):
-		return fmt.Errorf("-seeds is %d: must be from 1 to %d", seeds, len(ratiosim.Seeds()))
-	case !(options.Noise >= 0 && options.Noise <= 0.5):
-		return fmt.Errorf("-noise is %g: must be from 0 to 0.5", options.Noise)
-	case !(options.NoiseSeconds >= 1 && options.NoiseSeconds <= 3600):
-		return fmt.Errorf("-noise-seconds is %g: must be from 1 to 3600", options.NoiseSeconds)
 	}
 	return nil
 }
