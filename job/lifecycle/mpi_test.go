@@ -70,6 +70,20 @@ func TestEachAttemptOfAnMPIJobHasKeysOfItsOwn(t *testing.T) {
 	}
 }
 
+func TestASuspendedMPIJobHasNoKeysUntilItIsResumed(t *testing.T) {
+	w := mpiWorld(t)
+	w.change(func(job *v2alpha1.DIJob) { job.Spec.Suspend = ptr.To(true) })
+	w.settle()
+	if len(w.secrets) > 0 {
+		t.Errorf("the suspended job leaves %v", w.secrets)
+	}
+	w.change(func(job *v2alpha1.DIJob) { job.Spec.Suspend = nil })
+	w.allRun()
+	if keys := w.keysOf("job-launcher-0"); !w.secrets[keys] || len(w.secrets) != 1 {
+		t.Errorf("the resumed pods mount %s of %v", keys, w.secrets)
+	}
+}
+
 func TestAReplicaThatIsMadeAgainHasTheKeysOfItsAttempt(t *testing.T) {
 	w := mpiWorld(t)
 	before := w.keysOf("job-worker-1")

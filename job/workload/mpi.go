@@ -241,8 +241,9 @@ func (b *Builder) mpiEnv(addresses *addresses, replica *Replica) ([]corev1.EnvVa
 	if len(hosts) > 0 {
 		slots = hosts[len(hosts)-1].slots
 	}
-	// A worker has its address before its name resolves, and its host key is made for this attempt.
-	ssh := "-o ConnectionAttempts=10 -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR -i " +
+	// A worker has its address before its name resolves, and its host key is made for this attempt. Without the timeouts,
+	// ssh tries the address of a worker that was replaced for minutes, and trusts a session with a lost one for ever.
+	ssh := "-o ConnectionAttempts=10 -o ConnectTimeout=5 -o ServerAliveInterval=10 -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR -i " +
 		path.Join(mpi.SSHAuthMountPath, sshPrivateKeyFile)
 	env := append([]corev1.EnvVar{variable(names.EnvMPIRole, "launcher")}, implementationEnv(mpi.Implementation, slots, ssh)...)
 	template, err := b.task(replica.Task)

@@ -107,7 +107,7 @@ func TestTheHostfileHasTheFormatOfTheImplementation(t *testing.T) {
 
 func TestTheLauncherHasTheVariablesOfItsImplementation(t *testing.T) {
 	t.Parallel()
-	const ssh = "-o ConnectionAttempts=10 -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR -i /root/.ssh/id_rsa"
+	const ssh = "-o ConnectionAttempts=10 -o ConnectTimeout=5 -o ServerAliveInterval=10 -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR -i /root/.ssh/id_rsa"
 	for implementation, want := range map[v2alpha1.MPIImplementation]map[string]string{
 		v2alpha1.MPIImplementationOpenMPI: {
 			"OMPI_MCA_orte_keep_fqdn_hostnames": "true", "OMPI_MCA_orte_default_hostfile": "/etc/mpi/hostfile",

@@ -4,14 +4,21 @@
 package upkeep
 
 import (
+	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/job/lifecycle/state"
 )
 
-// DropKeys deletes the keys of ssh of a job that ends now. The status is written after the deletion, so a deletion that
-// fails is repeated.
+// DropKeys deletes the keys of ssh of a job that ends or is suspended now. The status is written after the deletion, so a
+// deletion that fails is repeated.
 func (u Rules) DropKeys() {
-	if names.HasMPI(&u.in.Job.Spec) && state.IsFinished(u.out.Status()) && !state.IsFinished(&u.in.Job.Status) {
+	if names.HasMPI(&u.in.Job.Spec) && hasNoPods(u.out.Status()) && !hasNoPods(&u.in.Job.Status) {
 		u.out.DeleteKeys(names.Generation(u.out.Status()))
 	}
+}
+
+// hasNoPods reports whether a job has ended or is suspended.
+func hasNoPods(status *v2alpha1.DIJobStatus) bool {
+	return state.IsFinished(status) || conditions.IsTrue(status, v2alpha1.ConditionSuspended)
 }
