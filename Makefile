@@ -280,8 +280,6 @@ test-modules:
 	go test -C sim -vet=off $(QUICK) $$(go list -C sim ./... | grep -v $(IN_CLUSTER:.%=%))
 	@# The tests with tools of Debian run where these are.
 	go test -C hack/image -vet=off -tags "$$(command -v dpkg-deb >/dev/null && echo debian)" ./...
-	$(NEED_PYTHON)
-	cd python && PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=src $(PYTHON) -m unittest discover --start-directory tests/unit
 
 .PHONY: test-web
 test-web: ## Run the unit tests of the page, after make web.
@@ -321,7 +319,18 @@ test-kubernetes: ## Run tests on the API server of each version of KUBERNETES, a
 		assets=$$(hack/assets $$version) || exit 1; \
 		KUBEBUILDER_ASSETS=$$assets $(TEST) -json -p 2 -timeout 30m $(QUICK) $(KUBERNETES_TESTS) >$(OUT)/kubernetes/$$version.json || echo "some tests failed on $$version"; \
 	done
-	go run ./hack/kubernetes $$(ls $(OUT)/kubernetes/*.json | sort -V) >docs/reference/kubernetes.md
+	go run ./hack/versions Kubernetes $$(ls $(OUT)/kubernetes/*.json | sort -V) >docs/reference/kubernetes.md
+
+PYTHONS ?= 3.10 3.11 3.12 3.13 3.14
+
+.PHONY: test-pythons
+test-pythons: ## Run the tests of the Python library by each version of PYTHONS, and write docs/reference/pythons.md.
+	mkdir -p $(OUT)/pythons
+	for version in $(PYTHONS); do \
+		python=$$(hack/python $$version) || exit 1; \
+		PATH="$$python:$$PATH" $(ASSETS) $(TEST) -count=1 -json -timeout 30m ./test/python >$(OUT)/pythons/$$version.json || echo "some tests failed by $$version"; \
+	done
+	go run ./hack/versions Python $$(ls $(OUT)/pythons/*.json | sort -V) >docs/reference/pythons.md
 
 .PHONY: test-slow
 test-slow: helm helm3 ## Run long rounds, both Helms, the takeover, the alerts, the release, and all tests with the race detector; two hours.

@@ -1,7 +1,7 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Kubernetes writes docs/reference/kubernetes.md from what tests printed: for each version of Kubernetes the output of
+// Versions writes a page of docs/reference from what tests printed: for each version of a program the output of
 // go test -json, in a file that is named after the version.
 package main
 
@@ -22,35 +22,48 @@ import (
 type event struct{ Action, Package, Test, Output string }
 
 // result is what the tests of a version came to. Tests are counted without their parts, but a suite of Ginkgo by its
-// specs.
+// specs, and one of Python's unittest by its tests.
 type result struct {
 	version          string
 	passed, skipped  int
 	packages, failed []string
 }
 
-func main() {
-	if err := write(os.Stdout, os.Args[1:]); err != nil {
-		fmt.Fprintln(os.Stderr, "hack/kubernetes:", err)
-		os.Exit(1)
-	}
-}
-
-func write(out io.Writer, files []string) error {
-	if len(files) == 0 {
-		return errors.New("usage: go run ./hack/kubernetes VERSION.json... >docs/reference/kubernetes.md")
-	}
-	var text strings.Builder
-	text.WriteString(`# What ran on which Kubernetes
+// pages returns the beginning of the page of each program.
+func pages() map[string]string {
+	return map[string]string{
+		"Kubernetes": `# What ran on which Kubernetes
 
 These packages were tested on the API server of each version, built from its source. It has no kubelet and no scheduler: the
 [end-to-end tests](../compatibility.md) run on one version. A skipped test needs what its version lacks, such as the selection of jobs by fields before 1.31.
 ` + "`make test-kubernetes KUBERNETES=VERSION`" + ` runs them and writes this page.
+`,
+		"Python": `# What ran on which Python
 
-| Kubernetes | packages | tests that passed | skipped | failed |
+These packages run the tests of [the library](../python.md) by the interpreter of each version.
+` + "`make test-pythons PYTHONS=VERSION`" + ` runs them and writes this page. The tests on every change run one version, that of the machine.
+`,
+	}
+}
+
+func main() {
+	if err := write(os.Stdout, os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "hack/versions:", err)
+		os.Exit(1)
+	}
+}
+
+func write(out io.Writer, args []string) error {
+	if len(args) < 2 || pages()[args[0]] == "" {
+		return errors.New("usage: go run ./hack/versions Kubernetes|Python VERSION.json... >docs/reference/PAGE.md")
+	}
+	var text strings.Builder
+	text.WriteString(pages()[args[0]])
+	fmt.Fprintf(&text, `
+| %s | packages | tests that passed | skipped | failed |
 | --- | --- | --- | --- | --- |
-`)
-	for _, file := range files {
+`, args[0])
+	for _, file := range args[1:] {
 		r, err := read(file)
 		if err != nil {
 			return err
@@ -127,4 +140,29 @@ func (r *result) countSpecs(short, line string) {
 	if name, isFailure := strings.CutPrefix(line, "  [FAIL] "); isFailure {
 		r.failed = append(r.failed, short+": "+strings.TrimSpace(name))
 	}
+	line = strings.TrimSpace(line)
+	if n, _ := fmt.Sscanf(line, "Ran %d tests in", &passed); n == 1 {
+		r.passed += max(passed-1, 0)
+	}
+	if strings.HasPrefix(line, "FAILED (") {
+		// The test that runs the suite does not count then.
+		r.passed++
+	}
+	if n, _ := fmt.Sscanf(line, "OK (skipped=%d)", &skipped); n == 1 {
+		r.passed, r.skipped = r.passed-skipped, r.skipped+skipped
+	}
+	if name, isFailure := cutAny(line, "FAIL: ", "ERROR: "); isFailure {
+		r.failed = append(r.failed, short+": "+name)
+		r.passed--
+	}
+}
+
+// cutAny returns a line without the first of some prefixes that it has.
+func cutAny(line string, prefixes ...string) (rest string, found bool) {
+	for _, prefix := range prefixes {
+		if rest, found = strings.CutPrefix(line, prefix); found {
+			return rest, true
+		}
+	}
+	return line, false
 }

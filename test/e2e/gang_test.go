@@ -196,7 +196,7 @@ var _ = Describe("Many gangs", Ordered, Label(gangsLong, twoNodes), func() {
 			ended := kubectlOutput(ctx, "get", dijobs, "--namespace="+gangNamespace, `--output=jsonpath={range .items[*]}{.status.phase}{"\n"}{end}`)
 			g.Expect(strings.Count(ended, "Failed")).To(BeZero())
 			g.Expect(strings.Count(ended, "Succeeded")).To(Equal(count))
-		}).WithContext(ctx).WithTimeout(20 * time.Minute).WithPolling(2 * time.Second).Should(Succeed())
+		}).WithContext(ctx).WithTimeout(40 * time.Minute).WithPolling(2 * time.Second).Should(Succeed())
 		AddReportEntry(fmt.Sprintf("%d gangs of 2 to 5 pods had ended on %d seats after %s", count, 2*seatsOfNode, time.Since(begun).Round(time.Second)))
 		Expect(kubectlOutput(ctx, "get", "podgroups", "--namespace="+gangNamespace, "--output=name")).To(BeEmpty())
 	})

@@ -16,6 +16,19 @@ import (
 	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
+func TestTheLibraryAlone(t *testing.T) {
+	library := filepath.Join(testkit.Root(), "python")
+	readAll(t, library, filepath.Join(testkit.Root(), "examples"))
+	command := exec.CommandContext(t.Context(), interpreter, "-m", "unittest", "discover", "--start-directory", "tests/unit")
+	command.Dir = library
+	command.Env = append(os.Environ(), "PYTHONPATH="+filepath.Join(library, "src"), "PYTHONDONTWRITEBYTECODE=1")
+	output, err := command.CombinedOutput()
+	if err != nil {
+		t.Errorf("%s: %v\n%s", command, err, output)
+	}
+	t.Logf("%s", output)
+}
+
 func TestTheLibraryChecksReportsAsTheOperatorDoes(t *testing.T) {
 	library := filepath.Join(testkit.Root(), "python")
 	readAll(t, library)
