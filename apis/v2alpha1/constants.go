@@ -293,6 +293,9 @@ const (
 	ReasonRestored = "Restored"
 	// ReasonAdopted means that pods and services of an earlier release were adopted.
 	ReasonAdopted = "Adopted"
+	// ReasonLeftBehind means that objects were deleted that an earlier job of the name controlled, and that the garbage
+	// collector had left.
+	ReasonLeftBehind = "LeftBehind"
 )
 
 // Reasons of events about the operator itself, on the CustomResourceDefinition of DIJobs.

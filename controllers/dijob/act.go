@@ -291,7 +291,7 @@ func (r *Reconciler) removeByForce(ctx context.Context, object client.Object) ef
 
 func (r *Reconciler) removeWith(ctx context.Context, object client.Object, options ...client.DeleteOption) effect {
 	uid := object.GetUID()
-	err := r.client.Delete(ctx, object, append(options, client.Preconditions{UID: &uid})...)
+	err := r.client.Delete(ctx, object, append([]client.DeleteOption{client.Preconditions{UID: &uid}}, options...)...)
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
 		return effect{}

@@ -26,6 +26,7 @@ func (r *Reconciler) observeBudget(ctx context.Context, observed *lifecycle.Obse
 		observed.Budget = budget
 	default:
 		observed.TakenBudgets[budget.Name] = leftBy(budget)
+		observed.LeftBehind = append(observed.LeftBehind, budget)
 	}
 	return nil
 }

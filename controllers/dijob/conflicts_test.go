@@ -65,6 +65,13 @@ var _ = Describe("A job that is recreated under its name", func() {
 
 	It("says after a minute which of them do not go, of many three", func(ctx SpecContext) {
 		s, requests := again(ctx, 6)
+		old := s.pods(ctx)
+		for i := range old {
+			old[i].Finalizers = []string{"user/holds"}
+			Expect(shared.api.Update(ctx, &old[i])).To(Succeed())
+			Expect(shared.api.Delete(ctx, &old[i])).To(Succeed())
+		}
+		Expect(shared.api.Delete(ctx, specs.Get[corev1.Service](ctx, shared.api, s.name, "di-job"))).To(Succeed())
 		Expect(s.reconcile(ctx)).To(Succeed())
 		s.advance(2 * time.Minute)
 		for range 3 {

@@ -61,6 +61,7 @@ func (r *Reconciler) observe(ctx context.Context, job *v2alpha1.DIJob) (lifecycl
 			observed.Pods = append(observed.Pods, pod)
 		} else {
 			observed.TakenPods[pod.Name] = leftBy(pod)
+			observed.LeftBehind = append(observed.LeftBehind, pod)
 		}
 	}
 	r.observeQueue(ctx, &observed)
@@ -73,6 +74,7 @@ func (r *Reconciler) observe(ctx context.Context, job *v2alpha1.DIJob) (lifecycl
 			observed.Services = append(observed.Services, service)
 		} else {
 			observed.TakenServices[service.Name] = leftBy(service)
+			observed.LeftBehind = append(observed.LeftBehind, service)
 		}
 	}
 	if err := r.observeBudget(ctx, &observed); err != nil {
@@ -117,9 +119,11 @@ func (r *Reconciler) observeWorkerLed(ctx context.Context, observed *lifecycle.O
 		return fmt.Errorf("listing the ConfigMaps of job %s/%s: %w", observed.Job.Namespace, observed.Job.Name, err)
 	}
 	for i := range configMaps.Items {
-		// An earlier job's ConfigMap has another name.
 		if configMap := &configMaps.Items[i]; isOfJob(configMap, observed.Job) {
 			observed.ConfigMaps = append(observed.ConfigMaps, configMap)
+		} else {
+			// It has another name.
+			observed.LeftBehind = append(observed.LeftBehind, configMap)
 		}
 	}
 	if err := r.observeGang(ctx, observed); err != nil {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -53,8 +54,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if decision.DeleteJob && held.err == nil {
 		return r.expire(ctx, &observed)
 	}
+	leftBehind, next := r.deleteLeftBehind(ctx, &observed)
 	decision.Requeue(left)
-	done := append(effects{held}, r.act(ctx, &observed, &decision)...)
+	decision.Requeue(next)
+	done := slices.Concat(effects{held}, leftBehind, r.act(ctx, &observed, &decision))
 	r.states.recordRefusals(&observed, done)
 	r.states.recordConflicts(&observed, done.taken())
 	outcome := lifecycle.Conclude(&observed, &decision, r.summarize(&observed, &decision, done))
@@ -104,6 +107,7 @@ func (r *Reconciler) summarize(observed *lifecycle.Observed, decision *lifecycle
 func (r *Reconciler) emit(ctx context.Context, observed *lifecycle.Observed, decision *lifecycle.Decision, outcome *lifecycle.Outcome, done effects, committed bool) {
 	r.recordWrites(observed.Job, done)
 	r.recordAdoption(observed, done)
+	r.recordLeftBehind(observed.Job, done)
 	if committed {
 		r.recordEvents(observed.Job, outcome.Events)
 		r.metrics.Observe(observed.Job, outcome, observed.Now)

@@ -208,6 +208,7 @@ const (
 	verbRestore = "restore"
 	verbRelease = "release"
 	verbDelete  = "delete"
+	verbCollect = "collect"
 	verbForce   = "delete by force"
 	verbUpdate  = "update"
 	verbResize  = "resize"

@@ -69,6 +69,10 @@ func (g *Gangs) Observe(ctx context.Context, observed *lifecycle.Observed, age t
 	}
 	observed.Gangs = state.Gangs{Setting: g.Setting, Served: served}
 	observed.PodGroups = nil
+	observed.LeftBehind = slices.DeleteFunc(observed.LeftBehind, func(object state.Object) bool {
+		_, isGroup := object.(*unstructured.Unstructured)
+		return isGroup
+	})
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	key := types.NamespacedName{Namespace: observed.Job.Namespace, Name: names.PodGroup(observed.Job.Name)}
@@ -77,8 +81,12 @@ func (g *Gangs) Observe(ctx context.Context, observed *lifecycle.Observed, age t
 		if err != nil {
 			return err
 		}
-		if group != nil && metav1.IsControlledBy(group, observed.Job) {
+		switch {
+		case group == nil:
+		case metav1.IsControlledBy(group, observed.Job):
 			observed.PodGroups = append(observed.PodGroups, group)
+		case slices.Contains(controllers.OwnerName(group), observed.Job.Name):
+			observed.LeftBehind = append(observed.LeftBehind, group)
 		}
 	}
 	return nil

@@ -9,7 +9,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
@@ -58,6 +60,8 @@ type Observed struct {
 	TakenServices   map[string]Taken
 	TakenConfigMaps map[string]Taken
 	TakenBudgets    map[string]Taken
+	// LeftBehind are objects that an earlier job of the name controls.
+	LeftBehind []Object
 	// Strays are pods that were built for the job and have no owner, by name: others removed it while no operator saw that.
 	Strays map[string]Taken
 	// Refused is what the API server rejected, by kind, according to this operator.
@@ -90,6 +94,12 @@ type Observed struct {
 	Gangs Gangs
 	// PodGroups are the PodGroups whose controller is the job: one, or none.
 	PodGroups []*unstructured.Unstructured
+}
+
+// Object is an object of any kind.
+type Object interface {
+	metav1.Object
+	runtime.Object
 }
 
 // History is whether jobs stay until the history has recorded their end.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/job/podstate"
@@ -44,6 +45,9 @@ func timed(observed *Observed) []string {
 			keys = append(keys, deletionOf(pod))
 		}
 	}
+	for _, object := range observed.LeftBehind {
+		keys = append(keys, leftBehind(object))
+	}
 	if scaling := observed.Job.Status.Scaling; scaling != nil && scaling.Membership != nil && scaling.Membership.LeavingSince != nil {
 		keys = append(keys, leavingOf(scaling.Membership))
 	}
@@ -58,6 +62,10 @@ func timed(observed *Observed) []string {
 func endOf(job *v2alpha1.DIJob) string { return "deletion of job " + string(job.UID) }
 
 func deletionOf(pod *corev1.Pod) string { return "deletion of " + string(pod.UID) }
+
+func leftBehind(object metav1.Object) string {
+	return "left behind by " + string(metav1.GetControllerOf(object).UID)
+}
 
 func leavingOf(list *v2alpha1.PublishedMembership) string {
 	return fmt.Sprintf("leaving since %d", list.LeavingSince.Unix())
@@ -80,6 +88,9 @@ func (o *Observed) JobDeletionSeen() time.Time { return o.seen(endOf(o.Job)) }
 
 // DeletionSeen returns since when this operator sees that a pod is being deleted.
 func (o *Observed) DeletionSeen(pod *corev1.Pod) time.Time { return o.seen(deletionOf(pod)) }
+
+// LeftBehindSeen returns since when this operator sees what an earlier job left behind that controls an object.
+func (o *Observed) LeftBehindSeen(object metav1.Object) time.Time { return o.seen(leftBehind(object)) }
 
 // LeavingSeen returns since when this operator sees the members leave that leave now.
 func (o *Observed) LeavingSeen(list *v2alpha1.PublishedMembership) time.Time {
