@@ -67,8 +67,10 @@ type faults struct {
 	// rate is the number of faults a second, and longest the longest duration of one.
 	rate    float64
 	longest time.Duration
-	// bag has the kinds that are next, in a random order. So each kind has its share at any time.
-	bag []faultKind
+	// bag has the kinds that are next, in a random order, so that each kind has its share at any time. The first bag has
+	// one of each, so that a short run has all.
+	bag    []faultKind
+	hasAll bool
 
 	// control is locked while the control plane is disturbed, and clients while the way to di-server is.
 	control, clients sync.Mutex
@@ -86,6 +88,10 @@ func (f *faults) run(ctx context.Context) error {
 		running.Go(func() {
 			// A disturbance ends also if the window has ended.
 			did, err := kind.do(f, context.WithoutCancel(ctx), random)
+			// One that found nothing to disturb tries again while the window lasts.
+			for !did && err == nil && pace.Pause(ctx, time.Second) == nil {
+				did, err = kind.do(f, context.WithoutCancel(ctx), random)
+			}
 			f.mutex.Lock()
 			defer f.mutex.Unlock()
 			if err != nil {
@@ -105,10 +111,15 @@ func (f *faults) run(ctx context.Context) error {
 func (f *faults) next() *faultKind {
 	if len(f.bag) == 0 {
 		for _, kind := range faultKinds() {
-			for range kind.weight {
+			count := 1
+			if f.hasAll {
+				count = kind.weight
+			}
+			for range count {
 				f.bag = append(f.bag, kind)
 			}
 		}
+		f.hasAll = true
 		f.random.Shuffle(len(f.bag), func(i, j int) { f.bag[i], f.bag[j] = f.bag[j], f.bag[i] })
 	}
 	kind := f.bag[0]
