@@ -84,8 +84,8 @@ func (s *Step) check(field string) error {
 			return checkNumber(field+".compute_seconds", s.ComputeSeconds, minSeconds, s.Seconds)
 		},
 		func() error {
-			if len(s.Device) > maxDevice {
-				return fmt.Errorf("%s.device has %d characters: must have at most %d", field, len(s.Device), maxDevice)
+			if length := utf8.RuneCountInString(s.Device); length > maxDevice {
+				return fmt.Errorf("%s.device has %d characters: must have at most %d", field, length, maxDevice)
 			}
 			return nil
 		},

@@ -21,6 +21,7 @@ CASES: List[Dict[str, Any]] = [
     *({"steps": [di.Step(1, 1, samples, 1)]} for samples in (0, BIG, BIG + 1)),
     *({"steps": [di.Step(1, 1, 1, 2.5, seconds)]} for seconds in (2.5, 2.6, -1, 1e-8)),
     {"steps": [di.Step(1, 1, 1, 1), di.Step(1, 1, 0, 1)]},
+    *({"steps": [di.Step(1, 1, 1, 1, device=device)]} for device in ("Tesla-T4", "x" * 63, "x" * 64, "ü" * 63)),
     *({"throughput": [di.Rate(1, 4, rate)]} for rate in (0, 4e-5, 1e12, 1.5e12, 1234567.5)),
     *({"throughput": [di.Rate(1, 1, rate, batch=1_000_000, accumulation=3)]} for rate in (0.5, 2.5, 1e12)),
     *({"throughput": [di.Rate(1, 1, 10, batch=batch)]} for batch in (-4, BIG, BIG + 1)),
@@ -44,7 +45,8 @@ def main() -> None:
         except ValueError as problem:
             error = str(problem)
         allow: Callable[..., None] = lambda *_: None
-        with mock.patch.multiple(profilings, _integer=allow, _optional=allow, _number=allow, _place=allow, _MAX_UNIT=1000):
+        limits = {"_MAX_UNIT": 1000, "_MAX_DEVICE": 1000}
+        with mock.patch.multiple(profilings, _integer=allow, _optional=allow, _number=allow, _place=allow, **limits):
             try:
                 made = di.make_report(**case)
             except ValueError:

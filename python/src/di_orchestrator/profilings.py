@@ -9,7 +9,9 @@ import http.client
 import logging
 import math
 import numbers
+import os
 import re
+import sys
 import time
 from contextlib import contextmanager
 from dataclasses import MISSING, asdict, dataclass, field, fields
@@ -32,6 +34,7 @@ _MAX_BATCH = 1 << 40
 _MIN_SECONDS, _MAX_SECONDS = 1e-7, 1e5
 _MAX_NUMBER = 1e30
 _MAX_UNIT = 64
+_MAX_DEVICE = 63
 _MAX_COUNT = 1 << 53
 _MAX_TIME = 1e12
 _ROLE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -60,6 +63,21 @@ class Batch:
         _optional(name + ".max_per_replica", self.max_per_replica, self.min_per_replica or 1, _MAX_BATCH)
 
 
+def device_name() -> str:
+    """Return the type of the GPUs that this process trains on, as the label `nvidia.com/gpu.product` of its node has it.
+
+    The variable DI_DEVICE of the environment takes precedence. Otherwise it is the device of PyTorch, if this process has
+    begun to use CUDA: a question would claim memory of a GPU that nothing else uses. Empty if it is not known.
+    """
+    given = os.environ.get("DI_DEVICE", "")
+    torch = sys.modules.get("torch")
+    if given or torch is None or not torch.cuda.is_available() or not torch.cuda.is_initialized():
+        return given
+    # NVIDIA's GPU feature discovery names nodes so.
+    known = re.sub(r"[^-A-Za-z0-9_. ]", "", torch.cuda.get_device_name())
+    return "-".join(known.split())[:_MAX_DEVICE]
+
+
 @dataclass(frozen=True)
 class Step:
     """A measured training step."""
@@ -73,6 +91,8 @@ class Step:
     seconds: float
     #: The mean duration without synchronization; 0 if it is not measured.
     compute_seconds: float = 0.0
+    #: The type of the GPUs; by default what device_name() returns when the step is made.
+    device: str = field(default_factory=device_name)
 
     def _check(self, name: str) -> None:
         _place(name, self.nodes, self.replicas)
@@ -80,6 +100,8 @@ class Step:
         _number(name + ".seconds", self.seconds, _MIN_SECONDS, _MAX_SECONDS)
         if self.compute_seconds:
             _number(name + ".compute_seconds", self.compute_seconds, _MIN_SECONDS, self.seconds)
+        if len(self.device) > _MAX_DEVICE:
+            raise ValueError(f"{name}.device has {len(self.device)} characters: must have at most {_MAX_DEVICE}")
 
 
 @dataclass(frozen=True)
@@ -320,7 +342,7 @@ def _send(data: Mapping[str, Any], to: Union[Worker, Coordinator, None]) -> bool
 
 def _given(part: Any) -> Dict[str, Any]:
     """Return the fields of a part that are required or differ from their defaults."""
-    required = {each.name for each in fields(part) if each.default is MISSING}
+    required = {each.name for each in fields(part) if each.default is MISSING and each.default_factory is MISSING}
     return {name: _plain(value) for name, value in asdict(part).items() if value or name in required}
 
 

@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import unittest
-from typing import Any, Dict
+from types import ModuleType, SimpleNamespace
+from typing import Any, Dict, Optional
 from unittest import mock
 
 import di_orchestrator as di
@@ -44,6 +47,52 @@ class Reports(unittest.TestCase):
         for wrong in ({"done": "12"}, {"done": None}, {"done": True}, {"done": float("nan")}, {"done": float("inf")}):
             with self.assertRaisesRegex(ValueError, r"profilings.progress.done is .*: must be from 0 to 1e\+30"):
                 di.make_report(progress=di.Progress(**wrong))
+
+
+def torch_with(name: str, *, available: bool = True, initialized: bool = True) -> ModuleType:
+    """Return a stand-in of PyTorch, which the tests do not need."""
+    torch = ModuleType("torch")
+    cuda = SimpleNamespace(is_available=lambda: available, is_initialized=lambda: initialized, get_device_name=lambda: name)
+    torch.cuda = cuda  # type: ignore[attr-defined]
+    return torch
+
+
+def device_of(torch: Optional[ModuleType], given: str = "") -> Optional[str]:
+    """Return the device in a report of a program that does not name it."""
+    with mock.patch.dict(os.environ, {"DI_DEVICE": given}), mock.patch.dict(sys.modules):
+        sys.modules.pop("torch", None)
+        if torch is not None:
+            sys.modules["torch"] = torch
+        return di.make_report(steps=[di.Step(1, 1, 64, 0.5)])["steps"][0].get("device")
+
+
+class Devices(unittest.TestCase):
+    def test_a_step_names_the_gpu_as_the_label_of_its_node(self) -> None:
+        for name, label in (
+            ("Tesla T4", "Tesla-T4"),
+            ("NVIDIA A100-SXM4-80GB", "NVIDIA-A100-SXM4-80GB"),
+            (" NVIDIA  GeForce RTX 2080 Ti (rev/a)", "NVIDIA-GeForce-RTX-2080-Ti-reva"),
+            ("x" * 200, "x" * 63),
+        ):
+            self.assertEqual(device_of(torch_with(name)), label)
+
+    def test_a_step_names_no_device_that_is_not_known(self) -> None:
+        for torch in (None, torch_with("Tesla T4", available=False), torch_with("Tesla T4", initialized=False)):
+            self.assertIsNone(device_of(torch))
+
+    def test_the_environment_and_the_program_name_other_devices(self) -> None:
+        self.assertEqual(device_of(torch_with("Tesla T4"), given="Tesla-T4-SHARED"), "Tesla-T4-SHARED")
+        self.assertEqual(device_of(None, given="v5e"), "v5e")
+        with mock.patch.dict(os.environ, {"DI_DEVICE": "v5e"}):
+            self.assertEqual(di.Step(1, 1, 64, 0.5, device="v6").device, "v6")
+        with self.assertRaisesRegex(ValueError, r"profilings.steps\[0\].device has 64 characters: must have at most 63"):
+            device_of(None, given="x" * 64)
+
+    def test_a_step_of_a_checkpoint_keeps_its_device(self) -> None:
+        with mock.patch.dict(sys.modules, {"torch": torch_with("Tesla T4")}):
+            measured = di.make_report(steps=[di.Step(1, 1, 64, 0.5)])["steps"][0]
+        with mock.patch.dict(sys.modules, {"torch": torch_with("NVIDIA L4")}):
+            self.assertEqual(di.Step(**measured).device, "Tesla-T4")
 
 
 class Meters(unittest.TestCase):
