@@ -32,7 +32,7 @@ func (p *Policy) explain(nodes []*allocation.Node, v *view, placed []string) all
 		answer.Reason = allocation.ReasonPartiallyPlaced
 	}
 	answer.Message = fmt.Sprintf("%s on %s%s", english.Plural(len(placed), "replica", ""), english.Plural(len(distinct(placed)), "node", ""),
-		p.outlook(v, elastic, v.decision.larger(int(elastic), v.kind)))
+		p.outlook(v, elastic, v.decision.larger(int(elastic), v.kind))+p.faster(v, elastic))
 	return answer
 }
 
@@ -52,17 +52,42 @@ func (p *Policy) outlook(v *view, elastic int32, larger *Option) string {
 		return ""
 	case larger != nil:
 		gain := v.speed(int32(larger.Replicas))/v.speed(elastic) - 1
-		less := "what other jobs gain"
-		if !v.job.ResizesLive {
-			less = fmt.Sprintf("a restart of %v or %s", p.restartCost(v).Round(time.Second), less)
-		}
-		return fmt.Sprintf("; %d of task %s would gain %s, less than %s", larger.Replicas, v.job.Tasks[v.job.Elastic].Name, percent(gain), less)
+		return fmt.Sprintf("; %d of task %s would gain %s, less than %s", larger.Replicas, v.job.Tasks[v.job.Elastic].Name, percent(gain), p.price(v, v.job.ResizesLive))
 	case v.limit(&p.settings) < v.job.Wanted && v.curve.known == nil:
 		return "; the job reports no speed, so it grows slowly"
 	case v.limit(&p.settings) < v.job.Wanted:
 		return "; it gets at most twice the replicas that it has measured"
 	}
 	return "; the nodes that accept the job are full"
+}
+
+// price says what a gain is less than.
+func (p *Policy) price(v *view, isLive bool) string {
+	if isLive {
+		return "what other jobs gain"
+	}
+	return fmt.Sprintf("a restart of %v or what other jobs gain", p.restartCost(v).Round(time.Second))
+}
+
+// fasterBy is how many times as fast another type of devices must be to be worth a word.
+const fasterBy = 1.2
+
+// faster says what the same replicas would gain on the fastest other type of devices.
+func (p *Policy) faster(v *view, elastic int32) string {
+	kind, most := v.kind, fasterBy
+	for i := range v.decision.Options {
+		option := &v.decision.Options[i]
+		if option.Kind == v.kind || int32(option.Replicas) != elastic || v.curves[option.Kind].isGuess {
+			continue
+		}
+		if times := v.on(option.Kind).speed(elastic) / v.speed(elastic); times > most {
+			kind, most = option.Kind, times
+		}
+	}
+	if kind == v.kind || v.names[kind] == "" {
+		return ""
+	}
+	return fmt.Sprintf("; the same on %s would gain %s, less than %s", v.names[kind], percent(most-1), p.price(v, false))
 }
 
 // percent returns a coarse figure: 1, 2, 5, 10, 20, 50 and so on.

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"opendilab.org/di-orchestrator/allocation/goodput"
 )
@@ -75,12 +76,29 @@ func TestAJobGetsTheTypeThatItGainsBy(t *testing.T) {
 	for _, one := range c.jobs {
 		one.total, one.profiles = math.Inf(1), true
 	}
-	for range 20 {
-		c.apply(policy.Optimize(c.round()))
-		c.train(60)
-	}
+	c.rounds(policy, 20)
 	if c.deviceOf(gains.placed) != "fast" || c.deviceOf(other.placed) != "slow" {
 		t.Errorf("the job that is five times as fast is on %v, the other on %v", gains.placed, other.placed)
+	}
+}
+
+func TestAMessageSaysWhatAnotherTypeWouldGain(t *testing.T) {
+	c, policy := newCluster(3), goodput.New(goodput.DefaultSettings())
+	c.mixed(1, 1, "slow")
+	c.mixed(1, 1, "fast")
+	for _, times := range []float64{8, 2.2} {
+		one := c.add(1)
+		one.speeds, one.total, one.profiles = map[string]float64{"slow": 1, "fast": times}, math.Inf(1), true
+	}
+	c.rounds(policy, 20)
+	answer := policy.Optimize(c.round())
+	for i, want := range []string{
+		"1 replica on 1 node",
+		"1 replica on 1 node; the same on fast would gain about 100 %, less than a restart of 30s or what other jobs gain",
+	} {
+		if got := answer[types.NamespacedName{Namespace: "test", Name: c.jobs[i].name}].Message; got != want {
+			t.Errorf("job %d: %q, want %q", i, got, want)
+		}
 	}
 }
 

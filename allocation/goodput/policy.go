@@ -84,7 +84,7 @@ func (p *Policy) views(round *allocation.Round, nodes []*allocation.Node, board 
 	}
 	views, known := make([]*view, len(jobs)), map[terrainKey]terrain{}
 	for i, job := range jobs {
-		v := &view{job: job, previous: round.Previous[job.Name], current: waiting, usage: job.Usage, closed: closed}
+		v := &view{job: job, previous: round.Previous[job.Name], current: waiting, usage: job.Usage, closed: closed, names: kinds.names}
 		v.elsewhere, v.kind = make([]*view, len(kinds.names)), v.kindOf(kinds, places)
 		for kind := range kinds.names {
 			at := terrain{perNode: 1}

@@ -32,8 +32,9 @@ type view struct {
 	nodes    int
 	decision Decision
 	// kind is the type of devices that the job has, or else the first one. terrain and curve are of this type,
-	// terrains and curves of each type, and elsewhere are the views on the other types.
+	// terrains and curves of each type, and elsewhere are the views on the other types. names are those of the types.
 	kind      int
+	names     []string
 	terrains  []terrain
 	curves    []curve
 	elsewhere []*view
