@@ -7,6 +7,8 @@ package e2e
 
 import (
 	"encoding/json"
+	"maps"
+	"slices"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -99,13 +101,13 @@ func configureKueue(ctx SpecContext, section string) {
 func kill(ctx SpecContext, component labels.Set, count int) {
 	GinkgoHelper()
 	now := int64(0)
-	killed := 0
-	for _, name := range podsIn(ctx, Default, names.SystemNamespace, component.AsSelector()) {
-		if killed == count {
-			return
-		}
-		killed++
+	var pods []string
+	// Those that were killed before may not be recreated yet.
+	Eventually(func(g Gomega) {
+		pods = slices.Collect(maps.Values(podsIn(ctx, g, names.SystemNamespace, component.AsSelector())))
+		g.Expect(len(pods)).To(BeNumerically(">=", count))
+	}).WithContext(ctx).WithTimeout(patience).WithPolling(100 * time.Millisecond).Should(Succeed())
+	for _, name := range pods[:count] {
 		Expect(core.CoreV1().Pods(names.SystemNamespace).Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: &now})).To(Succeed())
 	}
-	Expect(killed).To(Equal(count))
 }
