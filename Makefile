@@ -294,7 +294,7 @@ e2e-web: web cluster-up images-load helm ## Use the page in Chromium, with 5,000
 	export CHROMIUM="$$(hack/browser)" && $(E2E) -timeout 40m -ginkgo.label-filter=web
 
 .PHONY: e2e-web-short
-e2e-web-short: web ## Use the page in Chromium, with a real API server and 500 jobs.
+e2e-web-short: web ## Use the page in Chromium, with a real API server and 500 jobs; PICTURES=FOLDER keeps pictures, of which sheet-*.png are 24 of all views.
 	$(WEB) -run InABrowser ./cmd/kubectl-di -args -web.jobs=500
 
 .PHONY: test-race

@@ -101,9 +101,13 @@ func TestEveryViewIsAccessibleInABrowser(t *testing.T) {
 func TestNewcomersQuestionsAreAnsweredInABrowser(t *testing.T) {
 	w, ns := inNamespace(t)
 	w.failing(t, ns, "breakout")
-	w.grown(t, ns, "pong")
+	job := w.grown(t, ns, "pong")
 	w.waits(t, ns, "waiting")
-	inABrowser(t, "questions.mjs", w.printedURL(t, ns, "-n", ns).String(), ns)
+	address := w.printedURL(t, ns, "-n", ns, "--price", "gpu=2.5")
+	b := w.browse(t, ns, "-n", ns)
+	until(t, b, b.listen(t, "/api/v1/jobs/stream"), "page", "JobPage", isSynced)
+	w.learns(t, job)
+	inABrowser(t, "questions.mjs", address.String(), ns)
 }
 
 // waits creates a job that the allocator cannot place.
@@ -148,26 +152,42 @@ func (w *world) failing(t *testing.T, namespace, name string) {
 }
 
 // grown creates a running job that was resized, and reports its throughput with each size.
-func (w *world) grown(t *testing.T, namespace, name string) {
+func (w *world) grown(t *testing.T, namespace, name string) *v2alpha1.DIJob {
 	t.Helper()
 	job := w.workers(t, namespace, name, v2alpha1.Task{Type: v2alpha1.TaskTypeLearner})
+	job.Spec.Tasks[0].Replicas, job.Spec.Tasks[0].Template = ptr.To[int32](4), gpuTemplate(2)
+	expect.NoError(t, w.live.Update(t.Context(), job))
 	for i := range int32(3) {
-		pod := names.WorkerPod(name, "learner", 10+i)
-		expect.NoError(t, w.live.Create(t.Context(), &corev1.Pod{
+		name := names.WorkerPod(name, "learner", 10+i)
+		pod := &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{
-				Namespace: namespace, Name: pod, Labels: names.WorkerLabels(name, v2alpha1.TaskTypeLearner, "learner", pod),
+				Namespace: namespace, Name: name, Labels: names.WorkerLabels(job.Name, v2alpha1.TaskTypeLearner, "learner", name),
 				OwnerReferences: jobs.Owner(job),
 			},
 			Spec: corev1.PodSpec{NodeName: "node", Containers: []corev1.Container{{
 				Name: names.Container, Image: "di", Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{names.DefaultGPU: resource.MustParse("2")}},
 			}}},
-		}))
+		}
+		expect.NoError(t, w.live.Create(t.Context(), pod))
+		pod.Status.Phase, pod.Status.StartTime = corev1.PodRunning, ptr.To(metav1.NewTime(time.Now().Add(-time.Hour)))
+		expect.NoError(t, w.live.Status().Update(t.Context(), pod))
 	}
 	w.event(t, job, corev1.EventTypeNormal, v2alpha1.ReasonResized, "task learner changes from 2 to 4 replicas")
 	w.setStatus(t, job, func(status *v2alpha1.DIJobStatus) {
 		status.Phase, status.Replicas, status.ReadyReplicas = v2alpha1.JobRunning, 4, 4
 		status.Profilings = ptr.To(jobs.Raw(`{"reward": 120, "throughput": [{"replicas": 2, "per_second": 40}, {"replicas": 4, "per_second": 70}]}`))
 	})
+	return job
+}
+
+// learns reports a reward that grows.
+func (w *world) learns(t *testing.T, job *v2alpha1.DIJob) {
+	t.Helper()
+	for i := range 12 {
+		w.operated(t, job.Namespace, job.Name, func(status *v2alpha1.DIJobStatus) {
+			status.Profilings = ptr.To(jobs.Raw(fmt.Sprintf(`{"reward": %d, "throughput": [{"replicas": 2, "per_second": 40}, {"replicas": 4, "per_second": 70}]}`, 120+i)))
+		})
+	}
 }
 
 func TestJobsAreChangedInABrowser(t *testing.T) {

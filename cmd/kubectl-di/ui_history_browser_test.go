@@ -38,7 +38,9 @@ func TestTheHistoryIsReadInABrowser(t *testing.T) {
 	better.Manifest = json.RawMessage(strings.NewReplacer(`"name":"pong"`, `"name":"pong-2"`, `"replicas":2`, `"replicas":3`).Replace(pongManifest))
 	m.record(t, better, map[string][]float64{"reward": {2, 3, 8, 8, 8}, "loss": {4, 1, 0.3}})
 	m.record(t, recent("uid-3"), nil)
-	m.grown(t, m.jobs, "living")
+	living := m.grown(t, m.jobs, "living")
+	living.Spec.Group = "games"
+	expect.NoError(t, m.live.Update(t.Context(), living))
 	m.recordLiving(t, "living")
 	base := []string{"--service-account", account, "--server-namespace"}
 	with := m.printedURL(t, m.jobs, append(base, m.system)...)

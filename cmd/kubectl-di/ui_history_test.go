@@ -6,6 +6,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"net/http"
 	"net/url"
 	"strings"
@@ -162,6 +163,14 @@ func TestPageShowsWhatIsRecordedOfAJob(t *testing.T) {
 	b.get(t, m.recorded("pong")+"/tails", "HistoryTails", &tails)
 	if len(tails.Tails) != 1 || tails.Tails[0].Replica != "learner-1" || tails.Tails[0].Text != "loss 3\nKilled\n" {
 		t.Errorf("got %+v", tails)
+	}
+	// The first replica ran for 270 s, the second one for 320 s. Each requests two CPUs and 4 GiB.
+	if cost := job.Cost; cost == nil || !cost.Recorded || cost.Pods != 2 || math.Abs(cost.PodHours*3600-590) > 0.01 || math.Abs(cost.CPUHours*3600-1180) > 0.01 {
+		t.Errorf("the cost is %+v", job.Cost)
+	}
+	var cost api.Cost
+	if b.get(t, m.recorded("pong")+"/cost?uid=uid-1", "Cost", &cost); job.Cost == nil || cost != *job.Cost {
+		t.Errorf("the cost is %+v, and that of the job %+v", cost, job.Cost)
 	}
 	b.refused(t, m.recorded("pong")+"?uid=uid-9", http.StatusNotFound)
 	b.refused(t, strings.Replace(m.recorded("pong"), m.jobs, "other", 1), http.StatusForbidden)

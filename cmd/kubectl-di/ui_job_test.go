@@ -299,6 +299,32 @@ func TestLogsOfAllReplicasAreSearchedAndFollowed(t *testing.T) {
 	until(t, b, events, "lines", "LogLines", func(lines []api.LogLine) bool { return lines[0].Text == "late" })
 }
 
+func TestLogsOfThePreviousAttemptAreThoseBeforeARestart(t *testing.T) {
+	t.Parallel()
+	w, ns := inNamespace(t)
+	job, k := w.logged(t, ns)
+	pod := k.replica(t, names.ReplicaTypeCoordinator, "", "first attempt")
+	k.end(t, pod, names.Container, 1)
+	k.start(t, pod, names.Container, "second attempt")
+	b := w.browse(t, ns)
+	var texts []string
+	for next := range b.listen(t, jobPath(job)+"/logs?previous=true") {
+		if next.name == "lines" {
+			var lines []api.LogLine
+			expect.NoError(t, json.Unmarshal(next.data, &lines))
+			for _, line := range lines {
+				texts = append(texts, line.Text)
+			}
+		}
+	}
+	if !slices.Equal(texts, []string{"first attempt"}) {
+		t.Errorf("the lines are %q", texts)
+	}
+	if message := b.refused(t, jobPath(job)+"/logs?previous=true&follow=true", http.StatusBadRequest); !strings.Contains(message, "previous and follow") {
+		t.Errorf("both are refused by %q", message)
+	}
+}
+
 func TestLogsOfChosenReplicasLeaveOutTheOthers(t *testing.T) {
 	t.Parallel()
 	w, ns := inNamespace(t)

@@ -50,6 +50,20 @@ export async function isAccessible(page) {
   assert.deepEqual(violations.map((v) => `${v.id}: ${v.nodes.map((n) => n.html).slice(0, 3).join(' ')}`), [])
 }
 
+/** both looks at a page on a screen and on a phone, in both colour schemes. */
+export async function both(page, look) {
+  const before = page.viewportSize()
+  for (const [size, viewport] of [['screen', { width: 1440, height: 900 }], ['phone', { width: 390, height: 844 }]]) {
+    await page.setViewportSize(viewport)
+    for (const colorScheme of ['light', 'dark']) {
+      await page.emulateMedia({ colorScheme, reducedMotion: 'reduce' })
+      await look(`${size}-${colorScheme}`)
+    }
+  }
+  await page.emulateMedia({ colorScheme: 'light', reducedMotion: null })
+  await page.setViewportSize(before)
+}
+
 /** act opens the dialog of an action, waits for what it says in advance, and confirms it by the button that says what it does. */
 export async function act(page, action, { effects, confirm, choose = async () => {}, name = action }) {
   const dialog = page.getByRole('dialog')

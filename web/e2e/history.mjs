@@ -61,6 +61,16 @@ for (const [size, width, height] of [['screen', 1280, 800], ['phone', 390, 844]]
     await page.getByRole('row', { name: /reward Highest 9 8/ }).waitFor()
     await isFine(page, named('compare'))
   })
+  await step(`two clicks tell which run of a group was best, and why: ${size}`, async () => {
+    await page.evaluate(() => (location.hash = '#/jobs'))
+    await page.getByRole('link', { name: 'living', exact: true }).click()
+    await page.getByRole('link', { name: 'games', exact: true }).click()
+    const best = page.getByRole('region', { name: 'The best run' })
+    await best.getByText('reward 9', { exact: true }).waitFor()
+    await best.getByText('The next one has 8.').waitFor()
+    await best.getByRole('listitem').filter({ hasText: 'spec.tasks[learner].replicas' }).getByText('others: 3').waitFor()
+    await isFine(page, named('best'))
+  })
   await step(`sums tell what each user took: ${size}`, async () => {
     await go(page, '#/history', 'Older')
     await page.getByRole('link', { name: 'Sums' }).click()

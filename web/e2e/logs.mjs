@@ -113,6 +113,16 @@ await step('the link has the choice', async () => {
   await page.keyboard.press('Escape')
   await from('starts', 'collector-aaaaa', 'collector-bbbbb', 'collector-ccccc', 'coordinator')
 })
+await step('the previous attempt has its own lines, or says why it has none', async () => {
+  await page.getByLabel('Previous attempt').check()
+  await page.getByText('A replica whose pod was replaced has none.').waitFor()
+  await lines.getByText('starts').first().waitFor({ state: 'detached' })
+  assert.ok(await page.getByLabel('Follow').isDisabled())
+  await picture(page, 'web-log-previous')
+  await isAccessible(page)
+  await page.getByLabel('Previous attempt').uncheck()
+  await lines.getByText('starts').first().waitFor()
+})
 await step('the choice fits a phone, in Chinese', async () => {
   await page.getByLabel('Language').selectOption('zh')
   await page.setViewportSize({ width: 390, height: 800 })

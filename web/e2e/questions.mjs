@@ -4,7 +4,7 @@ import { end, isInView, open, picture, step } from './browser.mjs'
 
 const [address, namespace] = process.argv.slice(2)
 const page = await open(address)
-const most = 3
+let most = 3
 
 /** question counts the clicks until the answer is on the screen. */
 async function question(text, answer) {
@@ -47,9 +47,8 @@ await question('Did growing help', async (click) => {
 })
 await question('Who holds the GPUs', async (click) => {
   await click(tab('Cluster'))
-  const holders = page.getByRole('region', { name: 'Nodes' })
-  await isInView(holders.getByText('6 of 8 GPUs are used'))
-  await isInView(holders.getByRole('listitem').filter({ hasText: `${namespace}/pong` }).last())
+  await isInView(page.getByRole('img', { name: 'GPUs: 6 of 8 requested', exact: true }))
+  await isInView(page.getByRole('region', { name: 'Who holds what' }).getByRole('link', { name: `${namespace}/pong` }))
 })
 await question('What did the operator do at 14:05', async (click) => {
   await click(job('breakout'))
@@ -57,5 +56,29 @@ await question('What did the operator do at 14:05', async (click) => {
   await click(page.getByLabel('Go to time'))
   await page.getByLabel('Go to time').fill('14:05')
   await isInView(page.locator('[aria-current=true]').getByText('replica collector-1 restarts'))
+})
+
+most = 2
+await question('Is it learning', async (click) => {
+  await click(job('pong'))
+  await isInView(page.getByText('reward rises.'))
+})
+await question('What changed at 14:05', async (click) => {
+  await click(job('breakout'))
+  await click(tab('Timeline'))
+  await page.getByLabel('Go to time').fill('14:05')
+  await isInView(page.locator('[aria-current=true]').getByText('replica collector-1 restarts'))
+})
+await question('Who waits for what I hold', async (click) => {
+  await click(job('pong'))
+  const line = page.getByRole('region', { name: 'In line for GPUs, while this job holds 8' })
+  await line.getByRole('listitem').filter({ hasText: `${namespace}/waiting` }).getByText('needs 4 GPUs, and 2 of 8 are free').waitFor()
+})
+await question('What did this cost', async (click) => {
+  await click(job('pong'))
+  await isInView(page.locator('.stat').filter({ hasText: 'Cost' }).getByText('GPU hours'))
+  const cost = page.getByRole('region', { name: 'Cost' })
+  await cost.getByText('What the pods that exist now (3) requested for as long as they ran.').waitFor()
+  await cost.locator('.stat').filter({ hasText: 'Price' }).getByText(/^1[56]/).waitFor()
 })
 await end()

@@ -1,8 +1,9 @@
 // What the user can do with a job. A dialog first shows what would happen.
 import { useEffect, useRef, useState } from 'preact/hooks'
-import { act, type Action, type ActionRequest, type ActionResult, type JobDetail } from './api'
+import { act, type Action, type ActionRequest, type ActionResult, type JobDetail, type JobRow } from './api'
 import { useApp } from './app'
-import { jobsLink } from './route'
+import { Command } from './problem'
+import { createLink, jobsLink } from './route'
 import { isFinished } from './state'
 import type { Texts } from './texts.en'
 import { toast } from './toast'
@@ -24,12 +25,23 @@ export function Actions({ detail }: { detail: JobDetail }) {
             {t.action[action.name]}
           </button>
           {!action.allowed && (
-            <span class="tip" role="tooltip" id={`why-${action.name}`}>
-              {t.notAllowed(t.say(action.reason ?? ''))}
+            <span class="tip">
+              <span role="tooltip" id={`why-${action.name}`}>
+                {t.notAllowed(t.say(action.reason ?? ''))}
+              </span>
+              {action.grant && (
+                <>
+                  <span class="by">{t.grantBy}</span>
+                  <Command text={action.grant.join('\n')} />
+                </>
+              )}
             </span>
           )}
         </span>
       ))}
+      <a class="button" href={createLink(detail.job)}>
+        {t.clone}
+      </a>
       {open && <ActionDialog detail={detail} action={open} close={() => setOpen(undefined)} />}
     </div>
   )
@@ -72,7 +84,7 @@ function ActionDialog({ detail, action, close }: DialogProps) {
   }, [JSON.stringify(request)])
   const what = whatOf(t, action, request, job.name)
   const done = () => {
-    toast(t.did(what))
+    toast(t.did(what), undoOf(job, action, request))
     dialog.current?.close()
     if (action.name === 'delete') location.hash = jobsLink(new URLSearchParams())
   }
@@ -130,6 +142,14 @@ function ActionDialog({ detail, action, close }: DialogProps) {
 function whatOf(t: Texts, action: Action, request: ActionRequest, job: string): string {
   if (action.name === 'resize') return t.resizeTo(request.replicas ?? 0)
   return t.doIt(t.verb[action.name], action.name === 'restart' ? (request.replica ?? '') : job)
+}
+
+/** undoOf returns what takes an action back: a job is resumed, or has the size from before. */
+function undoOf(job: JobRow, action: Action, request: ActionRequest): (() => Promise<unknown>) | undefined {
+  if (action.name === 'suspend') return () => act(job, 'resume', { dryRun: false })
+  const before = action.tasks?.find((one) => one.task === request.task)
+  if (action.name === 'resize' && before) return () => act(job, 'resize', { dryRun: false, task: before.task, replicas: before.replicas })
+  return undefined
 }
 
 /** isSame reports whether a task has the desired replicas already. */

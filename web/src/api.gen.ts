@@ -60,6 +60,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/jobs/new": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Create a job, or say what the API server finds in it
+         * @description A dry run stores nothing. Status 422 is a refusal of the API server, whose findings name the fields.
+         */
+        post: operations["create"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/namespaces/{namespace}/jobs/{name}": {
         parameters: {
             query?: never;
@@ -353,6 +373,29 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/history/namespaces/{namespace}/jobs/{name}/cost": {
+        parameters: {
+            query?: {
+                /** @description Of several jobs with this name; the newest by default. */
+                uid?: string;
+            };
+            header?: never;
+            path: {
+                namespace: components["parameters"]["pathNamespace"];
+                name: components["parameters"]["pathName"];
+            };
+            cookie?: never;
+        };
+        /** What all recorded replicas of a job requested for as long as they ran */
+        get: operations["historyCost"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
 }
 export type webhooks = Record<string, never>;
 export interface components {
@@ -362,6 +405,35 @@ export interface components {
             message: string;
             /** @description One word of the Kubernetes API, such as Forbidden or NotFound. */
             reason: string;
+            /** @description What the caller may not do, such as list dijobs in namespace rl. */
+            right?: string;
+            /** @description The commands that give the right, for who may run them. */
+            grant?: string[];
+            /** @description What the API server refuses of a job, field by field. */
+            findings?: components["schemas"]["Finding"][];
+            /** @description Jobs that may be meant in place of one that does not exist. */
+            near?: string[];
+        };
+        Finding: {
+            /** @description Such as spec.tasks[0].replicas; absent if the finding names none. */
+            field?: string;
+            text: string;
+        };
+        CreateRequest: {
+            /** @description Store nothing, and say what would be. */
+            dryRun: boolean;
+            /** @description A DIJob of either version, as YAML or JSON. */
+            yaml: string;
+        };
+        Created: {
+            /** @description False for a dry run. */
+            done: boolean;
+            namespace: string;
+            name: string;
+            /** @description The job with the defaults of the API server. */
+            yaml: string;
+            /** @description What happens, one sentence each. */
+            effects: string[];
         };
         Session: {
             /** @description The name that the API server knows the caller by; empty if it does not say. */
@@ -376,6 +448,8 @@ export interface components {
             version: string;
             /** @description The version of Kubernetes. */
             clusterVersion?: string;
+            /** @description The version of the operator; absent if the caller may not read it. */
+            operator?: string;
             /**
              * @description The language that the environment of the caller asks for.
              * @enum {string}
@@ -388,7 +462,7 @@ export interface components {
             /** @description What the page does not show because of rights. */
             notes: string[];
             /**
-             * @description What the caller may do in namespace: listJobs, changeJobs, deleteJobs, readPods, readLogs,
+             * @description What the caller may do in namespace: listJobs, createJobs, changeJobs, deleteJobs, readPods, readLogs,
              *     readEvents, listNodes, createPlans.
              */
             permissions: {
@@ -403,6 +477,10 @@ export interface components {
              *     then ends the session.
              */
             canSignOut?: boolean;
+            /** @description The prices of an hour of a gpu, a cpu and a GiB of memory, as far as --price gives them. */
+            prices?: {
+                [key: string]: number;
+            };
             /** @description Whether the history of jobs can be read. The paths below /api/v1/history answer 404 if there is none. */
             history: {
                 reachable: boolean;
@@ -451,6 +529,8 @@ export interface components {
             roles: components["schemas"]["RoleCount"][];
             /** @description The GPUs that the desired replicas request. */
             gpus: number;
+            /** @description The products or resources of these GPUs, as far as the templates name them. */
+            gpuType?: string;
             restarts: number;
             reschedules: number;
             /** Format: date-time */
@@ -513,6 +593,23 @@ export interface components {
             profilings?: string;
             /** @description What is left out because of rights. */
             notes: string[];
+            /** @description The commands that give these rights. */
+            grants?: string[];
+            cost?: components["schemas"]["Cost"];
+            /** @description Jobs in line for GPUs, while this job holds some; at most 20. */
+            awaited?: components["schemas"]["Waiting"][];
+        };
+        /** @description What pods of a job requested for as long as they ran. Pods that are gone are not in it, unless it is recorded. */
+        Cost: {
+            pods: number;
+            podHours: number;
+            /** @description Hours of CPUs. */
+            cpuHours: number;
+            /** @description Hours of GiB. */
+            memoryHours: number;
+            gpuHours: number;
+            /** @description Whether it is that of all pods, by the history. */
+            recorded?: boolean;
         };
         /** @description A replica, a part of one, or a replica that is desired and has no pod yet. */
         Part: {
@@ -601,6 +698,10 @@ export interface components {
             remedies: string[];
             /** @description The GPUs that the job requests. */
             gpus?: number;
+            /** @description The place in line for room, by priority and age; absent if the job waits for something else. */
+            place?: number;
+            /** @description Whether only its user keeps the job waiting. */
+            suspended?: boolean;
         };
         Moment: {
             /** Format: date-time */
@@ -630,6 +731,8 @@ export interface components {
             allowed: boolean;
             /** @description Why it is not allowed. */
             reason?: string;
+            /** @description The commands that give the missing right. */
+            grant?: string[];
             /** @description What resize can change. */
             tasks?: components["schemas"]["Resizable"][];
         };
@@ -689,44 +792,84 @@ export interface components {
             completedAt?: string;
         };
         Cluster: {
+            /** @description Those with the most GPUs first. */
+            types: components["schemas"]["NodeType"][];
             nodes: components["schemas"]["Node"][];
             gpus: components["schemas"]["GPUs"];
-            /** @description Jobs that wait, oldest first; at most 500. */
+            cpu: components["schemas"]["Amount"];
+            memory: components["schemas"]["Amount"];
+            fit?: components["schemas"]["Fit"];
+            /** @description Jobs that wait: those in line for room by their places, and then the others, oldest first; at most 500. */
             waiting: components["schemas"]["Waiting"][];
-            /** @description What the allocator and the autoscaler decided, newest first; at most 200. */
+            /** @description What the allocator and the autoscaler decided, newest first, without what plans say; at most 200. */
             rounds: components["schemas"]["Decision"][];
             /** @description Newest first; at most 200. */
             plans: components["schemas"]["Plan"][];
-            queues: components["schemas"]["Queue"][];
+            /** @description By kind, those that hold most first; at most 200. */
+            teams: components["schemas"]["Team"][];
             takeovers: components["schemas"]["Takeover"][];
             /** @description What is left out because of rights. */
             notes: string[];
+            /** @description The commands that give these rights. */
+            grants?: string[];
         };
         GPUs: {
             total: number;
             used: number;
             free: number;
         };
+        /** @description Thousandths of a CPU, or bytes of memory. */
+        Amount: {
+            /** @description By pods that have not ended. */
+            requested: number;
+            allocatable: number;
+        };
+        /** @description The nodes with the same GPUs. */
+        NodeType: {
+            /** @description The label nvidia.com/gpu.product, or else the resource of the GPUs; empty for nodes without GPUs. */
+            name: string;
+            nodes: number;
+            gpus: components["schemas"]["GPUs"];
+            cpu: components["schemas"]["Amount"];
+            memory: components["schemas"]["Amount"];
+        };
         Node: {
             name: string;
+            /** @description The name of its NodeType; absent without GPUs. */
+            type?: string;
             ready: boolean;
             schedulable: boolean;
-            /** @description The name of the GPU resource, such as nvidia.com/gpu. */
-            resource?: string;
             gpus: components["schemas"]["GPUs"];
-            /** @description Allocatable. */
-            cpu?: string;
-            /** @description Allocatable. */
-            memory?: string;
+            cpu: components["schemas"]["Amount"];
+            memory: components["schemas"]["Amount"];
             /** @description The pods of jobs on the node. */
             pods?: number;
             jobs: components["schemas"]["Share"][];
+        };
+        /** @description The largest job that still fits, if each of its pods requests what most pods of jobs request. */
+        Fit: {
+            /** @description What a pod requests. */
+            gpus?: number;
+            /** @description Thousandths of a CPU that a pod requests. */
+            cpu: number;
+            /** @description Bytes that a pod requests. */
+            memory: number;
+            /** @description How many such pods fit. */
+            pods: number;
+            /** @description The nodes on which they fit. */
+            nodes: number;
+            /** @description The free GPUs of nodes where no such pod fits. */
+            stranded?: number;
         };
         /** @description What a job has on a node. An empty name is all that is of no job. */
         Share: {
             namespace: string;
             name: string;
             gpus: number;
+            /** @description Thousandths of a CPU. */
+            cpu: number;
+            /** @description Bytes. */
+            memory: number;
             pods: number;
         };
         Decision: {
@@ -739,16 +882,19 @@ export interface components {
             reason?: string;
             text: string;
         };
-        Queue: {
+        /** @description The jobs of a namespace, group or queue that have not finished, and what their pods request. */
+        Team: {
+            /** @enum {string} */
+            kind: "namespace" | "group" | "queue";
             namespace: string;
-            /** @description Empty for jobs without a queue. */
             name: string;
-            scheduler?: string;
             jobs: number;
             waiting: number;
-            /** @description The jobs that are scheduled as gangs. */
-            gangs?: number;
             gpus: number;
+            /** @description Thousandths of a CPU. */
+            cpu: number;
+            /** @description Bytes. */
+            memory: number;
         };
         Takeover: {
             /** @description The takeover of an earlier release, or such as the migration of stored objects of dijobs. */
@@ -821,6 +967,7 @@ export interface components {
             /** @description Oldest first; at most the last 1000. */
             timeline: components["schemas"]["Moment"][];
             notes: string[];
+            cost?: components["schemas"]["Cost"];
         };
         HistoryPart: {
             title: string;
@@ -1037,6 +1184,33 @@ export interface operations {
             default: components["responses"]["Error"];
         };
     };
+    create: {
+        parameters: {
+            query?: never;
+            header: {
+                "X-DI-UI": "1";
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CreateRequest"];
+            };
+        };
+        responses: {
+            /** @description What was or would be created */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Created"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
     job: {
         parameters: {
             query?: never;
@@ -1084,6 +1258,8 @@ export interface operations {
                 replica?: string[];
                 /** @description Keep on sending new lines. False by default. */
                 follow?: boolean;
+                /** @description The containers before their last restart. It excludes follow. */
+                previous?: boolean;
                 /** @description The number of last lines of each replica; 200 by default. */
                 tail?: number;
                 /** @description Send only lines that contain this text. Upper and lower case are the same. */
@@ -1107,6 +1283,8 @@ export interface operations {
             query?: {
                 /** @description v2alpha1 by default */
                 version?: "v1alpha1" | "v2alpha1";
+                /** @description Without status and what the server writes, as for another job. False by default. */
+                clean?: boolean;
             };
             header?: never;
             path: {
@@ -1384,6 +1562,33 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["HistoryCurves"];
+                };
+            };
+            default: components["responses"]["Error"];
+        };
+    };
+    historyCost: {
+        parameters: {
+            query?: {
+                /** @description Of several jobs with this name; the newest by default. */
+                uid?: string;
+            };
+            header?: never;
+            path: {
+                namespace: components["parameters"]["pathNamespace"];
+                name: components["parameters"]["pathName"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The cost */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Cost"];
                 };
             };
             default: components["responses"]["Error"];

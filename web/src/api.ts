@@ -17,6 +17,11 @@ export type ActionResult = Schemas['ActionResult']
 export type Manifest = Schemas['Manifest']
 export type Difference = Schemas['Difference']
 export type Cluster = Schemas['Cluster']
+export type Room = Pick<Cluster, 'gpus' | 'cpu' | 'memory'>
+export type Team = Schemas['Team']
+export type Created = Schemas['Created']
+export type Finding = Schemas['Finding']
+export type Cost = Schemas['Cost']
 export type Waiting = Schemas['Waiting']
 export type Plan = Schemas['Plan']
 export type HistoryPage = Schemas['HistoryPage']
@@ -37,9 +42,21 @@ export class Refused extends Error {
     readonly status: number,
     readonly reason: string,
     message: string,
+    /** What would mend it. */
+    more: Partial<Schemas['Error']> = {},
   ) {
     super(message)
+    this.right = more.right ?? ''
+    this.grant = more.grant ?? []
+    this.near = more.near ?? []
+    this.findings = more.findings ?? []
   }
+  /** What the caller may not do, the commands that allow it, and the jobs that may be meant. */
+  readonly right: string
+  readonly grant: string[]
+  readonly near: string[]
+  /** What the API server refuses of a job, field by field. */
+  readonly findings: Finding[]
 }
 
 export function jobPath(namespace: string, name: string): string {
@@ -61,7 +78,7 @@ async function answer<T>(response: Response): Promise<T> {
   } catch {
     // The answer is no JSON: its text is all there is.
   }
-  throw new Refused(response.status, error.reason ?? '', error.message ?? (text.slice(0, 500) || response.statusText))
+  throw new Refused(response.status, error.reason ?? '', error.message ?? (text.slice(0, 500) || response.statusText), error)
 }
 
 export async function get<T>(path: string, signal?: AbortSignal): Promise<T> {
@@ -78,11 +95,20 @@ export async function refusal(path: string, signal: AbortSignal): Promise<string
   return answer(response).then(() => '', (error: Error) => error.message)
 }
 
-export async function act(job: JobRow, action: Action['name'], request: ActionRequest): Promise<ActionResult> {
-  const response = await fetch(`${jobPath(job.namespace, job.name)}/actions/${action}`, {
+/** create asks for a job, or for what the API server finds in it. */
+export async function create(yaml: string, dryRun: boolean, signal?: AbortSignal): Promise<Created> {
+  return answer<Created>(await post('api/v1/jobs/new', { dryRun, yaml }, signal))
+}
+
+async function post(path: string, body: object, signal?: AbortSignal): Promise<Response> {
+  return fetch(path, {
     method: 'POST',
+    signal: signal ?? null,
     headers: { 'Content-Type': 'application/json', 'X-DI-UI': '1' },
-    body: JSON.stringify({ uid: job.uid, ...request }),
+    body: JSON.stringify(body),
   })
-  return answer<ActionResult>(response)
+}
+
+export async function act(job: JobRow, action: Action['name'], request: ActionRequest): Promise<ActionResult> {
+  return answer<ActionResult>(await post(`${jobPath(job.namespace, job.name)}/actions/${action}`, { uid: job.uid, ...request }))
 }

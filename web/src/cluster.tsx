@@ -1,92 +1,134 @@
-// The view of the cluster: nodes, waiting jobs, decisions, plans, queues, the takeover and migrations.
+// The view of the cluster: what is free, who waits, who holds what, nodes, decisions, the takeover and migrations.
 import { useState } from 'preact/hooks'
 import type { Cluster } from './api'
 import { useApp, useNow } from './app'
 import { Banner } from './banner'
-import { age, stamp } from './format'
+import { bytes, cores, stamp } from './format'
+import { Holders, Owner } from './holders'
 import { StateText } from './mark'
-import { Plans } from './plans'
-import { jobLink } from './route'
-import { useScroll } from './scroll'
+import { Cell, Meter, type Kind } from './meter'
 import { Notes, Section } from './section'
+import { Skeleton } from './skeleton'
 import { useStream } from './stream'
-import { visible } from './window'
+import { WaitingJobs } from './waiting'
 
 type Node = Cluster['nodes'][number]
 
 // What is drawn of a large cluster. A click shows all nodes.
 const fewNodes = 24
-const mostHolders = 100
-const mostCells = 64
-
-// As in style.css.
-const cellWidth = 14
-const waitingHeight = 78
+const mostShares = 20
 
 export function ClusterView() {
   const { t } = useApp()
   const stream = useStream<Cluster>('api/v1/cluster/stream', 'cluster', 'api/v1/cluster')
   const cluster = stream.data
-  const changes = cluster?.takeovers.some((one) => one.state !== 'Done' && one.state !== 'Unknown')
   return (
     <div class="page">
       <h1>{t.cluster}</h1>
       <Banner stream={stream} />
-      {!cluster && stream.state.kind === 'connecting' && <p class="empty">{t.loading}</p>}
+      {!cluster && stream.state.kind === 'connecting' && <Skeleton lines={10} />}
       {cluster && (
         <>
-          <Notes notes={cluster.notes} />
-          {changes && <Takeovers cluster={cluster} />}
-          <Nodes cluster={cluster} />
-          <WaitingJobs cluster={cluster} />
-          <Decisions cluster={cluster} />
-          <Section title={t.plans}>{cluster.plans.length ? <Plans plans={cluster.plans} job /> : <p class="empty">{t.noPlans}</p>}</Section>
-          <div class="columns">
-            <Queues cluster={cluster} />
-            {!changes && <Takeovers cluster={cluster} />}
+          <Notes notes={cluster.notes} grants={cluster.grants} />
+          <Takeovers all={cluster.takeovers.filter(({ state }) => state !== 'Done' && state !== 'Unknown')} />
+          <Free cluster={cluster} />
+          <div class="columns top-aligned">
+            <WaitingJobs waiting={cluster.waiting} />
+            <Holders cluster={cluster} />
           </div>
+          <Nodes cluster={cluster} />
+          <Decisions cluster={cluster} />
+          <Takeovers all={cluster.takeovers.filter(({ state }) => state === 'Unknown')} />
         </>
       )}
     </div>
   )
 }
 
+/** Free says what is requested of the cluster, and what would still fit. */
+function Free({ cluster }: { cluster: Cluster }) {
+  const { t } = useApp()
+  const { fit } = cluster
+  if (cluster.nodes.length === 0) return null
+  const size = fit && [fit.gpus && t.gpuCount(fit.gpus), fit.cpu && t.cores(cores(fit.cpu)), fit.memory && bytes(fit.memory)].filter(Boolean).join(', ')
+  return (
+    <Section title={t.room}>
+      <dl class="meters">
+        {(['gpus', 'cpu', 'memory'] as Kind[]).map((kind) => (
+          <Meter room={cluster} kind={kind} />
+        ))}
+      </dl>
+      {fit && size && (
+        <p class="fit">
+          <b>{fit.pods > 0 ? t.fits(fit.pods, fit.nodes) : t.fitsNone}</b> <span class="quiet">{t.usualSize(size)}</span>
+          {(fit.stranded ?? 0) > 0 && <span class="stranded"> {t.stranded(fit.stranded ?? 0)}</span>}
+        </p>
+      )}
+      {cluster.types.length > 1 && <Types cluster={cluster} />}
+    </Section>
+  )
+}
+
+/** kindsOf returns the resources that there are. */
+function kindsOf(cluster: Cluster): Kind[] {
+  return cluster.gpus.total > 0 ? ['gpus', 'cpu', 'memory'] : ['cpu', 'memory']
+}
+
+function Types({ cluster }: { cluster: Cluster }) {
+  const { t } = useApp()
+  return (
+    <table class="plain bars">
+      <thead>
+        <tr>
+          <th scope="col">{t.nodeType}</th>
+          {kindsOf(cluster).map((kind) => (
+            <th scope="col">{t.resource[kind]}</th>
+          ))}
+        </tr>
+      </thead>
+      <tbody>
+        {cluster.types.map((one) => (
+          <tr key={one.name}>
+            <th scope="row">
+              {one.name || t.withoutGPUs}
+              <span class="second">{t.nodesOf(one.nodes)}</span>
+            </th>
+            {kindsOf(cluster).map((kind) => (
+              <Cell room={one} kind={kind} of={one.name || t.withoutGPUs} />
+            ))}
+          </tr>
+        ))}
+      </tbody>
+    </table>
+  )
+}
+
 function Nodes({ cluster }: { cluster: Cluster }) {
   const { t } = useApp()
   const [all, setAll] = useState(false)
-  const total = new Map<string, { namespace: string; name: string; gpus: number }>()
-  for (const node of cluster.nodes) {
-    for (const share of node.jobs) {
-      const key = `${share.namespace}/${share.name}`
-      const sum = total.get(key)?.gpus ?? 0
-      total.set(key, { namespace: share.namespace, name: share.name, gpus: sum + share.gpus })
-    }
-  }
-  const holders = [...total.values()].filter((h) => h.gpus > 0).sort((a, b) => b.gpus - a.gpus)
   const drawn = all ? cluster.nodes : cluster.nodes.slice(0, fewNodes)
+  if (cluster.nodes.length === 0) return null
+  const kinds = kindsOf(cluster)
   return (
     <Section title={t.nodes}>
-      <p>
-        <b>{t.gpusUsed(cluster.gpus.used, cluster.gpus.total)}</b>
-      </p>
-      {holders.length > 0 && (
-        <>
-          <h3>{t.holders}</h3>
-          <ol class="holders">
-            {holders.slice(0, mostHolders).map((h) => (
-              <li key={`${h.namespace}/${h.name}`}>
-                <Holder namespace={h.namespace} name={h.name} /> <b>{h.gpus}</b>
-              </li>
+      <table class="plain bars nodes">
+        <thead>
+          <tr>
+            <th scope="col">{t.node}</th>
+            {kinds.map((kind) => (
+              <th scope="col">{t.resource[kind]}</th>
             ))}
-          </ol>
-        </>
-      )}
-      {cluster.nodes.length === 0 && <p class="empty">{t.noNodes}</p>}
-      <ul class="nodes">
-        {drawn.map((node) => (
-          <NodeCard key={node.name} node={node} />
-        ))}
-      </ul>
+            <th scope="col" class="c-jobs">
+              {t.jobs}
+            </th>
+          </tr>
+        </thead>
+        <tbody>
+          {drawn.map((node) => (
+            <NodeRow key={node.name} node={node} kinds={kinds} />
+          ))}
+        </tbody>
+      </table>
       {drawn.length < cluster.nodes.length && (
         <button type="button" onClick={() => setAll(true)}>
           {t.showAll(cluster.nodes.length)}
@@ -96,93 +138,69 @@ function Nodes({ cluster }: { cluster: Cluster }) {
   )
 }
 
-function Holder({ namespace, name }: { namespace: string; name: string }) {
+function NodeRow({ node, kinds }: { node: Node; kinds: Kind[] }) {
   const { t } = useApp()
-  if (!name) return <span>{t.others}</span>
-  return <a href={jobLink(namespace, name)}>{`${namespace}/${name}`}</a>
-}
-
-function NodeCard({ node }: { node: Node }) {
-  const { t } = useApp()
-  const cells = (count: number) => ({ width: `${Math.min(count, mostCells) * cellWidth}px` })
   return (
-    <li>
-      <p class="nodename">
-        <b>{node.name}</b> {!node.ready && <StateText state={t.notReady} />} {node.ready && !node.schedulable && <span class="quiet">{t.unschedulable}</span>}
-        <span class="quiet right">{[node.cpu && t.cores(node.cpu), node.memory].filter(Boolean).join(', ')}</span>
-      </p>
-      {node.gpus.total > 0 && (
-        <span class="gpus free" style={cells(node.gpus.total)} role="img" aria-label={t.gpusOf(node.name, node.gpus.used, node.gpus.total)}>
-          <span class="gpus used" style={cells(node.gpus.used)} />
+    <tr>
+      <th scope="row">
+        {node.name}
+        <span class="second">
+          {!node.ready && <StateText state={t.notReady} />}
+          {node.ready && !node.schedulable && t.unschedulable} {node.type}
         </span>
-      )}
-      {node.gpus.total > 0 && (
-        <span class="quiet">
-          {' '}
-          {node.gpus.used}/{node.gpus.total} {t.gpus}
-        </span>
-      )}
-      <ul class="shares">
-        {node.jobs.slice(0, 20).map((share) => (
-          <li>
-            <Holder namespace={share.namespace} name={share.name} /> <span class="quiet">{share.gpus > 0 ? `${share.gpus} ${t.gpus}` : t.podCount(share.pods)}</span>
-          </li>
-        ))}
-      </ul>
-    </li>
-  )
-}
-
-function WaitingJobs({ cluster: { waiting } }: { cluster: Cluster }) {
-  const { t } = useApp()
-  const now = useNow()
-  const [box, view] = useScroll<HTMLDivElement>()
-  const { first, end } = visible(view.top, view.height, waitingHeight, waiting.length)
-  return (
-    <Section title={t.waiting}>
-      {waiting.length === 0 && <p class="empty">{t.noWaiting}</p>}
-      <div class="waiting" ref={box} role="group" tabIndex={0} aria-label={t.waiting}>
-        <ul style={{ paddingTop: `${first * waitingHeight}px`, height: `${waiting.length * waitingHeight}px` }}>
-          {waiting.slice(first, end).map((w, i) => (
-            <li key={`${w.namespace}/${w.name}`} aria-setsize={waiting.length} aria-posinset={first + i + 1}>
-              <p>
-                <Holder namespace={w.namespace} name={w.name} />{' '}
-                <span class="quiet">
-                  {w.since && t.since(age(w.since, now))} {w.gpus ? `${w.gpus} ${t.gpus}` : ''}
-                </span>
-              </p>
-              <p title={t.say(w.why)}>{t.say(w.why)}</p>
-              <p class="quiet" title={w.remedies.map(t.say).join(' ')}>
-                {w.remedies.length > 0 && `${t.remedies}: ${w.remedies.map(t.say).join(' ')}`}
-              </p>
+      </th>
+      {kinds.map((kind) => (
+        <Cell room={node} kind={kind} of={node.name} />
+      ))}
+      <td class="c-jobs">
+        <ul class="shares">
+          {node.jobs.slice(0, mostShares).map((share) => (
+            <li>
+              <Owner namespace={share.namespace} name={share.name} />{' '}
+              <span class="quiet">{share.gpus > 0 ? t.gpuCount(share.gpus) : t.podCount(share.pods)}</span>
             </li>
           ))}
+          {node.jobs.length > mostShares && <li class="quiet">{t.andMore(node.jobs.length - mostShares)}</li>}
         </ul>
-      </div>
-    </Section>
+      </td>
+    </tr>
   )
+}
+
+interface Decided {
+  at: string | undefined
+  who: string
+  namespace: string
+  name: string
+  title: string
+  text: string
+}
+
+/** decided returns what was decided and what plans ask for as one list, the newest first. */
+function decided(cluster: Cluster, who: Record<string, string>): Decided[] {
+  const plans = cluster.plans.map((plan) => ({
+    at: plan.createdAt, who: who.plan ?? '', namespace: plan.namespace, name: plan.job, title: plan.phase,
+    text: [`${plan.name}: ${plan.change}`, plan.reason, plan.message].filter(Boolean).join(' — '),
+  }))
+  const rounds = cluster.rounds.map((one) => ({ at: one.at, who: who[one.who] ?? one.who, namespace: one.namespace, name: one.name, title: one.reason ?? '', text: one.text }))
+  return [...plans, ...rounds].sort((a, b) => (b.at ?? '').localeCompare(a.at ?? ''))
 }
 
 function Decisions({ cluster }: { cluster: Cluster }) {
   const { t } = useApp()
   const now = useNow()
-  if (cluster.rounds.length === 0) {
-    return (
-      <Section title={t.rounds}>
-        <p class="empty">{t.noRounds}</p>
-      </Section>
-    )
-  }
+  const all = decided(cluster, t.who)
+  if (all.length === 0) return null
   return (
     <Section title={t.rounds}>
       <ol class="moments" tabIndex={0} aria-label={t.rounds}>
-        {cluster.rounds.map((d) => (
+        {all.map((one) => (
           <li>
-            {d.at ? <time dateTime={d.at}>{stamp(d.at, now)}</time> : <time />}
-            <span class="kind">{t.who[d.who]}</span>
+            {one.at ? <time dateTime={one.at}>{stamp(one.at, now)}</time> : <time />}
+            <span class="kind">{one.who}</span>
             <span>
-              <Holder namespace={d.namespace} name={d.name} /> {d.reason && <b>{d.reason} </b>}
-              {d.text}
+              <Owner namespace={one.namespace} name={one.name} /> {one.title && <b>{t.say(one.title)} </b>}
+              {one.text}
             </span>
           </li>
         ))}
@@ -191,46 +209,14 @@ function Decisions({ cluster }: { cluster: Cluster }) {
   )
 }
 
-function Queues({ cluster }: { cluster: Cluster }) {
+/** Takeovers shows changes of the installation. */
+function Takeovers({ all }: { all: Cluster['takeovers'] }) {
   const { t } = useApp()
-  return (
-    <Section title={t.queues}>
-      {cluster.queues.length === 0 && <p class="empty">{t.noQueues}</p>}
-      {cluster.queues.length > 0 && (
-        <div class="wide" role="group" tabIndex={0} aria-label={t.queues}>
-          <table class="plain">
-            <thead>
-              <tr>
-                {[t.name, t.namespace, t.jobs, t.waiting, t.gangs, t.gpus].map((title) => (
-                  <th scope="col">{title}</th>
-                ))}
-              </tr>
-            </thead>
-            <tbody>
-              {cluster.queues.map((q) => (
-                <tr>
-                  <td>{q.name || t.noQueue}</td>
-                  <td>{q.namespace}</td>
-                  <td class="num">{q.jobs}</td>
-                  <td class="num">{q.waiting}</td>
-                  <td class="num">{q.gangs}</td>
-                  <td class="num">{q.gpus}</td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </div>
-      )}
-    </Section>
-  )
-}
-
-function Takeovers({ cluster }: { cluster: Cluster }) {
-  const { t } = useApp()
+  if (all.length === 0) return null
   return (
     <Section title={t.takeovers}>
       <ul class="takeovers">
-        {cluster.takeovers.map((one) => (
+        {all.map((one) => (
           <li class={one.state === 'Stalled' ? 'trouble' : ''}>
             <b>{t.takeoverState[one.state]}</b> {t.say(one.what)}: {t.say(one.text)}
             {one.waits && (

@@ -86,7 +86,7 @@ export function Compare({ job, names, missing }: { job: JobRow; names: string[];
   return (
     <span class="compare">
       {names.map((name, i) => (
-        <button type="button" class="chip" aria-label={t.compareWithout(name)} title={missing.includes(name) ? t.notFound : t.compareWithout(name)} onClick={() => set(names.filter((one) => one !== name))}>
+        <button type="button" class="chip" aria-label={t.compareWithout(name)} title={missing.includes(name) ? t.noSuchJob(...[...split(name)].reverse() as [string, string]) : t.compareWithout(name)} onClick={() => set(names.filter((one) => one !== name))}>
           <svg width="16" height="8" class="swatch" aria-hidden="true">
             <path class={`l-${i + 1}`} d="M0 4H16" />
           </svg>

@@ -1,7 +1,7 @@
 // Several recorded jobs side by side. The first is what the others are compared with.
 import type { ComponentChildren } from 'preact'
 import { useMemo } from 'preact/hooks'
-import type { ComparedSeries, HistoryComparison } from './api'
+import type { ComparedSeries, HistoryComparison, HistoryPage } from './api'
 import { useAnswer } from './answer'
 import { useApp } from './app'
 import { dashes } from './chart'
@@ -9,40 +9,87 @@ import { short } from './format'
 import { HistoryOff } from './history'
 import { StateText } from './mark'
 import { Overlay } from './overlay'
-import { keyOf, mostCompared, namesOf, seconds } from './recorded'
+import { bestOf, keyOf, mostCompared, namesOf, seconds } from './recorded'
 import { historyLink, recordedLink } from './route'
 import { Notes, Section } from './section'
+import { Skeleton } from './skeleton'
 
 export function ComparisonView({ query }: { query: URLSearchParams }) {
   const { t, session } = useApp()
-  const jobs = query.getAll('job').slice(0, mostCompared)
-  const search = new URLSearchParams(jobs.map((job) => ['job', job])).toString()
-  const enough = jobs.length > 1
-  const { data, error } = useAnswer<HistoryComparison>(session?.history.reachable && enough ? `api/v1/history/comparison?${search}` : undefined)
+  const { jobs, error: groupError } = useJobs(query)
+  const search = new URLSearchParams((jobs ?? []).map((job) => ['job', job])).toString()
+  const enough = (jobs ?? []).length > 1
+  const { data, error: compareError } = useAnswer<HistoryComparison>(session?.history.reachable && enough ? `api/v1/history/comparison?${search}` : undefined)
+  const error = groupError || compareError
+  const group = query.get('group')
   return (
     <div class="page">
       <p class="crumbs">
         <a href={historyLink(query)}>{t.history}</a>
       </p>
-      <h1>{t.comparison}</h1>
+      <h1>{group ? t.runsOf(group) : t.comparison}</h1>
       <HistoryOff />
-      {!enough && <p class="empty">{t.compareHint(mostCompared)}</p>}
+      {!enough && jobs && <p class="empty">{group ? t.fewRuns : t.compareHint(mostCompared)}</p>}
       {error && (
         <p class="banner warning lined" role="alert">
           {error}
         </p>
       )}
-      {enough && !data && !error && session?.history.reachable && <p class="empty">{t.loading}</p>}
+      {(enough || !jobs) && !data && !error && session?.history.reachable && <Skeleton lines={8} />}
       {data && <Compared of={data} />}
     </div>
   )
 }
+
+/** useJobs returns the jobs that a link names, or the newest runs of its group; undefined while these are read. */
+function useJobs(query: URLSearchParams): { jobs: string[] | undefined; error: string } {
+  const { session } = useApp()
+  const group = query.get('group')
+  const search = new URLSearchParams({ group: group ?? '', namespace: query.get('namespace') ?? '' })
+  const { data, error } = useAnswer<HistoryPage>(group && session?.history.reachable ? `api/v1/history/jobs?${search}` : undefined)
+  if (!group) return { jobs: query.getAll('job').slice(0, mostCompared), error: '' }
+  return { jobs: data?.items.slice(0, mostCompared).map(keyOf), error }
+}
+
+/** BestRun says which run was best, and what only it has. */
+function BestRun({ of, names }: { of: HistoryComparison; names: string[] }) {
+  const { t } = useApp()
+  const best = bestOf(of)
+  const job = best && of.jobs[best.place]?.job
+  if (!best || !job) return null
+  return (
+    <Section title={t.bestRun}>
+      <p class="first">
+        <Swatch place={best.place} /> <a href={recordedLink(job)}>{names[best.place]}</a> <b>{t.bestValue(best.series, short(best.value))}</b>{' '}
+        {best.next !== undefined && <span class="quiet">{t.nextBest(short(best.next))}</span>}
+      </p>
+      {best.fields.length === 0 && <p class="quiet">{t.bestWithoutFields}</p>}
+      {best.fields.length > 0 && (
+        <>
+          <h3>{t.onlyBest}</h3>
+          <ul>
+            {best.fields.slice(0, mostFields).map((one) => (
+              <li>
+                <code>{one.field}</code> <b>{one.value || t.none}</b> <span class="quiet">{t.othersHave(one.others.map((value) => value || t.none).join(', '))}</span>
+              </li>
+            ))}
+          </ul>
+          <p class="quiet">{t.noProof}</p>
+        </>
+      )}
+    </Section>
+  )
+}
+
+/** mostFields bounds the fields that are named of the best run. */
+const mostFields = 12
 
 function Compared({ of }: { of: HistoryComparison }) {
   const { t } = useApp()
   const names = useMemo(() => namesOf(of.jobs), [of])
   return (
     <>
+      <BestRun of={of} names={names} />
       <Outcome of={of} names={names} />
       {of.series.length > 0 && (
         <Section title={t.curves}>

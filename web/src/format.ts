@@ -59,6 +59,17 @@ export function ticks(values: number[]): string[] {
   return values.map((v) => (v === 0 ? '0' : (v / factor).toFixed(digits) + unit))
 }
 
+/** cores returns thousandths of a CPU as CPUs. */
+export function cores(milli: number): string {
+  return short(milli / 1000)
+}
+
+/** bytes returns an amount of memory in its largest unit. */
+export function bytes(size: number): string {
+  const unit = ([[2 ** 40, 'TiB'], [2 ** 30, 'GiB'], [2 ** 20, 'MiB'], [2 ** 10, 'KiB']] as const).find(([factor]) => size >= factor)
+  return unit ? `${trim(size / unit[0])} ${unit[1]}` : `${size} B`
+}
+
 function unitOf(value: number): readonly [number, string] {
   const size = Math.abs(value)
   return ([[1e12, 'T'], [1e9, 'G'], [1e6, 'M'], [1e3, 'k']] as const).find(([factor]) => size >= factor) ?? [1, '']

@@ -145,3 +145,27 @@ export function clustered(moments: Moment[], place: (moment: Moment) => number, 
   }
   return all
 }
+
+export interface Trend {
+  name: string
+  /** How the curve goes of late: a still one changes by less than a twentieth of its range. */
+  way: 'rises' | 'falls' | 'still'
+  from: number
+  to: number
+  /** How long that is, in seconds. */
+  span: number
+}
+
+/** trendOf returns how the reward of a job goes of late: the mean of the last third of its points, compared with the third before. */
+export function trendOf(curves: Curve[]): Trend | undefined {
+  const curve = curves.find((one) => one.kind === 'reward' && one.x !== 'replicas')
+  const points = curve?.points ?? []
+  const third = Math.floor(points.length / 3)
+  if (!curve || third < 2) return undefined
+  const values = points.map((point) => point[1] ?? 0)
+  const mean = (part: number[]) => part.reduce((sum, value) => sum + value, 0) / part.length
+  const [from, to] = [mean(values.slice(-2 * third, -third)), mean(values.slice(-third))]
+  const range = Math.max(...values) - Math.min(...values)
+  const way = Math.abs(to - from) < range / 20 || range === 0 ? 'still' : to > from ? 'rises' : 'falls'
+  return { name: curve.name, way, from, to, span: ((points.at(-1)?.[0] ?? 0) - (points.at(-2 * third)?.[0] ?? 0)) / 1000 }
+}

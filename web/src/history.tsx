@@ -7,6 +7,7 @@ import { age } from './format'
 import { Pill } from './mark'
 import { days, keyOf, lines, mostCompared, toggled, took } from './recorded'
 import { historyLink, recordedLink, replace } from './route'
+import { Skeleton } from './skeleton'
 
 const names = ['namespace', 'phase', 'group', 'user', 'reason', 'text', 'since', 'from'] as const
 const phases = ['Pending', 'Starting', 'Running', 'Restarting', 'Rescheduling', 'Suspended', 'Succeeded', 'Failed']
@@ -44,7 +45,7 @@ export function HistoryView({ query }: { query: URLSearchParams }) {
               {error}
             </p>
           )}
-          {!data && !error && <p class="empty">{t.loading}</p>}
+          {!data && !error && <Skeleton />}
           {data && data.items.length === 0 && <p class="empty">{data.next ? t.examinedMore : t.noRecorded}</p>}
           {data && data.items.length > 0 && <Table rows={data.items} query={query} chosen={chosen} now={now} />}
           <p class="filters">

@@ -1,23 +1,27 @@
 // The view of one job.
-import { useState } from 'preact/hooks'
 import { Actions } from './actions'
-import { jobPath, type JobDetail, type Part } from './api'
+import { jobPath, type Cost, type JobDetail, type JobRow } from './api'
 import { useApp, useNow } from './app'
 import { Banner } from './banner'
 import { Cause } from './cause'
 import { First } from './charts'
+import { CostCard, CostStat, useCost } from './cost'
 import { age, short, stamp } from './format'
-import { causeOf, endOf, progressOf, stepsOf } from './glance'
+import { causeOf, endOf, progressOf, stepsOf, trendOf } from './glance'
+import { Owner } from './holders'
 import { Logs } from './logs'
 import { ManifestTab } from './manifest'
-import { Mark, Pill, StateText } from './mark'
+import { Mark, Pill } from './mark'
+import { Parts } from './parts'
 import { Picture } from './picture'
 import { Plans } from './plans'
 import { seconds } from './recorded'
-import { jobLink, tabs, type Route } from './route'
+import { Problem } from './problem'
+import { historyLink, jobLink, jobsLink, tabs, type Route } from './route'
 import { FactList, Notes, Section, Stat } from './section'
-import { isFinished, kindOf, weight, why } from './state'
-import { useStream } from './stream'
+import { Skeleton } from './skeleton'
+import { isFinished, kindOf, why } from './state'
+import { useStream, type Stream } from './stream'
 import { Timeline, useCurves } from './timeline'
 
 type JobRoute = Extract<Route, { view: 'job' }>
@@ -43,30 +47,69 @@ export function JobView({ route }: { route: JobRoute }) {
         )}
         {detail && !isGone && <Actions detail={detail} />}
       </div>
-      <Banner stream={stream} />
-      {detail && <Numbers detail={detail} />}
-      {(detail || stream.state.kind === 'connecting') && (
-        <nav class="tabs" aria-label={t.sections}>
-          {tabs.map((tab) => (
-            <a href={jobLink(route.namespace, route.name, tab)} aria-current={tab === route.tab ? 'page' : undefined}>
-              {t[tab]}
-            </a>
-          ))}
-        </nav>
-      )}
-      {!detail && stream.state.kind === 'connecting' && <p class="empty">{t.loading}</p>}
-      {detail && <Notes notes={detail.notes} />}
-      {detail && route.tab === 'overview' && <Overview detail={detail} />}
-      {detail && route.tab === 'timeline' && <Timeline detail={detail} query={route.query} />}
-      {detail && route.tab === 'logs' && <Logs detail={detail} query={route.query} />}
-      {detail && route.tab === 'manifest' && <ManifestTab namespace={route.namespace} name={route.name} />}
+      <Banner stream={stream} missing={<Missing route={route} stream={stream} />} />
+      {detail && <Known detail={detail} route={route} />}
+      {!detail && stream.state.kind === 'connecting' && <Skeleton lines={8} />}
     </div>
   )
 }
 
-/** Numbers says how far a job is, and how long it runs. */
-function Numbers({ detail }: { detail: JobDetail }) {
+/** Known is what is shown of a job that exists. */
+function Known({ detail, route }: { detail: JobDetail; route: JobRoute }) {
   const { t } = useApp()
+  const cost = useCost(detail)
+  return (
+    <>
+      <Numbers detail={detail} cost={cost} />
+      <nav class="tabs" aria-label={t.sections}>
+        {tabs.map((tab) => (
+          <a href={jobLink(route.namespace, route.name, tab)} aria-current={tab === route.tab ? 'page' : undefined}>
+            {t[tab]}
+          </a>
+        ))}
+      </nav>
+      <Notes notes={detail.notes} grants={detail.grants} />
+      {route.tab === 'overview' && <Overview detail={detail} cost={cost} />}
+      {route.tab === 'timeline' && <Timeline detail={detail} query={route.query} />}
+      {route.tab === 'logs' && <Logs detail={detail} query={route.query} />}
+      {route.tab === 'manifest' && <ManifestTab namespace={route.namespace} name={route.name} />}
+    </>
+  )
+}
+
+/** Missing says that there is no such job, and which others there are. */
+function Missing({ route, stream }: { route: JobRoute; stream: Stream<unknown> }) {
+  const { t, session } = useApp()
+  const near = stream.state.kind === 'refused' ? stream.state.error.near : []
+  return (
+    <Problem kind="missing" title={t.noSuchJob(route.name, route.namespace)}>
+      {near.length > 0 && (
+        <p>
+          {t.nearJobs}{' '}
+          {near.map((name) => (
+            <>
+              <a href={jobLink(route.namespace, name)}>{name}</a>{' '}
+            </>
+          ))}
+        </p>
+      )}
+      <p>
+        <a class="button" href={jobsLink(new URLSearchParams(), { namespace: route.namespace })}>
+          {t.jobsOf(route.namespace)}
+        </a>{' '}
+        {session?.history.reachable && (
+          <a class="button" href={historyLink(new URLSearchParams(), { text: route.name })}>
+            {t.inHistory}
+          </a>
+        )}
+      </p>
+    </Problem>
+  )
+}
+
+/** Numbers says how far a job is, and how long it runs. */
+function Numbers({ detail, cost }: { detail: JobDetail; cost: Cost | undefined }) {
+  const { t, session } = useApp()
   const now = useNow()
   const { job } = detail
   const end = endOf(job)
@@ -98,9 +141,10 @@ function Numbers({ detail }: { detail: JobDetail }) {
       )}
       {job.gpus > 0 && (
         <Stat title={t.gpus}>
-          <b>{job.gpus}</b>
+          <b>{job.gpus}</b> {job.gpuType && <span class="quiet">{job.gpuType}</span>}
         </Stat>
       )}
+      <CostStat cost={cost} />
       <Stat title={t.restarts}>
         <b class={job.restarts + job.reschedules ? '' : 'quiet'}>{job.restarts + job.reschedules}</b>
       </Stat>
@@ -111,7 +155,9 @@ function Numbers({ detail }: { detail: JobDetail }) {
       )}
       {job.group && (
         <Stat title={t.group}>
-          <b>{job.group}</b>
+          <b>
+            <a href={groupLink(job, session?.history.reachable)}>{job.group}</a>
+          </b>
         </Stat>
       )}
       <Stat title={t.version}>
@@ -121,7 +167,27 @@ function Numbers({ detail }: { detail: JobDetail }) {
   )
 }
 
-function Overview({ detail }: { detail: JobDetail }) {
+/** Awaited says which jobs are in line for the GPUs of this one. */
+function Awaited({ detail }: { detail: JobDetail }) {
+  const { t } = useApp()
+  const now = useNow()
+  const all = detail.awaited ?? []
+  if (all.length === 0) return null
+  return (
+    <Section title={t.awaited(detail.job.gpus)}>
+      <ul class="awaited">
+        {all.map((one) => (
+          <li>
+            <Owner namespace={one.namespace} name={one.name} /> <span class="quiet">{[one.since && t.since(age(one.since, now)), t.gpuCount(one.gpus ?? 0)].filter(Boolean).join(' · ')}</span>{' '}
+            {t.say(one.why)}
+          </li>
+        ))}
+      </ul>
+    </Section>
+  )
+}
+
+function Overview({ detail, cost }: { detail: JobDetail; cost: Cost | undefined }) {
   const { t } = useApp()
   return (
     <>
@@ -132,6 +198,8 @@ function Overview({ detail }: { detail: JobDetail }) {
         <Picture detail={detail} />
         <Parts detail={detail} />
       </Section>
+      <Awaited detail={detail} />
+      <CostCard cost={cost} />
       <div class="columns">
         <Conditions detail={detail} />
         <Facts detail={detail} />
@@ -143,6 +211,13 @@ function Overview({ detail }: { detail: JobDetail }) {
       )}
     </>
   )
+}
+
+/** groupLink leads to the runs of the group of a job: compared where the history has them, and else sorted by their curves. */
+function groupLink(job: JobRow, isRecorded: boolean | undefined): string {
+  const group = job.group ?? ''
+  if (isRecorded) return historyLink(new URLSearchParams(), { group, namespace: job.namespace }, 'compare')
+  return jobsLink(new URLSearchParams(), { namespace: job.namespace, search: group, sort: '-curve' })
 }
 
 /** mostSteps is how many phases are shown. */
@@ -181,65 +256,19 @@ function Learning({ detail }: { detail: JobDetail }) {
   const { curves, source } = useCurves(detail)
   const { job, timeline } = detail
   if (!curves.some((c) => c.x !== 'replicas')) return null
+  const trend = trendOf(curves)
   return (
     <Section title={t.curves}>
+      {trend && (
+        <p class={`trend ${trend.way}`}>
+          <b>{t.trend[trend.way](trend.name)}</b> <span class="quiet">{t.trendText(short(trend.from), short(trend.to), seconds(trend.span))}</span>
+        </p>
+      )}
       <First job={job.name} timeline={timeline} curves={curves} now={now} end={endOf(job)} />
       <p class="quiet source">
         {source} <a href={jobLink(job.namespace, job.name, 'timeline')}>{t.allCurves}</a>
       </p>
     </Section>
-  )
-}
-
-function Parts({ detail }: { detail: JobDetail }) {
-  const { t } = useApp()
-  const now = useNow()
-  const [all, setAll] = useState(false)
-  const sorted = [...detail.parts].sort((a, b) => weight(kindOf(a.state, a.ready)) - weight(kindOf(b.state, b.ready)))
-  const shown = all ? sorted : sorted.slice(0, 20)
-  return (
-    <div class="wide" role="group" tabIndex={0} aria-label={t.parts}>
-      <table class="plain">
-        <thead>
-          <tr>
-            {[t.state, t.name, t.role, t.rank, t.node, t.gpus, t.restarts, t.exitCode, t.age, t.message].map((title) => (
-              <th scope="col">{title}</th>
-            ))}
-          </tr>
-        </thead>
-        <tbody>
-          {shown.map((part) => (
-            <PartRow key={part.name} part={part} detail={detail} now={now} />
-          ))}
-        </tbody>
-      </table>
-      {!all && sorted.length > shown.length && (
-        <button type="button" onClick={() => setAll(true)}>
-          {t.showAll(sorted.length)}
-        </button>
-      )}
-    </div>
-  )
-}
-
-function PartRow({ part, detail, now }: { part: Part; detail: JobDetail; now: number }) {
-  return (
-    <tr>
-      <td>
-        <StateText state={part.state} ready={part.ready} />
-      </td>
-      <td>
-        {part.pod ? <a href={jobLink(detail.job.namespace, detail.job.name, 'logs', { replica: part.name })}>{part.name}</a> : part.name}
-      </td>
-      <td>{part.role}</td>
-      <td class="num">{part.rank}</td>
-      <td>{part.node}</td>
-      <td class="num">{part.gpus || ''}</td>
-      <td class="num">{part.restarts || ''}</td>
-      <td class="num">{part.exitCode}</td>
-      <td class="num">{age(part.createdAt, now)}</td>
-      <td class="long">{part.message}</td>
-    </tr>
   )
 }
 

@@ -3,12 +3,16 @@ import { useEffect, useMemo, useRef, useState } from 'preact/hooks'
 import type { JobPage, JobRow } from './api'
 import { useApp, useNow } from './app'
 import { Banner } from './banner'
+import { Bulk } from './bulk'
 import { age } from './format'
 import { isTyped } from './keys'
 import { Mark, Pill } from './mark'
 import { seconds } from './recorded'
-import { jobLink, jobsLink, replace } from './route'
+import { Command, Problem } from './problem'
+import { createLink, jobLink, jobsLink, replace } from './route'
+import { SavedFilters } from './saved'
 import { useScroll } from './scroll'
+import { Skeleton } from './skeleton'
 import { Spark } from './spark'
 import { isFinished, kindOf, why } from './state'
 import { useStream } from './stream'
@@ -54,22 +58,58 @@ export function JobsView({ query }: { query: URLSearchParams }) {
     return () => removeEventListener('keydown', pressed)
   }, [])
   const drawn = visible(view.top, view.height, rowHeight, count.current)
+  const [chosen, setChosen] = useState(new Map<string, JobRow>())
+  // Of another filter, others would be meant.
+  useEffect(() => setChosen(new Map()), [filter])
+  const choose = (all: JobRow[], on: boolean) => {
+    const next = new Map(chosen)
+    for (const row of all) on ? next.set(row.uid, row) : next.delete(row.uid)
+    setChosen(next)
+  }
+  const isEmpty = page?.synced && count.current === 0
   return (
     <div class="jobs">
       <h1 class="hidden">{t.jobs}</h1>
       <Banner stream={stream} />
       <Filters query={query} page={page} live={stream.state.kind === 'live'} />
       <div class="scroll" ref={box} role="region" tabIndex={0} aria-label={t.jobs} onKeyDown={moveFocus}>
-        <Table query={query} rows={rows.current} first={drawn.first} end={drawn.end} count={count.current} />
-        {!page && stream.state.kind === 'connecting' && <p class="empty">{t.loading}</p>}
-        {page?.synced && count.current === 0 && (
-          <p class="empty">
-            {page.total === 0 ? t.noJobsAtAll : t.noJobs} {page.total > 0 && <a href="#/jobs">{t.clear}</a>}
-          </p>
-        )}
+        {!isEmpty && <Table query={query} rows={rows.current} first={drawn.first} end={drawn.end} count={count.current} chosen={chosen} choose={choose} />}
+        {(page ? !page.synced : stream.state.kind === 'connecting') && <Skeleton lines={12} />}
+        {isEmpty && <Empty isFiltered={(page?.total ?? 0) > 0} />}
       </div>
+      <Bulk jobs={[...chosen.values()]} clear={() => setChosen(new Map())} />
     </div>
   )
+}
+
+/** Empty says that there are no jobs, and how one is created. */
+function Empty({ isFiltered }: { isFiltered: boolean }) {
+  const { t, session } = useApp()
+  if (isFiltered) {
+    return (
+      <Problem kind="missing" title={t.noJobs}>
+        <p>
+          <a class="button" href="#/jobs">
+            {t.clear}
+          </a>
+        </p>
+      </Problem>
+    )
+  }
+  return (
+    <Problem kind="waiting" title={t.noJobsAtAll}>
+      <p>{t.createFirst}</p>
+      <Command text={sample(session?.namespace)} />
+      <p class="quiet">
+        <a href={createLink()}>{t.orPaste}</a>
+      </p>
+    </Problem>
+  )
+}
+
+/** sample returns the command that runs the sample of the documentation. */
+function sample(namespace: string | undefined): string {
+  return `kubectl di run hello${namespace ? ` -n ${namespace}` : ''} --image busybox --replicas 2 -- sh -c 'echo hello; sleep 60'`
 }
 
 /** useSettled returns a value once it has not changed for a while, so that scrolling asks for few pages. */
@@ -144,10 +184,14 @@ function Filters({ query, page, live }: { query: URLSearchParams; page: JobPage 
           )
         })}
       </div>
+      <SavedFilters query={filters(query)} />
       <span class="total" aria-live="polite">
         {page && t.matching(page.matching, page.total)}
         {live && <span class="livedot"> {t.live}</span>}
       </span>
+      <a class="button main" href={createLink()}>
+        {t.create}
+      </a>
     </form>
   )
 }
@@ -158,9 +202,12 @@ interface TableProps {
   first: number
   end: number
   count: number
+  /** The chosen jobs by their UIDs. */
+  chosen: Map<string, JobRow>
+  choose: (rows: JobRow[], on: boolean) => void
 }
 
-function Table({ query, rows, first, end, count }: TableProps) {
+function Table({ query, rows, first, end, count, chosen, choose }: TableProps) {
   const { t } = useApp()
   const now = useNow()
   const drawn = Array.from({ length: Math.max(0, end - first) }, (_, i) => first + i)
@@ -168,6 +215,16 @@ function Table({ query, rows, first, end, count }: TableProps) {
     <table class="table" aria-rowcount={count + 1}>
       <thead>
         <tr aria-rowindex={1}>
+          <th scope="col" class="c-pick">
+            <input
+              type="checkbox"
+              aria-label={t.pickAll(rows.size)}
+              title={t.pickAll(rows.size)}
+              disabled={rows.size === 0}
+              checked={rows.size > 0 && [...rows.values()].every((row) => chosen.has(row.uid))}
+              onChange={(e) => choose([...rows.values()], e.currentTarget.checked)}
+            />
+          </th>
           <Column query={query} by="phase" title={t.phase} class="c-phase" />
           <Column query={query} by="name" title={t.name} class="c-name" />
           <Column query={query} by="namespace" title={t.namespace} class="c-ns" />
@@ -186,7 +243,7 @@ function Table({ query, rows, first, end, count }: TableProps) {
       <tbody>
         {first > 0 && <Spacer rows={first} />}
         {drawn.map((i) => (
-          <Row key={i} index={i} row={rows.get(i)} now={now} />
+          <Row key={i} index={i} row={rows.get(i)} now={now} chosen={chosen} choose={choose} />
         ))}
         {end < count && <Spacer rows={count - end} />}
       </tbody>
@@ -227,19 +284,30 @@ function Column({ query, by, title, class: style, flip }: ColumnProps) {
   )
 }
 
-function Row({ index, row, now }: { index: number; row: JobRow | undefined; now: number }) {
+interface RowProps extends Pick<TableProps, 'chosen' | 'choose'> {
+  index: number
+  row: JobRow | undefined
+  now: number
+}
+
+function Row({ index, row, now, chosen, choose }: RowProps) {
   const { t } = useApp()
   if (!row) {
     return (
       <tr aria-rowindex={index + 2} class="loading">
-        <td>…</td>
+        <td colSpan={3}>
+          <span class="bone" />
+        </td>
       </tr>
     )
   }
   // The coordinator decides how many replicas of a role are wanted, and the row does not know it.
   const roles = row.roles.map((r) => (r.wanted ? `${r.role} ${r.running}/${r.wanted}` : `${r.role} ${r.running}`)).join(', ')
   return (
-    <tr aria-rowindex={index + 2} data-row={index}>
+    <tr aria-rowindex={index + 2} data-row={index} class={chosen.has(row.uid) ? 'is-chosen' : ''}>
+      <td class="c-pick">
+        <input type="checkbox" aria-label={t.pickJob(row.name)} checked={chosen.has(row.uid)} onChange={(e) => choose([row], e.currentTarget.checked)} />
+      </td>
       <td class="c-phase">
         <Pill state={row.phase} />
       </td>
@@ -259,7 +327,10 @@ function Row({ index, row, now }: { index: number; row: JobRow | undefined; now:
       <td class="c-ready" title={roles}>
         {!isFinished(row) && <b>{`${row.ready}/${row.wanted}`}</b>}
       </td>
-      <td class="c-num c-gpus">{row.gpus || ''}</td>
+      <td class="c-num c-gpus" title={row.gpuType}>
+        {row.gpus || ''}
+        {row.gpuType && <span class="second">{row.gpuType.replaceAll('NVIDIA-', '')}</span>}
+      </td>
       <td class="c-num c-restarts">{row.restarts + row.reschedules || ''}</td>
       <td class="c-curve">
         <Spark curve={row.curve} />

@@ -44,6 +44,7 @@ export function Keys() {
   return (
     <Help
       rows={[
+        [['Ctrl', 'K'], t.keyPalette],
         [['/'], t.keySearch],
         [['j', 'k'], t.keyMove],
         [['Enter'], t.keyOpen],

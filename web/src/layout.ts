@@ -193,7 +193,8 @@ function connect(boxes: Box[], edges: Edge[]): Line[] {
 function curve(from: End, to: End): string {
   if (from.place === to.place) {
     if (from.middle === to.middle) return ''
-    const out = from.right + 2 * loop
+    // A curve goes three quarters of the way to its handles.
+    const out = from.right + 1.25 * loop
     return `M${from.right} ${from.middle}C${out} ${from.middle} ${out} ${to.middle} ${to.right} ${to.middle}`
   }
   const [a, b] = from.left < to.left ? [from.right, to.left] : [from.left, to.right]

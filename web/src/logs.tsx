@@ -7,7 +7,7 @@ import { Choice } from './choice'
 import { save } from './copy'
 import { clock } from './format'
 import { asText, found, lineAt, next, pieces, tops } from './lines'
-import { jobLink, replace } from './route'
+import { jobLink, recordedLink, replace } from './route'
 import { useScroll } from './scroll'
 import { delay } from './stream'
 import { visible } from './window'
@@ -19,17 +19,18 @@ const mostTail = 10_000
 
 /** Logs shows the lines of some replicas; without names of all. */
 export function Logs({ detail, query }: { detail: JobDetail; query: URLSearchParams }) {
-  const { t } = useApp()
+  const { t, session } = useApp()
   const { job } = detail
   const replicas = query.getAll('replica')
   const [follow, setFollow] = useState(true)
+  const [previous, setPrevious] = useState(query.get('previous') === 'true')
   const [search, setSearch] = useState(query.get('find')?.slice(0, 200) ?? '')
   const [only, setOnly] = useState(false)
   const [wrap, setWrap] = useSetting('wrap')
   const [times, setTimes] = useSetting('times')
   // The lines of all replicas fit on the page.
   const count = replicas.length || detail.parts.filter((p) => p.pod).length || 1
-  const asked = new URLSearchParams({ follow: String(follow), tail: String(Math.min(mostTail, Math.floor(mostLines / count))) })
+  const asked = new URLSearchParams({ ...(previous ? { previous: 'true' } : { follow: String(follow) }), tail: String(Math.min(mostTail, Math.floor(mostLines / count))) })
   for (const name of replicas) asked.append('replica', name)
   const { buffer, ended, error, drawn } = useLines(`${jobPath(job.namespace, job.name)}/logs?${asked}`)
   const matches = useMemo(() => found(buffer.lines, search), [search, drawn])
@@ -92,7 +93,10 @@ export function Logs({ detail, query }: { detail: JobDetail; query: URLSearchPar
           <input type="checkbox" checked={times !== 'false'} onChange={(e) => setTimes(String(e.currentTarget.checked))} /> {t.timeStamps}
         </label>
         <label class="field">
-          <input type="checkbox" checked={follow} onChange={(e) => setFollow(e.currentTarget.checked)} /> {t.follow}
+          <input type="checkbox" checked={previous} onChange={(e) => setPrevious(e.currentTarget.checked)} /> {t.previousAttempt}
+        </label>
+        <label class="field">
+          <input type="checkbox" checked={follow && !previous} disabled={previous} onChange={(e) => setFollow(e.currentTarget.checked)} /> {t.follow}
         </label>
         <button type="button" disabled={lines.length === 0} onClick={() => save(new Blob([asText(lines)], { type: 'text/plain' }), `${job.name}.log`)}>
           {t.download}
@@ -103,6 +107,7 @@ export function Logs({ detail, query }: { detail: JobDetail; query: URLSearchPar
           {error}
         </p>
       )}
+      {previous && <p class="note">{t.previousText} {session?.history.reachable && <a href={recordedLink(job)}>{t.lastLines}</a>}</p>}
       {buffer.dropped > 0 && <p class="note">{t.dropped(buffer.dropped)}</p>}
       <Lines lines={lines} follow={follow} wrap={wrap === 'true'} times={times !== 'false'} search={search} shown={shown} />
       <p class="quiet" role="status">

@@ -1,12 +1,15 @@
 import { render } from 'preact'
 import { useEffect, useLayoutEffect, useState } from 'preact/hooks'
 import { Refused, get, type Session } from './api'
-import { AppContext, useSetting } from './app'
+import { AppContext, useApp, useSetting } from './app'
 import { ClusterView } from './cluster'
 import { ComparisonView } from './comparison'
+import { CreateView } from './create'
 import { HistoryView } from './history'
 import { JobView } from './job'
 import { JobsView } from './jobs'
+import { SignedOut, Unknown } from './problem'
+import { Palette } from './palette'
 import { RecordedView } from './recordedjob'
 import { SumsView } from './sums'
 import { useRoute } from './route'
@@ -73,9 +76,11 @@ function Main() {
   }, [lang, location.hash])
   if (error?.status === 401) {
     return (
-      <main class="alone">
-        {t.signIn} <a href="./">{t.again}</a>
-      </main>
+      <AppContext.Provider value={{ t, session, theme }}>
+        <main>
+          <SignedOut isAlone />
+        </main>
+      </AppContext.Provider>
     )
   }
   return (
@@ -118,6 +123,8 @@ function Main() {
         )}
       </header>
       <main id="content" tabIndex={-1}>
+        <Versions session={session} />
+        {route.view === 'unknown' && <Unknown path={route.path} />}
         {route.view === 'jobs' && <Notes notes={session?.notes ?? []} />}
         {route.view === 'jobs' && <JobsView query={route.query} />}
         {route.view === 'job' && <JobView key={`${route.namespace}/${route.name}`} route={route} />}
@@ -126,10 +133,30 @@ function Main() {
         {route.view === 'comparison' && <ComparisonView query={route.query} />}
         {route.view === 'sums' && <SumsView query={route.query} />}
         {route.view === 'cluster' && <ClusterView />}
+        {route.view === 'create' && <CreateView key={location.hash} query={route.query} />}
       </main>
       <Toasts />
       <Keys />
+      <Palette setTheme={setTheme} setLanguage={setLanguage} />
     </AppContext.Provider>
+  )
+}
+
+/** Versions says that the operator is of another release than the page, until its user has read it. */
+function Versions({ session }: { session: Session | undefined }) {
+  const { t } = useApp()
+  const [read, setRead] = useSetting('versions')
+  const { version = '', operator = '' } = session ?? {}
+  const both = `${version} ${operator}`
+  const isSame = version.replace(/^v/, '') === operator.replace(/^v/, '')
+  if (!operator || isSame || read === both) return null
+  return (
+    <p class="banner warning versions" role="status">
+      <b>{t.otherVersion(version, operator)}</b> {t.otherVersionText}{' '}
+      <button type="button" class="small" onClick={() => setRead(both)}>
+        {t.understood}
+      </button>
+    </p>
   )
 }
 

@@ -2,6 +2,7 @@
 import { useEffect, useState } from 'preact/hooks'
 import { get, jobPath, type Difference, type Manifest } from './api'
 import { useApp } from './app'
+import { Skeleton } from './skeleton'
 
 const versions = ['v2alpha1', 'v1alpha1', 'difference'] as const
 
@@ -40,7 +41,7 @@ export function ManifestTab({ namespace, name }: { namespace: string; name: stri
         )}
       </div>
       {error && <p class="banner warning">{error}</p>}
-      {!text && !error && <p class="empty">{t.loading}</p>}
+      {!text && !error && <Skeleton lines={12} />}
       {text && 'yaml' in text && <pre tabIndex={0}>{text.yaml}</pre>}
       {text && 'lines' in text && (
         <pre tabIndex={0} class="diff">

@@ -2,9 +2,8 @@
 import type { Plan } from './api'
 import { useApp, useNow } from './app'
 import { age } from './format'
-import { jobLink } from './route'
 
-export function Plans({ plans, job }: { plans: Plan[]; job?: boolean }) {
+export function Plans({ plans }: { plans: Plan[] }) {
   const { t } = useApp()
   const now = useNow()
   return (
@@ -12,7 +11,7 @@ export function Plans({ plans, job }: { plans: Plan[]; job?: boolean }) {
       <table class="plain">
         <thead>
           <tr>
-            {[t.state, t.name, ...(job ? [t.job] : []), t.change, t.origin, t.message, t.age].map((title) => (
+            {[t.state, t.name, t.change, t.origin, t.message, t.age].map((title) => (
               <th scope="col">{title}</th>
             ))}
           </tr>
@@ -22,11 +21,6 @@ export function Plans({ plans, job }: { plans: Plan[]; job?: boolean }) {
             <tr key={`${plan.namespace}/${plan.name}`}>
               <td>{t.say(plan.phase)}</td>
               <td>{plan.name}</td>
-              {job && (
-                <td>
-                  <a href={jobLink(plan.namespace, plan.job)}>{plan.job}</a>
-                </td>
-              )}
               <td class="long">{plan.change}</td>
               <td>{t.say(plan.origin)}</td>
               <td class="long">{[plan.reason, plan.message].filter(Boolean).join(' — ')}</td>

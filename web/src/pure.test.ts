@@ -156,7 +156,9 @@ describe('links', () => {
     const several = parse(jobLink('rl', 'a', 'logs', { replica: ['c-0', 'c&1'] }))
     expect(several.query.getAll('replica')).toEqual(['c-0', 'c&1'])
     expect(parse('#/cluster').view).toBe('cluster')
-    expect(parse('#/%E0%A4%A').view).toBe('jobs')
+    expect(parse('#/%E0%A4%A').view).toBe('unknown')
+    expect(parse('#/no/such/view')).toMatchObject({ view: 'unknown', path: '/no/such/view' })
+    expect(parse('#/new?from=rl%2Fpong').query.get('from')).toBe('rl/pong')
   })
   it('change filters and keep the others', () => {
     expect(jobsLink(new URLSearchParams('search=a&phase=Failed'), { phase: ['Running', 'Pending'] })).toBe('#/jobs?search=a&phase=Running&phase=Pending')

@@ -1,5 +1,5 @@
 // What is recorded of jobs, as the page shows it: pure.
-import type { Curve, HistoryRow } from './api'
+import type { Curve, HistoryComparison, HistoryRow } from './api'
 
 /** mostCompared bounds the jobs of a comparison. */
 export const mostCompared = 8
@@ -67,4 +67,29 @@ export function took(job: HistoryRow, now: number): string {
 export function namesOf(jobs: { job: { name: string; uid: string } }[]): string[] {
   const all = jobs.map(({ job }) => job.name)
   return jobs.map(({ job }) => (all.filter((name) => name === job.name).length > 1 ? `${job.name} ${job.uid.slice(0, 8)}` : job.name))
+}
+
+export interface Best {
+  /** The place of the best run. */
+  place: number
+  series: string
+  value: number
+  /** The best value of the others. */
+  next: number | undefined
+  /** Which fields of its spec no other run has so. */
+  fields: { field: string; value: string; others: string[] }[]
+}
+
+/** bestOf returns the best of several runs by the series that matters most, and what only it has; undefined if none reports. */
+export function bestOf({ series, fields }: Pick<HistoryComparison, 'series' | 'fields'>): Best | undefined {
+  const [main] = series.filter((one) => one.kind === 'reward').concat(series)
+  const sign = main?.lowest ? -1 : 1
+  const values = (main?.best ?? []).map((value, place) => ({ value, place })).filter((one): one is { value: number; place: number } => typeof one.value === 'number')
+  const [best, second] = values.sort((a, b) => sign * (b.value - a.value))
+  if (!main || !best) return undefined
+  const own = fields.filter(({ values: all }) => all.every((value, i) => i === best.place || value !== all[best.place]))
+  return {
+    place: best.place, series: main.name, value: best.value, next: second?.value,
+    fields: own.map((one) => ({ field: one.field, value: one.values[best.place] ?? '', others: [...new Set(one.values.filter((_, i) => i !== best.place))] })),
+  }
 }

@@ -3,12 +3,14 @@ import { recordedPath, type HistoryCurves, type HistoryJob, type HistoryPart, ty
 import { useAnswer } from './answer'
 import { useApp, useNow } from './app'
 import { Charts } from './charts'
+import { CostCard } from './cost'
 import { age, stamp } from './format'
 import { HistoryOff } from './history'
 import { Pill } from './mark'
 import { isTime, lines, took } from './recorded'
 import type { Route } from './route'
 import { FactList, Notes, Section } from './section'
+import { Skeleton } from './skeleton'
 
 export function RecordedView({ route }: { route: Extract<Route, { view: 'recorded' }> }) {
   const { t, session } = useApp()
@@ -30,11 +32,12 @@ export function RecordedView({ route }: { route: Extract<Route, { view: 'recorde
           {error}
         </p>
       )}
-      {!data && !error && session?.history.reachable && <p class="empty">{t.loading}</p>}
+      {!data && !error && session?.history.reachable && <Skeleton />}
       {data && (
         <>
           <Notes notes={data.notes} />
           <Cause of={data} />
+          <CostCard cost={data.cost} />
           <Curves of={data} path={path('curves')} />
           <Tails path={path('tails')} />
           {data.parts.map((part) => (
@@ -102,7 +105,7 @@ function Curves({ of, path }: { of: HistoryJob; path: string | undefined }) {
   return (
     <Section title={t.curves}>
       {error && <p class="banner warning lined">{error}</p>}
-      {!data && !error && <p class="empty">{t.loading}</p>}
+      {!data && !error && <Skeleton />}
       {data && <Charts job={of.job.name} timeline={of.timeline} curves={data.curves} now={now} end={of.job.endedAt ? Date.parse(of.job.endedAt) : undefined} />}
       {data && <p class="quiet">{data.until ? t.fromHistoryUntil(stamp(data.until, now)) : t.fromHistory}</p>}
     </Section>
@@ -115,7 +118,7 @@ function Tails({ path }: { path: string | undefined }) {
   return (
     <Section title={t.lastLines}>
       {error && <p class="banner warning lined">{error}</p>}
-      {!data && !error && <p class="empty">{t.loading}</p>}
+      {!data && !error && <Skeleton />}
       {data?.tails.length === 0 && <p class="empty">{t.noTails}</p>}
       {data?.tails.map((tail) => (
         <Tail tail={tail} />

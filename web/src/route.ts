@@ -1,5 +1,5 @@
 // Where in the page a link leads: #/jobs?..., #/jobs/NAMESPACE/NAME/TAB?..., #/history?..., #/history/jobs/NAMESPACE/NAME?uid=...,
-// #/history/compare?job=..., #/history/sums?by=..., #/cluster.
+// #/history/compare?job=..., #/history/sums?by=..., #/cluster, #/new?from=...
 import { useEffect, useState } from 'preact/hooks'
 
 export const tabs = ['overview', 'timeline', 'logs', 'manifest'] as const
@@ -13,12 +13,15 @@ export type Route =
   | { view: 'comparison'; query: URLSearchParams }
   | { view: 'sums'; query: URLSearchParams }
   | { view: 'cluster'; query: URLSearchParams }
+  | { view: 'create'; query: URLSearchParams }
+  | { view: 'unknown'; path: string; query: URLSearchParams }
 
 export function parse(hash: string): Route {
   const [path = '', search = ''] = hash.replace(/^#/, '').split('?', 2)
   const query = new URLSearchParams(search)
   const [view, namespace, name, tab] = path.split('/').filter(Boolean).map(decode)
   if (view === 'cluster') return { view, query }
+  if (view === 'new') return { view: 'create', query }
   if (view === 'history') {
     // Below it are views with names of their own.
     const [part, of, job] = [namespace, name, tab]
@@ -29,7 +32,7 @@ export function parse(hash: string): Route {
   if (view === 'jobs' && namespace && name) {
     return { view: 'job', namespace, name, tab: tabs.find((t) => t === tab) ?? 'overview', query }
   }
-  return { view: 'jobs', query }
+  return view && view !== 'jobs' ? { view: 'unknown', path, query } : { view: 'jobs', query }
 }
 
 function decode(text: string): string {
@@ -52,6 +55,11 @@ export function jobLink(namespace: string, name: string, tab: Tab = 'overview', 
 export function jobsLink(query: URLSearchParams, change: Change = {}): string {
   const search = changed(query, change)
   return `#/jobs${search && `?${search}`}`
+}
+
+/** createLink returns the link to the form of a new job, which is like another one. */
+export function createLink(from?: { namespace: string; name: string }): string {
+  return from ? `#/new?from=${encodeURIComponent(`${from.namespace}/${from.name}`)}` : '#/new'
 }
 
 /** historyLink returns the link to the recorded jobs with other filters. Another filter begins with the newest job again. */

@@ -2,10 +2,25 @@
 import type { ComponentChildren } from 'preact'
 import type { JobDetail } from './api'
 import { useApp } from './app'
+import { Command } from './problem'
 
-export function Notes({ notes }: { notes: string[] }) {
+/** Notes says what is left out, with the commands that give the rights for it. */
+export function Notes({ notes, grants = [] }: { notes: string[]; grants?: string[] | undefined }) {
   const { t } = useApp()
-  return notes.map((note) => <p class="note">{t.say(note)}</p>)
+  if (notes.length === 0) return null
+  return (
+    <div class="note">
+      {notes.map((note) => (
+        <p>{t.say(note)}</p>
+      ))}
+      {grants.length > 0 && (
+        <details>
+          <summary>{t.grants}</summary>
+          <Command text={grants.join('\n')} />
+        </details>
+      )}
+    </div>
+  )
 }
 
 export function Section({ title, children }: { title: string; children: ComponentChildren }) {

@@ -2,6 +2,7 @@
 // $1 is the first value of a format.
 export const sentences: Record<string, string> = {
   // Why a job waits, and what would let it run.
+  'Job %s is created in namespace %s.': '将在命名空间 $2 中创建作业 $1。',
   'The job is suspended.': '作业已挂起。',
   'Resume the job.': '恢复该作业。',
   'Controller %s runs this job, and not DI Orchestrator.': '该作业由控制器 $1 运行，而不是 DI Orchestrator。',
@@ -170,6 +171,7 @@ export const sentences: Record<string, string> = {
   // What is left out.
   'You may not read %s of namespace %s, so they are left out.': '您无权读取命名空间 $2 的 $1，因此未显示。',
   'You may not list the %s, so they are left out.': '您无权列出$1，因此未显示。',
+  'Only pods of namespace %s are counted: others may request more.': '只统计命名空间 $1 的 Pod：其他命名空间可能申请了更多。',
   'You may not list the %s of namespace %s, so they are left out.': '您无权列出命名空间 $2 的$1，因此未显示。',
   'The cluster has no %s: %v': '集群没有 $1：$2',
   'You may not read the definition of DIJobs.': '您无权读取 DIJob 的定义。',

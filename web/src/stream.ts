@@ -7,7 +7,7 @@ export type State =
   | { kind: 'connecting' }
   | { kind: 'live' }
   | { kind: 'lost'; message: string }
-  | { kind: 'refused'; status: number; message: string }
+  | { kind: 'refused'; error: Refused }
   | { kind: 'gone' }
 
 const first = 500
@@ -23,6 +23,8 @@ export interface Stream<T> {
   state: State
   /** When the data came, in milliseconds since 1970. */
   at: number
+  /** Tries now to connect again. */
+  retry: () => void
 }
 
 /** stays reports whether an error is about the request itself, so that only a change of rights mends it. */
@@ -35,7 +37,8 @@ export function stays(status: number): boolean {
  * the path before are kept until the first of the new one.
  */
 export function useStream<T>(path: string, event: string, plain: string): Stream<T> {
-  const [stream, setStream] = useState<Stream<T>>({ data: undefined, state: { kind: 'connecting' }, at: 0 })
+  const [stream, setStream] = useState<Omit<Stream<T>, 'retry'>>({ data: undefined, state: { kind: 'connecting' }, at: 0 })
+  const [tries, setTries] = useState(0)
   const attempt = useRef(0)
   useEffect(() => {
     let source: EventSource | undefined
@@ -56,7 +59,7 @@ export function useStream<T>(path: string, event: string, plain: string): Stream
         if (!abort.signal.aborted) again({ kind: 'lost', message: '' })
       } catch (error) {
         if (abort.signal.aborted) return
-        if (error instanceof Refused && stays(error.status)) again({ kind: 'refused', status: error.status, message: error.message })
+        if (error instanceof Refused && stays(error.status)) again({ kind: 'refused', error })
         else again({ kind: 'lost', message: error instanceof Refused ? error.message : '' })
       }
     }
@@ -82,6 +85,6 @@ export function useStream<T>(path: string, event: string, plain: string): Stream
       clearTimeout(timer)
       source?.close()
     }
-  }, [path, event, plain])
-  return stream
+  }, [path, event, plain, tries])
+  return { ...stream, retry: () => setTries(tries + 1) }
 }

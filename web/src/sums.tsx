@@ -5,6 +5,7 @@ import { useApp } from './app'
 import { HistoryOff } from './history'
 import { days } from './recorded'
 import { historyLink, replace } from './route'
+import { Skeleton } from './skeleton'
 
 const kinds = ['namespace', 'group', 'user', 'cause', 'day'] as const
 type Kind = (typeof kinds)[number]
@@ -49,7 +50,7 @@ export function SumsView({ query }: { query: URLSearchParams }) {
               {error}
             </p>
           )}
-          {!data && !error && <p class="empty">{t.loading}</p>}
+          {!data && !error && <Skeleton />}
           {data?.truncated && <p class="banner">{t.sumsSince(data.since.slice(0, 10))}</p>}
           {data && data.items.length === 0 && <p class="empty">{t.noRecorded}</p>}
           {data && data.items.length > 0 && <Table items={data.items} by={by} />}

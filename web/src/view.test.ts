@@ -1,9 +1,11 @@
 import { describe, expect, it } from 'vitest'
 import type { Condition, Edge, JobRow, Moment, Part } from './api'
 import { whole } from './axis'
-import { causeOf, clustered, endOf, fragment, parted, progressOf, stepsOf } from './glance'
+import { lineOf, renamed } from './fields'
+import { causeOf, clustered, endOf, fragment, parted, progressOf, stepsOf, trendOf } from './glance'
 import { draw } from './layout'
 import { asText, found, levelOf, lineAt, next, pieces, rowsOf, tops } from './lines'
+import { bestOf } from './recorded'
 import { csv, hasLog, shifted, smoothed } from './smooth'
 
 const at = (seconds: number) => new Date(Date.UTC(2026, 0, 1) + seconds * 1000).toISOString()
@@ -151,5 +153,81 @@ describe('the picture of replicas', () => {
   it('is a grid of marks beyond eight replicas', () => {
     const many = (count: number) => Array.from({ length: count }, (_, i) => part(`c-${i}`, 'collector'))
     expect([8, 9].map((count) => draw(many(count), []).boxes[0]?.dense)).toEqual([false, true])
+  })
+})
+
+describe('the trend of a job', () => {
+  const curve = (values: number[], kind: 'reward' | 'other' = 'reward') => [{ name: 'return', kind, points: values.map((value, i) => [time(i * 60), value]) }]
+  it('is how the reward goes of late, compared with the time before', () => {
+    expect(trendOf(curve([0, 0, 0, 1, 2, 3, 8, 9, 10]))).toEqual({ name: 'return', way: 'rises', from: 2, to: 9, span: 300 })
+    expect(trendOf(curve([0, 9, 9, 9, 9, 9, 5, 5, 5]))?.way).toBe('falls')
+    expect(trendOf(curve([0, 100, 100, 100, 101, 100, 100, 101, 100]))?.way).toBe('still')
+    expect(trendOf(curve([7, 7, 7, 7, 7, 7]))?.way).toBe('still')
+  })
+  it('is not known of few points, or of what is no reward', () => {
+    expect(trendOf(curve([1, 2, 3, 4, 5]))).toBeUndefined()
+    expect(trendOf(curve([1, 2, 3, 4, 5, 6], 'other'))).toBeUndefined()
+    expect(trendOf([])).toBeUndefined()
+  })
+})
+
+describe('the best run', () => {
+  const series = (name: string, best: (number | null)[], more = {}) => ({ name, best, last: best, reached: best, lines: [], ...more })
+  it('has the best reward, and what no other run has', () => {
+    const fields = [
+      { field: 'spec.a', values: ['1', '2', '1'] },
+      { field: 'spec.b', values: ['x', 'y', 'y'] },
+    ]
+    expect(bestOf({ series: [series('loss', [1, 2, 3], { lowest: true }), series('reward', [5, 9, null], { kind: 'reward' })], fields })).toEqual({
+      place: 1, series: 'reward', value: 9, next: 5, fields: [{ field: 'spec.a', value: '2', others: ['1'] }],
+    })
+  })
+  it('has the lowest value where that is best, and is none without a value', () => {
+    expect(bestOf({ series: [series('loss', [3, 1, 2], { lowest: true })], fields: [] })).toEqual({ place: 1, series: 'loss', value: 1, next: 2, fields: [] })
+    expect(bestOf({ series: [series('loss', [null, null])], fields: [] })).toBeUndefined()
+    expect(bestOf({ series: [], fields: [] })).toBeUndefined()
+  })
+})
+
+describe('the fields of a manifest', () => {
+  const yaml = `# a job
+apiVersion: v1
+metadata:
+  name: pong
+spec:
+  tasks:
+  - type: learner
+    replicas: 1
+  - name: second
+    type: collector
+
+    template:
+      spec:
+        containers:
+        - image: di
+          name: main
+        -
+          name: side
+    replicas: 2
+  elastic: {task: collector}
+`
+  const of = (field: string) => yaml.split('\n')[lineOf(yaml, field)]?.trim()
+  it('are found by their paths', () => {
+    expect(of('metadata.name')).toBe('name: pong')
+    expect(of('spec.tasks[0].type')).toBe('- type: learner')
+    expect(of('spec.tasks[0].replicas')).toBe('replicas: 1')
+    expect(of('spec.tasks[1].replicas')).toBe('replicas: 2')
+    expect(of('spec.tasks[1].template.spec.containers[0].name')).toBe('name: main')
+    expect(of('spec.tasks[1].template.spec.containers[1].name')).toBe('name: side')
+  })
+  it('that are missing have the line of what is above them', () => {
+    expect(of('spec.tasks[1].template.spec.containers[0].resources')).toBe('- image: di')
+    expect(of('spec.elastic.minReplicas')).toBe('elastic: {task: collector}')
+    expect(lineOf(yaml, 'status')).toBe(-1)
+    expect(lineOf('', 'spec')).toBe(-1)
+  })
+  it('give a clone another name', () => {
+    expect(renamed(yaml, 'pong-copy')).toContain('  name: pong-copy\nspec:')
+    expect(renamed('spec: {}', 'x')).toBe('spec: {}')
   })
 })

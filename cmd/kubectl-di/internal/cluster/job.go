@@ -44,18 +44,34 @@ func (c *Cluster) Job(ctx context.Context, name string) (*v2alpha1.DIJob, error)
 	if listing != nil {
 		return nil, err
 	}
-	if len(jobs) == 0 {
-		return nil, fmt.Errorf("%w\nnamespace %s has no jobs: is another one meant (-n)?", err, c.Namespace)
-	}
-	var existing []string
+	missing := &MissingJobError{cause: err, Namespace: c.Namespace}
 	for i := range jobs {
-		existing = append(existing, jobs[i].Name)
+		missing.Others = append(missing.Others, jobs[i].Name)
 	}
-	if near := Nearest(name, existing); near != "" {
-		return nil, fmt.Errorf("%w\ndid you mean %s?", err, near)
-	}
-	return nil, fmt.Errorf("%w\nnamespace %s has %s", err, c.Namespace, Some(existing))
+	missing.Near = Nearest(name, missing.Others)
+	return nil, missing
 }
+
+// MissingJobError says that a job does not exist, and which others do. Near is the one that may be meant.
+type MissingJobError struct {
+	cause           error
+	Namespace, Near string
+	Others          []string
+}
+
+// Error implements error.
+func (e *MissingJobError) Error() string {
+	switch {
+	case len(e.Others) == 0:
+		return fmt.Sprintf("%v\nnamespace %s has no jobs: is another one meant (-n)?", e.cause, e.Namespace)
+	case e.Near != "":
+		return fmt.Sprintf("%v\ndid you mean %s?", e.cause, e.Near)
+	}
+	return fmt.Sprintf("%v\nnamespace %s has %s", e.cause, e.Namespace, Some(e.Others))
+}
+
+// Unwrap returns the error of the API server.
+func (e *MissingJobError) Unwrap() error { return e.cause }
 
 // pageSize is the number of jobs that one call lists.
 const pageSize = 500

@@ -44,7 +44,7 @@ func (c *Cluster) Submit(ctx context.Context, job *unstructured.Unstructured, va
 		for i := range lines {
 			lines[i] = suggest(lines[i], job.GetAPIVersion())
 		}
-		return &RefusedError{title: title, lines: lines}
+		return &RefusedError{title: title, Lines: lines}
 	}
 	return explain("submitting "+title, err)
 }
@@ -63,12 +63,13 @@ func IsTaken(err error) bool { return errors.As(err, new(*takenError)) }
 // RefusedError is the API server's refusal of an object.
 type RefusedError struct {
 	title string
-	lines []string
+	// Lines are the findings, most with their fields.
+	Lines []string
 }
 
 // Error implements error.
 func (e *RefusedError) Error() string {
-	return e.title + " is refused:\n" + strings.Join(e.lines, "\n")
+	return e.title + " is refused:\n" + strings.Join(e.Lines, "\n")
 }
 
 // withoutUnknown returns what else the API server refuses of a job. It refuses unknown fields before it looks at any other, so

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cli"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
@@ -90,26 +91,42 @@ func (v *versions) ask(ctx context.Context, env *cli.Env, namespace string) erro
 	if err != nil {
 		return err
 	}
-	var list appsv1.DeploymentList
-	// The labels of the Deployments are the same in all releases.
-	if err := found.List(ctx, namespace, &list, client.MatchingLabels{"app.kubernetes.io/name": "di-orchestrator"}); err != nil {
+	all, err := components(ctx, found, namespace)
+	if err != nil {
 		return err
 	}
-	for i := range list.Items {
-		switch list.Items[i].Labels["app.kubernetes.io/component"] {
-		case "operator":
-			v.Operator = componentOf(&list.Items[i])
-		case "webhook":
-			v.Webhook = componentOf(&list.Items[i])
-		case "server":
-			v.Server = componentOf(&list.Items[i])
-		}
-	}
+	v.Operator, v.Webhook, v.Server = all["operator"], all["webhook"], all["server"]
 	if v.Operator == nil && v.Webhook == nil && v.Server == nil {
 		return fmt.Errorf("namespace %s has no deployment of DI Orchestrator: is it installed elsewhere (--server-namespace)?", namespace)
 	}
 	return nil
 }
+
+// components reads the Deployments of an installation, by the names of components.
+func components(ctx context.Context, found *cluster.Cluster, namespace string) (map[string]*component, error) {
+	var list appsv1.DeploymentList
+	// The labels of the Deployments are the same in all releases.
+	if err := found.List(ctx, namespace, &list, client.MatchingLabels{"app.kubernetes.io/name": "di-orchestrator"}); err != nil {
+		return nil, err
+	}
+	all := map[string]*component{}
+	for i := range list.Items {
+		all[list.Items[i].Labels["app.kubernetes.io/component"]] = componentOf(&list.Items[i])
+	}
+	return all, nil
+}
+
+// Operator returns the version of the operator; empty if there is none, or if its image has no tag.
+func Operator(ctx context.Context, found *cluster.Cluster, namespace string) (string, error) {
+	all, err := components(ctx, found, namespace)
+	if err != nil || all["operator"] == nil || all["operator"].isDigest() {
+		return "", err
+	}
+	return all["operator"].Version, nil
+}
+
+// isDigest reports whether the image tells its content, and no version.
+func (c *component) isDigest() bool { return strings.Contains(c.Version, ":") }
 
 func componentOf(deployment *appsv1.Deployment) *component {
 	found := &component{
@@ -139,8 +156,7 @@ func (v *versions) print(out, warnings io.Writer) error {
 		}
 		fmt.Fprintf(aligned, "%s\t%s\t%d of %d ready, deployment %s/%s, image %s\n",
 			one.title, one.Version, one.Ready, one.Replicas, one.Namespace, one.Name, one.Image)
-		isDigest := strings.Contains(one.Version, ":")
-		if !isDigest && strings.TrimPrefix(one.Version, "v") != strings.TrimPrefix(v.Client.Version, "v") {
+		if !one.isDigest() && strings.TrimPrefix(one.Version, "v") != strings.TrimPrefix(v.Client.Version, "v") {
 			others = append(others, one.name+" is "+one.Version)
 		}
 	}

@@ -24,6 +24,8 @@ type Waiting struct {
 	Why      string
 	Since    *time.Time
 	Remedies []string
+	// IsForRoom is set if the job waits in line for nodes or for quota, and for nothing that someone must correct.
+	IsForRoom bool
 }
 
 // WaitingOf returns why a job that requests these GPUs does not run as desired; nil if it does, if it has finished, or if it
@@ -59,7 +61,7 @@ func WaitingOf(job *v2alpha1.DIJob, gpus int64) *Waiting {
 // waitingFor returns what the first of these conditions says, and what would end each of them.
 func waitingFor(job *v2alpha1.DIJob, gpus int64, blocking []*v2alpha1.DIJobCondition) *Waiting {
 	first := blocking[0]
-	waiting := &Waiting{Why: cmp.Or(first.Message, first.Reason, first.Type), Since: timeOf(first.LastTransitionTime)}
+	waiting := &Waiting{Why: cmp.Or(first.Message, first.Reason, first.Type), Since: timeOf(first.LastTransitionTime), IsForRoom: isForRoom(first.Reason)}
 	for _, condition := range blocking {
 		for _, text := range ofCondition(job, gpus, condition) {
 			if !slices.Contains(waiting.Remedies, text) {
@@ -68,6 +70,11 @@ func waitingFor(job *v2alpha1.DIJob, gpus int64, blocking []*v2alpha1.DIJobCondi
 		}
 	}
 	return waiting
+}
+
+// isForRoom reports whether a job that waits for this reason continues once others make room.
+func isForRoom(reason string) bool {
+	return slices.Contains([]string{v2alpha1.ReasonInsufficientCapacity, v2alpha1.ReasonWaitingInQueue, v2alpha1.ReasonUnschedulable}, reason)
 }
 
 // ofCondition returns what would end a condition.

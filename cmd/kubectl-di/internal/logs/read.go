@@ -37,6 +37,8 @@ type Request struct {
 	// Tail is the number of last lines of each replica.
 	Tail   int64
 	Follow bool
+	// Previous reads the containers before their last restart. It excludes Follow.
+	Previous bool
 	// Most is the maximum number of followed replicas.
 	Most int
 }
@@ -51,7 +53,7 @@ type Sink struct {
 func Read(ctx context.Context, found *cluster.Cluster, job *v2alpha1.DIJob, request *Request, clk clock.Clock, to Sink) error {
 	serial := &serialSink{to: to}
 	r := &run{
-		cluster: found, clock: clk, job: job, wanted: selection{pods: request.Replicas}, log: corev1.PodLogOptions{TailLines: &request.Tail},
+		cluster: found, clock: clk, job: job, wanted: selection{pods: request.Replicas}, log: corev1.PodLogOptions{TailLines: &request.Tail, Previous: request.Previous},
 		most: request.Most, printer: serial, notices: &notices{report: serial.notice, printed: map[string]bool{}},
 	}
 	if request.Follow {

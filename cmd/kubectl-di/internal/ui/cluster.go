@@ -67,6 +67,7 @@ type clusterWorld struct {
 	takeover   *installation.Takeover
 	migrations []api.Takeover
 	notes      []string
+	grants     []string
 	// hasNoPods reports that the pods are not watched.
 	hasNoPods bool
 	broken    error
@@ -76,6 +77,9 @@ func (s *Server) newClusterWorld(ctx context.Context) *clusterWorld {
 	w := &clusterWorld{
 		server: s, nodes: map[types.UID]*corev1.Node{}, pods: map[types.UID]*pages.PodUse{}, plans: map[types.UID]*v2alpha1.ScalePlan{},
 		notes: slices.Clone(s.Notes),
+	}
+	if s.Namespace != "" {
+		w.notes = append(w.notes, fmt.Sprintf("Only pods of namespace %s are counted: others may request more.", s.Namespace))
 	}
 	w.look(ctx)
 	return w
@@ -93,7 +97,8 @@ func (w *clusterWorld) watched() []cluster.Watched {
 
 func reduceNode(object client.Object) client.Object {
 	if node, is := object.(*corev1.Node); is {
-		node.ManagedFields, node.Annotations, node.Labels, node.Status.Images = nil, nil, nil, nil
+		product := node.Labels[pages.LabelProduct]
+		node.ManagedFields, node.Annotations, node.Labels, node.Status.Images = nil, nil, map[string]string{pages.LabelProduct: product}, nil
 	}
 	return object
 }
@@ -131,22 +136,48 @@ func (w *clusterWorld) stopped(watch int, err error) {
 		w.notes = append(w.notes, fmt.Sprintf("The cluster has no %s: %v", what, err))
 		return
 	}
-	note := fmt.Sprintf("You may not list the %s, so they are left out.", what)
-	if watch > 0 && w.server.Namespace != "" {
-		note = fmt.Sprintf("You may not list the %s of namespace %s, so they are left out.", what, w.server.Namespace)
+	w.grants = append(w.grants, grantOf(err)...)
+	w.notes = append(w.notes, w.lacks(what, watch > 0))
+}
+
+// lacks says that the caller may not list some objects, of the namespace that is shown or of none.
+func (w *clusterWorld) lacks(what string, isOfNamespace bool) string {
+	if isOfNamespace && w.server.Namespace != "" {
+		return fmt.Sprintf("You may not list the %s of namespace %s, so they are left out.", what, w.server.Namespace)
 	}
-	w.notes = append(w.notes, note)
+	return fmt.Sprintf("You may not list the %s, so they are left out.", what)
+}
+
+// grantOf returns the commands that give the right whose lack an error is about.
+func grantOf(err error) []string {
+	var denied *cluster.DeniedError
+	if errors.As(err, &denied) {
+		return denied.Right.Grant()
+	}
+	return nil
 }
 
 func (w *clusterWorld) page() *api.Cluster {
 	state := &pages.ClusterState{
 		Nodes: slices.Collect(maps.Values(w.nodes)), Pods: slices.Collect(maps.Values(w.pods)), Plans: slices.Collect(maps.Values(w.plans)),
-		Takeover: w.takeover, HasNoPods: w.hasNoPods, Migrations: w.migrations, Notes: w.notes,
+		Takeover: w.takeover, HasNoPods: w.hasNoPods, Migrations: w.migrations, Notes: w.notes, Grants: w.grants,
 	}
-	for _, entry := range w.server.jobs.Entries() {
-		state.Jobs = append(state.Jobs, pages.Job{DIJob: entry.Job, Row: &entry.Row})
+	state.Jobs = w.server.known()
+	if err := w.server.jobs.Broken(); cluster.IsDenied(err) {
+		state.Notes = append(slices.Clone(w.notes), w.lacks("jobs", true))
+		state.Grants = append(slices.Clone(w.grants), grantOf(err)...)
 	}
 	return pages.Cluster(state)
+}
+
+// known returns the jobs that the caller sees.
+func (s *Server) known() []pages.Job {
+	entries := s.jobs.Entries()
+	all := make([]pages.Job, 0, len(entries))
+	for _, entry := range entries {
+		all = append(all, pages.Job{DIJob: entry.Job, Row: &entry.Row})
+	}
+	return all
 }
 
 // look reads the state of the takeover of an earlier release, and of the storage migration.

@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -43,6 +44,9 @@ type options struct {
 	// historyServer, historyAuthority, namespace and account say where the history is, and who reads it.
 	historyServer, historyAuthority string
 	namespace, account              string
+	// given are the prices as flags, and prices those that were read.
+	given  []string
+	prices map[string]float64
 }
 
 // NewCommand returns kubectl di ui.
@@ -82,6 +86,7 @@ kubeconfig then names the API server, and has no credentials.`,
 	command.Flags().StringVar(&o.historyAuthority, "history-ca-file", "", "certificate authorities of --history-server; those of the system by default")
 	command.Flags().StringVar(&o.namespace, "server-namespace", names.SystemNamespace, "namespace of the installation, whose history of jobs is shown")
 	command.Flags().StringVar(&o.account, "service-account", "default", "service account of the namespace that reads the history if the kubeconfig has no token")
+	command.Flags().StringArrayVar(&o.given, "price", nil, "price of an hour of a gpu, a cpu or a GiB of memory, such as gpu=2.10; the cost of a job then has its sum (repeatable)")
 	cli.Before(command, o.check)
 	return command
 }
@@ -99,14 +104,35 @@ func (o *options) check() error {
 		return cli.Usagef("--open and --in-cluster exclude each other")
 	case (o.certFile == "") != (o.keyFile == ""):
 		return cli.Usagef("--tls-cert-file and --tls-key-file must be given together")
-	case !o.inCluster:
-		return nil
+	}
+	var err error
+	if o.prices, err = pricesOf(o.given); err != nil || !o.inCluster {
+		return err
 	}
 	if _, err := gate.OfHosts(o.hosts, o.certFile != ""); err != nil {
 		return cli.Usagef("--host: %w", err)
 	}
 	return nil
 }
+
+// pricesOf returns prices by resources.
+func pricesOf(given []string) (map[string]float64, error) {
+	prices := map[string]float64{}
+	for _, one := range given {
+		resource, amount, _ := strings.Cut(one, "=")
+		price, err := strconv.ParseFloat(amount, 64)
+		isKnown := slices.Contains([]string{"gpu", "cpu", "memory"}, resource)
+		isPrice := err == nil && price >= 0 && price <= mostPrice
+		if !isKnown || !isPrice {
+			return nil, cli.Usagef("--price %q: want gpu, cpu or memory with a price of 0 to %d, such as gpu=2.10", one, mostPrice)
+		}
+		prices[resource] = price
+	}
+	return prices, nil
+}
+
+// mostPrice bounds a price.
+const mostPrice = 1_000_000
 
 // isHTTPS reports whether a text is the URL of a server.
 func isHTTPS(text string) bool {
@@ -171,7 +197,7 @@ func (o *options) listen(ctx context.Context, address string) (net.Listener, err
 func (o *options) newServer(ctx context.Context, found *cluster.Cluster) (*Server, error) {
 	known := o.Names()
 	options := Options{
-		Past:    o.past(),
+		Past: o.past(), Installation: o.namespace, Prices: o.prices,
 		Cluster: found, Files: web.Files(), Clock: clock.RealClock{}, Version: o.version,
 		ClusterName: known.Cluster, Context: known.Context, Language: language(os.Getenv),
 	}

@@ -193,6 +193,10 @@ func (s *Server) historyJob(_ context.Context, of *record.Job) (any, error) {
 	return past.Job(of, s.Clock.Now()), nil
 }
 
+func (s *Server) historyCost(_ context.Context, of *record.Job) (any, error) {
+	return past.Cost(of, s.Clock.Now()), nil
+}
+
 func (s *Server) historyTails(ctx context.Context, of *record.Job) (any, error) {
 	found, err := s.past.Tails(ctx, of)
 	switch {

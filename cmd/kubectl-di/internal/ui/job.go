@@ -117,20 +117,24 @@ type jobWorld struct {
 	events       map[types.UID]*corev1.Event
 	plans        map[types.UID]*v2alpha1.ScalePlan
 	rights       map[string]bool
+	grants       map[string][]string
 	notes        []string
-	broken       error
-	failed       error
+	// given are the commands that give the rights whose lack the notes name.
+	given  []string
+	broken error
+	failed error
 }
 
 func (s *Server) newJobWorld(ctx context.Context, found *cluster.Cluster, job *v2alpha1.DIJob) *jobWorld {
-	return &jobWorld{
-		server: s, job: job, pods: map[types.UID]*corev1.Pod{}, events: map[types.UID]*corev1.Event{},
-		plans: map[types.UID]*v2alpha1.ScalePlan{}, rights: s.rights(ctx, found.Namespace, job),
+	w := &jobWorld{
+		server: s, job: job, pods: map[types.UID]*corev1.Pod{}, events: map[types.UID]*corev1.Event{}, plans: map[types.UID]*v2alpha1.ScalePlan{},
 	}
+	w.rights, w.grants = s.rights(ctx, found.Namespace, job)
+	return w
 }
 
-// rights reports which actions the user may take, by the API server.
-func (s *Server) rights(ctx context.Context, namespace string, job *v2alpha1.DIJob) map[string]bool {
+// rights reports which actions the user may take, by the API server, and the commands that allow the others.
+func (s *Server) rights(ctx context.Context, namespace string, job *v2alpha1.DIJob) (rights map[string]bool, grants map[string][]string) {
 	named := func(verb, subresource string) authorizationv1.ResourceAttributes {
 		attributes := jobsAttributes(verb, namespace)
 		attributes.Name, attributes.Subresource = job.Name, subresource
@@ -144,7 +148,22 @@ func (s *Server) rights(ctx context.Context, namespace string, job *v2alpha1.DIJ
 	if job.Spec.Lifecycle == v2alpha1.LifecycleCoordinatorLed {
 		wanted["resize"], wanted["restart"] = plan, plan
 	}
-	return s.permissions(ctx, wanted)
+	rights, grants = s.permissions(ctx, wanted), map[string][]string{}
+	user := ""
+	for action, what := range wanted {
+		if rights[action] {
+			continue
+		}
+		if user == "" {
+			user, _ = s.Cluster.User(ctx)
+		}
+		right := cluster.Right{User: user, Verb: what.Verb, Resource: what.Resource, Group: what.Group, Namespace: namespace}
+		if what.Subresource != "" {
+			right.Resource += "/" + what.Subresource
+		}
+		grants[action] = right.Grant()
+	}
+	return rights, grants
 }
 
 // watchOfMembers is the index of the watch of the Membership.
@@ -235,6 +254,7 @@ func (w *jobWorld) stopped(watch int, err error) {
 	w.lacksMembers = w.lacksMembers || watch == watchOfMembers
 	what := [...]string{"", "pods", "events", "ScalePlans", "the Membership"}[watch]
 	if cluster.IsDenied(err) {
+		w.given = append(w.given, grantOf(err)...)
 		w.notes = append(w.notes, fmt.Sprintf("You may not read %s of namespace %s, so they are left out.", what, w.job.Namespace))
 		return
 	}
@@ -271,6 +291,6 @@ func (w *jobWorld) detail(ctx context.Context) *api.JobDetail {
 	}
 	return pages.Detail(&pages.Observed{
 		Observed: observed, Plans: plans, Version: past.Version, Moments: past.Moments, Curves: past.Curves, Best: past.Best, Report: past.Report,
-		Rights: w.rights, Notes: w.notes,
+		Rights: w.rights, Grants: w.grants, Notes: w.notes, Given: w.given, Others: w.server.known(),
 	})
 }

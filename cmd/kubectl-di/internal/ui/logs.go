@@ -53,12 +53,27 @@ func parseLogQuery(values url.Values) (*logQuery, error) {
 		return nil, err
 	}
 	query.Tail = int64(tail)
-	if given := values.Get("follow"); given != "" {
-		if query.Follow, err = strconv.ParseBool(given); err != nil {
-			return nil, fmt.Errorf("follow %q: want true or false", given[:min(len(given), 20)])
+	for name, into := range map[string]*bool{"follow": &query.Follow, "previous": &query.Previous} {
+		if *into, err = boolean(values.Get(name)); err != nil {
+			return nil, fmt.Errorf("%s %w", name, err)
 		}
 	}
+	if query.Follow && query.Previous {
+		return nil, errors.New("previous and follow are true: what ran before prints nothing more")
+	}
 	return query, nil
+}
+
+// boolean returns a parameter that is true or false; false if it is empty.
+func boolean(given string) (bool, error) {
+	if given == "" {
+		return false, nil
+	}
+	value, err := strconv.ParseBool(given)
+	if err != nil {
+		return false, fmt.Errorf("%q: want true or false", given[:min(len(given), 20)])
+	}
+	return value, nil
 }
 
 // streamLogs sends the lines of a job's replicas.

@@ -10,10 +10,12 @@ import (
 	"strings"
 
 	"github.com/pmezard/go-difflib/difflib"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
 	"opendilab.org/di-orchestrator/apis/v1alpha1"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/history/fields"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/api"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/gate"
 )
@@ -24,14 +26,19 @@ func (s *Server) manifest(r *http.Request) (any, error) {
 	if version != v1alpha1.Version && version != v2alpha1.Version {
 		return nil, gate.BadRequest(fmt.Errorf("version %q: want %s or %s", version[:min(len(version), 20)], v1alpha1.Version, v2alpha1.Version))
 	}
-	text, err := s.yaml(r, version)
+	clean, err := boolean(r.URL.Query().Get("clean"))
+	if err != nil {
+		return nil, gate.BadRequest(fmt.Errorf("clean %w", err))
+	}
+	text, err := s.yaml(r, version, clean)
 	if err != nil {
 		return nil, err
 	}
 	return api.Manifest{Version: version, YAML: text}, nil
 }
 
-func (s *Server) yaml(r *http.Request, version string) (string, error) {
+// yaml returns a job as YAML; clean without what the server writes.
+func (s *Server) yaml(r *http.Request, version string, clean bool) (string, error) {
 	found, job, err := s.readJob(r)
 	if err != nil {
 		return "", err
@@ -40,15 +47,26 @@ func (s *Server) yaml(r *http.Request, version string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if clean {
+		cleaned(manifest)
+	}
 	text, err := yaml.Marshal(manifest.Object)
 	return string(text), err
+}
+
+// cleaned drops the status of a job and what the server writes.
+func cleaned(manifest *unstructured.Unstructured) {
+	delete(manifest.Object, "status")
+	if metadata, isMap := manifest.Object["metadata"].(map[string]any); isMap {
+		fields.Clean(metadata)
+	}
 }
 
 // difference compares both versions of a job line by line.
 func (s *Server) difference(r *http.Request) (any, error) {
 	texts := map[string][]string{}
 	for _, version := range []string{v1alpha1.Version, v2alpha1.Version} {
-		text, err := s.yaml(r, version)
+		text, err := s.yaml(r, version, false)
 		if err != nil {
 			return nil, err
 		}

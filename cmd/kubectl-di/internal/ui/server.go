@@ -7,6 +7,7 @@ import (
 	"context"
 	"io/fs"
 	"net/http"
+	"net/url"
 	"strings"
 
 	"k8s.io/utils/clock"
@@ -28,6 +29,10 @@ type Options struct {
 	Clock     clock.WithTicker
 	// Language is empty if the browser decides.
 	Version, ClusterName, Context, Language string
+	// Installation is the namespace of the operator.
+	Installation string
+	// Prices are those of an hour of gpu, cpu and memory, as far as they are given.
+	Prices map[string]float64
 	// Past is how the history is read; nil if it is not.
 	Past *Past
 	// CanSignOut is set if the user signed in.
@@ -78,6 +83,7 @@ func (s *Server) newMux() *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /api/v1/session", s.answer(s.session))
 	mux.HandleFunc("GET /api/v1/jobs", s.answer(s.listJobs))
+	mux.HandleFunc("POST /api/v1/jobs/new", s.answer(s.create))
 	mux.HandleFunc("GET /api/v1/jobs/stream", s.stream(s.streamJobs))
 	const job = "/api/v1/namespaces/{namespace}/jobs/{name}"
 	mux.HandleFunc("GET "+job, s.answer(s.getJob))
@@ -95,6 +101,7 @@ func (s *Server) newMux() *http.ServeMux {
 	mux.HandleFunc("GET "+recorded, s.ofJob(s.historyJob))
 	mux.HandleFunc("GET "+recorded+"/tails", s.ofJob(s.historyTails))
 	mux.HandleFunc("GET "+recorded+"/curves", s.ofJob(s.historyCurves))
+	mux.HandleFunc("GET "+recorded+"/cost", s.ofJob(s.historyCost))
 	mux.HandleFunc("/api/", s.answer(func(*http.Request) (any, error) {
 		return nil, gate.Refuse(http.StatusNotFound, "NotFound", "no such path")
 	}))
@@ -102,7 +109,7 @@ func (s *Server) newMux() *http.ServeMux {
 	return mux
 }
 
-// static serves the files of the page. The page itself decides about paths without a file.
+// static serves the files of the page. Other paths lead to the page.
 func (s *Server) static() http.Handler {
 	files := http.FileServerFS(s.Files)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -112,8 +119,9 @@ func (s *Server) static() http.Handler {
 		}
 		path := strings.TrimPrefix(r.URL.Path, "/")
 		if info, err := fs.Stat(s.Files, path); path != "" && (err != nil || info.IsDir()) {
-			r = r.Clone(r.Context())
-			r.URL.Path = "/"
+			// The page says that it has no such view.
+			http.Redirect(w, r, "/#"+(&url.URL{Path: r.URL.Path}).EscapedPath(), http.StatusSeeOther)
+			return
 		}
 		w.Header().Set("Cache-Control", "no-cache")
 		files.ServeHTTP(w, r)

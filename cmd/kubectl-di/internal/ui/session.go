@@ -12,6 +12,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/installation"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/api"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/store"
 )
@@ -21,15 +22,17 @@ import (
 func (s *Server) session(r *http.Request) (any, error) {
 	session := api.Session{
 		Cluster: s.ClusterName, Context: s.Context, Server: s.Cluster.Config().Host, Version: s.Version, Language: cmp.Or(s.Language, languageOf(r.Header.Get("Accept-Language"))),
-		Namespace: s.Cluster.Namespace, AllNamespaces: s.Namespace == "", Notes: append([]string{}, s.Notes...), CanSignOut: s.CanSignOut,
+		Namespace: s.Cluster.Namespace, AllNamespaces: s.Namespace == "", Notes: append([]string{}, s.Notes...), CanSignOut: s.CanSignOut, Prices: s.Prices,
 		Limits: map[string]int{"pageSize": store.MostRows, "streams": mostStreams, "lineLength": longestLine},
 	}
 	var asking sync.WaitGroup
 	asking.Go(func() { session.User, _ = s.Cluster.User(r.Context()) })
 	asking.Go(func() { session.ClusterVersion, _ = s.Cluster.Version() })
+	asking.Go(func() { session.Operator, _ = installation.Operator(r.Context(), s.Cluster, s.Installation) })
 	asking.Go(func() { session.History = s.historyState(r.Context()) })
 	session.Permissions = s.permissions(r.Context(), map[string]authorizationv1.ResourceAttributes{
 		"listJobs":    jobsAttributes("list", s.Namespace),
+		"createJobs":  jobsAttributes("create", s.Cluster.Namespace),
 		"changeJobs":  jobsAttributes("patch", s.Cluster.Namespace),
 		"deleteJobs":  jobsAttributes("delete", s.Cluster.Namespace),
 		"createPlans": {Group: v2alpha1.GroupName, Resource: "scaleplans", Verb: "create", Namespace: s.Cluster.Namespace},

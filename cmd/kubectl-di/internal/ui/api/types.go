@@ -11,6 +11,34 @@ import "time"
 type Error struct {
 	Message string `json:"message"`
 	Reason  string `json:"reason"`
+	// Right is what the caller may not do, and Grant are the commands that allow it.
+	Right string   `json:"right,omitempty"`
+	Grant []string `json:"grant,omitempty"`
+	// Findings are what the API server refuses of a job.
+	Findings []Finding `json:"findings,omitempty"`
+	// Near are jobs that may be meant in place of one that does not exist.
+	Near []string `json:"near,omitempty"`
+}
+
+// Finding is what the API server refuses of a field.
+type Finding struct {
+	Field string `json:"field,omitempty"`
+	Text  string `json:"text"`
+}
+
+// CreateRequest asks for a job.
+type CreateRequest struct {
+	DryRun *bool  `json:"dryRun"`
+	YAML   string `json:"yaml"`
+}
+
+// Created is a job that was or would be created.
+type Created struct {
+	Done      bool     `json:"done"`
+	Namespace string   `json:"namespace"`
+	Name      string   `json:"name"`
+	YAML      string   `json:"yaml"`
+	Effects   []string `json:"effects"`
 }
 
 // Session is who asks, which cluster, and what the caller may do.
@@ -21,6 +49,7 @@ type Session struct {
 	Server         string          `json:"server"`
 	Version        string          `json:"version"`
 	ClusterVersion string          `json:"clusterVersion,omitempty"`
+	Operator       string          `json:"operator,omitempty"`
 	Language       string          `json:"language"`
 	Namespace      string          `json:"namespace"`
 	AllNamespaces  bool            `json:"allNamespaces"`
@@ -28,7 +57,9 @@ type Session struct {
 	Permissions    map[string]bool `json:"permissions"`
 	Limits         map[string]int  `json:"limits"`
 	CanSignOut     bool            `json:"canSignOut,omitempty"`
-	History        HistoryState    `json:"history"`
+	// Prices are those of an hour of gpu, cpu and memory.
+	Prices  map[string]float64 `json:"prices,omitempty"`
+	History HistoryState       `json:"history"`
 }
 
 // JobPage is a window of the jobs.
@@ -57,6 +88,7 @@ type JobRow struct {
 	Wanted      int         `json:"wanted"`
 	Roles       []RoleCount `json:"roles"`
 	GPUs        int64       `json:"gpus"`
+	GPUType     string      `json:"gpuType,omitempty"`
 	Restarts    int32       `json:"restarts"`
 	Reschedules int32       `json:"reschedules"`
 	CreatedAt   time.Time   `json:"createdAt"`
@@ -105,6 +137,21 @@ type JobDetail struct {
 	Plans      []Plan      `json:"plans"`
 	Profilings string      `json:"profilings,omitempty"`
 	Notes      []string    `json:"notes"`
+	// Grants are the commands that give the rights whose lack the notes and the actions name.
+	Grants  []string  `json:"grants,omitempty"`
+	Cost    *Cost     `json:"cost,omitempty"`
+	Awaited []Waiting `json:"awaited,omitempty"`
+}
+
+// Cost is what pods of a job requested for as long as they ran, in hours of CPUs, GiB and GPUs.
+type Cost struct {
+	Pods        int     `json:"pods"`
+	PodHours    float64 `json:"podHours"`
+	CPUHours    float64 `json:"cpuHours"`
+	MemoryHours float64 `json:"memoryHours"`
+	GPUHours    float64 `json:"gpuHours"`
+	// Recorded is set if it is that of all pods, by the history.
+	Recorded bool `json:"recorded,omitempty"`
 }
 
 // Part is a replica, or a part of one.
@@ -173,6 +220,10 @@ type Waiting struct {
 	Why       string     `json:"why"`
 	Remedies  []string   `json:"remedies"`
 	GPUs      int64      `json:"gpus,omitempty"`
+	// Place is that in line for room, by priority and age; 0 for a job that waits for something else.
+	Place int `json:"place,omitempty"`
+	// Suspended is set if only its user keeps the job waiting.
+	Suspended bool `json:"suspended,omitempty"`
 }
 
 // Moment is something that happened to a job.
@@ -192,6 +243,7 @@ type Action struct {
 	Name    string      `json:"name"`
 	Allowed bool        `json:"allowed"`
 	Reason  string      `json:"reason,omitempty"`
+	Grant   []string    `json:"grant,omitempty"`
 	Tasks   []Resizable `json:"tasks,omitempty"`
 }
 
@@ -253,14 +305,25 @@ type Plan struct {
 
 // Cluster is the state of the cluster as far as it concerns jobs.
 type Cluster struct {
+	Room
+	Types     []NodeType `json:"types"`
 	Nodes     []Node     `json:"nodes"`
-	GPUs      GPUs       `json:"gpus"`
+	Fit       *Fit       `json:"fit,omitempty"`
 	Waiting   []Waiting  `json:"waiting"`
 	Rounds    []Decision `json:"rounds"`
 	Plans     []Plan     `json:"plans"`
-	Queues    []Queue    `json:"queues"`
+	Teams     []Team     `json:"teams"`
 	Takeovers []Takeover `json:"takeovers"`
 	Notes     []string   `json:"notes"`
+	// Grants are the commands that give the rights whose lack the notes name.
+	Grants []string `json:"grants,omitempty"`
+}
+
+// Room is what nodes have, and what pods request of it.
+type Room struct {
+	GPUs   GPUs   `json:"gpus"`
+	CPU    Amount `json:"cpu"`
+	Memory Amount `json:"memory"`
 }
 
 // GPUs counts GPUs.
@@ -270,17 +333,40 @@ type GPUs struct {
 	Free  int64 `json:"free"`
 }
 
+// Amount is what pods request of what is allocatable: thousandths of a CPU, or bytes of memory.
+type Amount struct {
+	Requested   int64 `json:"requested"`
+	Allocatable int64 `json:"allocatable"`
+}
+
+// NodeType is the nodes with the same GPUs.
+type NodeType struct {
+	Room
+	// Name is the product of the GPUs, or else their resource; empty for nodes without GPUs.
+	Name  string `json:"name"`
+	Nodes int    `json:"nodes"`
+}
+
 // Node is a node and who uses it.
 type Node struct {
+	Room
 	Name        string  `json:"name"`
+	Type        string  `json:"type,omitempty"`
 	Ready       bool    `json:"ready"`
 	Schedulable bool    `json:"schedulable"`
-	Resource    string  `json:"resource,omitempty"`
-	GPUs        GPUs    `json:"gpus"`
-	CPU         string  `json:"cpu,omitempty"`
-	Memory      string  `json:"memory,omitempty"`
 	Pods        int     `json:"pods,omitempty"`
 	Jobs        []Share `json:"jobs"`
+}
+
+// Fit is the largest job that still fits, if each of its pods requests what most pods of jobs do.
+type Fit struct {
+	GPUs   int64 `json:"gpus,omitempty"`
+	CPU    int64 `json:"cpu"`
+	Memory int64 `json:"memory"`
+	// Pods fit on Nodes, and Stranded are free GPUs where none fits.
+	Pods     int64 `json:"pods"`
+	Nodes    int   `json:"nodes"`
+	Stranded int64 `json:"stranded,omitempty"`
 }
 
 // Share is what a job has on a node.
@@ -288,6 +374,8 @@ type Share struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	GPUs      int64  `json:"gpus"`
+	CPU       int64  `json:"cpu"`
+	Memory    int64  `json:"memory"`
 	Pods      int    `json:"pods"`
 }
 
@@ -301,15 +389,16 @@ type Decision struct {
 	Text      string     `json:"text"`
 }
 
-// Queue counts the jobs of a queue.
-type Queue struct {
+// Team is the jobs of a namespace, group or queue that have not finished, and what their pods request.
+type Team struct {
+	Kind      string `json:"kind"`
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
-	Scheduler string `json:"scheduler,omitempty"`
 	Jobs      int    `json:"jobs"`
 	Waiting   int    `json:"waiting"`
-	Gangs     int    `json:"gangs,omitempty"`
 	GPUs      int64  `json:"gpus"`
+	CPU       int64  `json:"cpu"`
+	Memory    int64  `json:"memory"`
 }
 
 // Takeover is the state of a change of the installation: the takeover of an earlier release, or the
@@ -374,6 +463,7 @@ type HistoryJob struct {
 	Parts    []HistoryPart `json:"parts"`
 	Timeline []Moment      `json:"timeline"`
 	Notes    []string      `json:"notes"`
+	Cost     *Cost         `json:"cost,omitempty"`
 }
 
 // HistoryPart is a table of what is recorded.

@@ -52,7 +52,14 @@ func (o *Once) Protect(next http.Handler) http.Handler {
 			o.open(w, r)
 			return
 		}
-		if !o.isKnown(r) {
+		switch {
+		case r.URL.Path == stylePath:
+			showStyle(w, r)
+			return
+		case !o.isKnown(r) && isPage(r):
+			show(w, r, http.StatusUnauthorized, false, "")
+			return
+		case !o.isKnown(r):
 			Fail(w, Refuse(http.StatusUnauthorized, "Unauthorized", "open the URL that kubectl di ui printed"))
 			return
 		}
@@ -68,8 +75,7 @@ func (o *Once) isKnown(r *http.Request) bool {
 // open exchanges the token for the cookie, once.
 func (o *Once) open(w http.ResponseWriter, r *http.Request) {
 	if !o.isKnown(r) && !o.spend(r.URL.Query().Get("token")) {
-		Fail(w, Refuse(http.StatusUnauthorized, "Unauthorized",
-			"this URL is wrong, or was opened before: run kubectl di ui again, and open the URL that it prints"))
+		show(w, r, http.StatusUnauthorized, false, "This URL is wrong, or was opened before.")
 		return
 	}
 	http.SetCookie(w, &http.Cookie{Name: o.cookie, Value: o.value, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})

@@ -4,12 +4,16 @@
 package gate
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"net/http"
+	"regexp"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/api"
 )
 
@@ -35,12 +39,54 @@ func Describe(err error) (int, api.Error) {
 	switch {
 	case errors.As(err, &known):
 		return known.code, api.Error{Message: known.message, Reason: known.reason}
+	case errors.As(err, new(*cluster.RefusedError)):
+		return http.StatusUnprocessableEntity, refusalOf(err, "Invalid")
+	case cluster.IsTaken(err):
+		return http.StatusConflict, api.Error{Message: err.Error(), Reason: "AlreadyExists", Findings: []api.Finding{{Field: "metadata.name", Text: err.Error()}}}
 	case errors.As(err, &refused):
 		status := refused.Status()
-		return int(max(status.Code, http.StatusBadRequest)), api.Error{Message: err.Error(), Reason: string(status.Reason)}
+		return int(max(status.Code, http.StatusBadRequest)), refusalOf(err, string(status.Reason))
 	}
 	return http.StatusBadGateway, api.Error{Message: err.Error(), Reason: "Unavailable"}
 }
+
+// refusalOf returns a refusal of the API server, with what would help.
+func refusalOf(err error, reason string) api.Error {
+	body := api.Error{Message: err.Error(), Reason: reason}
+	var denied *cluster.DeniedError
+	var missing *cluster.MissingJobError
+	var findings *cluster.RefusedError
+	switch {
+	case errors.As(err, &denied):
+		body.Message, body.Right, body.Grant = denied.Unwrap().Error(), denied.Right.String(), denied.Right.Grant()
+	case errors.As(err, &missing) && missing.Near != "":
+		body.Near = []string{missing.Near}
+	case errors.As(err, &findings):
+		body.Findings = findingsOf(findings.Lines)
+	case errors.As(err, &missing):
+		body.Near = missing.Others[:min(len(missing.Others), mostNear)]
+	}
+	return body
+}
+
+// field matches a line of a refusal that begins with a field.
+var field = regexp.MustCompile(`^([A-Za-z][\w.\[\]/-]*): (.*)$|^(?:unknown|duplicate) field "([^"]+)"`)
+
+// findingsOf returns the fields that the lines of a refusal are about.
+func findingsOf(lines []string) []api.Finding {
+	all := make([]api.Finding, 0, len(lines))
+	for _, line := range lines {
+		finding := api.Finding{Text: strings.TrimSpace(line)}
+		if parts := field.FindStringSubmatch(finding.Text); parts != nil {
+			finding.Field, finding.Text = cmp.Or(parts[1], parts[3]), cmp.Or(parts[2], finding.Text)
+		}
+		all = append(all, finding)
+	}
+	return all
+}
+
+// mostNear bounds the jobs that are offered in place of one that does not exist.
+const mostNear = 8
 
 // Fail answers with an error.
 func Fail(w http.ResponseWriter, err error) {

@@ -7,10 +7,8 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
-	_ "embed"
 	"encoding/hex"
 	"errors"
-	"html/template"
 	"net"
 	"net/http"
 	"regexp"
@@ -32,12 +30,6 @@ const (
 // tokenForm is the form of tokens that RFC 6750 allows.
 var tokenForm = regexp.MustCompile(`^[A-Za-z0-9._~+/-]+=*$`)
 
-//go:embed login.html
-var loginText string
-
-// loginPage escapes what it shows.
-var loginPage = template.Must(template.New("login").Parse(loginText))
-
 // Tokens admits callers with a token for the API server: from an authenticating proxy in the
 // Authorization header of each request, or from the form at /login.
 type Tokens struct {
@@ -56,7 +48,8 @@ func (t *Tokens) Run(ctx context.Context) { t.table.run(ctx) }
 // Handler returns the handler of all paths.
 func (t *Tokens) Handler() http.Handler {
 	forms := http.NewServeMux()
-	forms.HandleFunc("GET "+loginPath, func(w http.ResponseWriter, r *http.Request) { showLogin(w, r, http.StatusOK, "") })
+	forms.HandleFunc("GET "+loginPath, func(w http.ResponseWriter, r *http.Request) { show(w, r, http.StatusOK, true, "") })
+	forms.HandleFunc("GET "+stylePath, showStyle)
 	forms.HandleFunc("POST "+loginPath, t.login)
 	forms.HandleFunc("POST "+logoutPath, t.logout)
 	forms.HandleFunc("/", t.serve)
@@ -217,17 +210,5 @@ func checkForm(r *http.Request) error {
 // showRefusal shows the form again, with an error.
 func showRefusal(w http.ResponseWriter, r *http.Request, err error) {
 	code, body := Describe(err)
-	showLogin(w, r, code, body.Message)
-}
-
-func showLogin(w http.ResponseWriter, r *http.Request, code int, message string) {
-	_, isGiven := bearer(r)
-	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	w.Header().Set("Cache-Control", "no-store")
-	w.WriteHeader(code)
-	// The caller may be gone.
-	_ = loginPage.Execute(w, struct {
-		HasToken bool
-		Message  string
-	}{isGiven, message})
+	show(w, r, code, true, body.Message)
 }

@@ -18,6 +18,9 @@ import (
 	"opendilab.org/di-orchestrator/job/membership"
 )
 
+// noRight is why an action is not possible in any state of a job.
+const noRight = "You do not have the right."
+
 // Actions returns what can be done with a job. The rights are by the names of actions. The Membership is that
 // of a coordinator-led job, nil if it is unknown.
 func Actions(job *v2alpha1.DIJob, list *v2alpha1.Membership, parts []api.Part, rights map[string]bool) []api.Action {
@@ -30,7 +33,7 @@ func Actions(job *v2alpha1.DIJob, list *v2alpha1.Membership, parts []api.Part, r
 		case job.DeletionTimestamp != nil:
 			why[name] = "The job is being deleted."
 		case !rights[name]:
-			why[name] = "You do not have the right."
+			why[name] = noRight
 		}
 		action := api.Action{Name: name, Allowed: why[name] == "", Reason: why[name]}
 		if name == "resize" {

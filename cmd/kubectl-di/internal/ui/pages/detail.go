@@ -35,11 +35,16 @@ type Observed struct {
 	Moments []api.Moment
 	Curves  []api.Curve
 	Best    *api.Curve
+	// Others are the jobs that the caller sees.
+	Others []Job
 	// Report is the last report, indented.
 	Report string
 	// Rights are the actions that the user may take.
 	Rights map[string]bool
+	// Grants are the commands that allow other actions, and Given those for what the notes say is left out.
+	Grants map[string][]string
 	Notes  []string
+	Given  []string
 }
 
 // Detail returns the page of a job.
@@ -52,6 +57,12 @@ func Detail(o *Observed) *api.JobDetail {
 		Job: row, Parts: parts, Edges: Edges(o.Job, parts), Conditions: conditionsOf(view.Conditions), Facts: facts(o, view),
 		Waiting: waitingOf(o.Job, row.GPUs, view.Waiting), Timeline: timeline(o, view), Curves: slices.Clone(o.Curves),
 		Actions: Actions(o.Job, o.Members.List, parts, o.Rights), Plans: []api.Plan{}, Profilings: o.Report, Notes: append([]string{}, o.Notes...),
+		Grants: o.Given, Cost: costOf(o.Pods, o.Now), Awaited: Awaited(&row, o.Others),
+	}
+	for i := range detail.Actions {
+		if action := &detail.Actions[i]; action.Reason == noRight {
+			action.Grant = o.Grants[action.Name]
+		}
 	}
 	if detail.Curves == nil {
 		detail.Curves = []api.Curve{}

@@ -4,7 +4,9 @@
 package pages
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -236,19 +238,163 @@ func TestNodesSayWhoHoldsTheirGPUs(t *testing.T) {
 	}
 }
 
-func TestQueuesCountTheJobsThatHaveNotFinished(t *testing.T) {
+func TestTeamsCountTheJobsThatHaveNotFinishedAndWhatTheirPodsHold(t *testing.T) {
 	t.Parallel()
 	var state ClusterState
 	for name, phase := range map[string]v2alpha1.Phase{"a": v2alpha1.JobRunning, "b": v2alpha1.JobPending, "c": v2alpha1.JobSucceeded} {
 		job := learner(name, 2, 2)
-		job.Status.Phase = phase
+		job.Status.Phase, job.Spec.Group = phase, "sweep"
 		job.Spec.Scheduling = &v2alpha1.Scheduling{Queue: "team"}
 		row := Row(job)
 		state.Jobs = append(state.Jobs, Job{job, &row})
 	}
-	want := []api.Queue{{Namespace: "rl", Name: "team", Jobs: 2, Waiting: 1, GPUs: 8}}
-	if got := Cluster(&state).Queues; !slices.Equal(got, want) {
-		t.Errorf("the queues are %+v, want %+v", got, want)
+	for _, on := range []string{"large", "large", ""} {
+		state.Pods = append(state.Pods, &PodUse{ObjectMeta: metav1.ObjectMeta{Namespace: "rl"}, Node: on, Job: "a", GPUs: 2, CPU: 500, Memory: 1 << 30, Active: true})
+	}
+	var want []api.Team
+	for kind, name := range map[string]string{"group": "sweep", "namespace": "rl", "queue": "team"} {
+		want = append(want, api.Team{Kind: kind, Namespace: "rl", Name: name, Jobs: 2, Waiting: 1, GPUs: 4, CPU: 1000, Memory: 2 << 30})
+	}
+	slices.SortFunc(want, func(a, b api.Team) int { return strings.Compare(a.Kind, b.Kind) })
+	if got := Cluster(&state).Teams; !slices.Equal(got, want) {
+		t.Errorf("the teams are %+v, want %+v", got, want)
+	}
+}
+
+func TestNodesAreSummedUpByTheProductOfTheirGPUs(t *testing.T) {
+	t.Parallel()
+	node := func(name, product, gpus string) *corev1.Node {
+		one := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{LabelProduct: product}}}
+		one.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+		one.Status.Allocatable = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10"), corev1.ResourceMemory: resource.MustParse("64Gi")}
+		if gpus != "" {
+			one.Status.Allocatable[names.DefaultGPU] = resource.MustParse(gpus)
+		}
+		return one
+	}
+	use := func(on string, gpus int64) *PodUse {
+		return &PodUse{ObjectMeta: metav1.ObjectMeta{Namespace: "rl"}, Node: on, Job: "pong", GPUs: gpus, CPU: 2000, Memory: 4 << 30, Active: true}
+	}
+	cordoned := node("cordoned", "A100", "8")
+	cordoned.Spec.Unschedulable = true
+	page := Cluster(&ClusterState{
+		Nodes: []*corev1.Node{node("a", "A100", "8"), node("b", "A100", "8"), node("c", "", "4"), node("d", "", ""), cordoned},
+		Pods:  []*PodUse{use("a", 2), use("a", 2), use("b", 2), use("b", 5), use("c", 3)},
+	})
+	got := map[string]string{}
+	for _, one := range page.Types {
+		got[one.Name] = fmt.Sprintf("%d nodes, %d of %d GPUs, %d of %d CPU", one.Nodes, one.GPUs.Used, one.GPUs.Total, one.CPU.Requested, one.CPU.Allocatable)
+	}
+	want := map[string]string{
+		"A100": "3 nodes, 11 of 24 GPUs, 8000 of 30000 CPU", string(names.DefaultGPU): "1 nodes, 3 of 4 GPUs, 2000 of 10000 CPU", "": "1 nodes, 0 of 0 GPUs, 0 of 10000 CPU",
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("the types are %v, want %v", got, want)
+	}
+	// Most pods request two GPUs. Node a has four left, b and c one each, and nothing starts on a cordoned node.
+	if fit := page.Fit; fit == nil || *fit != (api.Fit{GPUs: 2, CPU: 2000, Memory: 4 << 30, Pods: 2, Nodes: 1, Stranded: 10}) {
+		t.Errorf("what fits is %+v", fit)
+	}
+}
+
+func TestJobsThatWaitForRoomAreInLineByPriorityAndAge(t *testing.T) {
+	t.Parallel()
+	var state ClusterState
+	for i, name := range []string{"old", "young", "urgent", "broken", "paused"} {
+		job := learner(name, 1, 1)
+		job.CreationTimestamp = metav1.NewTime(time.Unix(int64(i), 0))
+		job.Status.Phase = v2alpha1.JobPending
+		reason := map[string]string{"broken": v2alpha1.ReasonImagePull}[name]
+		kind, status := v2alpha1.ConditionAllocated, corev1.ConditionFalse
+		if reason != "" {
+			kind, status = v2alpha1.ConditionReplicasStalled, corev1.ConditionTrue
+		}
+		job.Status.Conditions = []v2alpha1.DIJobCondition{{Type: kind, Status: status, Reason: cmp.Or(reason, v2alpha1.ReasonInsufficientCapacity)}}
+		switch name {
+		case "urgent":
+			job.Spec.Priority = v2alpha1.PriorityHigh
+		case "paused":
+			job.Spec.Suspend = ptr.To(true)
+		}
+		row := Row(job)
+		state.Jobs = append(state.Jobs, Job{job, &row})
+	}
+	var got []string
+	for _, one := range Cluster(&state).Waiting {
+		got = append(got, fmt.Sprintf("%d %s %t", one.Place, one.Name, one.Suspended))
+	}
+	if want := []string{"1 urgent false", "2 old false", "3 young false", "0 broken false", "0 paused true"}; !slices.Equal(got, want) {
+		t.Errorf("the line is %q, want %q", got, want)
+	}
+}
+
+func TestAJobCostsWhatItsPodsRequestForAsLongAsTheyRan(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1_700_000_000, 0)
+	pod := func(phase corev1.PodPhase, began time.Duration, gpus string) *corev1.Pod {
+		one := &corev1.Pod{Status: corev1.PodStatus{Phase: phase}}
+		if began > 0 {
+			one.Status.StartTime = ptr.To(metav1.NewTime(now.Add(-began)))
+		}
+		one.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{
+			Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("500m"), corev1.ResourceMemory: resource.MustParse("2Gi")},
+			Limits:   corev1.ResourceList{names.DefaultGPU: resource.MustParse(gpus)},
+		}}}
+		return one
+	}
+	ended := pod(corev1.PodFailed, 3*time.Hour, "2")
+	ended.Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{FinishedAt: metav1.NewTime(now.Add(-2 * time.Hour))}}}}
+	job := learner("pong", 2, 2)
+	of := func(pods ...*corev1.Pod) *api.Cost {
+		return Detail(&Observed{Observed: jobview.Observed{Job: job, Pods: pods, Now: now}}).Cost
+	}
+	// One ran for an hour, one has run for four, and one has not started.
+	want := api.Cost{Pods: 2, PodHours: 5, CPUHours: 2.5, MemoryHours: 10, GPUHours: 6}
+	if got := of(ended, pod(corev1.PodRunning, 4*time.Hour, "1"), pod(corev1.PodPending, 0, "8")); got == nil || *got != want {
+		t.Errorf("the cost is %+v, want %+v", got, want)
+	}
+	want = api.Cost{Pods: 1, PodHours: 1.23, CPUHours: 0.617, MemoryHours: 2.47}
+	if got := of(pod(corev1.PodRunning, 4444*time.Second, "0")); got == nil || *got != want {
+		t.Errorf("the cost in three digits is %+v, want %+v", got, want)
+	}
+	if got := of(pod(corev1.PodPending, 0, "8")); got != nil {
+		t.Errorf("a job without a started pod costs %+v", got)
+	}
+}
+
+func TestAJobWithGPUsSaysWhoIsInLineForThem(t *testing.T) {
+	t.Parallel()
+	var others []Job
+	for name, gpus := range map[string]int{"waiting": 2, "without": 0, "pong": 2} {
+		job := learner(name, 1, gpus)
+		job.Status.Phase = v2alpha1.JobPending
+		job.Status.Conditions = []v2alpha1.DIJobCondition{{Type: v2alpha1.ConditionAllocated, Status: corev1.ConditionFalse, Reason: v2alpha1.ReasonInsufficientCapacity}}
+		row := Row(job)
+		others = append(others, Job{job, &row})
+	}
+	job := learner("pong", 2, 2)
+	job.Status.Replicas, job.Status.ReadyReplicas = 2, 2
+	row := Row(job)
+	if got := Awaited(&row, others); len(got) != 1 || got[0].Name != "waiting" {
+		t.Errorf("in line are %+v", got)
+	}
+	row.Ready = 0
+	if got := Awaited(&row, others); len(got) != 0 {
+		t.Errorf("in line for what no replica holds are %+v", got)
+	}
+}
+
+func TestTheTypesOfGPUsAreThoseThatTheTemplatesName(t *testing.T) {
+	t.Parallel()
+	job := learner("pong", 1, 2)
+	if got := Row(job).GPUType; got != "" {
+		t.Errorf("without a selector the type is %q", got)
+	}
+	job.Spec.Tasks = append(job.Spec.Tasks, *job.Spec.Tasks[0].DeepCopy(), *job.Spec.Tasks[0].DeepCopy())
+	job.Spec.Tasks[0].Template.Raw = []byte(`{"spec":{"nodeSelector":{"nvidia.com/gpu.product":"A100"},"containers":[{"resources":{"limits":{"nvidia.com/gpu":1}}}]}}`)
+	job.Spec.Tasks[1].Template.Raw = []byte(`{"spec":{"containers":[{"resources":{"limits":{"amd.com/gpu":"1"}}}]}}`)
+	if got := Row(job).GPUType; got != "A100, amd.com/gpu" {
+		t.Errorf("the type is %q", got)
 	}
 }
 

@@ -4,6 +4,9 @@
 package pages
 
 import (
+	"cmp"
+	"encoding/json"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,6 +17,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/jobview"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/api"
+	"opendilab.org/di-orchestrator/internal/names"
 )
 
 // Row returns the row of a job, without its curve.
@@ -25,10 +29,33 @@ func Row(job *v2alpha1.DIJob) api.JobRow {
 func rowOf(job *v2alpha1.DIJob, s *jobview.Summary) api.JobRow {
 	return api.JobRow{
 		Namespace: s.Namespace, Name: s.Name, UID: string(job.UID), Version: writtenIn(job), Lifecycle: string(s.Lifecycle),
-		Phase: string(s.Phase), Reason: s.Reason, Message: short(s.Message), Ready: s.Ready, Wanted: s.Desired, Roles: roles(s.Tasks), GPUs: s.GPUs,
+		Phase: string(s.Phase), Reason: s.Reason, Message: short(s.Message), Ready: s.Ready, Wanted: s.Desired, Roles: roles(s.Tasks), GPUs: s.GPUs, GPUType: gpuType(job),
 		Restarts: s.Restarts, Reschedules: s.Reschedules, CreatedAt: s.CreatedAt, CompletedAt: s.CompletedAt, Suspended: s.IsSuspended,
 		Terminating: s.IsTerminating, Preemptible: s.Preemptible, Group: s.Group, Queue: s.Queue, Creator: s.Creator, Priority: s.Priority,
 	}
+}
+
+// gpuType returns the products of the GPUs that the templates select, or else their resources, but for the usual one.
+func gpuType(job *v2alpha1.DIJob) string {
+	var all []string
+	for i := range job.Spec.Tasks {
+		var pod corev1.PodTemplateSpec
+		if json.Unmarshal(job.Spec.Tasks[i].Template.Raw, &pod) != nil || jobview.GPUsOfTemplate(job.Spec.Tasks[i].Template.Raw) == 0 {
+			continue
+		}
+		name := pod.Spec.NodeSelector[LabelProduct]
+		for j := range pod.Spec.Containers {
+			for resource := range pod.Spec.Containers[j].Resources.Limits {
+				if jobview.IsGPU(string(resource)) && resource != names.DefaultGPU {
+					name = cmp.Or(name, string(resource))
+				}
+			}
+		}
+		if name != "" && !slices.Contains(all, name) {
+			all = append(all, name)
+		}
+	}
+	return strings.Join(all, ", ")
 }
 
 const (

@@ -4,6 +4,8 @@
 package pages
 
 import (
+	"k8s.io/utils/ptr"
+
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/jobview"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/api"
@@ -21,8 +23,38 @@ func waitingOf(job *v2alpha1.DIJob, gpus int64, waiting *jobview.Waiting) *api.W
 	}
 	return &api.Waiting{
 		Namespace: job.Namespace, Name: job.Name, GPUs: gpus, Why: short(waiting.Why), Since: waiting.Since,
-		Remedies: append([]string{}, waiting.Remedies...),
+		Remedies: append([]string{}, waiting.Remedies...), Suspended: ptr.Deref(job.Spec.Suspend, false),
 	}
+}
+
+// mostWaiting bounds the jobs that are shown to wait.
+const mostWaiting = 500
+
+// line returns the jobs that wait: first those in line for room, by priority and age, and then the others. The jobs are
+// sorted by age.
+func line(jobs []Job) []api.Waiting {
+	var high, normal, others []api.Waiting
+	for _, job := range jobs {
+		why := jobview.WaitingOf(job.DIJob, job.Row.GPUs)
+		if why == nil {
+			continue
+		}
+		waiting := *waitingOf(job.DIJob, job.Row.GPUs, why)
+		switch {
+		case !why.IsForRoom:
+			others = append(others, waiting)
+		case job.Spec.Priority == v2alpha1.PriorityHigh:
+			high = append(high, waiting)
+		default:
+			normal = append(normal, waiting)
+		}
+	}
+	all := append([]api.Waiting{}, append(high, normal...)...)
+	for i := range all {
+		all[i].Place = i + 1
+	}
+	all = append(all, others...)
+	return all[:min(len(all), mostWaiting)]
 }
 
 func conditionsOf(all []jobview.Condition) []api.Condition {

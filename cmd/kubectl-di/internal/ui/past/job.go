@@ -59,6 +59,9 @@ func rowOf(of *record.Job) api.HistoryRow {
 func Job(of *record.Job, now time.Time) *api.HistoryJob {
 	shown := view.Of(of, now)
 	job := &api.HistoryJob{Job: rowOf(of), Facts: []api.Fact{}, Parts: []api.HistoryPart{}, Timeline: timeline(of), Notes: []string{}}
+	if cost := Cost(of, now); cost.Pods > 0 {
+		job.Cost = &cost
+	}
 	for _, fact := range shown.Summary() {
 		job.Facts = append(job.Facts, api.Fact{Part: "Summary", Title: strings.TrimSuffix(fact[0], ":"), Text: fact[1]})
 	}
