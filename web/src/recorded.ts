@@ -74,22 +74,23 @@ export interface Best {
   place: number
   series: string
   value: number
-  /** The best value of the others. */
+  /** The best value of the others that report it. */
   next: number | undefined
-  /** Which fields of its spec no other run has so. */
+  /** Which fields of its spec none of the others has so. */
   fields: { field: string; value: string; others: string[] }[]
 }
 
-/** bestOf returns the best of several runs by the series that matters most, and what only it has; undefined if none reports. */
+/** bestOf returns the best of the runs that report the series that matters most, and what only it has of them; undefined if none does. */
 export function bestOf({ series, fields }: Pick<HistoryComparison, 'series' | 'fields'>): Best | undefined {
   const [main] = series.filter((one) => one.kind === 'reward').concat(series)
   const sign = main?.lowest ? -1 : 1
   const values = (main?.best ?? []).map((value, place) => ({ value, place })).filter((one): one is { value: number; place: number } => typeof one.value === 'number')
   const [best, second] = values.sort((a, b) => sign * (b.value - a.value))
   if (!main || !best) return undefined
-  const own = fields.filter(({ values: all }) => all.every((value, i) => i === best.place || value !== all[best.place]))
+  const others = values.filter(({ place }) => place !== best.place)
+  const own = fields.filter(({ values: all }) => others.length > 0 && others.every(({ place }) => all[place] !== all[best.place]))
   return {
     place: best.place, series: main.name, value: best.value, next: second?.value,
-    fields: own.map((one) => ({ field: one.field, value: one.values[best.place] ?? '', others: [...new Set(one.values.filter((_, i) => i !== best.place))] })),
+    fields: own.map((one) => ({ field: one.field, value: one.values[best.place] ?? '', others: [...new Set(others.map(({ place }) => one.values[place] ?? ''))] })),
   }
 }

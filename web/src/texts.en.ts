@@ -324,7 +324,7 @@ export const en = {
   bestRun: 'The best run',
   bestValue: (name: string, value: string) => `${name} ${value}`,
   nextBest: (value: string) => `The next one has ${value}.`,
-  onlyBest: 'Only this run has',
+  onlyBest: 'Of the runs that report it, only this one has',
   othersHave: (values: string) => `others: ${values}`,
   noProof: 'What differs may be the reason, and chance may be.',
   bestWithoutFields: 'Nothing in its spec is different from all others.',

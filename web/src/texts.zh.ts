@@ -343,7 +343,7 @@ export const zh: Texts = {
   bestRun: '最好的一次',
   bestValue: (name, value) => `${name} ${value}`,
   nextBest: (value) => `其次是 ${value}。`,
-  onlyBest: '只有这一次',
+  onlyBest: '在报告该值的运行中，只有这一次',
   othersHave: (values) => `其他：${values}`,
   noProof: '差异可能是原因，也可能只是偶然。',
   bestWithoutFields: '它的 spec 与其他都没有独有的差异。',

@@ -173,14 +173,15 @@ describe('the trend of a job', () => {
 
 describe('the best run', () => {
   const series = (name: string, best: (number | null)[], more = {}) => ({ name, best, last: best, reached: best, lines: [], ...more })
-  it('has the best reward, and what no other run has', () => {
+  it('has the best reward, and what no other run that reports it has', () => {
     const fields = [
       { field: 'spec.a', values: ['1', '2', '1'] },
       { field: 'spec.b', values: ['x', 'y', 'y'] },
     ]
     expect(bestOf({ series: [series('loss', [1, 2, 3], { lowest: true }), series('reward', [5, 9, null], { kind: 'reward' })], fields })).toEqual({
-      place: 1, series: 'reward', value: 9, next: 5, fields: [{ field: 'spec.a', value: '2', others: ['1'] }],
+      place: 1, series: 'reward', value: 9, next: 5, fields: [{ field: 'spec.a', value: '2', others: ['1'] }, { field: 'spec.b', value: 'y', others: ['x'] }],
     })
+    expect(bestOf({ series: [series('reward', [null, 9, null])], fields })?.fields).toEqual([])
   })
   it('has the lowest value where that is best, and is none without a value', () => {
     expect(bestOf({ series: [series('loss', [3, 1, 2], { lowest: true })], fields: [] })).toEqual({ place: 1, series: 'loss', value: 1, next: 2, fields: [] })
