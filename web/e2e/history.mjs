@@ -56,7 +56,7 @@ for (const [size, width, height] of [['screen', 1280, 800], ['phone', 390, 844]]
     await page.getByLabel('Compare pong-2', { exact: true }).check()
     await page.getByRole('link', { name: 'Compare 2 jobs' }).click()
     await page.getByRole('figure', { name: 'reward of 2 jobs' }).locator('canvas').waitFor()
-    await page.getByText('spec.tasks[learner].replicas').waitFor()
+    await page.getByRole('rowheader', { name: 'spec.tasks[learner].replicas' }).waitFor()
     await page.getByText('used at most').waitFor()
     await page.getByRole('row', { name: /reward Highest 9 8/ }).waitFor()
     await isFine(page, named('compare'))
