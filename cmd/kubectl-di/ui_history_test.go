@@ -138,7 +138,9 @@ func TestPageOfTheHistoryHasOlderJobs(t *testing.T) {
 func TestPageShowsWhatIsRecordedOfAJob(t *testing.T) {
 	t.Parallel()
 	m := remember(t)
-	m.record(t, pong("uid-1"), map[string][]float64{"reward": {1, 9, 4}, "cpu/learner": {100, 200}},
+	failed := pong("uid-1")
+	failed.Requests = []record.Request{{Task: "learner", CPU: 2000, Memory: 4 << 30}}
+	m.record(t, failed, map[string][]float64{"reward": {1, 9, 4}, "cpu/learner": {100, 200}},
 		record.Tail{PodUID: "p1", Pod: "pong-learner-1", Container: "di-container", Ended: then(630), ExitCode: 137, Text: "loss 3\nKilled\n"})
 	b := m.historyPage(t)
 	var job api.HistoryJob
