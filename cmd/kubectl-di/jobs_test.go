@@ -452,7 +452,7 @@ func TestNamesAreCompleted(t *testing.T) {
 		"delete ": "collector\nlearner\ncartpole\npong\n", "delete cartpole ": "pong\n", "stop cartpole ": "pong\n",
 		"suspend -o ": "json\nyaml\nkyaml\nname\ngo-template\ngo-template-file\ntemplate\ntemplatefile\njsonpath\njsonpath-as-json\njsonpath-file\n",
 		"add ":        "collector\nlearner\n", "delete learner ": "cartpole\npong\n", "restart cartpole ": pod + "\n",
-		"exec cartpole ": pod + "\ncartpole-coordinator\n", "open ": "cartpole\npong\n", "events ": "cartpole\npong\n",
+		"exec cartpole ": pod + "\ncartpole-coordinator\n", "open ": "cartpole\npong\n", "events ": "cartpole\npong\n", "cost ": "cartpole\npong\n",
 		"logs cartpole --task ": "coordinator\ncollector\nlearner\n", "logs cartpole --pod ": pod + "\ncartpole-coordinator\n",
 		"plan pong --task ": "collector=\n", "plan pong --remove ": "pong-collector-0\n", "scale pong --task ": "collector\n", "logs --task ": "", "top ": "cartpole\npong\n",
 		"run pong --task ": "learner=\ncollector=\nevaluator=\n", "logs cartpole ": pod + "\ncartpole-coordinator\n",

@@ -21,6 +21,7 @@ import (
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/bugreport"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cli"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/convert"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cost"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/events"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/history"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/inside"
@@ -76,7 +77,7 @@ func newCommand(streams genericiooptions.IOStreams) *cobra.Command {
 	env.Bind(root.PersistentFlags())
 	addGroup(root, "jobs", "Jobs:",
 		jobs.NewRunCommand(env), jobs.NewSubmitCommand(env), jobs.NewListCommand(env), jobs.NewDescribeCommand(env),
-		top.NewCommand(env), ui.NewCommand(env, version), logs.NewCommand(env), events.NewCommand(env), inside.NewExecCommand(env), inside.NewOpenCommand(env), jobs.NewProfilingsCommand(env), jobs.NewWaitCommand(env), history.NewCommand(env), bugreport.NewCommand(env, version),
+		top.NewCommand(env), ui.NewCommand(env, version), logs.NewCommand(env), events.NewCommand(env), cost.NewCommand(env), inside.NewExecCommand(env), inside.NewOpenCommand(env), jobs.NewProfilingsCommand(env), jobs.NewWaitCommand(env), history.NewCommand(env), bugreport.NewCommand(env, version),
 		jobs.NewSuspendCommand(env), jobs.NewResumeCommand(env), jobs.NewDeleteCommand(env, resize.NewDeleteCommands(env)...))
 	addGroup(root, "replicas", "Replicas of running jobs:",
 		resize.NewScaleCommand(env), resize.NewAddCommand(env), resize.NewRestartCommand(env),

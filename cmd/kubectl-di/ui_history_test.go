@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cost"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/api"
 	"opendilab.org/di-orchestrator/history/record"
 	"opendilab.org/di-orchestrator/history/store"
@@ -167,12 +168,12 @@ func TestPageShowsWhatIsRecordedOfAJob(t *testing.T) {
 		t.Errorf("got %+v", tails)
 	}
 	// The first replica ran for 270 s, the second one for 320 s. Each requests two CPUs and 4 GiB.
-	if cost := job.Cost; cost == nil || !cost.Recorded || cost.Pods != 2 || math.Abs(cost.PodHours*3600-590) > 0.01 || math.Abs(cost.CPUHours*3600-1180) > 0.01 {
+	if got := job.Cost; got == nil || !got.Recorded || got.Pods != 2 || math.Abs(got.PodHours*3600-590) > 0.01 || math.Abs(got.CPUHours*3600-1180) > 0.01 {
 		t.Errorf("the cost is %+v", job.Cost)
 	}
-	var cost api.Cost
-	if b.get(t, m.recorded("pong")+"/cost?uid=uid-1", "Cost", &cost); job.Cost == nil || cost != *job.Cost {
-		t.Errorf("the cost is %+v, and that of the job %+v", cost, job.Cost)
+	var ofAll cost.Cost
+	if b.get(t, m.recorded("pong")+"/cost?uid=uid-1", "Cost", &ofAll); job.Cost == nil || ofAll != *job.Cost {
+		t.Errorf("the cost is %+v, and that of the job %+v", ofAll, job.Cost)
 	}
 	b.refused(t, m.recorded("pong")+"?uid=uid-9", http.StatusNotFound)
 	b.refused(t, strings.Replace(m.recorded("pong"), m.jobs, "other", 1), http.StatusForbidden)

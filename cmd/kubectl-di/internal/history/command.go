@@ -54,7 +54,7 @@ func NewCommand(env *cli.Env) *cobra.Command {
 	}
 	command.RunE = func(command *cobra.Command, _ []string) error { return command.Help() }
 	command.AddCommand(newListCommand(env), newShowCommand(env), newLogsCommand(env), newCompareCommand(env), newRerunCommand(env), newExportCommand(env),
-		newSumsCommand(env))
+		newSumsCommand(env), newCostCommand(env))
 	return command
 }
 

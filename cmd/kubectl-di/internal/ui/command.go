@@ -16,7 +16,6 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -26,6 +25,7 @@ import (
 
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cli"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cost"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/gate"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/web"
@@ -44,9 +44,7 @@ type options struct {
 	// historyServer, historyAuthority, namespace and account say where the history is, and who reads it.
 	historyServer, historyAuthority string
 	namespace, account              string
-	// given are the prices as flags, and prices those that were read.
-	given  []string
-	prices map[string]float64
+	prices                          cost.Prices
 }
 
 // NewCommand returns kubectl di ui.
@@ -86,7 +84,7 @@ kubeconfig then names the API server, and has no credentials.`,
 	command.Flags().StringVar(&o.historyAuthority, "history-ca-file", "", "certificate authorities of --history-server; those of the system by default")
 	command.Flags().StringVar(&o.namespace, "server-namespace", names.SystemNamespace, "namespace of the installation, whose history of jobs is shown")
 	command.Flags().StringVar(&o.account, "service-account", "default", "service account of the namespace that reads the history if the kubeconfig has no token")
-	command.Flags().StringArrayVar(&o.given, "price", nil, "price of an hour of a gpu, a cpu or a GiB of memory, such as gpu=2.10; the cost of a job then has its sum (repeatable)")
+	o.prices.Bind(command)
 	cli.Before(command, o.check)
 	return command
 }
@@ -105,34 +103,14 @@ func (o *options) check() error {
 	case (o.certFile == "") != (o.keyFile == ""):
 		return cli.Usagef("--tls-cert-file and --tls-key-file must be given together")
 	}
-	var err error
-	if o.prices, err = pricesOf(o.given); err != nil || !o.inCluster {
-		return err
+	if !o.inCluster {
+		return nil
 	}
 	if _, err := gate.OfHosts(o.hosts, o.certFile != ""); err != nil {
 		return cli.Usagef("--host: %w", err)
 	}
 	return nil
 }
-
-// pricesOf returns prices by resources.
-func pricesOf(given []string) (map[string]float64, error) {
-	prices := map[string]float64{}
-	for _, one := range given {
-		resource, amount, _ := strings.Cut(one, "=")
-		price, err := strconv.ParseFloat(amount, 64)
-		isKnown := slices.Contains([]string{"gpu", "cpu", "memory"}, resource)
-		isPrice := err == nil && price >= 0 && price <= mostPrice
-		if !isKnown || !isPrice {
-			return nil, cli.Usagef("--price %q: want gpu, cpu or memory with a price of 0 to %d, such as gpu=2.10", one, mostPrice)
-		}
-		prices[resource] = price
-	}
-	return prices, nil
-}
-
-// mostPrice bounds a price.
-const mostPrice = 1_000_000
 
 // isHTTPS reports whether a text is the URL of a server.
 func isHTTPS(text string) bool {

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cost"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/history/reader"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/api"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/gate"
@@ -194,7 +195,7 @@ func (s *Server) historyJob(_ context.Context, of *record.Job) (any, error) {
 }
 
 func (s *Server) historyCost(_ context.Context, of *record.Job) (any, error) {
-	return past.Cost(of, s.Clock.Now()), nil
+	return cost.OfRecord(of, s.Clock.Now()), nil
 }
 
 func (s *Server) historyTails(ctx context.Context, of *record.Job) (any, error) {

@@ -5,7 +5,11 @@
 // describes each field; the tests compare both.
 package api
 
-import "time"
+import (
+	"time"
+
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cost"
+)
 
 // Error is an answer that is no success.
 type Error struct {
@@ -138,20 +142,9 @@ type JobDetail struct {
 	Profilings string      `json:"profilings,omitempty"`
 	Notes      []string    `json:"notes"`
 	// Grants are the commands that give the rights whose lack the notes and the actions name.
-	Grants  []string  `json:"grants,omitempty"`
-	Cost    *Cost     `json:"cost,omitempty"`
-	Awaited []Waiting `json:"awaited,omitempty"`
-}
-
-// Cost is what pods of a job requested for as long as they ran, in hours of CPUs, GiB and GPUs.
-type Cost struct {
-	Pods        int     `json:"pods"`
-	PodHours    float64 `json:"podHours"`
-	CPUHours    float64 `json:"cpuHours"`
-	MemoryHours float64 `json:"memoryHours"`
-	GPUHours    float64 `json:"gpuHours"`
-	// Recorded is set if it is that of all pods, by the history.
-	Recorded bool `json:"recorded,omitempty"`
+	Grants  []string   `json:"grants,omitempty"`
+	Cost    *cost.Cost `json:"cost,omitempty"`
+	Awaited []Waiting  `json:"awaited,omitempty"`
 }
 
 // Part is a replica, or a part of one.
@@ -463,7 +456,7 @@ type HistoryJob struct {
 	Parts    []HistoryPart `json:"parts"`
 	Timeline []Moment      `json:"timeline"`
 	Notes    []string      `json:"notes"`
-	Cost     *Cost         `json:"cost,omitempty"`
+	Cost     *cost.Cost    `json:"cost,omitempty"`
 }
 
 // HistoryPart is a table of what is recorded.

@@ -19,6 +19,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cost"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/jobview"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/api"
 	"opendilab.org/di-orchestrator/internal/names"
@@ -345,15 +346,15 @@ func TestAJobCostsWhatItsPodsRequestForAsLongAsTheyRan(t *testing.T) {
 	ended := pod(corev1.PodFailed, 3*time.Hour, "2")
 	ended.Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{FinishedAt: metav1.NewTime(now.Add(-2 * time.Hour))}}}}
 	job := learner("pong", 2, 2)
-	of := func(pods ...*corev1.Pod) *api.Cost {
+	of := func(pods ...*corev1.Pod) *cost.Cost {
 		return Detail(&Observed{Observed: jobview.Observed{Job: job, Pods: pods, Now: now}}).Cost
 	}
 	// One ran for an hour, one has run for four, and one has not started.
-	want := api.Cost{Pods: 2, PodHours: 5, CPUHours: 2.5, MemoryHours: 10, GPUHours: 6}
+	want := cost.Cost{Pods: 2, PodHours: 5, CPUHours: 2.5, MemoryHours: 10, GPUHours: 6}
 	if got := of(ended, pod(corev1.PodRunning, 4*time.Hour, "1"), pod(corev1.PodPending, 0, "8")); got == nil || *got != want {
 		t.Errorf("the cost is %+v, want %+v", got, want)
 	}
-	want = api.Cost{Pods: 1, PodHours: 1.23, CPUHours: 0.617, MemoryHours: 2.47}
+	want = cost.Cost{Pods: 1, PodHours: 1.23, CPUHours: 0.617, MemoryHours: 2.47}
 	if got := of(pod(corev1.PodRunning, 4444*time.Second, "0")); got == nil || *got != want {
 		t.Errorf("the cost in three digits is %+v, want %+v", got, want)
 	}

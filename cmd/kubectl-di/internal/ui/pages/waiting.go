@@ -67,3 +67,21 @@ func conditionsOf(all []jobview.Condition) []api.Condition {
 	}
 	return shown
 }
+
+// mostAwaited bounds the jobs that wait for what a job holds.
+const mostAwaited = 20
+
+// Awaited returns the jobs in line for GPUs, but for this one, which holds some.
+func Awaited(row *api.JobRow, jobs []Job) []api.Waiting {
+	if row.GPUs == 0 || row.Ready == 0 {
+		return nil
+	}
+	var all []api.Waiting
+	for _, one := range line(byAge(jobs)) {
+		isOther := one.Namespace != row.Namespace || one.Name != row.Name
+		if one.Place > 0 && one.GPUs > 0 && isOther && len(all) < mostAwaited {
+			all = append(all, one)
+		}
+	}
+	return all
+}

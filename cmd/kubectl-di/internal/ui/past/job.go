@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cost"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/history/view"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/replicas"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/api"
@@ -59,8 +60,8 @@ func rowOf(of *record.Job) api.HistoryRow {
 func Job(of *record.Job, now time.Time) *api.HistoryJob {
 	shown := view.Of(of, now)
 	job := &api.HistoryJob{Job: rowOf(of), Facts: []api.Fact{}, Parts: []api.HistoryPart{}, Timeline: timeline(of), Notes: []string{}}
-	if cost := Cost(of, now); cost.Pods > 0 {
-		job.Cost = &cost
+	if requested := cost.OfRecord(of, now); requested.Pods > 0 {
+		job.Cost = &requested
 	}
 	for _, fact := range shown.Summary() {
 		job.Facts = append(job.Facts, api.Fact{Part: "Summary", Title: strings.TrimSuffix(fact[0], ":"), Text: fact[1]})
