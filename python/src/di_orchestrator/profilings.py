@@ -70,11 +70,12 @@ def device_name() -> str:
     begun to use CUDA: a question would claim memory of a GPU that nothing else uses. Empty if it is not known.
     """
     given = os.environ.get("DI_DEVICE", "")
-    torch = sys.modules.get("torch")
-    if given or torch is None or not torch.cuda.is_available() or not torch.cuda.is_initialized():
+    # A build without CUDA may lack the module.
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    if given or cuda is None or not cuda.is_available() or not cuda.is_initialized():
         return given
     # NVIDIA's GPU feature discovery names nodes so.
-    known = re.sub(r"[^-A-Za-z0-9_. ]", "", torch.cuda.get_device_name())
+    known = re.sub(r"[^-A-Za-z0-9_. ]", "", cuda.get_device_name())
     return "-".join(known.split())[:_MAX_DEVICE]
 
 

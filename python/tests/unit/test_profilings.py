@@ -77,7 +77,7 @@ class Devices(unittest.TestCase):
             self.assertEqual(device_of(torch_with(name)), label)
 
     def test_a_step_names_no_device_that_is_not_known(self) -> None:
-        for torch in (None, torch_with("Tesla T4", available=False), torch_with("Tesla T4", initialized=False)):
+        for torch in (None, ModuleType("torch"), torch_with("Tesla T4", available=False), torch_with("Tesla T4", initialized=False)):
             self.assertIsNone(device_of(torch))
 
     def test_the_environment_and_the_program_name_other_devices(self) -> None:
