@@ -242,7 +242,7 @@ func (b *Builder) mpiEnv(addresses *addresses, replica *Replica) ([]corev1.EnvVa
 		slots = hosts[len(hosts)-1].slots
 	}
 	// A worker has its address before its name resolves, and its host key is made for this attempt. Without the timeouts,
-	// ssh tries the address of a worker that was replaced for minutes, and trusts a session with a lost one for ever.
+	// ssh tries the address of a worker that was replaced for minutes, and trusts a session with a lost one forever.
 	ssh := "-o ConnectionAttempts=10 -o ConnectTimeout=5 -o ServerAliveInterval=10 -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR -i " +
 		path.Join(mpi.SSHAuthMountPath, sshPrivateKeyFile)
 	env := append([]corev1.EnvVar{variable(names.EnvMPIRole, "launcher")}, implementationEnv(mpi.Implementation, slots, ssh)...)
