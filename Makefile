@@ -326,9 +326,10 @@ PYTHONS ?= 3.10 3.11 3.12 3.13 3.14
 .PHONY: test-pythons
 test-pythons: ## Run the tests of the Python library by each version of PYTHONS, and write docs/reference/pythons.md.
 	mkdir -p $(OUT)/pythons
+	assets=$$(hack/assets) || exit 1; \
 	for version in $(PYTHONS); do \
 		python=$$(hack/python $$version) || exit 1; \
-		PATH="$$python:$$PATH" $(ASSETS) $(TEST) -count=1 -json -timeout 30m ./test/python >$(OUT)/pythons/$$version.json || echo "some tests failed by $$version"; \
+		PATH="$$python:$$PATH" KUBEBUILDER_ASSETS="$$assets" $(TEST) -count=1 -json -timeout 30m ./test/python >$(OUT)/pythons/$$version.json || echo "some tests failed by $$version"; \
 	done
 	go run ./hack/versions Python $$(ls $(OUT)/pythons/*.json | sort -V) >docs/reference/pythons.md
 

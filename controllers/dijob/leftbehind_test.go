@@ -6,6 +6,7 @@ package dijob
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -53,6 +54,7 @@ var _ = Describe("A job whose earlier one of the name left objects behind", func
 		Expect(left).NotTo(BeEmpty())
 
 		By("leaving them to the garbage collector first")
+		recorder := s.record()
 		Expect(s.settle(ctx)).To(Succeed())
 		Expect(s.ownedBy(ctx, first.UID)).To(ContainElements(left))
 
@@ -61,6 +63,10 @@ var _ = Describe("A job whose earlier one of the name left objects behind", func
 		Expect(s.ownedBy(ctx, first.UID)).To(BeEmpty())
 		Expect(s.ownedBy(ctx, s.job(ctx).UID)).To(ContainElement(HavePrefix("pod ")))
 		Expect(s.conditions(ctx)).NotTo(HaveKeyWithValue(v2alpha1.ConditionNameConflict, corev1.ConditionTrue))
+
+		pods := len(slices.DeleteFunc(slices.Clone(left), func(object string) bool { return !strings.HasPrefix(object, "pod ") }))
+		Expect(slices.DeleteFunc(eventsOf(recorder), func(event string) bool { return !strings.Contains(event, v2alpha1.ReasonLeftBehind) })).To(ConsistOf(
+			HavePrefix("Warning LeftBehind deleted %d pods and %d other objects that an earlier job of this name left behind", pods, len(left)-pods)))
 	},
 		Entry("if it is worker-led", workers),
 		Entry("if it is coordinator-led", func(ctx context.Context) *space {

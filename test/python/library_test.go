@@ -47,20 +47,38 @@ const namespace = "python"
 const interpreter = "python3"
 
 func TestTheLibraryOnTheRealServer(t *testing.T) {
-	python, err := exec.LookPath(interpreter)
-	if err != nil {
-		t.Fatalf("%s is not in PATH: install Python 3.9 or later", interpreter)
-	}
-	library := filepath.Join(testkit.Root(), "python")
-	readAll(t, library, filepath.Join(testkit.Root(), "docs", "python.md"))
+	readAll(t, filepath.Join(testkit.Root(), "docs", "python.md"))
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
 	world := startWorld(ctx, t)
 
-	command := exec.CommandContext(ctx, python, "-m", "unittest", "discover", "--start-directory", "tests/server", "--verbose")
+	command := python(ctx, t, "-m", "unittest", "discover", "--start-directory", "tests/server", "--verbose")
+	command.Env = append(command.Env, "DI_TEST_WORLD="+world)
+	runTests(t, command)
+}
+
+func TestTheLibraryAlone(t *testing.T) {
+	readAll(t, filepath.Join(testkit.Root(), "examples"))
+	runTests(t, python(t.Context(), t, "-m", "unittest", "discover", "--start-directory", "tests/unit"))
+}
+
+// python returns a command of the interpreter in the folder of the library, whose files it reads.
+func python(ctx context.Context, t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	found, err := exec.LookPath(interpreter)
+	if err != nil {
+		t.Fatalf("%s is not in PATH: install Python 3.9 or later", interpreter)
+	}
+	library := filepath.Join(testkit.Root(), "python")
+	readAll(t, library)
+	command := exec.CommandContext(ctx, found, args...)
 	command.Dir = library
-	command.Env = append(os.Environ(), "DI_TEST_WORLD="+world, "PYTHONPATH="+filepath.Join(library, "src")+string(os.PathListSeparator)+os.Getenv("PYTHONPATH"),
-		"PYTHONDONTWRITEBYTECODE=1")
+	command.Env = append(os.Environ(), "PYTHONPATH="+filepath.Join(library, "src")+string(os.PathListSeparator)+os.Getenv("PYTHONPATH"), "PYTHONDONTWRITEBYTECODE=1")
+	return command
+}
+
+func runTests(t *testing.T, command *exec.Cmd) {
+	t.Helper()
 	output, err := command.CombinedOutput()
 	if err != nil {
 		t.Errorf("%s: %v\n%s", command, err, output)

@@ -7,34 +7,14 @@ import (
 	"bytes"
 	"encoding/json"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"testing"
 
 	"opendilab.org/di-orchestrator/allocation/profilings"
-	"opendilab.org/di-orchestrator/test/testkit"
 	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
-func TestTheLibraryAlone(t *testing.T) {
-	library := filepath.Join(testkit.Root(), "python")
-	readAll(t, library, filepath.Join(testkit.Root(), "examples"))
-	command := exec.CommandContext(t.Context(), interpreter, "-m", "unittest", "discover", "--start-directory", "tests/unit")
-	command.Dir = library
-	command.Env = append(os.Environ(), "PYTHONPATH="+filepath.Join(library, "src"), "PYTHONDONTWRITEBYTECODE=1")
-	output, err := command.CombinedOutput()
-	if err != nil {
-		t.Errorf("%s: %v\n%s", command, err, output)
-	}
-	t.Logf("%s", output)
-}
-
 func TestTheLibraryChecksReportsAsTheOperatorDoes(t *testing.T) {
-	library := filepath.Join(testkit.Root(), "python")
-	readAll(t, library)
-	command := exec.CommandContext(t.Context(), interpreter, "tests/reports.py")
-	command.Dir = library
-	command.Env = append(os.Environ(), "PYTHONPATH="+filepath.Join(library, "src"), "PYTHONDONTWRITEBYTECODE=1")
+	command := python(t.Context(), t, "tests/reports.py")
 	command.Stderr = os.Stderr
 	output, err := command.Output()
 	expect.NoError(t, err)

@@ -13,12 +13,12 @@ import (
 // DropKeys deletes the keys of ssh of a job that ends or is suspended now. The status is written after the deletion, so a
 // deletion that fails is repeated.
 func (u Rules) DropKeys() {
-	if names.HasMPI(&u.in.Job.Spec) && hasNoPods(u.out.Status()) && !hasNoPods(&u.in.Job.Status) {
+	if names.HasMPI(&u.in.Job.Spec) && needsNoKeys(u.out.Status()) && !needsNoKeys(&u.in.Job.Status) {
 		u.out.DeleteKeys(names.Generation(u.out.Status()))
 	}
 }
 
-// hasNoPods reports whether a job has ended or is suspended.
-func hasNoPods(status *v2alpha1.DIJobStatus) bool {
+// needsNoKeys reports whether a job has ended or is suspended.
+func needsNoKeys(status *v2alpha1.DIJobStatus) bool {
 	return state.IsFinished(status) || conditions.IsTrue(status, v2alpha1.ConditionSuspended)
 }

@@ -47,9 +47,5 @@ func (o *options) run(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	cost := OfPods(pods, time.Now())
-	if cost == nil {
-		cost = &Cost{}
-	}
-	return cost.Print(o.Env, &o.output, o.prices)
+	return OfPods(pods, time.Now()).Print(o.Env, &o.output, o.prices)
 }

@@ -29,28 +29,39 @@ type Cost struct {
 	Recorded bool `json:"recorded,omitempty"`
 }
 
-// OfPods returns what pods requested for as long as they ran; nil if none has started.
-func OfPods(pods []*corev1.Pod, now time.Time) *Cost {
-	cost := &Cost{}
+// OfPods returns what pods requested for as long as they ran.
+func OfPods(pods []*corev1.Pod, now time.Time) Cost {
+	var cost Cost
 	for _, pod := range pods {
 		if pod.Status.StartTime == nil {
 			continue
 		}
 		requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
-		hours := max(0, endOf(pod, now).Sub(pod.Status.StartTime.Time)).Hours()
-		cost.Pods++
-		cost.PodHours += hours
-		cost.CPUHours += hours * requests.Cpu().AsApproximateFloat64()
-		cost.MemoryHours += hours * requests.Memory().AsApproximateFloat64() / (1 << 30)
-		cost.GPUHours += hours * float64(jobview.GPUsOfPod(pod))
-	}
-	if cost.Pods == 0 {
-		return nil
+		cost.add(max(0, endOf(pod, now).Sub(pod.Status.StartTime.Time)),
+			requests.Cpu().AsApproximateFloat64(), requests.Memory().AsApproximateFloat64(), float64(jobview.GPUsOfPod(pod)))
 	}
 	for _, hours := range []*float64{&cost.PodHours, &cost.CPUHours, &cost.MemoryHours, &cost.GPUHours} {
 		*hours = inThreeDigits(*hours)
 	}
 	return cost
+}
+
+// add adds a pod that requested so many CPUs, bytes and GPUs.
+func (c *Cost) add(ran time.Duration, cpus, memory, gpus float64) {
+	hours := ran.Hours()
+	c.Pods++
+	c.PodHours += hours
+	c.CPUHours += hours * cpus
+	c.MemoryHours += hours * memory / (1 << 30)
+	c.GPUHours += hours * gpus
+}
+
+// IfAny returns the cost; nil if no pod has started.
+func (c Cost) IfAny() *Cost {
+	if c.Pods == 0 {
+		return nil
+	}
+	return &c
 }
 
 // inThreeDigits rounds a number. What changes all the time would be sent all the time.
@@ -99,24 +110,20 @@ func OfRecord(of *record.Job, now time.Time) Cost {
 		if replica.Started.IsZero() || !ended.After(replica.Started) {
 			continue
 		}
-		hours, request := ended.Sub(replica.Started).Hours(), requests[replica.Task]
-		cost.Pods++
-		cost.PodHours += hours
-		cost.CPUHours += hours * float64(request.CPU) / 1000
-		cost.MemoryHours += hours * float64(request.Memory) / (1 << 30)
-		cost.GPUHours += hours * float64(request.GPUs)
+		request := requests[replica.Task]
+		cost.add(ended.Sub(replica.Started), float64(request.CPU)/1000, float64(request.Memory), float64(request.GPUs))
 	}
 	return cost
 }
 
 // Print prints a cost, with its sum if there are prices.
-func (c *Cost) Print(env *cli.Env, output *cli.Data, prices Prices) error {
-	sum := prices.Of(c)
+func (c Cost) Print(env *cli.Env, output *cli.Data, prices Prices) error {
+	sum := prices.Of(&c)
 	if !output.IsText() {
 		return output.Print(env.Out, struct {
 			Cost  `json:",inline"`
 			Price *float64 `json:"price,omitempty"`
-		}{*c, sum})
+		}{c, sum})
 	}
 	rows := cli.Table{
 		{"GPU hours", number(c.GPUHours)}, {"CPU hours", number(c.CPUHours)}, {"GiB hours", number(c.MemoryHours)}, {"Pod hours", number(c.PodHours)},

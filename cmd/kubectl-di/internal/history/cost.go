@@ -23,8 +23,7 @@ func newCostCommand(env *cli.Env) *cobra.Command {
 		Example: `  # What did job pong take, and what does that come to?
   kubectl di history cost pong --price gpu=2.10`,
 	}, func(_ context.Context, _ *reader.Reader, found job) error {
-		of := cost.OfRecord(found, time.Now())
-		return of.Print(env, &output, prices)
+		return cost.OfRecord(found, time.Now()).Print(env, &output, prices)
 	})
 	prices.Bind(command)
 	output.Bind(command, "print the cost")

@@ -58,7 +58,7 @@ func Detail(o *Observed) *api.JobDetail {
 		Job: row, Parts: parts, Edges: Edges(o.Job, parts), Conditions: conditionsOf(view.Conditions), Facts: facts(o, view),
 		Waiting: waitingOf(o.Job, row.GPUs, view.Waiting), Timeline: timeline(o, view), Curves: slices.Clone(o.Curves),
 		Actions: Actions(o.Job, o.Members.List, parts, o.Rights), Plans: []api.Plan{}, Profilings: o.Report, Notes: append([]string{}, o.Notes...),
-		Grants: o.Given, Cost: cost.OfPods(o.Pods, o.Now), Awaited: Awaited(&row, o.Others),
+		Grants: o.Given, Cost: cost.OfPods(o.Pods, o.Now).IfAny(), Awaited: Awaited(&row, o.Others),
 	}
 	for i := range detail.Actions {
 		if action := &detail.Actions[i]; action.Reason == noRight {

@@ -59,9 +59,8 @@ func rowOf(of *record.Job) api.HistoryRow {
 // Job returns all that is recorded of a job.
 func Job(of *record.Job, now time.Time) *api.HistoryJob {
 	shown := view.Of(of, now)
-	job := &api.HistoryJob{Job: rowOf(of), Facts: []api.Fact{}, Parts: []api.HistoryPart{}, Timeline: timeline(of), Notes: []string{}}
-	if requested := cost.OfRecord(of, now); requested.Pods > 0 {
-		job.Cost = &requested
+	job := &api.HistoryJob{
+		Job: rowOf(of), Facts: []api.Fact{}, Parts: []api.HistoryPart{}, Timeline: timeline(of), Notes: []string{}, Cost: cost.OfRecord(of, now).IfAny(),
 	}
 	for _, fact := range shown.Summary() {
 		job.Facts = append(job.Facts, api.Fact{Part: "Summary", Title: strings.TrimSuffix(fact[0], ":"), Text: fact[1]})
