@@ -32,15 +32,17 @@ spec:
           resources:
             limits: {nvidia.com/gpu: 1}
 `
+/** cut returns the texts of elements that do not show all of them. It runs in the page. */
+const cut = (all) => all.filter((one) => one.scrollWidth > one.clientWidth || one.scrollHeight > one.clientHeight).map((one) => one.textContent)
 const views = [
   { name: 'jobs', hash: '#/jobs', seen: 'breakout-ppo' },
   { name: 'job', hash: '#/jobs/games/breakout-ppo', seen: 'Conditions' },
   { name: 'timeline', hash: '#/jobs/games/breakout-ppo/timeline', seen: 'What happened' },
   { name: 'failed', hash: '#/jobs/games/qbert-dqn', seen: 'Conditions' },
-  { name: 'cluster', hash: '#/cluster', seen: 'a100-1' },
+  { name: 'cluster', hash: '#/cluster', seen: 'a100-1', whole: '.waiting p' },
   { name: 'new', hash: '#/new', seen: 'YAML of the job', open: () => page.getByLabel('YAML of the job').fill(broken), then: '.findings li' },
 ]
-for (const { name, hash, seen, open: prepare = async () => {}, then = 'main' } of views) {
+for (const { name, hash, seen, open: prepare = async () => {}, then = 'main', whole } of views) {
   await step(`the sheet has ${name}`, async () => {
     await go(page, hash, seen)
     await prepare()
@@ -50,6 +52,7 @@ for (const { name, hash, seen, open: prepare = async () => {}, then = 'main' } o
       await page.waitForFunction(() => new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(() => drawn(true)))))
       await picture(page, `sheet-${name}-${mode}`)
       assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), `${mode}: it is wider than the screen`)
+      if (whole) assert.deepEqual(await page.locator(whole).evaluateAll(cut), [], `${mode}: it is cut`)
     })
   })
 }
