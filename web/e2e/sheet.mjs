@@ -35,7 +35,7 @@ spec:
 /** cut returns the texts of elements that do not show all of them. It runs in the page. */
 const cut = (all) => all.filter((one) => one.scrollWidth > one.clientWidth || one.scrollHeight > one.clientHeight).map((one) => one.textContent)
 const views = [
-  { name: 'jobs', hash: '#/jobs', seen: 'breakout-ppo' },
+  { name: 'jobs', hash: '#/jobs', seen: 'breakout-ppo', whole: '.c-why .two' },
   { name: 'job', hash: '#/jobs/games/breakout-ppo', seen: 'Conditions' },
   { name: 'timeline', hash: '#/jobs/games/breakout-ppo/timeline', seen: 'What happened' },
   { name: 'failed', hash: '#/jobs/games/qbert-dqn', seen: 'Conditions' },

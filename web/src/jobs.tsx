@@ -321,8 +321,9 @@ function Row({ index, row, now, chosen, choose }: RowProps) {
         {row.namespace}
       </td>
       <td class="c-why" title={row.message ?? row.reason}>
-        <b>{why(row, t)}</b>
-        {row.message && <span class="second">{row.message}</span>}
+        <span class="two">
+          <b>{why(row, t)}</b> {row.message && <span class="quiet">{row.message}</span>}
+        </span>
       </td>
       <td class="c-ready" title={roles}>
         {!isFinished(row) && <b>{`${row.ready}/${row.wanted}`}</b>}
