@@ -34,6 +34,8 @@ spec:
 `
 /** cut returns the texts of elements that do not show all of them. It runs in the page. */
 const cut = (all) => all.filter((one) => one.scrollWidth > one.clientWidth || one.scrollHeight > one.clientHeight).map((one) => one.textContent)
+/** slides returns the names of boxes that scroll sideways. It runs in the page. */
+const slides = (all) => all.filter((one) => one.scrollWidth > one.clientWidth).map((one) => one.ariaLabel)
 const views = [
   { name: 'jobs', hash: '#/jobs', seen: 'breakout-ppo', whole: '.c-why .two' },
   { name: 'job', hash: '#/jobs/games/breakout-ppo', seen: 'Conditions' },
@@ -52,6 +54,7 @@ for (const { name, hash, seen, open: prepare = async () => {}, then = 'main', wh
       await page.waitForFunction(() => new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(() => drawn(true)))))
       await picture(page, `sheet-${name}-${mode}`)
       assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), `${mode}: it is wider than the screen`)
+      if (mode.startsWith('phone')) assert.deepEqual(await page.locator('.wide').evaluateAll(slides), [], `${mode}: it scrolls sideways`)
       if (whole) assert.deepEqual(await page.locator(whole).evaluateAll(cut), [], `${mode}: it is cut`)
     })
   })

@@ -77,7 +77,7 @@ function kindsOf(cluster: Cluster): Kind[] {
 function Types({ cluster }: { cluster: Cluster }) {
   const { t } = useApp()
   return (
-    <table class="plain bars">
+    <table class="plain bars stacked">
       <thead>
         <tr>
           <th scope="col">{t.nodeType}</th>
@@ -111,7 +111,7 @@ function Nodes({ cluster }: { cluster: Cluster }) {
   const kinds = kindsOf(cluster)
   return (
     <Section title={t.nodes}>
-      <table class="plain bars nodes">
+      <table class="plain bars stacked nodes">
         <thead>
           <tr>
             <th scope="col">{t.node}</th>

@@ -16,7 +16,7 @@ export function Parts({ detail }: { detail: JobDetail }) {
   const columns = partColumns.filter(({ of }) => sorted.some((part) => of(part)))
   return (
     <div class="wide" role="group" tabIndex={0} aria-label={t.parts}>
-      <table class="plain">
+      <table class="plain stacked">
         <thead>
           <tr>
             {[t.state, t.name, t.role].map((title) => (
@@ -63,6 +63,7 @@ const partColumns: PartColumn[] = [
 ]
 
 function PartRow({ part, detail, columns, now }: { part: Part; detail: JobDetail; columns: PartColumn[]; now: number }) {
+  const { t } = useApp()
   return (
     <tr>
       <td>
@@ -71,9 +72,11 @@ function PartRow({ part, detail, columns, now }: { part: Part; detail: JobDetail
       <td>
         {part.pod ? <a href={jobLink(detail.job.namespace, detail.job.name, 'logs', { replica: part.name })}>{part.name}</a> : part.name}
       </td>
-      <td>{part.role}</td>
-      {columns.map(({ class: style, of }) => (
-        <td class={style}>{of(part, now)}</td>
+      <td data-title={t.role}>{part.role}</td>
+      {columns.map(({ title, class: style, of }) => (
+        <td class={style} data-title={t[title]}>
+          {of(part, now)}
+        </td>
       ))}
     </tr>
   )

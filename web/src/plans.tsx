@@ -8,7 +8,7 @@ export function Plans({ plans }: { plans: Plan[] }) {
   const now = useNow()
   return (
     <div class="wide" role="group" tabIndex={0} aria-label={t.plans}>
-      <table class="plain">
+      <table class="plain stacked">
         <thead>
           <tr>
             {[t.state, t.name, t.change, t.origin, t.message, t.age].map((title) => (
@@ -21,10 +21,12 @@ export function Plans({ plans }: { plans: Plan[] }) {
             <tr key={`${plan.namespace}/${plan.name}`}>
               <td>{t.say(plan.phase)}</td>
               <td>{plan.name}</td>
-              <td class="long">{plan.change}</td>
-              <td>{t.say(plan.origin)}</td>
-              <td class="long">{[plan.reason, plan.message].filter(Boolean).join(' — ')}</td>
-              <td class="num">{age(plan.createdAt, now)}</td>
+              <td class="long" data-title={t.change}>{plan.change}</td>
+              <td data-title={t.origin}>{t.say(plan.origin)}</td>
+              <td class="long" data-title={t.message}>
+                {[plan.reason, plan.message].filter(Boolean).join(' — ')}
+              </td>
+              <td class="num" data-title={t.age}>{age(plan.createdAt, now)}</td>
             </tr>
           ))}
         </tbody>

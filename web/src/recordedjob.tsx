@@ -152,7 +152,7 @@ function PartTable({ part }: { part: HistoryPart }) {
     <Section title={title}>
       {part.more && <p class="quiet">{t.olderRows(part.more)}</p>}
       <div class="wide rows" role="group" tabIndex={0} aria-label={title}>
-        <table class="plain">
+        <table class="plain stacked">
           <thead>
             <tr>
               {part.columns.map((column) => (
@@ -163,8 +163,8 @@ function PartTable({ part }: { part: HistoryPart }) {
           <tbody>
             {part.rows.map((row) => (
               <tr>
-                {row.map((cell) => (
-                  <Cell text={cell} now={now} />
+                {row.map((cell, i) => (
+                  <Cell title={t.say(part.columns[i] ?? '')} text={cell} now={now} />
                 ))}
               </tr>
             ))}
@@ -175,11 +175,11 @@ function PartTable({ part }: { part: HistoryPart }) {
   )
 }
 
-function Cell({ text, now }: { text: string; now: number }) {
+function Cell({ title, text, now }: { title: string; text: string; now: number }) {
   const { t } = useApp()
   if (isTime(text)) {
     return (
-      <td class="num">
+      <td class="num" data-title={title}>
         <time dateTime={text} title={text}>
           {stamp(text, now)}
         </time>
@@ -188,10 +188,14 @@ function Cell({ text, now }: { text: string; now: number }) {
   }
   if (text.includes('\n')) {
     return (
-      <td class="long lined">
+      <td class="long lined" data-title={title}>
         <Text text={text} />
       </td>
     )
   }
-  return <td class={text.length > 40 ? 'long' : ''}>{text === '<none>' ? '' : (t.phases[text] ?? text)}</td>
+  return (
+    <td class={text.length > 40 ? 'long' : ''} data-title={title}>
+      {text === '<none>' ? '' : (t.phases[text] ?? text)}
+    </td>
+  )
 }
