@@ -160,7 +160,7 @@ func TestClusterShowsTheTakeoverOfAnEarlierReleaseAndWhatItWaitsFor(t *testing.T
 	w.stalls(t, "AwaitOperator: no progress for 1m0s; waits for the end of pods di-operator-1-2", now.Add(-time.Minute))
 	const stalled = "AwaitOperator: no progress for 2m0s; waits for the end of pods di-operator-1-2"
 	w.stalls(t, stalled, now)
-	b.takeoverIs(t, "Stalled", line, stalled, ending, server, left)
+	b.takeoverIs(t, "Stalled", stalled, ending, server, left)
 	w.takeoverIsShownWithin(t, ns, line, left)
 
 	w.scaled(t, names.EarlierOperator, 0, 0)

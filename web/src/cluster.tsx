@@ -209,26 +209,55 @@ function Decisions({ cluster }: { cluster: Cluster }) {
   )
 }
 
-/** Takeovers shows changes of the installation. */
-function Takeovers({ all }: { all: Cluster['takeovers'] }) {
+type Takeover = Cluster['takeovers'][number]
+
+/** Takeovers shows changes of the installation. Each that is stalled has a card of its cause. */
+function Takeovers({ all }: { all: Takeover[] }) {
   const { t } = useApp()
-  if (all.length === 0) return null
+  const others = all.filter(({ state }) => state !== 'Stalled')
   return (
-    <Section title={t.takeovers}>
-      <ul class="takeovers">
-        {all.map((one) => (
-          <li class={one.state === 'Stalled' ? 'trouble' : ''}>
-            <b>{t.takeoverState[one.state]}</b> {t.say(one.what)}: {t.say(one.text)}
-            {one.waits && (
-              <ul>
-                {one.waits.map((wait) => (
-                  <li>{t.say(wait)}</li>
-                ))}
-              </ul>
-            )}
-          </li>
-        ))}
-      </ul>
-    </Section>
+    <>
+      {all.filter(({ state }) => state === 'Stalled').map((one) => (
+        <Stalled one={one} />
+      ))}
+      {others.length > 0 && (
+        <Section title={t.takeovers}>
+          <ul class="takeovers">
+            {others.map((one) => (
+              <li>
+                <b>{t.takeoverState[one.state]}</b> {t.say(one.what)}: {t.say(one.text)}
+                <Waits of={one} />
+              </li>
+            ))}
+          </ul>
+        </Section>
+      )}
+    </>
+  )
+}
+
+function Stalled({ one }: { one: Takeover }) {
+  const { t } = useApp()
+  const title = t.stalled(t.say(one.what))
+  return (
+    <section class="card why" aria-label={title}>
+      <h2>{title}</h2>
+      <p class="first">
+        <b>{t.say(one.text)}</b>
+      </p>
+      <Waits of={one} />
+    </section>
+  )
+}
+
+function Waits({ of: { waits } }: { of: Takeover }) {
+  const { t } = useApp()
+  if (!waits?.length) return null
+  return (
+    <ul>
+      {waits.map((wait) => (
+        <li>{t.say(wait)}</li>
+      ))}
+    </ul>
   )
 }

@@ -209,6 +209,7 @@ export const en = {
   rounds: 'Decisions',
   who: { allocator: 'Allocator', ratio: 'Ratio rule', optimizer: 'Optimizer', plan: 'Plan' } as Record<string, string>,
   takeovers: 'Takeover and migration',
+  stalled: (what: string) => `Stalled ${what}`,
   takeoverState: { Done: 'Done', Running: 'Running', Stalled: 'Stalled', Needed: 'Needed', Unknown: 'Unknown' },
   historyText: 'Text in name, group, user, reason or message',
   group: 'Group',

@@ -228,6 +228,7 @@ export const zh: Texts = {
   rounds: '决策',
   who: { allocator: '分配器', ratio: '比例规则', optimizer: '优化器', plan: '计划' },
   takeovers: '接管与迁移',
+  stalled: (what) => `${what}：停滞`,
   takeoverState: { Done: '完成', Running: '进行中', Stalled: '停滞', Needed: '待处理', Unknown: '未知' },
   historyText: '名称、组、用户、原因或说明中的文字',
   group: '组',

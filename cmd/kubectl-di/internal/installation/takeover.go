@@ -91,10 +91,7 @@ type Shown struct {
 func (t *Takeover) Show(adopted []string, hasLeft bool) Shown {
 	var shown Shown
 	shown.State, shown.Text = t.progress(hasLeft)
-	if t.Stalled != "" {
-		shown.Waits = append(shown.Waits, t.Stalled)
-	}
-	shown.Waits = slices.Concat(shown.Waits, t.deployments(), adopted, t.unread())
+	shown.Waits = slices.Concat(t.deployments(), adopted, t.unread())
 	return shown
 }
 
@@ -117,14 +114,14 @@ func (t *Takeover) IsOpen() bool {
 	return t.HasBegun() && !t.IsDone() || len(t.Deployments) > 0
 }
 
-// progress returns the state and the text of a takeover.
+// progress returns the state and the text of a takeover. The report of a stall says what the record of the step does.
 func (t *Takeover) progress(hasLeft bool) (state, text string) {
 	runs := len(t.Deployments) > 0
 	switch {
 	case !t.IsKnown:
 		return stateUnknown, "You may not read the definition of DIJobs, which records the takeover."
 	case t.Stalled != "":
-		return stateStalled, t.Progress
+		return stateStalled, t.Stalled
 	case t.HasBegun() && !t.IsDone():
 		return stateRunning, t.Progress
 	case runs && t.IsDone():
