@@ -28,12 +28,21 @@ async function isFine(name) {
   })
 }
 
+/** saysWhyNot checks what the button that creates the job is described by. */
+async function saysWhyNot(why) {
+  const button = page.getByRole('button', { name: /^Create / })
+  assert.equal(await button.evaluate((one) => document.getElementById(one.getAttribute('aria-describedby')).textContent), why)
+  assert.equal(await button.isDisabled(), why !== '')
+}
+
 await step('a job that is pasted is tried while it is written, and a finding leads to its line', async () => {
   await page.getByRole('link', { name: 'New job' }).click()
   const field = page.getByLabel('YAML of the job')
+  await saysWhyNot('Paste the YAML of a DIJob first.')
   await field.fill(pasted)
   const says = page.getByRole('region', { name: 'What the API server says' })
   await says.getByText('spec.tasks[0].replicas', { exact: true }).waitFor()
+  await saysWhyNot('Correct what the API server refuses first.')
   await isFine('create-refused')
   await says.getByRole('button', { name: 'Line 8' }).click()
   assert.equal(await field.evaluate((box) => box.value.slice(box.selectionStart, box.selectionEnd)), '    replicas: -1')
@@ -47,10 +56,11 @@ await step('what was typed survives another view and a reload', async () => {
 await step('the job is created once the API server takes it', async () => {
   await page.getByLabel('YAML of the job').fill(pasted.replace('replicas: -1', 'replicas: 1'))
   await page.getByText('The API server takes this job.').waitFor()
+  await saysWhyNot('')
   await isFine('create')
   await page.getByRole('button', { name: 'Create pasted' }).click()
   await page.getByRole('heading', { name: 'pasted', exact: true }).waitFor()
-  await go(page, '#/new', 'Paste the YAML of a DIJob')
+  await go(page, '#/new', 'Paste the YAML of a DIJob first.')
 })
 await step('a job is cloned without what the server wrote', async () => {
   await go(page, `#/jobs/${namespace}/sweep-0`, 'Conditions')

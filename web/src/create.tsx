@@ -93,6 +93,7 @@ export function CreateView({ query }: { query: URLSearchParams }) {
     return () => abort.abort()
   }, [from])
   const ready = answer?.of === text ? answer.created : undefined
+  const why = ready ? '' : !text.trim() ? t.pasteFirst : isAsking ? t.asking : answer?.error?.right ? t.rightFirst : t.mendFirst
   const submit = () => {
     if (!ready || busy) return
     setBusy(true)
@@ -140,7 +141,12 @@ export function CreateView({ query }: { query: URLSearchParams }) {
             }}
           />
           <div class="buttons">
-            <span class="quiet why-not">{text && t.draftKept}</span>
+            <span class="quiet why-not">
+              <span id="why-create" role="status">
+                {why}
+              </span>{' '}
+              {text && t.draftKept}
+            </span>
             {text === '' && (
               <button type="button" onClick={() => keep(sample)}>
                 {t.fillSample}
@@ -151,14 +157,14 @@ export function CreateView({ query }: { query: URLSearchParams }) {
                 {t.empty}
               </button>
             )}
-            <button class="main" disabled={!ready || busy}>
+            <button class="main" disabled={!ready || busy} aria-describedby="why-create">
               {t.createJob(ready?.name ?? t.job)}
             </button>
           </div>
         </section>
         <Section title={t.serverSays}>
           <div aria-live="polite" class={isAsking ? 'quiet' : ''}>
-            {!answer && <p class="quiet">{isAsking ? t.asking : t.pasteFirst}</p>}
+            {!answer && <p class="quiet">{t.willTry}</p>}
             {answer?.created && <WouldBe created={answer.created} />}
             {answer?.error && <Findings error={answer.error} text={text} box={box.current} />}
           </div>
