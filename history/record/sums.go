@@ -8,8 +8,8 @@ import "time"
 // PathSums is the path of the sums of jobs by HTTP.
 const PathSums = "/v1alpha1/history/sums"
 
-// MaxSums bounds the sums of one answer.
-const MaxSums = 500
+// MaxSums bounds the sums of one answer, and MaxDaily those of them whose days are told apart.
+const MaxSums, MaxDaily = 500, 20
 
 // The causes of jobs that did not fail by a reason of their own.
 const (
@@ -50,6 +50,8 @@ type Sum struct {
 	Waited float64 `json:"waited,omitempty"`
 	// GPU is in hours of requested GPUs.
 	GPU float64 `json:"gpu,omitempty"`
+	// Daily is GPU by the day on which the jobs ended, from Since of the list; only if it was asked for.
+	Daily []float64 `json:"daily,omitempty"`
 	// The requests and peaks of replicas whose usage was read: CPU in hours of cores, memory in hours of GiB.
 	CPURequested    float64 `json:"cpuRequested,omitempty"`
 	CPUUsed         float64 `json:"cpuUsed,omitempty"`

@@ -212,6 +212,9 @@ func (h *handler) sums(r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	if filter.IsDaily, err = flagIn(r.query, "daily"); err != nil {
+		return nil, err
+	}
 	if filter.Until, err = timeIn(r.query, "until"); err != nil {
 		return nil, err
 	}
@@ -225,6 +228,18 @@ func (h *handler) sums(r *request) (any, error) {
 		filter.Since = filter.Until.Add(-sumsTime)
 	}
 	return h.store.Sums(r.Context(), filter)
+}
+
+// flagIn returns whether a query sets a flag.
+func flagIn(query url.Values, name string) (bool, error) {
+	switch text := query.Get(name); text {
+	case "", "false":
+		return false, nil
+	case "true":
+		return true, nil
+	default:
+		return false, apierrors.NewBadRequest(fmt.Sprintf("%s %q: must be true or false", name, record.Text(text, record.MaxName)))
+	}
 }
 
 func timeIn(query url.Values, name string) (time.Time, error) {

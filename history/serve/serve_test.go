@@ -232,6 +232,7 @@ func TestSumsNeedTheRightToListTheJobsInThem(t *testing.T) {
 		"?by=name&namespace=" + f.own:   http.StatusBadRequest,
 		"?namespace=" + f.own:           http.StatusBadRequest,
 		"?by=day&namespace=" + f.own + "&since=1970-01-01T00:00:00Z": http.StatusBadRequest,
+		"?by=user&namespace=" + f.own + "&daily=weekly":              http.StatusBadRequest,
 		"?by=day&namespace=" + f.own + "&until=now":                  http.StatusBadRequest,
 	} {
 		got, body := f.getFrom(record.PathSums, own, query)

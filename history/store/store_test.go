@@ -834,6 +834,7 @@ func TestJobsAreSummedUpOnceWhenTheyEnd(t *testing.T) {
 			}
 		}
 		first, last := running.Ended, later.Ended
+		onDays := func(sum record.Sum, gpu ...float64) record.Sum { sum.Daily = gpu; return sum }
 		for name, tc := range map[string]struct {
 			filter store.SumFilter
 			want   []record.Sum
@@ -843,7 +844,12 @@ func TestJobsAreSummedUpOnceWhenTheyEnd(t *testing.T) {
 			"namespaces of a day":   {store.SumFilter{Since: first, Until: first, By: record.ByNamespace}, []record.Sum{named("team", 3, 1)}},
 			"causes":                {store.SumFilter{Since: first, Until: first, By: record.ByCause}, []record.Sum{named("", 2, 0), named("OOMKilled", 1, 1)}},
 			"days":                  {store.SumFilter{Since: last, Until: last, By: record.ByDay}, []record.Sum{named(last.Format(time.DateOnly), 1, 0)}},
-			"nothing":               {store.SumFilter{Since: last, Until: last, Namespace: "team", By: record.ByUser}, []record.Sum{}},
+			"namespaces, and each of their days": {store.SumFilter{Since: first, Until: last, By: record.ByNamespace, IsDaily: true},
+				[]record.Sum{onDays(named("team", 3, 1), 12, 0, 0, 0), onDays(named("other", 1, 0), 0, 0, 0, 4)}},
+			"users of a namespace, and each of their days": {store.SumFilter{Since: first, Until: last, Namespace: "other", By: record.ByUser, IsDaily: true},
+				[]record.Sum{onDays(named("bob", 1, 0), 0, 0, 0, 4)}},
+			"each day of days": {store.SumFilter{Since: last, Until: last, By: record.ByDay, IsDaily: true}, []record.Sum{named(last.Format(time.DateOnly), 1, 0)}},
+			"nothing":          {store.SumFilter{Since: last, Until: last, Namespace: "team", By: record.ByUser}, []record.Sum{}},
 		} {
 			got, err := opened.Sums(t.Context(), tc.filter)
 			ignoresHours := cmp.FilterPath(func(p cmp.Path) bool { return p.Last().String() == ".Waited" }, cmp.Ignore())

@@ -6,6 +6,8 @@ package store
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"opendilab.org/di-orchestrator/history/record"
@@ -29,6 +31,8 @@ type SumFilter struct {
 	// Namespace is that of the jobs; empty for all.
 	Namespace string
 	By        record.By
+	// IsDaily asks for the days of the first sums.
+	IsDaily bool
 }
 
 func dayOf(at time.Time) int64 { return at.Unix() / int64(day/time.Second) }
@@ -108,5 +112,41 @@ func (s *Store) Sums(ctx context.Context, filter SumFilter) (record.SumList, err
 	if len(list.Sums) > record.MaxSums {
 		list.Truncated, list.Sums = true, list.Sums[:record.MaxSums]
 	}
+	if filter.IsDaily && filter.By != record.ByDay {
+		return list, s.addDays(ctx, &list, column, selected, to)
+	}
 	return list, nil
+}
+
+// addDays adds the GPU hours of each day to the first sums, whose keys are in a column. The last day is to.
+func (s *Store) addDays(ctx context.Context, list *record.SumList, column string, selected conditions, to int64) error {
+	from := dayOf(list.Since)
+	byKey, keys := map[string]*record.Sum{}, []any{}
+	for i := range list.Sums[:min(len(list.Sums), record.MaxDaily)] {
+		sum := &list.Sums[i]
+		sum.Daily = make([]float64, to-from+1)
+		byKey[sum.Key], keys = sum, append(keys, sum.Key)
+	}
+	if len(keys) == 0 {
+		return nil
+	}
+	err := s.query(ctx, s.read, func(scan scan) error {
+		var key string
+		var ofDay int64
+		var gpu float64
+		if err := scan(&key, &ofDay, &gpu); err != nil {
+			return err
+		}
+		// A job may end while this reads.
+		if sum := byKey[key]; sum != nil && ofDay >= from {
+			sum.Daily[ofDay-from] = gpu
+		}
+		return nil
+	}, `SELECT `+column+`, day, SUM(gpu) FROM (SELECT * FROM sums`+selected.where()+` ORDER BY day DESC LIMIT ?) AS selected
+		WHERE `+column+` IN (?`+strings.Repeat(", ?", len(keys)-1)+`) GROUP BY 1, 2`,
+		slices.Concat(selected.arguments, []any{maxSummed}, keys)...)
+	if err != nil {
+		return fmt.Errorf("summing up days: %w", err)
+	}
+	return nil
 }

@@ -934,6 +934,8 @@ export interface components {
             waitedHours: number;
             /** @description Hours of requested GPUs. */
             gpuHours: number;
+            /** @description gpuHours by the day on which the jobs ended, from since; only of the first 20, and not of days. */
+            daily?: number[];
             /** @description Which part of the requested CPU replicas used at most; absent if it was not measured. */
             cpuUsed?: number;
             /** @description The same of memory. */

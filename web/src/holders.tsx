@@ -4,7 +4,7 @@ import type { Cluster, Team } from './api'
 import { useApp } from './app'
 import { bytes, cores } from './format'
 import { Bar } from './meter'
-import { jobLink, jobsLink } from './route'
+import { historyLink, jobLink, jobsLink } from './route'
 import { Section } from './section'
 
 /** mostHolders bounds what is drawn. */
@@ -31,7 +31,7 @@ function jobsOf(cluster: Cluster): Holder[] {
 }
 
 export function Holders({ cluster }: { cluster: Cluster }) {
-  const { t } = useApp()
+  const { t, session } = useApp()
   const [chosen, choose] = useState('job')
   const all: Record<string, Holder[]> = { job: jobsOf(cluster) }
   for (const team of cluster.teams) (all[team.kind] ??= []).push(team)
@@ -48,6 +48,11 @@ export function Holders({ cluster }: { cluster: Cluster }) {
             </button>
           ))}
         </div>
+      )}
+      {session?.history.reachable && (kind === 'namespace' || kind === 'group') && (
+        <p>
+          <a href={historyLink(new URLSearchParams(), { by: kind }, 'sums')}>{t.overTime}</a>
+        </p>
       )}
       {offered.length > 0 && <Table cluster={cluster} kind={kind} holders={all[kind] ?? []} />}
     </Section>

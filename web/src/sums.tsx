@@ -53,23 +53,25 @@ export function SumsView({ query }: { query: URLSearchParams }) {
           {!data && !error && <Skeleton />}
           {data?.truncated && <p class="banner">{t.sumsSince(data.since.slice(0, 10))}</p>}
           {data && data.items.length === 0 && <p class="empty">{t.noRecorded}</p>}
-          {data && data.items.length > 0 && <Table items={data.items} by={by} />}
+          {data && data.items.length > 0 && <Table items={data.items} by={by} since={data.since} />}
         </>
       )}
     </div>
   )
 }
 
-function Table({ items, by }: { items: HistorySum[]; by: Kind }) {
+function Table({ items, by, since }: { items: HistorySum[]; by: Kind; since: string }) {
   const { t } = useApp()
   const most = Math.max(...items.map((item) => item.gpuHours), 0)
+  const mostDaily = Math.max(...items.flatMap((item) => item.daily ?? []))
   return (
     <div class="wide card" role="group" tabIndex={0} aria-label={t.sums}>
-      <table class="plain recorded">
+      <table class="plain recorded stacked">
         <thead>
           <tr>
             <th scope="col">{t.sumKinds[by]}</th>
             <th scope="col">{t.gpuHours}</th>
+            {mostDaily > 0 && <th scope="col">{t.gpuHoursDaily}</th>}
             <th scope="col">{t.jobs}</th>
             <th scope="col">{t.unsuccessful}</th>
             <th scope="col">{t.waitedHours}</th>
@@ -81,20 +83,39 @@ function Table({ items, by }: { items: HistorySum[]; by: Kind }) {
           {items.map((item) => (
             <tr key={item.key}>
               <th scope="row">{nameOf(item, by, t.succeededCause, t.none)}</th>
-              <td class="num">
+              <td class="num" data-title={t.gpuHours}>
                 {hours(item.gpuHours)}
                 {most > 0 && <progress class="share" max={most} value={item.gpuHours} aria-hidden="true" />}
               </td>
-              <td class="num">{item.jobs}</td>
-              <td class="num">{item.unsuccessful || ''}</td>
-              <td class="num">{hours(item.waitedHours)}</td>
-              <td class="num">{percent(item.cpuUsed)}</td>
-              <td class="num">{percent(item.memoryUsed)}</td>
+              {mostDaily > 0 && <td class="long" data-title={t.gpuHoursDaily}>{item.daily && <Days hours={item.daily} most={mostDaily} since={since} />}</td>}
+              <td class="num" data-title={t.jobs}>{item.jobs}</td>
+              <td class="num" data-title={t.unsuccessful}>{item.unsuccessful || ''}</td>
+              <td class="num" data-title={t.waitedHours}>{hours(item.waitedHours)}</td>
+              <td class="num" data-title={t.cpuUsed}>{percent(item.cpuUsed)}</td>
+              <td class="num" data-title={t.memoryUsed}>{percent(item.memoryUsed)}</td>
             </tr>
           ))}
         </tbody>
       </table>
     </div>
+  )
+}
+
+/** Days draws a bar for each day, all rows on one scale. */
+function Days({ hours: daily, most, since }: { hours: number[]; most: number; since: string }) {
+  const { t } = useApp()
+  const width = 180 / daily.length
+  const top = daily.indexOf(Math.max(...daily))
+  const dayOf = (i: number) => new Date(Date.parse(since) + i * 86_400_000).toISOString().slice(0, 10)
+  const highest = daily[top] ?? 0
+  return (
+    <svg class="days" width="180" height="22" viewBox="0 0 180 22" role="img" aria-label={highest > 0 ? t.mostOnDay(hours(highest), dayOf(top)) : t.none}>
+      {daily.map((value, i) => (
+        <rect x={i * width} y={22 - (value / most) * 22} width={Math.max(width - 1, 1)} height={(value / most) * 22}>
+          <title>{`${dayOf(i)}: ${hours(value)}`}</title>
+        </rect>
+      ))}
+    </svg>
   )
 }
 

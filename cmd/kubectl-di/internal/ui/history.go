@@ -160,7 +160,7 @@ func (s *Server) historySums(ctx context.Context, r *http.Request) (any, error) 
 		return nil, gate.BadRequest(errors.New("by is no name"))
 	}
 	list, err := s.past.Sums(ctx, url.Values{
-		"namespace": {namespace}, "by": {by}, "since": {s.Clock.Now().AddDate(0, 0, -days).UTC().Format(time.RFC3339)},
+		"namespace": {namespace}, "by": {by}, "since": {s.Clock.Now().AddDate(0, 0, -days).UTC().Format(time.RFC3339)}, "daily": {"true"},
 	})
 	if err != nil {
 		return nil, err

@@ -440,13 +440,15 @@ type HistorySums struct {
 
 // HistorySum is what the jobs of one namespace, group, user, cause or day took.
 type HistorySum struct {
-	Key          string   `json:"key"`
-	Jobs         int64    `json:"jobs"`
-	Unsuccessful int64    `json:"unsuccessful"`
-	WaitedHours  float64  `json:"waitedHours"`
-	GPUHours     float64  `json:"gpuHours"`
-	CPUUsed      *float64 `json:"cpuUsed,omitempty"`
-	MemoryUsed   *float64 `json:"memoryUsed,omitempty"`
+	Key          string  `json:"key"`
+	Jobs         int64   `json:"jobs"`
+	Unsuccessful int64   `json:"unsuccessful"`
+	WaitedHours  float64 `json:"waitedHours"`
+	GPUHours     float64 `json:"gpuHours"`
+	// Daily is GPUHours by day, from Since of the sums.
+	Daily      []float64 `json:"daily,omitempty"`
+	CPUUsed    *float64  `json:"cpuUsed,omitempty"`
+	MemoryUsed *float64  `json:"memoryUsed,omitempty"`
 }
 
 // HistoryJob is what is recorded of a job.

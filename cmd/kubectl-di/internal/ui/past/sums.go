@@ -15,7 +15,7 @@ func Sums(of *record.SumList) api.HistorySums {
 		sum := &of.Sums[i]
 		cpu, memory := sum.Shares()
 		sums.Items = append(sums.Items, api.HistorySum{
-			Key: sum.Key, Jobs: sum.Jobs, Unsuccessful: sum.Unsuccessful, WaitedHours: sum.Waited, GPUHours: sum.GPU,
+			Key: sum.Key, Jobs: sum.Jobs, Unsuccessful: sum.Unsuccessful, WaitedHours: sum.Waited, GPUHours: sum.GPU, Daily: sum.Daily,
 			CPUUsed: cpu, MemoryUsed: memory,
 		})
 	}
