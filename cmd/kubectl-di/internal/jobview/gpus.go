@@ -72,29 +72,39 @@ func gpusOfMember(member *v2alpha1.Member, template int64) int64 {
 }
 
 // GPUsOfTemplate returns the GPUs that a pod of a template requests.
-func GPUsOfTemplate(template []byte) int64 {
+func GPUsOfTemplate(template []byte) int64 { return RequestOf(template).GPUs }
+
+// Request is what a pod requests of GPUs.
+type Request struct {
+	GPUs int64
+	// Resources are those of the GPUs, such as nvidia.com/gpu, in no order, and Selector chooses the nodes.
+	Resources []string
+	Selector  map[string]string
+}
+
+// RequestOf returns what a pod of a template requests. It reads only this of a template, since a list has thousands.
+func RequestOf(template []byte) Request {
 	var pod struct {
 		Spec struct {
-			Containers []struct {
-				Resources struct {
-					Requests, Limits map[string]any
-				}
+			NodeSelector map[string]string
+			Containers   []struct {
+				Resources struct{ Limits map[string]any }
 			}
 		}
 	}
 	if json.Unmarshal(template, &pod) != nil {
-		return 0
+		return Request{}
 	}
-	total := int64(0)
+	request := Request{Selector: pod.Spec.NodeSelector}
 	for i := range pod.Spec.Containers {
-		amounts := pod.Spec.Containers[i].Resources
-		for name, amount := range amounts.Limits {
+		for name, amount := range pod.Spec.Containers[i].Resources.Limits {
 			if IsGPU(name) {
-				total += wholeOf(amount)
+				request.GPUs += wholeOf(amount)
+				request.Resources = append(request.Resources, name)
 			}
 		}
 	}
-	return total
+	return request
 }
 
 // wholeOf returns a quantity of a template, which may be a number or a text.

@@ -5,7 +5,6 @@ package pages
 
 import (
 	"cmp"
-	"encoding/json"
 	"slices"
 	"strings"
 	"time"
@@ -39,16 +38,14 @@ func rowOf(job *v2alpha1.DIJob, s *jobview.Summary) api.JobRow {
 func gpuType(job *v2alpha1.DIJob) string {
 	var all []string
 	for i := range job.Spec.Tasks {
-		var pod corev1.PodTemplateSpec
-		if json.Unmarshal(job.Spec.Tasks[i].Template.Raw, &pod) != nil || jobview.GPUsOfTemplate(job.Spec.Tasks[i].Template.Raw) == 0 {
+		request := jobview.RequestOf(job.Spec.Tasks[i].Template.Raw)
+		if request.GPUs == 0 {
 			continue
 		}
-		name := pod.Spec.NodeSelector[LabelProduct]
-		for j := range pod.Spec.Containers {
-			for resource := range pod.Spec.Containers[j].Resources.Limits {
-				if jobview.IsGPU(string(resource)) && resource != names.DefaultGPU {
-					name = cmp.Or(name, string(resource))
-				}
+		name := request.Selector[LabelProduct]
+		for _, resource := range request.Resources {
+			if resource != string(names.DefaultGPU) {
+				name = cmp.Or(name, resource)
 			}
 		}
 		if name != "" && !slices.Contains(all, name) {
