@@ -79,6 +79,13 @@ func (w Watched) Reduced(reduce Reduce) Watched {
 	return w
 }
 
+// Early returns the same watch, which sends the objects of the first list as they arrive, and again once it has all. A list of
+// thousands then shows its first objects long before its last.
+func (w Watched) Early() Watched {
+	w.early = true
+	return w
+}
+
 // WatchJobs watches the jobs of a namespace, or of all.
 func WatchJobs(namespace string) Watched {
 	return watchAll(namespace, "jobs", &v2alpha1.DIJob{}, &v2alpha1.DIJobList{})

@@ -45,33 +45,36 @@ type Watched struct {
 	options client.ListOptions
 	// reduce replaces an object by what the watch keeps of it; nil to keep all but managed fields.
 	reduce func(client.Object) client.Object
+	// early sends the objects of the first list as they arrive, too.
+	early bool
 }
 
 // WatchJob watches a job.
 func WatchJob(namespace, name string) Watched {
-	return Watched{&v2alpha1.DIJob{}, "watching job " + namespace + "/" + name, &v2alpha1.DIJobList{}, named(namespace, name), nil}
+	return Watched{
+		Object: &v2alpha1.DIJob{}, purpose: "watching job " + namespace + "/" + name, list: &v2alpha1.DIJobList{}, options: named(namespace, name),
+	}
 }
 
 // WatchMembership watches the Membership of a coordinator-led job.
 func WatchMembership(job *v2alpha1.DIJob) Watched {
 	return Watched{
-		&v2alpha1.Membership{}, "watching the Membership of job " + job.Namespace + "/" + job.Name, &v2alpha1.MembershipList{},
-		named(job.Namespace, job.Name), nil,
+		Object: &v2alpha1.Membership{}, purpose: "watching the Membership of job " + job.Namespace + "/" + job.Name, list: &v2alpha1.MembershipList{},
+		options: named(job.Namespace, job.Name),
 	}
 }
 
 // WatchPods watches the pods of a job.
 func WatchPods(job *v2alpha1.DIJob) Watched {
 	return Watched{
-		&corev1.Pod{}, "watching the pods of job " + job.Namespace + "/" + job.Name, &corev1.PodList{},
-		client.ListOptions{Namespace: job.Namespace, LabelSelector: labels.SelectorFromSet(podLabels(job))}, nil,
+		Object: &corev1.Pod{}, purpose: "watching the pods of job " + job.Namespace + "/" + job.Name, list: &corev1.PodList{},
+		options: client.ListOptions{Namespace: job.Namespace, LabelSelector: labels.SelectorFromSet(podLabels(job))},
 	}
 }
 
 // WatchEvents watches the events of a namespace.
 func WatchEvents(namespace string) Watched {
-	return Watched{&corev1.Event{}, "watching the events of namespace " + namespace, &corev1.EventList{},
-		client.ListOptions{Namespace: namespace}, nil}
+	return watchAll(namespace, "the events of namespace "+namespace, &corev1.Event{}, &corev1.EventList{})
 }
 
 func named(namespace, name string) client.ListOptions {
@@ -189,7 +192,8 @@ func (c *Cluster) Observe(ctx context.Context, watched Watched, handle Handle) e
 		defer one.Unlock()
 		handle(change)
 	}
-	informer := cache.NewSharedIndexInformer(watched.source(c.client, &link{send: send}), watched.Object, 0, nil)
+	first := &arrivals{send: send, over: !watched.early, sent: map[string]client.Object{}}
+	informer := cache.NewSharedIndexInformer(watched.source(c.client, &link{send: send}, first), watched.Object, 0, nil)
 	registered, err := informer.AddEventHandler(handler(send))
 	err = errors.Join(err,
 		informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
@@ -198,7 +202,7 @@ func (c *Cluster) Observe(ctx context.Context, watched Watched, handle Handle) e
 			}
 		}),
 		// No command prints managed fields.
-		informer.SetTransform(watched.transform()))
+		informer.SetTransform(watched.transform(first)))
 	if err != nil {
 		return fmt.Errorf("%s: %w", watched.purpose, err)
 	}
@@ -206,6 +210,7 @@ func (c *Cluster) Observe(ctx context.Context, watched Watched, handle Handle) e
 	ended.Go(func() { informer.RunWithContext(ctx) })
 	select {
 	case <-registered.HasSyncedChecker().Done():
+		first.withdraw(informer.GetStore())
 		send(Change{Complete: true})
 	case <-ctx.Done():
 	}
@@ -216,16 +221,19 @@ func (c *Cluster) Observe(ctx context.Context, watched Watched, handle Handle) e
 	return nil
 }
 
-// transform returns what the informer does to objects before it keeps them.
-func (w *Watched) transform() cache.TransformFunc {
-	if w.reduce == nil {
-		return ctrlcache.TransformStripManagedFields()
-	}
-	return func(object any) (any, error) {
-		if known, is := object.(client.Object); is {
-			return w.reduce(known), nil
+// transform returns what the informer does to objects before it keeps them. It sees those of the first list as they arrive.
+func (w *Watched) transform(first *arrivals) cache.TransformFunc {
+	strip := ctrlcache.TransformStripManagedFields()
+	return func(object any) (_ any, err error) {
+		if known, is := object.(client.Object); is && w.reduce != nil {
+			object = w.reduce(known)
+		} else {
+			object, err = strip(object)
 		}
-		return object, nil
+		if known, is := object.(client.Object); is {
+			first.arrive(known)
+		}
+		return object, err
 	}
 }
 
@@ -284,7 +292,7 @@ func handler(send Handle) cache.ResourceEventHandler {
 	}
 }
 
-func (w *Watched) source(api client.WithWatch, link *link) cache.ListerWatcher {
+func (w *Watched) source(api client.WithWatch, link *link, first *arrivals) cache.ListerWatcher {
 	options := func(raw *metav1.ListOptions) *client.ListOptions {
 		asked := w.options
 		if raw.ResourceVersion == "0" {
@@ -300,10 +308,14 @@ func (w *Watched) source(api client.WithWatch, link *link) cache.ListerWatcher {
 			if !is {
 				return nil, fmt.Errorf("%T is no list", w.list)
 			}
+			first.end()
 			return list, link.check(ctx, api.List(ctx, list, options(&raw)))
 		},
 		WatchFuncWithContext: func(ctx context.Context, raw metav1.ListOptions) (watch.Interface, error) {
 			watching, err := api.Watch(ctx, w.list, options(&raw))
+			if err == nil && w.early {
+				watching = watch.Filter(watching, first.pass)
+			}
 			return watching, link.check(ctx, err)
 		},
 	}

@@ -44,10 +44,15 @@ func newTiredAPI(t *testing.T) *Cluster {
 }
 
 func (a *tiredAPI) job(annotations map[string]string) string {
+	return encode("pong", a.version, a.phase, annotations)
+}
+
+// encode returns a job as the API server writes it.
+func encode(name string, version int, phase v2alpha1.Phase, annotations map[string]string) string {
 	job := v2alpha1.DIJob{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v2alpha1.GroupVersion.String(), Kind: "DIJob"},
-		ObjectMeta: metav1.ObjectMeta{Name: "pong", Namespace: "rl", UID: "1", ResourceVersion: strconv.Itoa(a.version), Annotations: annotations},
-		Status:     v2alpha1.DIJobStatus{Phase: a.phase},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "rl", UID: "1", ResourceVersion: strconv.Itoa(version), Annotations: annotations},
+		Status:     v2alpha1.DIJobStatus{Phase: phase},
 	}
 	encoded, err := json.Marshal(&job)
 	if err != nil {
@@ -59,7 +64,7 @@ func (a *tiredAPI) job(annotations map[string]string) string {
 // becomes changes the phase of the job.
 func (a *tiredAPI) becomes(phase v2alpha1.Phase) { a.version, a.phase = a.version+1, phase }
 
-func (a *tiredAPI) send(w http.ResponseWriter, kind watch.EventType, object string) {
+func send(w http.ResponseWriter, kind watch.EventType, object string) {
 	fmt.Fprintf(w, `{"type":%q,"object":%s}`, kind, object)
 }
 
@@ -77,19 +82,19 @@ func (a *tiredAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, `{"apiVersion":"diengine.opendilab.org/v2alpha1","kind":"DIJobList","metadata":{"resourceVersion":"%d"},"items":[%s]}`, a.version, a.job(nil))
 		return
 	case query.Get("sendInitialEvents") == "true":
-		a.send(w, watch.Added, a.job(nil))
-		a.send(w, watch.Bookmark, a.job(map[string]string{metav1.InitialEventsAnnotationKey: "true"}))
+		send(w, watch.Added, a.job(nil))
+		send(w, watch.Bookmark, a.job(map[string]string{metav1.InitialEventsAnnotationKey: "true"}))
 	}
 	switch a.watches++; a.watches {
 	case 1:
 		a.becomes(v2alpha1.JobStarting)
-		a.send(w, watch.Modified, a.job(nil))
+		send(w, watch.Modified, a.job(nil))
 	case 2:
 		a.becomes(v2alpha1.JobRunning)
-		a.send(w, watch.Error, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","code":410}`)
+		send(w, watch.Error, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","code":410}`)
 	default:
 		a.becomes(v2alpha1.JobSucceeded)
-		a.send(w, watch.Modified, a.job(nil))
+		send(w, watch.Modified, a.job(nil))
 	}
 }
 
@@ -180,4 +185,45 @@ func TestAJobThatAStaleCacheLacksIsFollowed(t *testing.T) {
 	if err := found.FollowJob(t.Context(), pong(), func(string) {}, func(*v2alpha1.DIJob) (bool, error) { return true, nil }); err != nil {
 		t.Error(err)
 	}
+}
+
+func TestTheFirstJobsAreSentBeforeTheListIsComplete(t *testing.T) {
+	t.Parallel()
+	seen := make(chan struct{})
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		send(w, watch.Added, encode("pong", 1, v2alpha1.JobRunning, nil))
+		send(w, watch.Added, encode("short", 2, v2alpha1.JobRunning, nil))
+		_ = http.NewResponseController(w).Flush()
+		select {
+		case <-seen:
+		case <-r.Context().Done():
+			return
+		}
+		send(w, watch.Deleted, encode("short", 3, v2alpha1.JobRunning, nil))
+		send(w, watch.Bookmark, encode("", 3, "", map[string]string{metav1.InitialEventsAnnotationKey: "true"}))
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	}))
+	t.Cleanup(api.Close)
+	found, err := New(&rest.Config{Host: api.URL}, "rl")
+	expect.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var got []string
+	err = found.Observe(ctx, WatchJobs("rl").Early(), func(change Change) {
+		switch {
+		case change.Complete:
+			got = append(got, "complete")
+			stop()
+		case change.Gone:
+			got = append(got, change.Object.GetName()+" is gone")
+		case change.Object != nil:
+			if got = append(got, change.Object.GetName()); len(got) == 2 {
+				close(seen)
+			}
+		}
+	})
+	expect.NoError(t, err)
+	expect.Equal(t, "changes", []string{"pong", "short", "pong", "short is gone", "complete"}, got)
 }

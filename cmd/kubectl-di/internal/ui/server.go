@@ -69,7 +69,7 @@ func (s *Server) Run(ctx context.Context) {
 	if s.past != nil {
 		defer s.past.End()
 	}
-	err := s.Cluster.Observe(ctx, cluster.WatchJobs(s.Namespace).Reduced(store.Reduce), s.jobs.Apply)
+	err := s.Cluster.Observe(ctx, cluster.WatchJobs(s.Namespace).Reduced(store.Reduce).Early(), s.jobs.Apply)
 	if err != nil {
 		// The page shows it.
 		s.jobs.Stopped(err)
