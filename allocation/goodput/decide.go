@@ -176,6 +176,16 @@ func protect(jobs []Job, options [][]Option) [][]Option {
 // starvesLong is how many times as long as it should a job waits until others are stopped.
 const starvesLong = 4
 
+// byValue returns the indices of options of at least some replicas, the most valuable first.
+func (d *Decision) byValue() []int {
+	var all []int
+	for i := 1; i < len(d.Options); i++ {
+		all = append(all, i)
+	}
+	slices.SortStableFunc(all, func(a, b int) int { return cmp.Compare(d.Options[b].Value, d.Options[a].Value) })
+	return all
+}
+
 // descending returns the indices of options of fewer replicas than the chosen one but at
 // least some, from the most replicas on; those on other devices come last.
 func (d *Decision) descending() []int {

@@ -40,8 +40,8 @@ func newPlacer(settings *Settings, board *allocation.Board, nodes []*allocation.
 	return p
 }
 
-// placeAll places all jobs by their decisions, and gives away what is left if some of
-// them find no room.
+// placeAll places all jobs by their decisions, gives away what is left if some of them find no room, and lets waiting jobs
+// have what is idle then.
 func (p *placer) placeAll() {
 	for i, v := range p.views {
 		chosen := v.decision.Chosen()
@@ -69,6 +69,7 @@ func (p *placer) placeAll() {
 		p.fallBack()
 		p.fill()
 	}
+	p.startWaiting()
 }
 
 // drain places the jobs of the queue, the largest first.
@@ -426,10 +427,7 @@ func (p *placer) byDomain(v *view, free []int, need int) []int {
 
 // fallBack places the jobs that found no room with fewer replicas, the most worthy first.
 func (p *placer) fallBack() {
-	slices.SortStableFunc(p.failed, func(a, b int) int {
-		return cmp.Or(cmp.Compare(p.views[b].job.Priority, p.views[a].job.Priority),
-			cmp.Compare(p.views[b].decision.Weight, p.views[a].decision.Weight), cmp.Compare(a, b))
-	})
+	slices.SortFunc(p.failed, p.compareWorth)
 	for _, i := range p.failed {
 		d := &p.views[i].decision
 		for _, option := range d.descending() {
@@ -441,6 +439,12 @@ func (p *placer) fallBack() {
 			p.stayAsItWas(i)
 		}
 	}
+}
+
+// compareWorth orders jobs, the most worthy first.
+func (p *placer) compareWorth(a, b int) int {
+	return cmp.Or(cmp.Compare(p.views[b].job.Priority, p.views[a].job.Priority),
+		cmp.Compare(p.views[b].decision.Weight, p.views[a].decision.Weight), cmp.Compare(a, b))
 }
 
 // stayAsItWas leaves a job where it was if that room is free: no job is better off if it stops.

@@ -219,7 +219,7 @@ func (p *Policy) jobOf(round *allocation.Round, v *view, units *units, left []in
 	for kind := range left {
 		there := v.on(kind)
 		for _, k := range there.counts(&p.settings) {
-			if speed := there.speed(k); speed > 0 && (kind == v.kind || left[kind] > 0) {
+			if speed := there.speed(k); speed > 0 {
 				job.Points = append(job.Points, Point{Replicas: int(k), Kind: kind, Cost: units.cost(v, k), Speed: speed})
 			}
 		}
