@@ -108,11 +108,11 @@ var _ = Describe("A ScalePlan", func() {
 	It("is immutable, and changes something", func(ctx SpecContext) {
 		namespace := specs.Namespace(ctx, c)
 		Expect(c.Create(ctx, specs.Job("v2alpha1", namespace, "j", ratioJob+"}"))).To(Succeed())
-		Expect(c.Create(ctx, plan(namespace, `{job: j}`))).To(MatchError(WithTransform(withoutTypes, ContainSubstring(
+		Expect(c.Create(ctx, plan(namespace, `{job: j}`))).To(MatchError(WithTransform(withoutValues, ContainSubstring(
 			`spec: Invalid value: must change something: tasks, launch, remove or migrate`))))
 		stored := plan(namespace, `{job: j, remove: [j-actor-1]}`)
 		Expect(c.Create(ctx, stored)).To(Succeed())
-		Expect(c.Patch(ctx, stored, mergePatch(`{"spec":{"remove":["j-actor-0"]}}`))).To(MatchError(WithTransform(withoutTypes, ContainSubstring(
+		Expect(c.Patch(ctx, stored, mergePatch(`{"spec":{"remove":["j-actor-0"]}}`))).To(MatchError(WithTransform(withoutValues, ContainSubstring(
 			`spec: Invalid value: is immutable: create another plan, which supersedes this one`))))
 	})
 })

@@ -179,7 +179,7 @@ var _ = Describe("A job in both versions", func() {
 		By("scaling beyond the bounds, which no webhook sees and the schema does")
 		out, err := specs.Kubectl(ctx, api.KubeConfig, "scale", "dijob/w", "-n", namespace, "--replicas=5")
 		Expect(err).To(HaveOccurred())
-		Expect(withoutTypes(out)).To(ContainSubstring("spec.elastic.replicas: Invalid value: must be at most maxReplicas, which is 3, "))
+		Expect(withoutValues(out)).To(ContainSubstring("spec.elastic.replicas: Invalid value: must be at most maxReplicas, which is 3, "))
 		patch(`[{"op":"add","path":"/spec/preemptible","value":true}]`)
 		_, err = specs.Kubectl(ctx, api.KubeConfig, "scale", "dijob/w", "-n", namespace, "--replicas=5")
 		Expect(err).NotTo(HaveOccurred(), "the size of a preemptible job is the allocator's")
