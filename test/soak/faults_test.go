@@ -48,6 +48,7 @@ func faultKinds() []faultKind {
 		{"429 for a program", 2, (*faults).overload},
 		{"crash of the API server", 1, crash(controlplane.APIServer)},
 		{"crash of etcd", 1, crash(controlplane.Etcd)},
+		{"deletion that the garbage collector misses", 1, (*faults).missDeletion},
 		{"compaction", 2, (*faults).compact},
 		{"pod deleted", 6, onPod("a stranger deletes the pod", remove)},
 		{"pod deleted by force", 3, onPod("a stranger deletes the pod by force", removeByForce)},
@@ -243,6 +244,24 @@ func crash(name string) disturb {
 			return f.world.Crash(ctx, name, time.Duration(random.IntN(3000))*time.Millisecond)
 		})
 	}
+}
+
+// missDeletion recreates a job while the garbage collector is cut off, and lets the API server forget what happened: the
+// collector then sees the new job alone, and never deletes what the old one left.
+func (f *faults) missDeletion(ctx context.Context, random *rand.Rand) (bool, error) {
+	if !f.control.TryLock() {
+		return false, nil
+	}
+	defer f.control.Unlock()
+	return true, f.around("crash", controlplane.APIServer, func() error {
+		f.world.collector.Set(proxy.Cut)
+		defer f.world.collector.Set(proxy.Open)
+		one, index := &user{world: f.world, random: random}, random.IntN(f.world.options.jobs)
+		if err := f.world.eventually(ctx, "a job is recreated", func(ctx context.Context) error { return one.recreate(ctx, index) }); err != nil {
+			return err
+		}
+		return f.world.Crash(ctx, controlplane.APIServer, 0)
+	})
 }
 
 // compact forgets all revisions that are recorded. A program whose watch is behind has to list again.

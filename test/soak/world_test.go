@@ -64,11 +64,12 @@ type world struct {
 	calls tally
 
 	instances []*instance
-	// webhooks and servers are the Services of these programs.
-	webhooks, servers *proxy.Proxy
-	kubelet           *kubelet.Kubelet
-	manager           *program.Process
-	members           *members
+	// webhooks and servers are the Services of these programs. collector is the way of the garbage collector to the API
+	// server.
+	webhooks, servers, collector *proxy.Proxy
+	kubelet                      *kubelet.Kubelet
+	manager                      *program.Process
+	members                      *members
 
 	mutex sync.Mutex
 	down  map[string]bool
@@ -204,7 +205,11 @@ func (w *world) startManager(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	kubeconfig, err := w.Kubeconfig("soak-controller-manager")
+	if w.collector, err = proxy.New(ctx, "127.0.0.1:0", w.APIAddress()); err != nil {
+		return err
+	}
+	w.group.Go(func() error { <-ctx.Done(); return w.collector.Close() })
+	kubeconfig, err := w.KubeconfigAt("soak-controller-manager", w.collector.Address())
 	if err != nil {
 		return err
 	}

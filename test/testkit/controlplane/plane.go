@@ -167,11 +167,16 @@ func (p *Plane) User(name string) (*envtest.AuthenticatedUser, error) {
 
 // Kubeconfig returns the environment with which a process authenticates as a user.
 func (p *Plane) Kubeconfig(name string) (string, error) {
+	return p.KubeconfigAt(name, p.APIAddress())
+}
+
+// KubeconfigAt is Kubeconfig for a process that reaches the API server at another address, such as that of a proxy.
+func (p *Plane) KubeconfigAt(name, address string) (string, error) {
 	user, err := p.User(name)
 	if err != nil {
 		return "", err
 	}
-	return p.writeKubeconfig(name, user)
+	return p.writeKubeconfig(name, user, address)
 }
 
 // AccountKubeconfigAt is AccountKubeconfig for a process that reaches the API server at another address, such as
@@ -181,12 +186,7 @@ func (p *Plane) AccountKubeconfigAt(program, name, address string) (string, erro
 	if err != nil {
 		return "", err
 	}
-	content, err := user.KubeConfig()
-	if err != nil {
-		return "", fmt.Errorf("kubeconfig of %s: %w", name, err)
-	}
-	own := strings.TrimSuffix(user.Config().Host, "/")
-	return p.writeFile(name, bytes.ReplaceAll(content, []byte(own), []byte("https://"+address)))
+	return p.writeKubeconfig(name, user, address)
 }
 
 // APIAddress returns the address of the API server.
@@ -207,15 +207,16 @@ func (p *Plane) AccountKubeconfig(program string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return p.writeKubeconfig(program, user)
+	return p.writeKubeconfig(program, user, p.APIAddress())
 }
 
-func (p *Plane) writeKubeconfig(name string, user *envtest.AuthenticatedUser) (string, error) {
+func (p *Plane) writeKubeconfig(name string, user *envtest.AuthenticatedUser, address string) (string, error) {
 	content, err := user.KubeConfig()
 	if err != nil {
 		return "", fmt.Errorf("kubeconfig of %s: %w", name, err)
 	}
-	return p.writeFile(name, content)
+	own := strings.TrimSuffix(user.Config().Host, "/")
+	return p.writeFile(name, bytes.ReplaceAll(content, []byte(own), []byte("https://"+address)))
 }
 
 func (p *Plane) writeFile(name string, content []byte) (string, error) {
