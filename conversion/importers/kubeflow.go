@@ -41,6 +41,7 @@ func (j *kubeflowJob) follow(metadata map[string]any, steps ...func()) any {
 			return nil
 		}
 	}
+	j.leaveToQueue(metadata, &j.spec)
 	sortMoves(j.result.Moves)
 	return newJob(metadata, j.spec)
 }

@@ -40,6 +40,29 @@ func takeRunPolicyField[T any](j *kubeflowJob, field string) *T {
 	return takeTo[T](j.manifest, j.runPolicyOf(field), Path{"spec", field})
 }
 
+// labelQueue names the queue of Kueue.
+const labelQueue = "kueue.x-k8s.io/queue-name"
+
+// leaveToQueue drops the suspension of a job that is in a queue. Kueue resumes a job of kubeflow that it admits. Of a DIJob it
+// admits the pods, so that a suspended one would stay so.
+func (m *manifest) leaveToQueue(metadata map[string]any, spec *v2alpha1.DIJobSpec) {
+	labels, _ := metadata["labels"].(map[string]any)
+	queue, _ := labels[labelQueue].(string)
+	if queue == "" || spec.Suspend == nil || !*spec.Suspend {
+		return
+	}
+	spec.Suspend = nil
+	suspended := Path{"spec", "suspend"}
+	m.result.Moves = slices.DeleteFunc(m.result.Moves, func(move Move) bool {
+		if move.To.String() != suspended.String() {
+			return false
+		}
+		suspended = move.From
+		return true
+	})
+	m.note(suspended, true, "left out: the pods wait in queue "+queue+" until Kueue admits them, and nothing resumes a suspended DIJob", "to hold it back, set spec.suspend")
+}
+
 func (j *kubeflowJob) takeManagedBy() {
 	at := j.runPolicyOf("managedBy")
 	manager := takeAs[string](j.manifest, at)

@@ -44,6 +44,7 @@ func importTrainJob(m *manifest) any {
 			return nil
 		}
 	}
+	j.leaveToQueue(metadata, &j.spec)
 	sortMoves(j.result.Moves)
 	return newJob(metadata, j.spec)
 }
