@@ -8,8 +8,12 @@ import "time"
 // PathSums is the path of the sums of jobs by HTTP.
 const PathSums = "/v1alpha1/history/sums"
 
-// MaxSums bounds the sums of one answer, and MaxDaily those of them whose days are told apart.
-const MaxSums, MaxDaily = 500, 20
+const (
+	// MaxSums bounds the sums of one answer.
+	MaxSums = 500
+	// MaxDaily bounds the sums of one answer that have their days.
+	MaxDaily = 20
+)
 
 // The causes of jobs that did not fail by a reason of their own.
 const (
