@@ -13,8 +13,9 @@ import (
 	"opendilab.org/di-orchestrator/internal/names"
 )
 
-// MaxSamples is how many samples of a job a caller should keep. Older ones are dropped.
-const MaxSamples = 240
+// MaxSamples is how many samples of a job a caller keeps and sends. Older ones are dropped. The operator samples every 30 s, so
+// they cover an hour: the present size for the 10 minutes before requests shrink, and the sizes before.
+const MaxSamples = 120
 
 // Job is what an optimizer knows of a job. Its JSON form is that of the protocol of package remote.
 type Job struct {

@@ -30,8 +30,6 @@ import (
 const (
 	// spanOfPlan is the name of the spans of the optimizer's reconciles.
 	spanOfPlan = "optimize"
-	// keptSamples is how many samples of a job are kept.
-	keptSamples = 20
 	// maxStatusMessage bounds the message in the status, in bytes.
 	maxStatusMessage = 1024
 )

@@ -20,6 +20,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/autoscale/optimizer"
+	"opendilab.org/di-orchestrator/autoscale/optimizer/local"
 	"opendilab.org/di-orchestrator/internal/podmetrics"
 	"opendilab.org/di-orchestrator/test/testkit/jobs"
 	"opendilab.org/di-orchestrator/test/testkit/specs"
@@ -119,10 +120,22 @@ var _ = Describe("The optimizer of a job", func() {
 
 	It("never has a second plan while one is unfinished, and keeps a bounded number of samples", func(ctx SpecContext) {
 		begin(ctx, v2alpha1.OptimizerRule{}, metricsOf("250m", "100Mi"))
-		decide(ctx, keptSamples+5)
+		decide(ctx, optimizer.MaxSamples+5)
 		Expect(plans(ctx)).To(HaveLen(1))
-		Expect(by.last.Samples).To(HaveLen(keptSamples))
+		Expect(by.last.Samples).To(HaveLen(optimizer.MaxSamples))
 		Expect(by.last.Busy).To(BeTrue())
+	})
+
+	It("gives back what a job never used, after ten minutes in one size", func(ctx SpecContext) {
+		begin(ctx, v2alpha1.OptimizerRule{}, metricsOf("4m", "8Mi"))
+		optimizing.local = local.New(local.Defaults())
+		decide(ctx, 20)
+		Expect(plans(ctx)).To(BeEmpty())
+		Expect(w.job(ctx).Status.Autoscaling.Optimizer.Message).To(Equal("waiting: the present size has not been observed for 10m0s"))
+		decide(ctx, 1)
+		made := plans(ctx)
+		Expect(made).To(HaveLen(1))
+		Expect(made[0].Spec.Reason).To(HavePrefix("OverRequested: "))
 	})
 
 	DescribeTable("leaves the number of replicas to another master", func(ctx SpecContext, prepare func(context.Context, *world), isMaster bool) {

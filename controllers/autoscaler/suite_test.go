@@ -13,6 +13,7 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/client-go/tools/events"
@@ -198,7 +199,9 @@ func (w *world) run(ctx context.Context, task string) {
 				Namespace: w.namespace, Name: fmt.Sprintf("job-%s-%d", task, i), Labels: map[string]string{"diengine/task-name": task, "replica-type": task},
 				OwnerReferences: jobs.Owner(job),
 			},
-			Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "di-container", Image: "di"}}},
+			Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "di-container", Image: "di", Resources: corev1.ResourceRequirements{
+				Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("400m"), corev1.ResourceMemory: resource.MustParse("256Mi")},
+			}}}},
 		}
 		if client.IgnoreAlreadyExists(api.Create(ctx, pod)) == nil && pod.UID != "" {
 			pod.Status.Phase = corev1.PodRunning

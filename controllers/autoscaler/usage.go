@@ -220,7 +220,7 @@ func (s *samples) add(job *v2alpha1.DIJob, sample optimizer.Sample) []optimizer.
 	}
 	known.consumed = consumed
 	known.samples = append(known.samples, sample)
-	known.samples = slices.Clone(known.samples[max(len(known.samples)-keptSamples, 0):])
+	known.samples = slices.Clone(known.samples[max(len(known.samples)-optimizer.MaxSamples, 0):])
 	return slices.Clone(known.samples)
 }
 

@@ -31,8 +31,8 @@ const DefaultTimeout = 5 * time.Second
 const (
 	// maxAnswer is the maximum size of an answer, in bytes.
 	maxAnswer = 1 << 20
-	// maxSamples is how many of the last samples are sent, and maxUsages bounds the replicas in them.
-	maxSamples, maxUsages = 60, 40_000
+	// maxUsages bounds the replicas in the samples of a request.
+	maxUsages = 40_000
 	// maxConcurrent is how many requests are in flight at most.
 	maxConcurrent = 8
 	// maxUnanswered is after how many requests in a row without an answer no job asks for a while.
@@ -186,7 +186,7 @@ func (o *Optimizer) call(ctx context.Context, request *Request) (answer *Answer,
 // latest returns the last samples, as many as a request may have.
 func latest(samples []optimizer.Sample) []optimizer.Sample {
 	first, usages := len(samples), 0
-	for first > 0 && len(samples)-first < maxSamples {
+	for first > 0 && len(samples)-first < optimizer.MaxSamples {
 		if usages += len(samples[first-1].Usage); usages > maxUsages {
 			break
 		}
