@@ -197,7 +197,7 @@ func (p *Policy) decide(round *allocation.Round, pool *pool, kinds *kinds) {
 		class := pool.views[begin:end]
 		jobs := make([]Job, len(class))
 		for i, v := range class {
-			jobs[i] = p.jobOf(round, v, units, left)
+			jobs[i] = p.jobOf(round, v, units, len(left))
 		}
 		for i, decision := range Decide(jobs, left, &p.settings) {
 			class[i].decision = decision
@@ -208,7 +208,7 @@ func (p *Policy) decide(round *allocation.Round, pool *pool, kinds *kinds) {
 }
 
 // jobOf returns what the choice depends on of a job.
-func (p *Policy) jobOf(round *allocation.Round, v *view, units *units, left []int) Job {
+func (p *Policy) jobOf(round *allocation.Round, v *view, units *units, kinds int) Job {
 	job := Job{
 		Current: int(v.current), Kind: v.kind, HasRun: !v.usage.At.IsZero(), Work: v.usage.Work, Attained: v.usage.Attained, RunFor: v.usage.RunFor,
 		Age: round.Now.Sub(v.job.Created).Seconds(), RestartCost: p.restartCost(v).Seconds(), Submitted: v.job.Created,
@@ -216,7 +216,7 @@ func (p *Policy) jobOf(round *allocation.Round, v *view, units *units, left []in
 	}
 	job.Remaining, job.IsGuess = v.remaining(groupOf(round, v.job))
 	job.Starves = p.starves(v, &job, round.Now)
-	for kind := range left {
+	for kind := range kinds {
 		there := v.on(kind)
 		for _, k := range there.counts(&p.settings) {
 			if speed := there.speed(k); speed > 0 {

@@ -40,7 +40,7 @@ func takeRunPolicyField[T any](j *kubeflowJob, field string) *T {
 	return takeTo[T](j.manifest, j.runPolicyOf(field), Path{"spec", field})
 }
 
-// labelQueue names the queue of Kueue.
+// labelQueue names the queue of Kueue, as in package queueing, which conversion does not import.
 const labelQueue = "kueue.x-k8s.io/queue-name"
 
 // leaveToQueue drops the suspension of a job that is in a queue. Kueue resumes a job of kubeflow that it admits. Of a DIJob it
