@@ -6,7 +6,7 @@ const [address, viewer, control, namespace] = process.argv.slice(2)
 const job = (name, tab = '') => `#/jobs/${namespace}/${name}${tab}`
 
 /** dialogOf opens the dialog of an action. Its place is the same in each language. */
-const dialogOf = (action) => (page) => page.locator('.actions button').nth(['suspend', 'resume', 'resize', 'restart', 'delete'].indexOf(action)).click()
+const dialogOf = (action) => (page) => page.locator('.actions button').nth({ suspend: 0, resume: 0, resize: 1, restart: 2, delete: 3 }[action]).click()
 
 // What is seen last is found by its place, because texts differ by language.
 const views = [
@@ -35,7 +35,7 @@ const views = [
   { name: 'resize refused', hash: job('pong'), open: tooLarge, seen: 'dialog .banner' },
   { name: 'restart', hash: job('pong'), open: dialogOf('restart'), seen: 'dialog li' },
   { name: 'delete', hash: job('pong'), open: dialogOf('delete'), seen: 'dialog li' },
-  { name: 'not possible', hash: job('pong'), open: (page) => page.locator('.actions button').first().focus(), seen: '.tip:visible', of: 'viewer' },
+  { name: 'not possible', hash: job('pong'), open: (page) => page.locator('.refused summary').click(), seen: '.refused pre', of: 'viewer' },
 ]
 const modes = {
   light: {},

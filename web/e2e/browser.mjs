@@ -77,13 +77,13 @@ export async function act(page, action, { effects, confirm, choose = async () =>
   await page.getByRole('status').getByText(/^Done: /).waitFor()
 }
 
-/** isNotOffered waits until an action says why it is not possible. */
+/** isNotOffered waits until an action is not possible, and a text on the page says why. */
 export async function isNotOffered(page, action, why) {
   const button = page.getByRole('button', { name: action, exact: true }).and(page.locator('[aria-disabled=true]'))
   await button.waitFor()
   await button.click({ force: true })
   assert.equal(await page.getByRole('dialog').count(), 0, action)
-  await page.getByText(why).and(page.locator(':visible')).first().waitFor()
+  await page.locator(`#${await button.getAttribute('aria-describedby')}`).getByText(why, { exact: true }).waitFor()
 }
 
 /** isInView waits until an element is on the screen without scrolling. */

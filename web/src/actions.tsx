@@ -8,41 +8,59 @@ import { isFinished } from './state'
 import type { Texts } from './texts.en'
 import { toast } from './toast'
 
+/** Actions offers what can be done with a job in its state, and says below why something is not possible now. */
 export function Actions({ detail }: { detail: JobDetail }) {
   const { t } = useApp()
   const [open, setOpen] = useState<Action>()
+  const refused = byReason(detail.actions)
   return (
     <div class="actions" role="group" aria-label={t.actions}>
       {detail.actions.map((action) => (
-        <span class="action">
-          <button
-            type="button"
-            class={action.name === 'delete' ? 'danger' : ''}
-            aria-disabled={!action.allowed}
-            aria-describedby={action.allowed ? undefined : `why-${action.name}`}
-            onClick={() => action.allowed && setOpen(action)}
-          >
-            {t.action[action.name]}
-          </button>
-          {!action.allowed && (
-            <span class="tip">
-              <span role="tooltip" id={`why-${action.name}`}>
-                {t.notAllowed(t.say(action.reason ?? ''))}
-              </span>
-              {action.grant && (
-                <>
-                  <span class="by">{t.grantBy}</span>
-                  <Command text={action.grant.join('\n')} />
-                </>
-              )}
-            </span>
-          )}
-        </span>
+        <button
+          type="button"
+          class={action.name === 'delete' ? 'danger' : ''}
+          aria-disabled={!action.allowed}
+          aria-describedby={action.allowed ? undefined : `why-${refused.findIndex((same) => same.includes(action))}`}
+          onClick={() => action.allowed && setOpen(action)}
+        >
+          {t.action[action.name]}
+        </button>
       ))}
       <a class="button" href={createLink(detail.job)}>
         {t.clone}
       </a>
+      {refused.map((same, at) => (
+        <Refused actions={same} id={`why-${at}`} />
+      ))}
       {open && <ActionDialog detail={detail} action={open} close={() => setOpen(undefined)} />}
+    </div>
+  )
+}
+
+/** byReason returns the actions that are not possible, those with one reason together. */
+function byReason(actions: Action[]): Action[][] {
+  const groups = new Map<string, Action[]>()
+  for (const action of actions) {
+    const reason = action.reason ?? ''
+    if (!action.allowed) groups.set(reason, [...(groups.get(reason) ?? []), action])
+  }
+  return [...groups.values()]
+}
+
+/** Refused says why actions are not possible, and how their right is given. */
+function Refused({ actions, id }: { actions: Action[]; id: string }) {
+  const { t } = useApp()
+  const names = actions.map((action) => t.action[action.name])
+  const grants = new Set(actions.flatMap((action) => action.grant ?? []))
+  return (
+    <div class="refused">
+      <span id={id}>{t.notAllowed(names, t.say(actions[0]?.reason ?? ''))}</span>
+      {grants.size > 0 && (
+        <details>
+          <summary>{t.grantBy}</summary>
+          <Command text={[...grants].join('\n')} />
+        </details>
+      )}
     </div>
   )
 }

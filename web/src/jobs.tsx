@@ -18,7 +18,20 @@ import { isFinished, kindOf, why } from './state'
 import { useStream } from './stream'
 import { ask, visible } from './window'
 
-const rowHeight = 38
+/** The heights of a row in px, as in style.css: on a phone the reason is below the name. */
+const rowHeight = { screen: 38, phone: 76 }
+const phone = matchMedia('(max-width: 760px)')
+
+/** useRowHeight returns the height of a row in px. */
+function useRowHeight(): number {
+  const [isPhone, setPhone] = useState(phone.matches)
+  useEffect(() => {
+    const changed = () => setPhone(phone.matches)
+    phone.addEventListener('change', changed)
+    return () => phone.removeEventListener('change', changed)
+  }, [])
+  return isPhone ? rowHeight.phone : rowHeight.screen
+}
 
 /** filters returns the part of the query that the server knows. */
 function filters(query: URLSearchParams): URLSearchParams {
@@ -35,7 +48,8 @@ export function JobsView({ query }: { query: URLSearchParams }) {
   const [box, view] = useScroll<HTMLDivElement>()
   const rows = useRef(new Map<number, JobRow>())
   const count = useRef(0)
-  const shown = visible(view.top, view.height, rowHeight, count.current)
+  const height = useRowHeight()
+  const shown = visible(view.top, view.height, height, count.current)
   const wanted = useSettled(ask(shown), 60)
   const search = `${filter && `${filter}&`}offset=${wanted.offset}&limit=${wanted.limit}`
   const stream = useStream<JobPage>(`api/v1/jobs/stream?${search}`, 'page', `api/v1/jobs?${search}`)
@@ -57,7 +71,7 @@ export function JobsView({ query }: { query: URLSearchParams }) {
     addEventListener('keydown', pressed)
     return () => removeEventListener('keydown', pressed)
   }, [])
-  const drawn = visible(view.top, view.height, rowHeight, count.current)
+  const drawn = visible(view.top, view.height, height, count.current)
   const [chosen, setChosen] = useState(new Map<string, JobRow>())
   // Of another filter, others would be meant.
   useEffect(() => setChosen(new Map()), [filter])
@@ -73,7 +87,7 @@ export function JobsView({ query }: { query: URLSearchParams }) {
       <Banner stream={stream} />
       <Filters query={query} page={page} live={stream.state.kind === 'live'} />
       <div class="scroll" ref={box} role="region" tabIndex={0} aria-label={t.jobs} onKeyDown={moveFocus}>
-        {!isEmpty && <Table query={query} rows={rows.current} first={drawn.first} end={drawn.end} count={count.current} chosen={chosen} choose={choose} />}
+        {!isEmpty && <Table query={query} rows={rows.current} first={drawn.first} end={drawn.end} count={count.current} chosen={chosen} choose={choose} height={height} />}
         {(page ? !page.synced : stream.state.kind === 'connecting') && <Skeleton lines={12} />}
         {isEmpty && <Empty isFiltered={(page?.total ?? 0) > 0} />}
       </div>
@@ -205,9 +219,11 @@ interface TableProps {
   /** The chosen jobs by their UIDs. */
   chosen: Map<string, JobRow>
   choose: (rows: JobRow[], on: boolean) => void
+  /** The height of a row in px. */
+  height: number
 }
 
-function Table({ query, rows, first, end, count, chosen, choose }: TableProps) {
+function Table({ query, rows, first, end, count, chosen, choose, height }: TableProps) {
   const { t } = useApp()
   const now = useNow()
   const drawn = Array.from({ length: Math.max(0, end - first) }, (_, i) => first + i)
@@ -241,20 +257,20 @@ function Table({ query, rows, first, end, count, chosen, choose }: TableProps) {
         </tr>
       </thead>
       <tbody>
-        {first > 0 && <Spacer rows={first} />}
+        {first > 0 && <Spacer height={first * height} />}
         {drawn.map((i) => (
           <Row key={i} index={i} row={rows.get(i)} now={now} chosen={chosen} choose={choose} />
         ))}
-        {end < count && <Spacer rows={count - end} />}
+        {end < count && <Spacer height={(count - end) * height} />}
       </tbody>
     </table>
   )
 }
 
-function Spacer({ rows }: { rows: number }) {
+function Spacer({ height }: { height: number }) {
   return (
     <tr class="spacer" aria-hidden="true">
-      <td style={{ height: `${rows * rowHeight}px` }} />
+      <td style={{ height: `${height}px` }} />
     </tr>
   )
 }
@@ -315,7 +331,6 @@ function Row({ index, row, now, chosen, choose }: RowProps) {
         <a href={jobLink(row.namespace, row.name)} title={row.name}>
           {row.name}
         </a>
-        {why(row, t) && <span class="small-why">{why(row, t)}</span>}
       </td>
       <td class="c-ns" title={row.namespace}>
         {row.namespace}

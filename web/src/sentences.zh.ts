@@ -74,8 +74,6 @@ export const sentences: Record<string, string> = {
   'Other jobs end or shrink, or an administrator adds nodes. GPUs that the job requests: %d.': '需要 $1 块 GPU：等待其他作业结束或缩容，或由管理员增加节点。',
   'A smaller spec.elastic.minReplicas lets the allocator start the job with fewer replicas.': '减小 spec.elastic.minReplicas，分配器就能以更少的副本启动作业。',
   // Why an action is not possible.
-  'The job has finished: %s.': '作业已结束：$1。',
-  'The job is not suspended.': '作业没有挂起。',
   'The allocator decides about the size of a preemptible job.': '可抢占作业的规模由分配器决定。',
   'No task of the job can be resized: spec.elastic names none.': '作业没有可扩缩容的任务：spec.elastic 没有指定任务。',
   'No collector or learner has a pod, and a coordinator cannot be restarted alone.': '没有 Collector 或 Learner 有 Pod，而 Coordinator 不能单独重启。',

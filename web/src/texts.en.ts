@@ -157,7 +157,7 @@ export const en = {
   copied: 'Copied',
   actions: 'Actions',
   action: { suspend: 'Suspend', resume: 'Resume', resize: 'Resize', restart: 'Restart replica', delete: 'Delete' },
-  notAllowed: (reason: string) => `Not possible: ${reason}`,
+  notAllowed: (actions: string[], reason: string) => `${actions.join(', ')}: ${reason}`,
   willHappen: 'This will happen',
   asking: 'Asking the cluster what would happen…',
   verb: { suspend: 'Suspend', resume: 'Resume', resize: 'Resize', restart: 'Restart', delete: 'Delete' },

@@ -176,7 +176,7 @@ export const zh: Texts = {
   copied: '已复制',
   actions: '操作',
   action: { suspend: '挂起', resume: '恢复', resize: '扩缩容', restart: '重启副本', delete: '删除' },
-  notAllowed: (reason) => `无法执行：${reason}`,
+  notAllowed: (actions, reason) => `${actions.join('、')}：${reason}`,
   willHappen: '将会发生',
   asking: '正在询问集群将会发生什么…',
   verb: { suspend: '挂起', resume: '恢复', resize: '调整', restart: '重启', delete: '删除' },

@@ -4,7 +4,6 @@
 package pages
 
 import (
-	"fmt"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -21,13 +20,14 @@ import (
 // noRight is why an action is not possible in any state of a job.
 const noRight = "You do not have the right."
 
-// Actions returns what can be done with a job. The rights are by the names of actions. The Membership is that
-// of a coordinator-led job, nil if it is unknown.
+// Actions returns what can be done with a job in its state, and why not now. The rights are by the names of
+// actions. The Membership is that of a coordinator-led job, nil if it is unknown.
 func Actions(job *v2alpha1.DIJob, list *v2alpha1.Membership, parts []api.Part, rights map[string]bool) []api.Action {
 	tasks := Resizables(job, list)
 	why := reasons(job, parts, tasks)
-	actions := make([]api.Action, 0, 5)
-	for _, name := range []string{"suspend", "resume", "resize", "restart", "delete"} {
+	names := offered(job)
+	actions := make([]api.Action, 0, len(names))
+	for _, name := range names {
 		switch {
 		case why[name] != "":
 		case job.DeletionTimestamp != nil:
@@ -44,6 +44,18 @@ func Actions(job *v2alpha1.DIJob, list *v2alpha1.Membership, parts []api.Part, r
 	return actions
 }
 
+// offered returns the names of the actions that mean something in the state of a job.
+func offered(job *v2alpha1.DIJob) []string {
+	switch {
+	case replicas.IsFinished(job):
+		return []string{"delete"}
+	case ptr.Deref(job.Spec.Suspend, false):
+		return []string{"resume", "resize", "restart", "delete"}
+	default:
+		return []string{"suspend", "resize", "restart", "delete"}
+	}
+}
+
 // reasons returns why actions are not possible in the state of the job, by their names.
 func reasons(job *v2alpha1.DIJob, parts []api.Part, tasks []api.Resizable) map[string]string {
 	why := map[string]string{}
@@ -52,12 +64,7 @@ func reasons(job *v2alpha1.DIJob, parts []api.Part, tasks []api.Resizable) map[s
 			why[name] = text
 		}
 	}
-	for _, name := range []string{"suspend", "resume", "resize", "restart"} {
-		set(name, fmt.Sprintf("The job has finished: %s.", job.Status.Phase), replicas.IsFinished(job))
-	}
 	suspended, isLed := ptr.Deref(job.Spec.Suspend, false), isLed(job)
-	set("suspend", "The job is suspended.", suspended)
-	set("resume", "The job is not suspended.", !suspended)
 	set("restart", "The job is suspended.", suspended)
 	isRestartable := slices.ContainsFunc(parts, func(part api.Part) bool { return part.Restartable })
 	set("restart", "No collector or learner has a pod, and a coordinator cannot be restarted alone.", isLed && !isRestartable)

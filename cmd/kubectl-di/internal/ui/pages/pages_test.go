@@ -102,11 +102,9 @@ func TestAnActionThatIsNotPossibleSaysWhy(t *testing.T) {
 	t.Parallel()
 	rights := map[string]bool{"suspend": true, "resume": true, "restart": true, "delete": true}
 	for change, want := range map[string]map[string]string{
-		"none": {"resume": "The job is not suspended.", "resize": "You do not have the right."},
-		"suspended": {"suspend": "The job is suspended.", "restart": "The job is suspended.",
-			"resize": "You do not have the right."},
-		"finished": {"suspend": "The job has finished: Succeeded.", "resume": "The job has finished: Succeeded.",
-			"resize": "The job has finished: Succeeded.", "restart": "The job has finished: Succeeded."},
+		"none":      {"suspend": "", "resize": "You do not have the right.", "restart": "", "delete": ""},
+		"suspended": {"resume": "", "resize": "You do not have the right.", "restart": "The job is suspended.", "delete": ""},
+		"finished":  {"delete": ""},
 	} {
 		job := learner("pong", 2, 0)
 		switch change {
@@ -119,11 +117,14 @@ func TestAnActionThatIsNotPossibleSaysWhy(t *testing.T) {
 	}
 }
 
-// saysWhy compares the reasons of actions that are not possible.
+// saysWhy compares the actions that are offered, and the reasons of those that are not possible.
 func saysWhy(t *testing.T, what string, actions []api.Action, want map[string]string) {
 	t.Helper()
+	if len(actions) != len(want) {
+		t.Errorf("%s: the actions are %+v, want %v", what, actions, want)
+	}
 	for _, action := range actions {
-		if why := want[action.Name]; action.Reason != why || action.Allowed != (why == "") {
+		if why, isWanted := want[action.Name]; !isWanted || action.Reason != why || action.Allowed != (why == "") {
 			t.Errorf("%s: action %s is %+v, want %q", what, action.Name, action, why)
 		}
 	}
@@ -191,10 +192,10 @@ func TestACoordinatorLedJobSaysWhyItIsNotResizedOrRestarted(t *testing.T) {
 	rights := map[string]bool{"suspend": true, "resume": true, "resize": true, "restart": true, "delete": true}
 	const noPod = "No collector or learner has a pod, and a coordinator cannot be restarted alone."
 	for change, want := range map[string]map[string]string{
-		"none":       {"resume": "The job is not suspended."},
-		"no members": {"resume": "The job is not suspended.", "restart": noPod, "resize": "No task has replicas yet: the coordinator requests the first one of each task."},
-		"suspended":  {"suspend": "The job is suspended.", "restart": "The job is suspended.", "resize": "The job is suspended."},
-		"ratio":      {"resume": "The job is not suspended.", "resize": "The ratio rule in spec.autoscale.ratio sets the number of replicas."},
+		"none":       {"suspend": "", "resize": "", "restart": "", "delete": ""},
+		"no members": {"suspend": "", "restart": noPod, "resize": "No task has replicas yet: the coordinator requests the first one of each task.", "delete": ""},
+		"suspended":  {"resume": "", "restart": "The job is suspended.", "resize": "The job is suspended.", "delete": ""},
+		"ratio":      {"suspend": "", "resize": "The ratio rule in spec.autoscale.ratio sets the number of replicas.", "restart": "", "delete": ""},
 	} {
 		job, list, pods := led(t)
 		switch change {
