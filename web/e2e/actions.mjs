@@ -60,8 +60,9 @@ await step('a job is resumed', async () => {
 await step('a viewer is offered nothing, and told why', async () => {
   const reader = await open(viewer)
   await go(reader, `#/jobs/${namespace}/pong`, 'Conditions')
-  for (const action of ['Suspend', 'Resize', 'Delete']) await isNotOffered(reader, action, 'Suspend, Resize, Delete: You do not have the right.')
-  await isNotOffered(reader, 'Restart replica', 'Restart replica: No replica has a pod.')
+  for (const action of ['Suspend', 'Resize', 'Restart replica', 'Delete']) {
+    await isNotOffered(reader, action, 'Suspend, Resize, Restart replica, Delete: You do not have the right.')
+  }
   await picture(reader, 'web-viewer')
 })
 await end()

@@ -29,11 +29,11 @@ func Actions(job *v2alpha1.DIJob, list *v2alpha1.Membership, parts []api.Part, r
 	actions := make([]api.Action, 0, len(names))
 	for _, name := range names {
 		switch {
-		case why[name] != "":
-		case job.DeletionTimestamp != nil:
-			why[name] = "The job is being deleted."
 		case !rights[name]:
+			// Who has no right may not see the pods, either.
 			why[name] = noRight
+		case why[name] == "" && job.DeletionTimestamp != nil:
+			why[name] = "The job is being deleted."
 		}
 		action := api.Action{Name: name, Allowed: why[name] == "", Reason: why[name]}
 		if name == "resize" {

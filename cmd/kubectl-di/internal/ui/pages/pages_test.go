@@ -117,6 +117,12 @@ func TestAnActionThatIsNotPossibleSaysWhy(t *testing.T) {
 	}
 }
 
+func TestWhoHasNoRightIsNotToldThatNoPodExists(t *testing.T) {
+	t.Parallel()
+	want := map[string]string{"suspend": noRight, "resize": noRight, "restart": noRight, "delete": noRight}
+	saysWhy(t, "no rights, no pods", Actions(learner("pong", 2, 0), nil, nil, nil), want)
+}
+
 // saysWhy compares the actions that are offered, and the reasons of those that are not possible.
 func saysWhy(t *testing.T, what string, actions []api.Action, want map[string]string) {
 	t.Helper()
