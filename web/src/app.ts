@@ -26,6 +26,18 @@ export function useNow(every = 5000): number {
   return now
 }
 
+/** useMedia reports whether a media query matches now, such as a colour scheme or a width. */
+export function useMedia(query: string): boolean {
+  const [matches, setMatches] = useState(() => matchMedia(query).matches)
+  useEffect(() => {
+    const media = matchMedia(query)
+    const changed = () => setMatches(media.matches)
+    media.addEventListener('change', changed)
+    return () => media.removeEventListener('change', changed)
+  }, [query])
+  return matches
+}
+
 /** useSetting keeps a choice of the user in the browser. */
 export function useSetting(key: string): [string, (value: string) => void] {
   const [value, setValue] = useState(() => localStorage.getItem(key) ?? '')

@@ -1,7 +1,7 @@
 // The table of all jobs.
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks'
 import type { JobPage, JobRow } from './api'
-import { useApp, useNow } from './app'
+import { useApp, useMedia, useNow } from './app'
 import { Banner } from './banner'
 import { Bulk } from './bulk'
 import { age } from './format'
@@ -20,18 +20,6 @@ import { ask, visible } from './window'
 
 /** The heights of a row in px, as in style.css: on a phone the reason is below the name. */
 const rowHeight = { screen: 38, phone: 76 }
-const phone = matchMedia('(max-width: 760px)')
-
-/** useRowHeight returns the height of a row in px. */
-function useRowHeight(): number {
-  const [isPhone, setPhone] = useState(phone.matches)
-  useEffect(() => {
-    const changed = () => setPhone(phone.matches)
-    phone.addEventListener('change', changed)
-    return () => phone.removeEventListener('change', changed)
-  }, [])
-  return isPhone ? rowHeight.phone : rowHeight.screen
-}
 
 /** filters returns the part of the query that the server knows. */
 function filters(query: URLSearchParams): URLSearchParams {
@@ -48,7 +36,7 @@ export function JobsView({ query }: { query: URLSearchParams }) {
   const [box, view] = useScroll<HTMLDivElement>()
   const rows = useRef(new Map<number, JobRow>())
   const count = useRef(0)
-  const height = useRowHeight()
+  const height = useMedia('(max-width: 760px)') ? rowHeight.phone : rowHeight.screen
   const shown = visible(view.top, view.height, height, count.current)
   const wanted = useSettled(ask(shown), 60)
   const search = `${filter && `${filter}&`}offset=${wanted.offset}&limit=${wanted.limit}`

@@ -1,7 +1,7 @@
 import { render } from 'preact'
 import { useEffect, useLayoutEffect, useState } from 'preact/hooks'
 import { Refused, get, type Session } from './api'
-import { AppContext, useApp, useSetting } from './app'
+import { AppContext, useApp, useMedia, useSetting } from './app'
 import { ClusterView } from './cluster'
 import { ComparisonView } from './comparison'
 import { CreateView } from './create'
@@ -44,25 +44,12 @@ function useSession(): [Session | undefined, Refused | undefined] {
   return [session, error]
 }
 
-const prefersDark = matchMedia('(prefers-color-scheme: dark)')
-
-/** useDark reports whether the system prefers dark colours. */
-function useDark(): boolean {
-  const [dark, setDark] = useState(prefersDark.matches)
-  useEffect(() => {
-    const changed = () => setDark(prefersDark.matches)
-    prefersDark.addEventListener('change', changed)
-    return () => prefersDark.removeEventListener('change', changed)
-  }, [])
-  return dark
-}
-
 function Main() {
   const route = useRoute()
   const [session, error] = useSession()
   const [language, setLanguage] = useSetting('language')
   const [chosen, setTheme] = useSetting('theme')
-  const dark = useDark()
+  const dark = useMedia('(prefers-color-scheme: dark)')
   const theme = chosen === 'light' || chosen === 'dark' ? chosen : dark ? 'dark' : 'light'
   const lang = language || session?.language || (navigator.language.startsWith('zh') ? 'zh' : 'en')
   const t = lang === 'zh' ? zh : en

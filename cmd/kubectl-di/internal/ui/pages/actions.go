@@ -25,9 +25,8 @@ const noRight = "You do not have the right."
 func Actions(job *v2alpha1.DIJob, list *v2alpha1.Membership, parts []api.Part, rights map[string]bool) []api.Action {
 	tasks := Resizables(job, list)
 	why := reasons(job, parts, tasks)
-	names := offered(job)
-	actions := make([]api.Action, 0, len(names))
-	for _, name := range names {
+	actions := []api.Action{}
+	for _, name := range offered(job) {
 		switch {
 		case !rights[name]:
 			// Who has no right may not see the pods, either.
