@@ -2,16 +2,10 @@ import { render } from 'preact'
 import { useEffect, useLayoutEffect, useState } from 'preact/hooks'
 import { Refused, get, type Session } from './api'
 import { AppContext, useApp, useMedia, useSetting } from './app'
-import { ClusterView } from './cluster'
-import { ComparisonView } from './comparison'
-import { CreateView } from './create'
-import { HistoryView } from './history'
-import { JobView } from './job'
 import { JobsView } from './jobs'
+import { OtherView } from './other'
 import { SignedOut, Unknown } from './problem'
 import { Palette } from './palette'
-import { RecordedView } from './recordedjob'
-import { SumsView } from './sums'
 import { useRoute } from './route'
 import { Notes } from './section'
 import { Keys } from './keys'
@@ -25,7 +19,7 @@ import './style.css'
 function useSession(): [Session | undefined, Refused | undefined] {
   const [session, setSession] = useState<Session>()
   const [error, setError] = useState<Refused>()
-  useEffect(() => {
+  useLayoutEffect(() => {
     let timer: ReturnType<typeof setTimeout>
     const ask = (attempt: number) =>
       get<Session>('api/v1/session').then(
@@ -114,13 +108,7 @@ function Main() {
         {route.view === 'unknown' && <Unknown path={route.path} />}
         {route.view === 'jobs' && <Notes notes={session?.notes ?? []} />}
         {route.view === 'jobs' && <JobsView query={route.query} />}
-        {route.view === 'job' && <JobView key={`${route.namespace}/${route.name}`} route={route} />}
-        {route.view === 'history' && <HistoryView query={route.query} />}
-        {route.view === 'recorded' && <RecordedView key={location.hash} route={route} />}
-        {route.view === 'comparison' && <ComparisonView query={route.query} />}
-        {route.view === 'sums' && <SumsView query={route.query} />}
-        {route.view === 'cluster' && <ClusterView />}
-        {route.view === 'create' && <CreateView key={location.hash} query={route.query} />}
+        <OtherView route={route} />
       </main>
       <Toasts />
       <Keys />

@@ -1,5 +1,5 @@
 // Streams of Server-Sent Events that connect again, each time a little later.
-import { useEffect, useRef, useState } from 'preact/hooks'
+import { useLayoutEffect, useRef, useState } from 'preact/hooks'
 import { Refused, get } from './api'
 
 /** State says how current the data of a stream are. */
@@ -40,7 +40,8 @@ export function useStream<T>(path: string, event: string, plain: string): Stream
   const [stream, setStream] = useState<Omit<Stream<T>, 'retry'>>({ data: undefined, state: { kind: 'connecting' }, at: 0 })
   const [tries, setTries] = useState(0)
   const attempt = useRef(0)
-  useEffect(() => {
+  // At once, not after the next frame: the first view waits for the data.
+  useLayoutEffect(() => {
     let source: EventSource | undefined
     let timer: ReturnType<typeof setTimeout> | undefined
     const abort = new AbortController()
