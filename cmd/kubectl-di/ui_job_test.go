@@ -5,6 +5,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"net/http"
 	"slices"
@@ -243,6 +244,38 @@ func TestClusterShowsWhoseGPUsAreUsedAndWhyJobsWait(t *testing.T) {
 	if len(page.Takeovers) < 2 || page.Takeovers[1].What != "storage migration of dijobs" {
 		t.Errorf("the takeovers are %+v", page.Takeovers)
 	}
+}
+
+func TestClusterShowsWhatNodesUseWhereItIsMeasured(t *testing.T) {
+	t.Parallel()
+	w, ns := inNamespace(t)
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{GenerateName: "measured-"}}
+	expect.NoError(t, w.live.Create(t.Context(), node))
+	node.Status.Allocatable = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("8"), corev1.ResourceMemory: resource.MustParse("4Gi")}
+	expect.NoError(t, w.live.Status().Update(t.Context(), node))
+	w.measured(t, node.Name, "2500m", "1Gi")
+	var page api.Cluster
+	w.browse(t, ns).get(t, "/api/v1/cluster", "Cluster", &page)
+	at := slices.IndexFunc(page.Nodes, func(one api.Node) bool { return one.Name == node.Name })
+	if at < 0 || page.Nodes[at].CPU != (api.Amount{Allocatable: 8000, Used: 2500}) || page.Nodes[at].Memory != (api.Amount{Allocatable: 4 << 30, Used: 1 << 30}) {
+		t.Errorf("the nodes are %+v", page.Nodes)
+	}
+	if page.CPU.Used < 2500 {
+		t.Errorf("in all, %d thousandths of a CPU are in use: want at least 2500", page.CPU.Used)
+	}
+}
+
+// measured says what a node uses. The API server serves NodeMetrics from a definition, and not from measurements as one with
+// metrics-server does.
+func (w *world) measured(t *testing.T, node, cpu, memory string) {
+	t.Helper()
+	definition := objects(t, `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition,
+  metadata: {name: nodes.metrics.k8s.io, annotations: {api-approved.kubernetes.io: "unapproved, for a test"}},
+  spec: {group: metrics.k8s.io, scope: Cluster, names: {kind: NodeMetrics, listKind: NodeMetricsList, plural: nodes, singular: node},
+  versions: [{name: v1beta1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}]}}`)[0]
+	expect.NoError(t, client.IgnoreAlreadyExists(w.live.Create(t.Context(), definition)))
+	metrics := objects(t, fmt.Sprintf(`{apiVersion: metrics.k8s.io/v1beta1, kind: NodeMetrics, metadata: {name: %s}, usage: {cpu: %q, memory: %q}}`, node, cpu, memory))[0]
+	eventually(t, "NodeMetrics are served", func() bool { return w.live.Create(t.Context(), metrics.DeepCopy()) == nil })
 }
 
 func TestManifestsOfAJobAreComparedLineByLine(t *testing.T) {

@@ -39,6 +39,7 @@ func TestASheetOfPicturesIsTakenInABrowser(t *testing.T) {
 	}
 	for name, gpus := range map[string]int{"a100-1": 8, "a100-2": 8, "l4-1": 4, "l4-2": 4, "cpu-1": 0} {
 		w.machine(t, name, gpus)
+		w.measured(t, name, fmt.Sprint(5+2*gpus), fmt.Sprintf("%dGi", 60+20*gpus))
 	}
 	learners := []*v2alpha1.DIJob{w.runs(t, "games", "breakout-ppo", "breakout", "a100-1", 4, 1), w.runs(t, "games", "breakout-impala", "breakout", "a100-2", 3, 2)}
 	w.runs(t, "robots", "walker-sac", "walker", "l4-1", 3, 1)

@@ -823,6 +823,8 @@ export interface components {
             /** @description By pods that have not ended. */
             requested: number;
             allocatable: number;
+            /** @description What pods and the programs of nodes use; absent where the metrics API does not tell it. */
+            used?: number;
         };
         /** @description The nodes with the same GPUs. */
         NodeType: {

@@ -16,7 +16,7 @@ export { left } from './lane'
 export const labelFont = '12px system-ui, sans-serif'
 
 /** dashes tell lines apart without colours. */
-export const dashes = [[], [8, 4], [2, 3], [10, 3, 2, 3], [5, 5], [12, 4], [3, 6], [8, 3, 2, 3, 2, 3]]
+export const dashes = [[], [8, 4], [2, 3], [10, 3, 2, 3], [5, 5], [12, 4], [3, 6], [8, 3, 2, 3, 2, 3], [1, 4]]
 
 const timeAxis: uPlot.Axis = {
   size: 30,
@@ -171,7 +171,8 @@ function axesOf(colour: (name: string) => string, isTime: boolean, log: boolean)
   const axis = { font: labelFont, stroke: colour('--quiet'), grid: { stroke: colour('--grid'), width: 1 }, ticks: { show: false } }
   return [
     { ...axis, ...(isTime ? timeAxis : countAxis) },
-    { ...axis, size: left, values: (_, values) => (log ? values.map((v) => (v === null ? null : short(v))) : ticks(values)) },
+    // A low chart has at least two values, too.
+    { ...axis, size: left, space: (_, __, ___, ____, high) => Math.min(44, Math.max(20, high / 4)), values: (_, values) => (log ? values.map((v) => (v === null ? null : short(v))) : ticks(values)) },
   ]
 }
 

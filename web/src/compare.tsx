@@ -3,7 +3,7 @@ import { useEffect, useId, useState } from 'preact/hooks'
 import { get, jobPath, type JobDetail, type JobPage, type JobRow } from './api'
 import { useApp } from './app'
 import type { Other } from './chart'
-import { mostCompared } from './recorded'
+import { mostOthers } from './recorded'
 import { jobLink, replace } from './route'
 import { shifted } from './smooth'
 
@@ -45,7 +45,7 @@ function split(name: string): [namespace: string, name: string] {
 
 /** named returns the jobs that a link compares with, up to the most. */
 export function named(query: URLSearchParams): string[] {
-  return [...new Set(query.getAll('with'))].filter((name) => /^[^/]+\/[^/]+$/.test(name)).slice(0, mostCompared - 1)
+  return [...new Set(query.getAll('with'))].filter((name) => /^[^/]+\/[^/]+$/.test(name)).slice(0, mostOthers)
 }
 
 /** Compare is the choice of other jobs. */
@@ -93,7 +93,7 @@ export function Compare({ job, names, missing }: { job: JobRow; names: string[];
           {split(name)[1]} ×
         </button>
       ))}
-      {names.length < mostCompared - 1 && (
+      {names.length < mostOthers && (
         <>
           <input list={id} aria-label={t.compareWith} placeholder={t.compareWith} maxLength={320} value={text} onInput={(e) => type(e.currentTarget.value)} onKeyDown={enter} />
           <datalist id={id}>

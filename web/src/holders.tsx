@@ -83,7 +83,7 @@ function Table({ cluster, kind, holders }: { cluster: Cluster; kind: string; hol
                 {kind === 'job' ? <Owner namespace={one.namespace} name={one.name} /> : <TeamLink kind={kind} team={one} />}
                 {(hasGPUs ? one.gpus : one.cpu) > 0 && (
                   <Bar
-                    used={hasGPUs ? one.gpus : one.cpu}
+                    requested={hasGPUs ? one.gpus : one.cpu}
                     total={hasGPUs ? cluster.gpus.total : cluster.cpu.allocatable}
                     label={t.shareOf(one.name || t.others, hasGPUs ? t.gpuCount(one.gpus) : t.cores(cores(one.cpu)))}
                   />

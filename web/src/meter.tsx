@@ -1,45 +1,58 @@
-// Bars of what is requested of what is there.
+// Bars of what is requested and used of what is there.
 import type { Room } from './api'
-import { useApp } from './app'
+import { useApp, type App } from './app'
 import { bytes, cores } from './format'
 
 interface BarProps {
-  used: number
+  requested: number
   total: number
+  /** What is in use, where that is measured. */
+  used?: number | undefined
   label: string
 }
 
-/** Bar is a share as a line. More than the whole is marked. */
-export function Bar({ used, total, label }: BarProps) {
-  const share = total > 0 ? used / total : 0
+/** Bar is a share as a line. More than the whole is marked. What is in use is a thinner one on it. */
+export function Bar({ requested, total, used, label }: BarProps) {
+  const width = (amount: number) => `${total > 0 ? Math.min(100, (amount / total) * 100) : 0}%`
   return (
-    <span class={`meterbar ${share > 1 ? 'over' : ''}`} role="img" aria-label={label}>
-      <span style={{ width: `${Math.min(100, share * 100)}%` }} />
+    <span class={`meterbar ${requested > total ? 'over' : ''}`} role="img" aria-label={label} title={label}>
+      <span style={{ width: width(requested) }} />
+      {used !== undefined && <span class="in-use" style={{ width: width(used) }} />}
     </span>
   )
 }
 
 /** kinds are the resources of nodes, with how their amounts are written. */
 export const kinds = {
-  gpus: { of: ({ gpus }: Room) => ({ used: gpus.used, total: gpus.total }), text: String },
-  cpu: { of: ({ cpu }: Room) => ({ used: cpu.requested, total: cpu.allocatable }), text: cores },
-  memory: { of: ({ memory }: Room) => ({ used: memory.requested, total: memory.allocatable }), text: bytes },
+  gpus: { of: ({ gpus }: Room): Share => ({ requested: gpus.used, total: gpus.total }), text: String },
+  cpu: { of: ({ cpu }: Room): Share => ({ requested: cpu.requested, total: cpu.allocatable, used: cpu.used }), text: cores },
+  memory: { of: ({ memory }: Room): Share => ({ requested: memory.requested, total: memory.allocatable, used: memory.used }), text: bytes },
 }
 export type Kind = keyof typeof kinds
+type Share = Omit<BarProps, 'label'>
+
+/** said is what a bar shows, in words. */
+function said(t: App['t'], name: string, kind: Kind, { requested, total, used }: Share): string {
+  const { text } = kinds[kind]
+  const words = t.requestedOf(name, text(requested), text(total))
+  return used === undefined ? words : `${words}, ${t.inUse(text(used))}`
+}
 
 /** Meter says how much of a resource is requested and free, and draws it. */
 export function Meter({ room, kind }: { room: Room; kind: Kind }) {
   const { t } = useApp()
   const { of, text } = kinds[kind]
-  const { used, total } = of(room)
+  const share = of(room)
+  const { requested, total, used } = share
   if (total === 0) return null
   return (
     <div class="meter">
       <dt>{t.resource[kind]}</dt>
       <dd>
-        <b>{text(used)}</b> {t.ofTotal(text(total), '')}
-        <span class="quiet right">{t.free(text(Math.max(0, total - used)))}</span>
-        <Bar used={used} total={total} label={t.requestedOf(t.resource[kind], text(used), text(total))} />
+        <b>{text(requested)}</b> {t.ofTotal(text(total), '')}
+        {used !== undefined && <span class="quiet"> · {t.inUse(text(used))}</span>}
+        <span class="quiet right">{t.free(text(Math.max(0, total - requested)))}</span>
+        <Bar {...share} label={said(t, t.resource[kind], kind, share)} />
       </dd>
     </div>
   )
@@ -49,15 +62,16 @@ export function Meter({ room, kind }: { room: Room; kind: Kind }) {
 export function Cell({ room, kind, of: name }: { room: Room; kind: Kind; of: string }) {
   const { t } = useApp()
   const { of, text } = kinds[kind]
-  const { used, total } = of(room)
+  const share = of(room)
+  const { requested, total } = share
   return (
     <td class="c-bar" data-title={t.resource[kind]}>
       {total > 0 && (
         <>
           <span class="amount">
-            <b>{text(used)}</b> <span class="quiet">/ {text(total)}</span>
+            <b>{text(requested)}</b> <span class="quiet">/ {text(total)}</span>
           </span>
-          <Bar used={used} total={total} label={`${name}: ${t.requestedOf(t.resource[kind], text(used), text(total))}`} />
+          <Bar {...share} label={`${name}: ${said(t, t.resource[kind], kind, share)}`} />
         </>
       )}
     </td>

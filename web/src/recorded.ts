@@ -4,6 +4,9 @@ import type { Curve, HistoryComparison, HistoryRow } from './api'
 /** mostCompared bounds the jobs of a comparison. */
 export const mostCompared = 8
 
+/** mostOthers bounds the jobs that are drawn below another one. */
+export const mostOthers = 8
+
 /** days are the times that a view of the history offers. */
 export const days = [1, 7, 30, 90, 365]
 

@@ -184,6 +184,7 @@ export const en = {
   room: 'What is free',
   resource: { gpus: 'GPUs', cpu: 'CPUs', memory: 'Memory' },
   free: (amount: string) => `${amount} free`,
+  inUse: (amount: string) => `${amount} in use`,
   requestedOf: (what: string, used: string, total: string) => `${what}: ${used} of ${total} requested`,
   fits: (pods: number, nodes: number) => `${pods === 1 ? '1 more replica fits' : `${pods} more replicas fit`} on ${nodes === 1 ? '1 node' : `${nodes} nodes`}.`,
   fitsNone: 'No more replica fits.',

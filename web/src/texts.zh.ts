@@ -203,6 +203,7 @@ export const zh: Texts = {
   room: '空闲资源',
   resource: { gpus: 'GPU', cpu: 'CPU', memory: '内存' },
   free: (amount) => `空闲 ${amount}`,
+  inUse: (amount) => `实际使用 ${amount}`,
   requestedOf: (what, used, total) => `${what}：已申请 ${used}，共 ${total}`,
   fits: (pods, nodes) => `还能放下 ${pods} 个副本，分布在 ${nodes} 个节点上。`,
   fitsNone: '放不下更多副本。',

@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import type { Condition, Edge, JobRow, Moment, Part } from './api'
 import { whole } from './axis'
+import { named } from './compare'
 import { lineOf, renamed } from './fields'
 import { causeOf, clustered, endOf, fragment, parted, progressOf, stepsOf, trendOf } from './glance'
 import { draw } from './layout'
@@ -230,5 +231,13 @@ spec:
   it('give a clone another name', () => {
     expect(renamed(yaml, 'pong-copy')).toContain('  name: pong-copy\nspec:')
     expect(renamed('spec: {}', 'x')).toBe('spec: {}')
+  })
+})
+
+describe('the jobs that are drawn below another one', () => {
+  it('are those of the link, each once, and at most eight', () => {
+    const names = ['a/b', 'a/b', 'nonsense', 'a/', ...Array.from({ length: 9 }, (_, i) => `n/job-${i}`)]
+    const query = new URLSearchParams(names.map((name) => ['with', name]))
+    expect(named(query)).toEqual(['a/b', ...Array.from({ length: 7 }, (_, i) => `n/job-${i}`)])
   })
 })

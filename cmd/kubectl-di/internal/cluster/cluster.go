@@ -28,6 +28,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v1alpha1"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/podmetrics"
 )
 
 // Cluster is the connection of one user to a cluster.
@@ -64,6 +65,8 @@ func New(config *rest.Config, namespace string) (*Cluster, error) {
 	mapper.Add(authenticationv1.SchemeGroupVersion.WithKind("SelfSubjectReview"), meta.RESTScopeRoot)
 	mapper.Add(authorizationv1.SchemeGroupVersion.WithKind("SelfSubjectAccessReview"), meta.RESTScopeRoot)
 	mapper.Add(corev1.SchemeGroupVersion.WithKind("Node"), meta.RESTScopeRoot)
+	metrics := podmetrics.NodeKind()
+	mapper.AddSpecific(metrics, metrics.GroupVersion().WithResource("nodes"), metrics.GroupVersion().WithResource("node"), meta.RESTScopeRoot)
 	for _, kind := range []string{"MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"} {
 		mapper.Add(schema.GroupVersionKind{Group: "admissionregistration.k8s.io", Version: "v1", Kind: kind}, meta.RESTScopeRoot)
 	}

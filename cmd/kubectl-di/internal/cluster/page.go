@@ -5,6 +5,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -14,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/podmetrics"
 )
 
 // In returns the same connection for another namespace.
@@ -68,6 +70,15 @@ func (c *Cluster) Delete(ctx context.Context, object client.Object, dryRun bool)
 		options = append(options, client.DryRunAll)
 	}
 	return explain("deleting "+c.kind(object)+" "+object.GetNamespace()+"/"+object.GetName(), c.client.Delete(ctx, object, options...))
+}
+
+// NodeUsage returns what nodes use, by their names. Without a metrics API the error is podmetrics.ErrAbsent.
+func (c *Cluster) NodeUsage(ctx context.Context) (map[string]podmetrics.Used, error) {
+	used, err := podmetrics.ListNodes(ctx, c.client)
+	if errors.Is(err, podmetrics.ErrAbsent) {
+		return nil, err
+	}
+	return used, explain("reading what nodes use", err)
 }
 
 // Reduce returns the part of an object that a watch is for.

@@ -22,6 +22,7 @@ import (
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/api"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/gate"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/pages"
+	"opendilab.org/di-orchestrator/internal/podmetrics"
 )
 
 // clusterPause is the least time between two states of the cluster.
@@ -66,8 +67,10 @@ type clusterWorld struct {
 	plans      map[types.UID]*v2alpha1.ScalePlan
 	takeover   *installation.Takeover
 	migrations []api.Takeover
-	notes      []string
-	grants     []string
+	// used is what nodes use, by their names; empty if that is unknown.
+	used   map[string]podmetrics.Used
+	notes  []string
+	grants []string
 	// hasNoPods reports that the pods are not watched.
 	hasNoPods bool
 	broken    error
@@ -160,7 +163,7 @@ func grantOf(err error) []string {
 func (w *clusterWorld) page() *api.Cluster {
 	state := &pages.ClusterState{
 		Nodes: slices.Collect(maps.Values(w.nodes)), Pods: slices.Collect(maps.Values(w.pods)), Plans: slices.Collect(maps.Values(w.plans)),
-		Takeover: w.takeover, HasNoPods: w.hasNoPods, Migrations: w.migrations, Notes: w.notes, Grants: w.grants,
+		Used: w.used, Takeover: w.takeover, HasNoPods: w.hasNoPods, Migrations: w.migrations, Notes: w.notes, Grants: w.grants,
 	}
 	state.Jobs = w.server.known()
 	if err := w.server.jobs.Broken(); cluster.IsDenied(err) {
@@ -180,8 +183,15 @@ func (s *Server) known() []pages.Job {
 	return all
 }
 
-// look reads the state of the takeover of an earlier release, and of the storage migration.
+// usagePatience is how long the page waits for what nodes use, which is not stored but measured.
+const usagePatience = 2 * time.Second
+
+// look reads what nodes use, the state of the takeover of an earlier release, and of the storage migration. Not all clusters measure
+// what nodes use, and not all users may read it: it is left out then.
 func (w *clusterWorld) look(ctx context.Context) {
+	measuring, stop := context.WithTimeout(ctx, usagePatience)
+	defer stop()
+	w.used, _ = w.server.Cluster.NodeUsage(measuring)
 	report, takeover, err := installation.Look(ctx, w.server.Cluster)
 	w.takeover, w.migrations = takeover, migrations(report, takeover, err)
 }

@@ -330,6 +330,8 @@ type GPUs struct {
 type Amount struct {
 	Requested   int64 `json:"requested"`
 	Allocatable int64 `json:"allocatable"`
+	// Used is what the metrics API tells, of pods and the programs of nodes; 0 where it tells nothing.
+	Used int64 `json:"used,omitempty"`
 }
 
 // NodeType is the nodes with the same GPUs.

@@ -20,6 +20,7 @@ import (
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/jobview"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/api"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/podmetrics"
 )
 
 // mostListed bounds the lists of the page of the cluster.
@@ -81,6 +82,8 @@ type ClusterState struct {
 	Nodes []*corev1.Node
 	Pods  []*PodUse
 	Plans []*v2alpha1.ScalePlan
+	// Used is what nodes use, by their names; empty if that is unknown.
+	Used map[string]podmetrics.Used
 	// Takeover is the takeover of an earlier release, and Migrations are those of stored objects.
 	Takeover   *installation.Takeover
 	Migrations []api.Takeover
@@ -93,7 +96,7 @@ type ClusterState struct {
 func Cluster(state *ClusterState) *api.Cluster {
 	jobs := byAge(state.Jobs)
 	page := &api.Cluster{
-		Nodes: nodes(state.Nodes, state.Pods), Types: []api.NodeType{}, Waiting: line(jobs), Rounds: []api.Decision{}, Plans: []api.Plan{},
+		Nodes: nodes(state), Types: []api.NodeType{}, Waiting: line(jobs), Rounds: []api.Decision{}, Plans: []api.Plan{},
 		Takeovers: append([]api.Takeover{takeover(state)}, state.Migrations...), Notes: append([]string{}, state.Notes...),
 		Grants: state.Grants,
 	}

@@ -19,10 +19,12 @@ import (
 const LabelProduct = "nvidia.com/gpu.product"
 
 // nodes returns the nodes, those with the most GPUs first, and who uses them.
-func nodes(all []*corev1.Node, pods []*PodUse) []api.Node {
-	found := make([]api.Node, 0, len(all))
-	for _, node := range all {
-		found = append(found, nodeOf(node))
+func nodes(state *ClusterState) []api.Node {
+	found := make([]api.Node, 0, len(state.Nodes))
+	for _, node := range state.Nodes {
+		one := nodeOf(node)
+		one.CPU.Used, one.Memory.Used = state.Used[node.Name].CPU, state.Used[node.Name].Memory
+		found = append(found, one)
 	}
 	slices.SortFunc(found, func(a, b api.Node) int {
 		return cmp.Or(cmp.Compare(b.GPUs.Total, a.GPUs.Total), cmp.Compare(a.Name, b.Name))
@@ -31,7 +33,7 @@ func nodes(all []*corev1.Node, pods []*PodUse) []api.Node {
 	for i := range found {
 		places[found[i].Name] = i
 	}
-	for _, pod := range pods {
+	for _, pod := range state.Pods {
 		if at, isKnown := places[pod.Node]; isKnown && pod.Active {
 			take(&found[at], pod)
 		}
@@ -89,8 +91,10 @@ func add(to, room *api.Room) {
 	to.GPUs.Free += room.GPUs.Free
 	to.CPU.Requested += room.CPU.Requested
 	to.CPU.Allocatable += room.CPU.Allocatable
+	to.CPU.Used += room.CPU.Used
 	to.Memory.Requested += room.Memory.Requested
 	to.Memory.Allocatable += room.Memory.Allocatable
+	to.Memory.Used += room.Memory.Used
 }
 
 // typesOf sums up the nodes by their GPUs.
