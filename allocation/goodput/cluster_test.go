@@ -128,6 +128,14 @@ func (t *trainer) report(random *rand.Rand) *profilings.Report {
 // round returns what the allocator would ask a policy now.
 func (c *cluster) round() *allocation.Round {
 	snapshot := allocation.NewSnapshot(c.nodes)
+	// Jobs may share a pod, so that what they require is not made again for each.
+	required := map[*corev1.PodSpec]*allocation.Requirements{}
+	of := func(pod *corev1.PodSpec) *allocation.Requirements {
+		if required[pod] == nil {
+			required[pod] = snapshot.RequirementsOf(pod)
+		}
+		return required[pod]
+	}
 	round := &allocation.Round{Now: c.now, Nodes: snapshot.Nodes, Previous: map[types.NamespacedName][]string{}, Groups: c.groups}
 	for _, t := range c.jobs {
 		job := &allocation.Job{
@@ -135,12 +143,12 @@ func (c *cluster) round() *allocation.Round {
 			Min: t.min, Wanted: t.max, Report: t.report(c.random), ReportedAt: c.now, Usage: t.usage, ResizesLive: t.isLive,
 		}
 		if t.fixed != nil {
-			job.Tasks = append(job.Tasks, allocation.Task{Name: "learner", Replicas: 1, Pod: snapshot.RequirementsOf(t.fixed)})
+			job.Tasks = append(job.Tasks, allocation.Task{Name: "learner", Replicas: 1, Pod: of(t.fixed)})
 		}
 		job.Elastic = -1
 		if t.elastic != nil {
 			job.Elastic = len(job.Tasks)
-			job.Tasks = append(job.Tasks, allocation.Task{Name: "collector", Pod: snapshot.RequirementsOf(t.elastic)})
+			job.Tasks = append(job.Tasks, allocation.Task{Name: "collector", Pod: of(t.elastic)})
 		}
 		round.Jobs = append(round.Jobs, job)
 		if len(t.placed) > 0 {

@@ -172,12 +172,12 @@ func TestGroupsShareWhatTheirJobsMeasured(t *testing.T) {
 		teacher.Report.Steps = append(teacher.Report.Steps, profilings.Step{Nodes: 1, Replicas: k, Samples: 32, Seconds: 0.1, ComputeSeconds: 0.08})
 	}
 	group := &allocation.Group{}
-	teach(group, teacher)
-	teach(group, teacher)
+	teach(group, teacher, teacher.Report.Observations())
+	teach(group, teacher, teacher.Report.Observations())
 	if got := len(group.Observations); got != allocation.MaxObservations {
 		t.Errorf("the group has %d observations, want %d", got, allocation.MaxObservations)
 	}
-	learner := newCache().curvesOf(&allocation.Job{Group: "g"}, group, []string{""})[0]
+	learner := newCache().curvesOf(&allocation.Job{Group: "g"}, group, nil, []string{""})[0]
 	if learner.known == nil || learner.observed != 100 || learner.noise != (model.Noise{Sqr: 1, Var: 2}) {
 		t.Errorf("a new job of the group has the curve %+v, want the group's model", learner)
 	}

@@ -138,6 +138,9 @@ func (v *view) kindOf(k *kinds, places map[string]int) int {
 
 // perType returns the observations of each type. Those that name no device count for all types.
 func perType(observations []model.Observation, names []string) [][]model.Observation {
+	if len(names) == 1 && names[0] == "" {
+		return [][]model.Observation{observations}
+	}
 	all := make([][]model.Observation, len(names))
 	for kind, name := range names {
 		for _, o := range observations {
@@ -146,7 +149,7 @@ func perType(observations []model.Observation, names []string) [][]model.Observa
 			}
 		}
 	}
-	if len(names) == 1 && (names[0] == "" || len(all[0]) == 0) {
+	if len(names) == 1 && len(all[0]) == 0 {
 		all[0] = observations
 	}
 	return all
@@ -154,8 +157,8 @@ func perType(observations []model.Observation, names []string) [][]model.Observa
 
 // curvesOf returns the goodput of a job on each type of devices. A type that the job has tried with fewer replicas than
 // another type is carried over from that one, by the ratio of one replica's speed.
-func (c *cache) curvesOf(job *allocation.Job, group *allocation.Group, names []string) []curve {
-	k := knowledgeOf(job, group)
+func (c *cache) curvesOf(job *allocation.Job, group *allocation.Group, own []model.Observation, names []string) []curve {
+	k := knowledgeOf(job, group, own)
 	curves, widest, base := make([]curve, len(names)), make([]int, len(names)), 0
 	for kind, observations := range perType(k.observations, names) {
 		curves[kind] = c.curveOf(job, k, observations, names[kind])

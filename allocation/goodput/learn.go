@@ -108,9 +108,10 @@ type cache struct {
 
 // fit is a fitted throughput.
 type fit struct {
-	observations []model.Observation
-	throughput   model.Throughput
-	used         int
+	// given are the observations, rounded what counts of them.
+	given, rounded []model.Observation
+	throughput     model.Throughput
+	used           int
 }
 
 func newCache() *cache {
@@ -120,11 +121,14 @@ func newCache() *cache {
 // fitted returns the throughput that explains the observations. The name only finds the
 // last answer.
 func (c *cache) fitted(name string, observations []model.Observation) model.Throughput {
-	observations = coarse(observations)
 	last := c.fits[name]
-	if last == nil || !slices.Equal(last.observations, observations) {
-		last = &fit{observations: observations, throughput: model.Fit(observations, nil)}
-		c.fits[name] = last
+	if last == nil || !slices.Equal(last.given, observations) {
+		rounded := coarse(observations)
+		if last == nil || !slices.Equal(last.rounded, rounded) {
+			last = &fit{rounded: rounded, throughput: model.Fit(rounded, nil)}
+			c.fits[name] = last
+		}
+		last.given = observations
 	}
 	last.used = c.round
 	return last.throughput
@@ -202,10 +206,9 @@ const (
 	forgetAfter   = 5 * time.Minute
 )
 
-// teach adds what a job reports to the history of its group. A group forgets what was measured before its program, its
+// teach adds what a job has observed to the history of its group. A group forgets what was measured before its program, its
 // devices or its network have changed.
-func teach(group *allocation.Group, job *allocation.Job) {
-	observations := job.Report.Observations()
+func teach(group *allocation.Group, job *allocation.Job, observations []model.Observation) {
 	if job.Created.Before(group.Since) || doubts(group, job, observations) {
 		return
 	}
@@ -295,9 +298,8 @@ type knowledge struct {
 	noise        model.Noise
 }
 
-// knowledgeOf returns what is known of a job by its own report and the history of its group.
-func knowledgeOf(job *allocation.Job, group *allocation.Group) *knowledge {
-	own := job.Report.Observations()
+// knowledgeOf returns what is known of a job by its own report and observations, and the history of its group.
+func knowledgeOf(job *allocation.Job, group *allocation.Group, own []model.Observation) *knowledge {
 	k := &knowledge{observations: own, name: "job/" + job.Name.String(), observed: job.Report.MaxObserved()}
 	k.bounds, k.isBounded = job.Report.Bounds()
 	k.noise, _ = job.Report.Noise()

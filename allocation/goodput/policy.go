@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"opendilab.org/di-orchestrator/allocation"
+	"opendilab.org/di-orchestrator/allocation/model"
 )
 
 // Policy decides replicas by goodput. Its answers depend on the round only: what it keeps
@@ -77,9 +78,11 @@ func (p *Policy) views(round *allocation.Round, nodes []*allocation.Node, board 
 	}
 	jobs := allocation.InOrder(round.Jobs)
 	resolve(round.Groups, jobs)
-	for _, job := range jobs {
+	own := make([][]model.Observation, len(jobs))
+	for i, job := range jobs {
+		own[i] = job.Report.Observations()
 		if group := groupOf(round, job); group != nil {
-			teach(group, job)
+			teach(group, job, own[i])
 		}
 	}
 	views, known := make([]*view, len(jobs)), map[terrainKey]terrain{}
@@ -95,7 +98,7 @@ func (p *Policy) views(round *allocation.Round, nodes []*allocation.Node, board 
 		}
 		v.terrain = v.terrains[v.kind]
 		v.keep(board)
-		v.curves = p.cache.curvesOf(job, groupOf(round, job), kinds.names)
+		v.curves = p.cache.curvesOf(job, groupOf(round, job), own[i], kinds.names)
 		views[i] = v
 	}
 	board.Settle()
@@ -218,7 +221,9 @@ func (p *Policy) jobOf(round *allocation.Round, v *view, units *units, kinds int
 	job.Starves = p.starves(v, &job, round.Now)
 	for kind := range kinds {
 		there := v.on(kind)
-		for _, k := range there.counts(&p.settings) {
+		counts := there.counts(&p.settings)
+		job.Points = slices.Grow(job.Points, len(counts))
+		for _, k := range counts {
 			if speed := there.speed(k); speed > 0 {
 				job.Points = append(job.Points, Point{Replicas: int(k), Kind: kind, Cost: units.cost(v, k), Speed: speed})
 			}

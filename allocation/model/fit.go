@@ -192,11 +192,18 @@ func (p *problem) moveTo(v *vector) {
 	}
 }
 
-// loss returns the loss at a vector. Most vectors are rejected by their loss, so the gradient is apart.
-func (p *problem) loss(v *vector) float64 {
+// loss returns the loss at a vector. It may return infinity if the loss is more than a bound. Most vectors are rejected by
+// their loss, often by far, so the gradient is apart.
+func (p *problem) loss(v *vector, bound float64) float64 {
 	p.moveTo(v)
 	var squares1, squares2 float64
+	count := float64(len(p.observations))
+	// The loss is at least either error. The factor is for what rounding adds.
+	most := bound * bound * count * (1 + 1e-9)
 	for i := range p.observations {
+		if squares1 > most || squares2 > most {
+			return math.Inf(1)
+		}
 		o := &p.observations[i]
 		o.compute = p.t.AlphaC + p.t.BetaC*o.atomic
 		lnC, lnN := math.Log(o.compute), p.networks[o.network].log
@@ -219,7 +226,6 @@ func (p *problem) loss(v *vector) float64 {
 		o.e2 = o.predicted - o.logStep
 		squares2 += o.e2 * o.e2
 	}
-	count := float64(len(p.observations))
 	// The small addend keeps the gradient finite at a perfect fit.
 	p.rmse1, p.rmse2 = math.Sqrt(squares1/count+1e-14), math.Sqrt(squares2/count+1e-14)
 	penalties := p.penalties()

@@ -93,6 +93,7 @@ func NewCandidates(t *Throughput, bounds *Bounds, nodes, replicas int) Candidate
 	if least > most {
 		return c
 	}
+	c.all = make([]candidate, 0, candidates)
 	network, ratio := t.synchronize(nodes, replicas), math.Log(most/least)
 	for i := range candidates {
 		batch := least * math.Exp(ratio*float64(i)/(candidates-1))

@@ -22,7 +22,7 @@ const (
 // Optimization, chapter 6), as no library of this module minimizes within bounds.
 func (p *problem) minimize(v *vector) float64 {
 	project(v)
-	loss := p.loss(v)
+	loss := p.loss(v, math.Inf(1))
 	gradient := p.gradient()
 	inverse := identity()
 	for range iterations {
@@ -83,7 +83,8 @@ func (p *problem) search(v *vector, loss float64, direction *vector, slope float
 			next[i] = v[i] + size*direction[i]
 		}
 		project(&next)
-		if nextLoss = p.loss(&next); nextLoss <= loss+armijo*size*slope {
+		bound := loss + armijo*size*slope
+		if nextLoss = p.loss(&next, bound); nextLoss <= bound {
 			return next, nextLoss, true
 		}
 		size /= 2

@@ -49,14 +49,14 @@ func TestTheGradientOfTheLossIsThatOfDifferences(t *testing.T) {
 			v[i] = -4 + 3*random.Float64()
 		}
 		v[gamma] = 1.1 + 4*random.Float64()
-		p.loss(&v)
+		p.loss(&v, math.Inf(1))
 		gradient := p.gradient()
 		for i := range v {
 			const step = 1e-6
 			up, down := v, v
 			up[i] += step
 			down[i] -= step
-			high, low := p.loss(&up), p.loss(&down)
+			high, low := p.loss(&up, math.Inf(1)), p.loss(&down, math.Inf(1))
 			if want := (high - low) / (2 * step); math.Abs(gradient[i]-want) > 1e-5*(1+math.Abs(want)) {
 				t.Fatalf("parameter %d at %v: gradient %g, differences say %g", i, v, gradient[i], want)
 			}

@@ -162,15 +162,9 @@ func (r *Report) unit() float64 {
 
 // newest returns the last measurement of each configuration, at most maxObservations.
 func newest(all []measurement) []measurement {
-	type configuration struct {
-		model.Config
-		device string
-	}
-	seen := make(map[configuration]bool, maxObservations)
 	var kept []measurement
 	for i := len(all) - 1; i >= 0 && len(kept) < maxObservations; i-- {
-		if key := (configuration{all[i].Config, all[i].device}); !seen[key] {
-			seen[key] = true
+		if !slices.ContainsFunc(kept, func(newer measurement) bool { return newer.Config == all[i].Config && newer.device == all[i].device }) {
 			kept = append(kept, all[i])
 		}
 	}
