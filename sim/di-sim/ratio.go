@@ -109,7 +109,7 @@ func compareRatio(only string, options ratiosim.Options, seeds []uint64) []ratio
 		if !strings.Contains(scenario.Name, only) {
 			continue
 		}
-		for _, policy := range ratiosim.Policies() {
+		for _, policy := range append(ratiosim.Policies(), ratiosim.TrueRatio) {
 			rows = append(rows, ratioRow{scenario.Name, policy, ratiosim.Mean(&scenario, policy, options, seeds)})
 		}
 	}

@@ -10,6 +10,11 @@ type fixed int
 
 func (f fixed) size(*plant) int { return int(f) }
 
+// right always has the ideal size of the moment.
+type right struct{}
+
+func (right) size(p *plant) int { return max(int(math.Ceil(p.ideal())), minReplicas) }
+
 // hpa models the HorizontalPodAutoscaler with its defaults: a decision every 15 s, a tolerance of
 // 0.1, growth by at most 100 % or 4 replicas in 15 s, and a shrink to no less than the largest
 // recommendation of the last 300 s.

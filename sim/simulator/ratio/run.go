@@ -54,6 +54,10 @@ func Policies() []string {
 	return []string{"ratio rule", "HPA on CPU 80 %", "HPA on ideal ratio", "KEDA-like on room", "static 53"}
 }
 
+// TrueRatio names the size that is right at each moment, which no rule knows. It shows what the start of producers alone
+// costs: only a rule that knows the future starves the consumer less.
+const TrueRatio = "true ratio"
+
 // sizerOf returns a rule by its name.
 func sizerOf(policy string, options Options) sizer {
 	switch policy {
@@ -66,6 +70,8 @@ func sizerOf(policy string, options Options) sizer {
 		return newQueue(&options)
 	case "static 53":
 		return fixed(53)
+	case TrueRatio:
+		return right{}
 	default:
 		return newOperator(options)
 	}

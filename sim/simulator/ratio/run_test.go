@@ -72,6 +72,21 @@ func TestEachRivalIsWorseInTwoOfStarvationCostAndStaleness(t *testing.T) {
 	}
 }
 
+// TestProducersThatTakeTenMinutesToStartAreAskedForInTime compares with the right size at each moment: the start alone starves
+// the consumer.
+func TestProducersThatTakeTenMinutesToStartAreAskedForInTime(t *testing.T) {
+	t.Parallel()
+	options := DefaultOptions()
+	options.MinDelay, options.MaxDelay = 600, 600
+	for _, scenario := range Scenarios() {
+		rule, right := Mean(&scenario, Policies()[0], options, Seeds()[:2]), Mean(&scenario, TrueRatio, options, Seeds()[:2])
+		t.Logf("%s: %+v, the right size: %+v", scenario.Name, rule, right)
+		if beyond := rule.Starved - right.Starved; beyond > 0.015 || rule.Cost > 1.1 {
+			t.Errorf("%s: starved %.4f more than with the right size, at a cost of %.2f: want at most 0.015 and 1.1", scenario.Name, beyond, rule.Cost)
+		}
+	}
+}
+
 // TestTheRuleRepairsCapacitiesThatAreWrong holds the rule to docs/ratio.md. The cold start of a learner with long steps starves
 // it before the first step can be measured, so figures count it for short steps only.
 func TestTheRuleRepairsCapacitiesThatAreWrong(t *testing.T) {
