@@ -128,7 +128,7 @@ func (t *trainer) report(random *rand.Rand) *profilings.Report {
 // round returns what the allocator would ask a policy now.
 func (c *cluster) round() *allocation.Round {
 	snapshot := allocation.NewSnapshot(c.nodes)
-	// Jobs may share a pod, so that what they require is not made again for each.
+	// Jobs may share a pod, so that its requirements are computed once.
 	required := map[*corev1.PodSpec]*allocation.Requirements{}
 	of := func(pod *corev1.PodSpec) *allocation.Requirements {
 		if required[pod] == nil {
