@@ -182,8 +182,8 @@ func TestTheRatioTableHasEachRuleBesideTheOperators(t *testing.T) {
 	var out strings.Builder
 	err := run([]string{"ratio", "-scenario", "slow learner", "-seeds", "1", "-plots", directory, "-json", filepath.Join(directory, "all.json")}, &out, io.Discard)
 	expect.NoError(t, err)
-	if lines := strings.Count(out.String(), "\n"); lines != 6 || !strings.Contains(out.String(), "slow learner  ratio rule") {
-		t.Errorf("the table is\n%s\nwant a heading and five rules", out.String())
+	if lines := strings.Count(out.String(), "\n"); lines != 7 || !strings.Contains(out.String(), "slow learner  ratio rule") || !strings.Contains(out.String(), "true ratio") {
+		t.Errorf("the table is\n%s\nwant a heading, five rules and the right size", out.String())
 	}
 	for _, name := range []string{"all.json", "ratio-slow-learner.svg"} {
 		if _, err := os.Stat(filepath.Join(directory, name)); err != nil {
