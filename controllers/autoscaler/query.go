@@ -17,6 +17,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/autoscale/ratio"
 	"opendilab.org/di-orchestrator/controllers/autoscaler/promql"
+	"opendilab.org/di-orchestrator/internal/promapi"
 )
 
 const (
@@ -94,7 +95,7 @@ func (r *Reconciler) ask(ctx context.Context, job *v2alpha1.DIJob, query string)
 	}
 	value, err := r.prometheus.Query(ctx, confined)
 	// The condition of the job must not tell what Prometheus says: its texts name series of others.
-	if failed := (*promql.UpstreamError)(nil); errors.As(err, &failed) {
+	if failed := (*promapi.UpstreamError)(nil); errors.As(err, &failed) {
 		log.FromContext(ctx).Info("Query failed", "query", confined, "reason", failed.Cause.Error())
 	}
 	return value, err

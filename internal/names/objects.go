@@ -6,6 +6,7 @@ package names
 import (
 	"fmt"
 	"hash/fnv"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,6 +23,25 @@ func CoordinatorPod(job string) string {
 // suffix of five characters.
 func ReplicaPod(job string, role ReplicaType, suffix string) string {
 	return job + "-" + string(role) + "-" + suffix
+}
+
+// PodsOf returns a regular expression of RE2 for the whole names of all pods that a job has or had: its first and second
+// group together are the task or role of a pod.
+//
+// It is exact, because a job's name is quoted, and is followed by one of its tasks or roles and by a number or a suffix
+// without a dash. Thus a-b-learner-0 is not of job a unless that has a task b-learner. Then jobs a and a-b share the
+// name of a pod, and Kubernetes lets only one of them have it.
+func PodsOf(job *v2alpha1.DIJob) string {
+	var tasks []string
+	for i := range job.Spec.Tasks {
+		tasks = append(tasks, regexp.QuoteMeta(TaskName(&job.Spec.Tasks[i])))
+	}
+	own := regexp.QuoteMeta(job.Name)
+	if job.Spec.Lifecycle != v2alpha1.LifecycleCoordinatorLed {
+		return fmt.Sprintf("^%s-(%s)-(?:0|[1-9][0-9]{0,9})$", own, strings.Join(tasks, "|"))
+	}
+	roles := []string{string(ReplicaTypeCollector), string(ReplicaTypeLearner), string(ReplicaTypeDDPLearner), string(ReplicaTypeAggregator)}
+	return fmt.Sprintf("^%s-(?:(%s)|(%s)-[%s]{%d})$", own, ReplicaTypeCoordinator, strings.Join(roles, "|"), suffixAlphabet, SuffixLength)
 }
 
 // SuffixLength is the number of characters of a replica's suffix.

@@ -26,10 +26,10 @@ import (
 	"opendilab.org/di-orchestrator/autoscale/optimizer/remote"
 	"opendilab.org/di-orchestrator/controllers"
 	"opendilab.org/di-orchestrator/controllers/allocator"
-	"opendilab.org/di-orchestrator/controllers/autoscaler/promql"
 	"opendilab.org/di-orchestrator/controllers/sharding"
 	"opendilab.org/di-orchestrator/history/archive"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/internal/promapi"
 	"opendilab.org/di-orchestrator/internal/service"
 	"opendilab.org/di-orchestrator/job/workload"
 )
@@ -44,7 +44,7 @@ type operatorOptions struct {
 	linked Policies
 	policy allocation.Policy
 	// prometheus is where the ratio rules of jobs may read measurements; nil for none.
-	prometheus *promql.Client
+	prometheus *promapi.Client
 	// remote is the service that optimizes jobs of type Remote; nil if they are optimized locally.
 	remote optimizer.Optimizer
 	// archive is the history that knows more groups of jobs than the allocator keeps; nil for none.
@@ -102,7 +102,7 @@ func (o *operatorOptions) makePrometheus() (err error) {
 	if address == "" {
 		return nil
 	}
-	if o.prometheus, err = promql.New(address); err != nil {
+	if o.prometheus, err = promapi.New(address); err != nil {
 		return fmt.Errorf("operator.autoscaler.prometheusURL: %w", err)
 	}
 	return nil

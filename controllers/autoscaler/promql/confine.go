@@ -1,6 +1,7 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
+// Package promql confines queries of PromQL, which the authors of jobs choose.
 package promql
 
 import (

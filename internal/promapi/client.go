@@ -1,8 +1,9 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package promql queries a Prometheus over HTTP. The installation sets its address; jobs only choose the queries.
-package promql
+// Package promapi queries a Prometheus over its HTTP API. The installation sets its address; who asks only chooses the
+// queries.
+package promapi
 
 import (
 	"context"
@@ -20,8 +21,9 @@ import (
 const (
 	// timeout bounds a query.
 	timeout = 5 * time.Second
-	// maxAnswer bounds the bytes of an answer, of which one value is read.
+	// maxAnswer bounds the bytes of an answer, of which one value is read, and maxRange those of curves.
 	maxAnswer = 64 << 10
+	maxRange  = 2 << 20
 	// maxError bounds the logged text of an error of Prometheus.
 	maxError = 200
 )
@@ -43,8 +45,8 @@ func upstream(message string, cause error) error { return &UpstreamError{message
 
 // Client is a client of the HTTP API of Prometheus.
 type Client struct {
-	query *url.URL
-	http  *http.Client
+	api  *url.URL
+	http *http.Client
 }
 
 // New returns a client of the Prometheus with the address, such as http://prometheus.monitoring:9090. The path of
@@ -59,7 +61,7 @@ func New(address string) (*Client, error) {
 	}
 	// A redirect could lead the operator elsewhere than the installation set.
 	refuse := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return &Client{query: base.JoinPath("api", "v1", "query"), http: &http.Client{Timeout: timeout, CheckRedirect: refuse}}, nil
+	return &Client{api: base.JoinPath("api", "v1"), http: &http.Client{Timeout: timeout, CheckRedirect: refuse}}, nil
 }
 
 // answer is an answer of the API. A scalar has the value as result, a vector a list of series.
@@ -78,37 +80,55 @@ type value [2]json.RawMessage
 
 // Query returns the value of a query. It must have one series.
 func (c *Client) Query(ctx context.Context, query string) (float64, error) {
-	form := url.Values{"query": {query}, "timeout": {timeout.String()}}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, c.query.String(), strings.NewReader(form.Encode()))
+	content, status, err := c.post(ctx, "query", url.Values{"query": {query}}, maxAnswer)
 	if err != nil {
-		return 0, fmt.Errorf("making the request to Prometheus: %w", err)
+		return 0, err
+	}
+	return read(content, status)
+}
+
+// post returns an answer of at most so many bytes, and its status.
+func (c *Client) post(ctx context.Context, path string, form url.Values, most int64) ([]byte, int, error) {
+	form.Set("timeout", timeout.String())
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, c.api.JoinPath(path).String(), strings.NewReader(form.Encode()))
+	if err != nil {
+		return nil, 0, fmt.Errorf("making the request to Prometheus: %w", err)
 	}
 	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	response, err := c.http.Do(request)
 	if err != nil {
-		return 0, upstream("Prometheus does not answer", err)
+		return nil, 0, upstream("Prometheus does not answer", err)
 	}
 	defer func() { _ = response.Body.Close() }()
-	content, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
+	content, err := io.ReadAll(io.LimitReader(response.Body, most+1))
 	if err != nil {
-		return 0, upstream("the answer of Prometheus breaks off", err)
+		return nil, 0, upstream("the answer of Prometheus breaks off", err)
 	}
-	if len(content) > maxAnswer {
-		return 0, fmt.Errorf("the answer of Prometheus has more than %d bytes: the query must have one series", maxAnswer)
+	if int64(len(content)) > most {
+		return nil, 0, fmt.Errorf("the answer of Prometheus has more than %d bytes: the query must have fewer series", most)
 	}
-	return read(content, response.StatusCode)
+	return content, response.StatusCode, nil
 }
 
 // read returns the value of an answer with a status.
 func read(content []byte, status int) (float64, error) {
-	var got answer
-	if err := json.Unmarshal(content, &got); err != nil {
-		return 0, fmt.Errorf("the answer of Prometheus, with status %d, is no JSON of its API", status)
-	}
-	if got.Status != "success" {
-		return 0, upstream(got.failure(), errors.New(strconv.QuoteToGraphic(got.Error[:min(len(got.Error), maxError)])))
+	got, err := decode(content, status)
+	if err != nil {
+		return 0, err
 	}
 	return got.value()
+}
+
+// decode returns an answer that is a success.
+func decode(content []byte, status int) (*answer, error) {
+	var got answer
+	if err := json.Unmarshal(content, &got); err != nil {
+		return nil, fmt.Errorf("the answer of Prometheus, with status %d, is no JSON of its API", status)
+	}
+	if got.Status != "success" {
+		return nil, upstream(got.failure(), errors.New(strconv.QuoteToGraphic(got.Error[:min(len(got.Error), maxError)])))
+	}
+	return &got, nil
 }
 
 // failure returns what the author of a query may learn of its failure: a type of the API's documentation.
@@ -144,8 +164,13 @@ func (a *answer) value() (float64, error) {
 	default:
 		return 0, fmt.Errorf("the query has a result of type %.20q: must be one number", a.Data.Type)
 	}
+	return only.number()
+}
+
+// number returns the number of a value.
+func (v value) number() (float64, error) {
 	var text string
-	if err := json.Unmarshal(only[1], &text); err != nil {
+	if err := json.Unmarshal(v[1], &text); err != nil {
 		return 0, errors.New("the value in the answer of Prometheus cannot be read")
 	}
 	number, err := strconv.ParseFloat(text, 64)
