@@ -5,10 +5,15 @@
 
 package main
 
-import "testing"
+import (
+	"testing"
+	"time"
+)
 
-func TestLabelsOfCurvesAreWholeInABrowser(t *testing.T) {
+func TestCurvesAreWholeInABrowser(t *testing.T) {
 	w, ns := inNamespace(t)
-	w.grown(t, ns, "pong")
-	inABrowser(t, "curves.mjs", w.printedURL(t, ns, "-n", ns).String(), ns)
+	begin := w.grown(t, ns, "pong").CreationTimestamp.Time
+	m := measure(t)
+	m.pod(begin.Add(-time.Minute), begin.Add(time.Hour), ns, "pong-learner-10", "exported_", 3, 20, 62)
+	inABrowser(t, "curves.mjs", w.printedURL(t, ns, "-n", ns, "--prometheus", m.url).String(), ns)
 }

@@ -268,6 +268,8 @@ func TestInAClusterTheServerHasNoRightsOfItsOwn(t *testing.T) {
 		{"--in-cluster --host https://x", `host "https://x": want a name`},
 		{"--in-cluster --host x --open", "--open and --in-cluster"},
 		{"--in-cluster --host x --tls-key-file k", "given together"},
+		{"--prometheus prometheus:9090", `--prometheus "prometheus:9090": must be a URL such as http://`},
+		{"--prometheus http://me:secret@x", "--prometheus: want a URL without a user and a password"},
 		{"--host x", "--host and --tls-cert-file are for --in-cluster"},
 	} {
 		if got := w.run(t, "", append([]string{"ui"}, strings.Fields(tc.args)...)...); got.code != cli.Usage || !strings.Contains(got.stderr, tc.want) {

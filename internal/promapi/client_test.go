@@ -122,7 +122,7 @@ func TestARangeHasBoundedCurves(t *testing.T) {
 			t.Parallel()
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				got := r.URL.Path + " " + r.FormValue("query") + " " + r.FormValue("start") + " " + r.FormValue("end") + " " + r.FormValue("step")
-				if want := "/prom/api/v1/query_range sum(x) 1800000000.000 1800000060.000 15s"; got != want {
+				if want := "/prom/api/v1/query_range sum(x) 1800000000.000 1800000060.000 15"; got != want {
 					t.Errorf("got %s, want %s", got, want)
 				}
 				_, _ = w.Write([]byte(each.answer))

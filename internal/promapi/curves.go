@@ -38,7 +38,7 @@ type Point struct {
 // Curves returns the series of a query over a span, at most so many.
 func (c *Client) Curves(ctx context.Context, query string, over Span, most int) ([]Curve, error) {
 	content, status, err := c.post(ctx, "query_range", url.Values{
-		"query": {query}, "start": {seconds(over.Start)}, "end": {seconds(over.End)}, "step": {over.Step.String()},
+		"query": {query}, "start": {seconds(over.Start)}, "end": {seconds(over.End)}, "step": {strconv.FormatFloat(over.Step.Seconds(), 'f', -1, 64)},
 	}, maxRange)
 	if err != nil {
 		return nil, err

@@ -35,13 +35,14 @@ func TestThePageIsOffByDefault(t *testing.T) {
 
 func TestThePageHasNoRights(t *testing.T) {
 	t.Parallel()
-	objects := render(t, "jobs", "web.enabled=true", "web.hosts={jobs.example.com,localhost:8080}", "image.registry=registry.example.com", "web.image.tag=v1")
+	objects := render(t, "jobs", "web.enabled=true", "web.hosts={jobs.example.com,localhost:8080}", "image.registry=registry.example.com", "web.image.tag=v1",
+		"web.prometheusURL=http://prometheus.monitoring:9090/base")
 	pod := podOf(t, objects, "web")
 	if pod.AutomountServiceAccountToken == nil || *pod.AutomountServiceAccountToken || pod.ServiceAccountName != "" {
 		t.Errorf("the pod has a service account token: %+v", pod)
 	}
 	container := pod.Containers[0]
-	for _, flag := range []string{"--in-cluster", "--host=jobs.example.com", "--host=localhost:8080"} {
+	for _, flag := range []string{"--in-cluster", "--host=jobs.example.com", "--host=localhost:8080", "--prometheus=http://prometheus.monitoring:9090/base"} {
 		if !slices.Contains(container.Args, flag) {
 			t.Errorf("the arguments %q have no %s", container.Args, flag)
 		}

@@ -1,4 +1,5 @@
-// Looks whether the labels of curves are drawn whole, also where a label is at the end of the axis: curves.mjs URL NAMESPACE
+// Looks whether the labels of curves are drawn whole, also where a label is at the end of the axis, and what pods used by
+// Prometheus: curves.mjs URL NAMESPACE
 import assert from 'node:assert/strict'
 import { end, go, open, picture, step } from './browser.mjs'
 
@@ -19,6 +20,19 @@ function record() {
 }
 await page.addInitScript(record)
 await page.reload()
+await step('what the pods used is drawn with the other curves, and the page says whence it comes', async () => {
+  for (const [tab, title] of [['', 'Curves'], ['/timeline', 'What happened']]) {
+    await go(page, '#/cluster', 'Waiting jobs')
+    await go(page, `#/jobs/${namespace}/pong${tab}`, title)
+    await page.getByRole('figure', { name: /^learner GPU utilisation % \(mean\): last 62/ }).waitFor()
+    await page.getByText('What the pods used is what Prometheus has').waitFor()
+  }
+  const cpu = page.getByRole('figure', { name: /^learner CPU cores \(sum\): last 3/ })
+  await cpu.waitFor()
+  await cpu.scrollIntoViewIfNeeded()
+  await picture(page, 'web-curves-usage')
+})
+
 // At midnight, each range of time ends at a label. All of the time is more than a day, whose labels have dates.
 await page.clock.setFixedTime((Math.floor(Date.now() / day) + 2) * day)
 

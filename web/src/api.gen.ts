@@ -150,6 +150,30 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/namespaces/{namespace}/jobs/{name}/usage": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                namespace: components["parameters"]["pathNamespace"];
+                name: components["parameters"]["pathName"];
+            };
+            cookie?: never;
+        };
+        /**
+         * What the pods of the job used, also those that are gone, by Prometheus
+         * @description Only for callers who may list the pods of the job. The page asks every 15 seconds. It is 404
+         *     without a Prometheus, and 502 if that does not answer in 5 seconds.
+         */
+        get: operations["usage"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/namespaces/{namespace}/jobs/{name}/manifest": {
         parameters: {
             query?: never;
@@ -487,6 +511,8 @@ export interface components {
                 /** @description Why not, and how to switch it on. */
                 why?: string;
             };
+            /** @description Whether a Prometheus is known. The path usage of a job answers 404 if there is none. */
+            usage?: boolean;
         };
         JobPage: {
             /** @description All jobs that the caller may see. */
@@ -559,12 +585,12 @@ export interface components {
             succeeded: number;
             failed: number;
         };
-        /** @description A number that the job reports, since this server observes it. */
+        /** @description A number that the job reports, since this server observes it, or what its pods used. */
         Curve: {
             /** @description What is reported, such as reward, throughput, collector samples/s or staleness. */
             name: string;
             /** @enum {string} */
-            kind?: "reward" | "throughput" | "staleness" | "other";
+            kind?: "reward" | "throughput" | "staleness" | "usage" | "other";
             /** @description Such as samples/s, s or %. */
             unit?: string;
             /**
@@ -574,6 +600,14 @@ export interface components {
             x?: "time" | "replicas";
             /** @description Oldest first. Each is two numbers: milliseconds since 1970, or replicas; and the value. */
             points: number[][];
+        };
+        Usage: {
+            /**
+             * @description For each task the mean utilisation of its GPUs, and the sums of the CPU and the memory of
+             *     its pods, as far as Prometheus has them; each with at most 200 points. A job with more
+             *     than 8 tasks has one curve of each for all.
+             */
+            curves: components["schemas"]["Curve"][];
         };
         JobDetail: {
             job: components["schemas"]["JobRow"];
@@ -1279,6 +1313,30 @@ export interface operations {
         requestBody?: never;
         responses: {
             200: components["responses"]["Stream"];
+            default: components["responses"]["Error"];
+        };
+    };
+    usage: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                namespace: components["parameters"]["pathNamespace"];
+                name: components["parameters"]["pathName"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The usage */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Usage"];
+                };
+            };
             default: components["responses"]["Error"];
         };
     };

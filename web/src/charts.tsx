@@ -113,13 +113,13 @@ export function Charts({ job, timeline, curves, now, end, others = [], children 
   )
 }
 
-/** First shows the curve that matters most large, and its throughput and staleness below. */
+/** First shows the curve that matters most large, and below its throughput, its staleness and what its pods used: two of them. */
 export function First({ job, timeline, curves, now, end }: Props) {
   const [box, width] = useWidth()
   const [zoomed, setZoomed] = useState<Span>()
   const byTime = curves.filter((c) => c.x !== 'replicas')
   const [main, ...rest] = byTime
-  const more = ['throughput', 'staleness'].flatMap((kind) => rest.find((c) => c.kind === kind) ?? [])
+  const more = ['throughput', 'staleness', 'usage'].flatMap((kind) => rest.find((c) => c.kind === kind) ?? []).slice(0, 2)
   const span = zoomed ?? whole(timeline, curves, now, end)
   const right = space(span)
   const half = more.length > 1 && width > 700 ? Math.floor((width - 24) / 2) : width

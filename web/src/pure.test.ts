@@ -5,7 +5,7 @@ import { Buffer } from './buffer'
 import { chosenWith, mostChosen, named, offers, roles } from './chosen'
 import { age, short, ticks, timeOf } from './format'
 import { draw } from './layout'
-import { isTime, keyOf, lines, merged, mostCompared, namesOf, seconds, toggled } from './recorded'
+import { isTime, keyOf, lines, merged, mostCompared, namesOf, seconds, toggled, withUsage } from './recorded'
 import { historyLink, jobLink, jobsLink, parse, recordedLink } from './route'
 import { kindOf } from './state'
 import { delay } from './stream'
@@ -198,6 +198,11 @@ describe('the history of jobs', () => {
     const all = merged(recorded, seen)
     expect(all.map((curve) => curve.name)).toEqual(['reward', 'cpu/learner', 'loss', 'throughput'])
     expect(all[0]).toEqual({ name: 'reward', kind: 'reward', points: [[1, 1], [2, 2], [3, 3]] })
+  })
+  it('shows what pods used after the other curves over time', () => {
+    const curves = [{ name: 'reward', points: [] }, { name: 'throughput', x: 'replicas' as const, points: [] }]
+    expect(withUsage(curves, [{ name: 'learner CPU', points: [] }]).map((curve) => curve.name)).toEqual(['reward', 'learner CPU', 'throughput'])
+    expect(withUsage(curves, [])).toBe(curves)
   })
   it('compares at most eight jobs', () => {
     const eight = Array.from({ length: mostCompared }, (_, i) => `a/${i}/u`)

@@ -36,6 +36,12 @@ export function merged(recorded: Curve[], seen: Curve[]): Curve[] {
   return [...known, ...seen.filter((curve) => curve.x === 'replicas' || !known.some((one) => one.name === curve.name))]
 }
 
+/** withUsage returns curves over time, then what pods used, and then the curves by replicas. */
+export function withUsage(curves: Curve[], used: Curve[]): Curve[] {
+  if (used.length === 0) return curves
+  return [...curves.filter((curve) => curve.x !== 'replicas'), ...used, ...curves.filter((curve) => curve.x === 'replicas')]
+}
+
 /** lines returns the first line of a text, and the others. */
 export function lines(text: string): [string, string] {
   const end = text.indexOf('\n')

@@ -128,6 +128,11 @@ func (c *Cluster) Pods(ctx context.Context, job *v2alpha1.DIJob) ([]*corev1.Pod,
 	return own, err
 }
 
+// SeesPods returns an error unless the user may list the pods of a job.
+func (c *Cluster) SeesPods(ctx context.Context, job *v2alpha1.DIJob) error {
+	return c.List(ctx, job.Namespace, &corev1.PodList{}, client.MatchingLabels(podLabels(job)), client.Limit(1))
+}
+
 // podLabels returns the labels of a job's pods.
 func podLabels(job *v2alpha1.DIJob) map[string]string {
 	if job.Spec.Lifecycle == v2alpha1.LifecycleCoordinatorLed {

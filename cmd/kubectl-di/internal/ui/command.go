@@ -27,6 +27,7 @@ import (
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cluster"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/cost"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/gate"
+	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/ui/usage"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/web"
 )
@@ -44,7 +45,10 @@ type options struct {
 	// historyServer, historyAuthority, namespace and account say where the history is, and who reads it.
 	historyServer, historyAuthority string
 	namespace, account              string
-	prices                          cost.Prices
+	// prometheus is where the usage of pods is, and metering reads it; nil without one.
+	prometheus string
+	metering   *Metering
+	prices     cost.Prices
 }
 
 // NewCommand returns kubectl di ui.
@@ -82,6 +86,7 @@ kubeconfig then names the API server, and has no credentials.`,
 	command.Flags().StringVar(&o.keyFile, "tls-key-file", "", "key of the certificate")
 	command.Flags().StringVar(&o.historyServer, "history-server", "", "URL of the history of jobs, in place of a forwarded port")
 	command.Flags().StringVar(&o.historyAuthority, "history-ca-file", "", "certificate authorities of --history-server; those of the system by default")
+	command.Flags().StringVar(&o.prometheus, "prometheus", "", "URL of a Prometheus with the usage of pods, such as http://prometheus.monitoring:9090")
 	command.Flags().StringVar(&o.namespace, "server-namespace", names.SystemNamespace, "namespace of the installation, whose history of jobs is shown")
 	command.Flags().StringVar(&o.account, "service-account", "default", "service account of the namespace that reads the history if the kubeconfig has no token")
 	o.prices.Bind(command)
@@ -103,12 +108,28 @@ func (o *options) check() error {
 	case (o.certFile == "") != (o.keyFile == ""):
 		return cli.Usagef("--tls-cert-file and --tls-key-file must be given together")
 	}
-	if !o.inCluster {
-		return nil
+	if err := o.knowPrometheus(); err != nil || !o.inCluster {
+		return err
 	}
 	if _, err := gate.OfHosts(o.hosts, o.certFile != ""); err != nil {
 		return cli.Usagef("--host: %w", err)
 	}
+	return nil
+}
+
+// knowPrometheus makes what reads the usage of pods, if --prometheus is given.
+func (o *options) knowPrometheus() error {
+	if o.prometheus == "" {
+		return nil
+	}
+	if parsed, err := url.Parse(o.prometheus); err == nil && parsed.User != nil {
+		return cli.Usagef("--prometheus: want a URL without a user and a password, which others of the computer would see")
+	}
+	meter, err := usage.NewMeter(o.prometheus)
+	if err != nil {
+		return cli.Usagef("--prometheus %w", err)
+	}
+	o.metering = NewMetering(meter)
 	return nil
 }
 
@@ -175,7 +196,7 @@ func (o *options) listen(ctx context.Context, address string) (net.Listener, err
 func (o *options) newServer(ctx context.Context, found *cluster.Cluster) (*Server, error) {
 	known := o.Names()
 	options := Options{
-		Past: o.past(), Installation: o.namespace, Prices: o.prices,
+		Past: o.past(), Metering: o.metering, Installation: o.namespace, Prices: o.prices,
 		Cluster: found, Files: web.Files(), Clock: clock.RealClock{}, Version: o.version,
 		ClusterName: known.Cluster, Context: known.Context, Language: language(os.Getenv),
 	}

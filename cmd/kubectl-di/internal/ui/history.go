@@ -92,14 +92,11 @@ func (s *Server) remembered(answer func(ctx context.Context, r *http.Request) (a
 		}
 		ctx, stop := context.WithTimeout(r.Context(), patience)
 		defer stop()
-		for _, turns := range []chan struct{}{s.reads, s.Past.turns} {
-			select {
-			case turns <- struct{}{}:
-				defer func() { <-turns }()
-			case <-ctx.Done():
-				return nil, gate.Refuse(http.StatusTooManyRequests, "TooManyRequests", "the history is read by many: try again")
-			}
+		leave, err := inTurn(ctx, "the history is read by many: try again", s.reads, s.Past.turns)
+		if err != nil {
+			return nil, err
 		}
+		defer leave()
 		return answer(ctx, r)
 	})
 }

@@ -95,7 +95,7 @@ func (o *options) opener(found *cluster.Cluster) gate.Open {
 		case err != nil:
 			return nil, err
 		}
-		options := Options{Past: past, Installation: o.namespace, Prices: o.prices, Files: web.Files(), Clock: clock.RealClock{}, Version: o.version, CanSignOut: login.ByForm}
+		options := Options{Past: past, Metering: o.metering, Installation: o.namespace, Prices: o.prices, Files: web.Files(), Clock: clock.RealClock{}, Version: o.version, CanSignOut: login.ByForm}
 		if options.Namespace, err = scope(ctx, connected, user); err != nil {
 			return nil, err
 		}

@@ -35,6 +35,8 @@ type Options struct {
 	Prices map[string]float64
 	// Past is how the history is read; nil if it is not.
 	Past *Past
+	// Metering is how what pods used is read; nil if it is not.
+	Metering *Metering
 	// CanSignOut is set if the user signed in.
 	CanSignOut bool
 }
@@ -47,6 +49,8 @@ type Server struct {
 	// past reads the history as the caller, and reads bounds it.
 	past  *reader.Reader
 	reads chan struct{}
+	// measures bounds what the caller reads of Prometheus.
+	measures chan struct{}
 	// streams bounds the streams.
 	streams chan struct{}
 }
@@ -56,7 +60,7 @@ const mostStreams = 32
 
 // New returns the server of a user.
 func New(options Options) *Server {
-	server := &Server{Options: options, jobs: store.New(options.Clock), streams: make(chan struct{}, mostStreams)}
+	server := &Server{Options: options, jobs: store.New(options.Clock), streams: make(chan struct{}, mostStreams), measures: make(chan struct{}, ownUsageReads)}
 	if options.Past != nil {
 		server.past, server.reads = options.Past.of(options.Cluster), make(chan struct{}, ownReads)
 	}
@@ -89,6 +93,7 @@ func (s *Server) newMux() *http.ServeMux {
 	mux.HandleFunc("GET "+job, s.answer(s.getJob))
 	mux.HandleFunc("GET "+job+"/stream", s.stream(s.streamJob))
 	mux.HandleFunc("GET "+job+"/logs", s.stream(s.streamLogs))
+	mux.HandleFunc("GET "+job+"/usage", s.answer(s.getUsage))
 	mux.HandleFunc("GET "+job+"/manifest", s.answer(s.manifest))
 	mux.HandleFunc("GET "+job+"/difference", s.answer(s.difference))
 	mux.HandleFunc("POST "+job+"/actions/{action}", s.answer(s.act))

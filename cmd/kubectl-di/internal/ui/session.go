@@ -22,7 +22,7 @@ import (
 func (s *Server) session(r *http.Request) (any, error) {
 	session := api.Session{
 		Cluster: s.ClusterName, Context: s.Context, Server: s.Cluster.Config().Host, Version: s.Version, Language: cmp.Or(s.Language, languageOf(r.Header.Get("Accept-Language"))),
-		Namespace: s.Cluster.Namespace, AllNamespaces: s.Namespace == "", Notes: append([]string{}, s.Notes...), CanSignOut: s.CanSignOut, Prices: s.Prices,
+		Namespace: s.Cluster.Namespace, AllNamespaces: s.Namespace == "", Notes: append([]string{}, s.Notes...), CanSignOut: s.CanSignOut, Prices: s.Prices, Usage: s.Metering != nil,
 		Limits: map[string]int{"pageSize": store.MostRows, "streams": mostStreams, "lineLength": longestLine},
 	}
 	var asking sync.WaitGroup

@@ -64,6 +64,8 @@ type Session struct {
 	// Prices are those of an hour of gpu, cpu and memory.
 	Prices  map[string]float64 `json:"prices,omitempty"`
 	History HistoryState       `json:"history"`
+	// Usage reports whether a Prometheus is known.
+	Usage bool `json:"usage,omitempty"`
 }
 
 // JobPage is a window of the jobs.
@@ -125,6 +127,11 @@ type Curve struct {
 	Unit   string       `json:"unit,omitempty"`
 	X      string       `json:"x,omitempty"`
 	Points [][2]float64 `json:"points"`
+}
+
+// Usage is what the pods of a job used.
+type Usage struct {
+	Curves []Curve `json:"curves"`
 }
 
 // JobDetail is a job with its parts.

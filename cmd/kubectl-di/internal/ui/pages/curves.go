@@ -32,6 +32,8 @@ const (
 	kindReward     = "reward"
 	kindThroughput = "throughput"
 	kindStaleness  = "staleness"
+	// KindUsage is the kind of what pods used.
+	KindUsage = "usage"
 	// KindOther is the kind of all others.
 	KindOther = "other"
 )
@@ -171,7 +173,7 @@ func (h *History) best() *curve {
 
 // Place returns where a curve of a kind is among others.
 func Place(kind string) int {
-	return slices.Index([]string{kindReward, kindThroughput, kindStaleness, KindOther}, kind)
+	return slices.Index([]string{kindReward, kindThroughput, kindStaleness, KindUsage, KindOther}, kind)
 }
 
 // Curves returns all curves, and the throughput by replicas of the last report.
