@@ -236,6 +236,10 @@ func TestPageShowsWhatThePodsOfAJobUsed(t *testing.T) {
 	var other api.Usage
 	b.get(t, usagePath(ns, "pong-two"), "Usage", &other)
 	expect.Equal(t, "CPU of the other job", "40 points, at last 100.000 cores (sum)", ends(&other)["learner CPU"])
+	w.finished(t, ns, "unmeasured")
+	var none api.Usage
+	b.get(t, usagePath(ns, "unmeasured"), "Usage", &none)
+	expect.Equal(t, "curves without series", 0, len(none.Curves))
 }
 
 func TestPageShowsTheUsageOfACoordinatorLedJobByRole(t *testing.T) {

@@ -20,7 +20,7 @@ function record() {
 }
 await page.addInitScript(record)
 await page.reload()
-await step('what the pods used is drawn with the other curves, and the page says whence it comes', async () => {
+await step('what the pods used is drawn with the other curves, and the page says where it comes from', async () => {
   for (const [tab, title] of [['', 'Curves'], ['/timeline', 'What happened']]) {
     await go(page, '#/cluster', 'Waiting jobs')
     await go(page, `#/jobs/${namespace}/pong${tab}`, title)

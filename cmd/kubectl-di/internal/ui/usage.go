@@ -55,23 +55,3 @@ func (s *Server) getUsage(r *http.Request) (any, error) {
 	}
 	return api.Usage{Curves: curves}, nil
 }
-
-// inTurn waits until each bound has room, and returns what makes room again.
-func inTurn(ctx context.Context, full string, bounds ...chan struct{}) (leave func(), err error) {
-	taken := 0
-	leave = func() {
-		for _, bound := range bounds[:taken] {
-			<-bound
-		}
-	}
-	for _, bound := range bounds {
-		select {
-		case bound <- struct{}{}:
-			taken++
-		case <-ctx.Done():
-			leave()
-			return nil, gate.Refuse(http.StatusTooManyRequests, "TooManyRequests", full)
-		}
-	}
-	return leave, nil
-}

@@ -48,7 +48,7 @@ func (m *Meter) Curves(ctx context.Context, job *v2alpha1.DIJob, now time.Time) 
 	if err := all.Wait(); err != nil {
 		return nil, explained(err)
 	}
-	return slices.Concat(found...), nil
+	return append([]api.Curve{}, slices.Concat(found...)...), nil
 }
 
 // shown returns curves as the page gets them, by role.
