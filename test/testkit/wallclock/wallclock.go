@@ -1,0 +1,93 @@
+// Copyright The DI Orchestrator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package wallclock builds programs whose wall clock an environment variable moves, as on a machine whose clock is
+// wrong. Timers and the monotonic clock stay right. The programs themselves know nothing of it: the standard library
+// is overlaid.
+package wallclock
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// variable has the offset of the wall clock in seconds.
+const variable = "DI_TEST_WALL_CLOCK_OFFSET"
+
+// Environment returns the environment of a program whose wall clock is ahead by an offset in whole seconds. It is
+// behind if the offset is negative.
+func Environment(offset time.Duration) string {
+	return fmt.Sprintf("%s=%d", variable, int64(offset/time.Second))
+}
+
+// Overlay writes an overlay of the toolchain's standard library into a folder, and returns the flag of `go build`.
+func Overlay(ctx context.Context, folder string) (string, error) {
+	command := exec.CommandContext(ctx, "go", "env", "GOROOT")
+	root, err := command.Output()
+	if err != nil {
+		return "", fmt.Errorf("finding the standard library: %w", err)
+	}
+	path := filepath.Join(strings.TrimSpace(string(root)), "src", "time", "time.go")
+	source, err := os.ReadFile(path) //nolint:gosec // it is the toolchain's
+	if err != nil {
+		return "", fmt.Errorf("reading the standard library: %w", err)
+	}
+	moved, err := move(source)
+	if err != nil {
+		return "", fmt.Errorf("changing %s: %w", path, err)
+	}
+	changed, overlay := filepath.Join(folder, "time.go"), filepath.Join(folder, "overlay.json")
+	list, err := json.Marshal(map[string]any{"Replace": map[string]string{path: changed}})
+	if err != nil {
+		return "", fmt.Errorf("encoding the overlay: %w", err)
+	}
+	for name, content := range map[string][]byte{changed: moved, overlay: list} {
+		if err := os.WriteFile(name, content, 0o600); err != nil {
+			return "", fmt.Errorf("writing the overlay: %w", err)
+		}
+	}
+	return "-overlay=" + overlay, nil
+}
+
+// change is a text of package time and what replaces it.
+type change struct{ from, to string }
+
+func changes() []change {
+	return []change{
+		{"\t\"math/bits\"\n", "\t\"math/bits\"\n\t\"syscall\"\n"},
+		{
+			"func Now() Time {\n\tsec, nsec, mono := runtimeNow()\n",
+			"func Now() Time {\n\tsec, nsec, mono := runtimeNow()\n\tsec += wallOffset\n",
+		},
+		{"// Now returns the current local time.\n", `// wallOffset is how many seconds the wall clock is ahead.
+var wallOffset = func() int64 {
+	text, has := syscall.Getenv("` + variable + `")
+	seconds, err := atoi(text)
+	if has && err != nil {
+		panic("` + variable + ` is no number of seconds")
+	}
+	return int64(seconds)
+}()
+
+// Now returns the current local time.
+`},
+	}
+}
+
+// move changes the source of package time so that the variable moves the wall clock.
+func move(source []byte) ([]byte, error) {
+	for _, each := range changes() {
+		if count := bytes.Count(source, []byte(each.from)); count != 1 {
+			return nil, fmt.Errorf("it has %d times %q, and must have it once: adapt this package to the toolchain", count, each.from)
+		}
+		source = bytes.Replace(source, []byte(each.from), []byte(each.to), 1)
+	}
+	return source, nil
+}
