@@ -46,7 +46,9 @@ func faultKinds() []faultKind {
 		{"lost answers of di-server", 3, toServers(proxy.Mute)},
 		{"cut from di-server", 2, toServers(proxy.Cut)},
 		{"429 for a program", 2, (*faults).overload},
-		{"crash of the API server", 1, crash(controlplane.APIServer)},
+		{"clock moved", 3, (*faults).moveClock},
+		{"crash of an API server", 1, (*faults).crashAPIServer},
+		{"API server hangs", 1, (*faults).hangAPIServer},
 		{"crash of etcd", 1, crash(controlplane.Etcd)},
 		{"deletion that the garbage collector misses", 1, (*faults).missDeletion},
 		{"compaction", 2, (*faults).compact},
@@ -156,13 +158,17 @@ func (f *faults) onProgram(kind string, random *rand.Rand, do func(*instance) er
 }
 
 func (f *faults) kill(ctx context.Context, random *rand.Rand) (bool, error) {
-	return f.onProgram("kill", random, func(i *instance) error {
-		if process := i.running(); process != nil && !process.HasEnded() {
-			if err := process.Kill(); err != nil {
-				return err
-			}
-		}
-		return i.waitReady(ctx)
+	return f.onProgram("kill", random, func(i *instance) error { return i.restart(ctx) })
+}
+
+// moveClock starts a program again with another wall clock.
+func (f *faults) moveClock(ctx context.Context, random *rand.Rand) (bool, error) {
+	return f.onProgram("clock", random, func(i *instance) error {
+		offset := anOffset(random)
+		i.mutex.Lock()
+		i.offset = offset
+		i.mutex.Unlock()
+		return i.restart(ctx)
 	})
 }
 
@@ -246,21 +252,38 @@ func crash(name string) disturb {
 	}
 }
 
-// missDeletion recreates a job while the garbage collector is cut off, and lets the API server forget what happened: the
-// collector then sees the new job alone, and never deletes what the old one left.
+// apiServers are the API servers, in the order of their addresses.
+func apiServers() []string { return []string{controlplane.APIServer, controlplane.OtherAPIServer} }
+
+func (f *faults) crashAPIServer(ctx context.Context, random *rand.Rand) (bool, error) {
+	return crash(apiServers()[random.IntN(2)])(f, ctx, random)
+}
+
+// hangAPIServer pauses an API server: its clients hang, and find what it has cached old afterwards.
+func (f *faults) hangAPIServer(ctx context.Context, random *rand.Rand) (bool, error) {
+	if !f.control.TryLock() {
+		return false, nil
+	}
+	defer f.control.Unlock()
+	chosen := apiServers()[random.IntN(2)]
+	return true, f.around("hang", chosen, func() error { return f.world.Hang(ctx, chosen, f.lasting(random)) })
+}
+
+// missDeletion recreates a job while the garbage collector is cut off, and lets the API server that the collector prefers
+// forget what happened: the collector then sees the new job alone, and never deletes what the old one left.
 func (f *faults) missDeletion(ctx context.Context, random *rand.Rand) (bool, error) {
 	if !f.control.TryLock() {
 		return false, nil
 	}
 	defer f.control.Unlock()
-	return true, f.around("crash", controlplane.APIServer, func() error {
+	return true, f.around("crash", controlplane.OtherAPIServer, func() error {
 		f.world.collector.Set(proxy.Cut)
 		defer f.world.collector.Set(proxy.Open)
 		one, index := &user{world: f.world, random: random}, random.IntN(f.world.options.jobs)
 		if err := f.world.eventually(ctx, "a job is recreated", func(ctx context.Context) error { return one.recreate(ctx, index) }); err != nil {
 			return err
 		}
-		return f.world.Crash(ctx, controlplane.APIServer, 0)
+		return f.world.Crash(ctx, controlplane.OtherAPIServer, 0)
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"strconv"
 	"strings"
@@ -21,6 +22,7 @@ import (
 	"opendilab.org/di-orchestrator/test/testkit"
 	"opendilab.org/di-orchestrator/test/testkit/program"
 	"opendilab.org/di-orchestrator/test/testkit/proxy"
+	"opendilab.org/di-orchestrator/test/testkit/wallclock"
 )
 
 // The kinds of programs.
@@ -35,7 +37,7 @@ type instance struct {
 	name, kind string
 	// address is what it serves, if it serves something, and metrics where it serves its metrics.
 	address, metrics string
-	// way is its way to the API server.
+	// way is its way to the API servers. Each of the two of a kind prefers another one.
 	way   *proxy.Proxy
 	world *world
 
@@ -45,20 +47,37 @@ type instance struct {
 	mutex   sync.Mutex
 	process *program.Process
 	shards  int
-	starts  int
+	// offset is how far the program's wall clock is ahead.
+	offset time.Duration
+	starts int
 	// own counts how often it ended by itself.
 	own int
 }
 
 // newInstance makes an instance that is not started.
 func (w *world) newInstance(ctx context.Context, kind string, number int) (*instance, error) {
-	i := &instance{name: fmt.Sprintf("%s-%d", kind, number), kind: kind, world: w, shards: w.options.shards}
+	i := &instance{name: fmt.Sprintf("%s-%d", kind, number), kind: kind, world: w, shards: w.options.shards, offset: anOffset(w.options.clocks)}
 	var err error
 	if i.address, i.metrics, err = program.FreeAddresses(ctx); err != nil {
 		return nil, err
 	}
-	i.way, err = proxy.New(context.WithoutCancel(ctx), "127.0.0.1:0", w.APIAddress())
+	i.way, err = w.wayToAPI(ctx, number)
 	return i, err
+}
+
+// clocksApart is how far the clock of a program may be ahead or behind.
+const clocksApart = time.Hour
+
+// anOffset chooses how far a clock is ahead: often as far as possible in either direction.
+func anOffset(random *rand.Rand) time.Duration {
+	offset := 2*random.Float64() - 1
+	switch random.IntN(4) {
+	case 0:
+		offset = -1
+	case 1:
+		offset = 1
+	}
+	return time.Duration(offset * float64(clocksApart)).Truncate(time.Second)
 }
 
 // run keeps the program running until the context ends.
@@ -73,7 +92,7 @@ func (i *instance) run(ctx context.Context) error {
 		i.mutex.Unlock()
 		select {
 		case <-ctx.Done():
-			return i.way.Close()
+			return nil
 		case <-started.Ended():
 		}
 		if ctx.Err() == nil && i.faulty.TryLock() {
@@ -91,15 +110,18 @@ func (i *instance) start(ctx context.Context) (*program.Process, error) {
 	if err != nil {
 		return nil, err
 	}
+	i.mutex.Lock()
+	shards, offset := i.shards, i.offset
+	i.mutex.Unlock()
 	command := &program.Command{
 		Binary: w.binary, Name: i.kind, Folder: w.folder, NoWait: true, Address: i.address,
-		Environment: []string{kubeconfig, "GOMEMLIMIT=460MiB", "GOGC=100", "POD_NAMESPACE=di-system", "POD_NAME=" + i.name},
+		Environment: []string{
+			kubeconfig, wallclock.Environment(offset), "GOMEMLIMIT=460MiB", "GOGC=100", "POD_NAMESPACE=di-system", "POD_NAME=" + i.name,
+		},
 	}
 	switch i.kind {
 	case operator:
-		i.mutex.Lock()
-		command.Configuration = fmt.Sprintf("operator: {shards: %d, probeInterval: 10s}", i.shards)
-		i.mutex.Unlock()
+		command.Configuration = fmt.Sprintf("operator: {shards: %d, probeInterval: 10s}", shards)
 		command.Flags = func(string) []string { return []string{"--leader-elect", "--metrics-address", i.metrics} }
 	case server:
 		command.Flags = func(address string) []string {
@@ -137,6 +159,16 @@ func (i *instance) waitReady(ctx context.Context) error {
 		return fmt.Errorf("%s is not ready: %w", i.name, err)
 	}
 	return nil
+}
+
+// restart kills the program, if it runs, and waits until it runs again.
+func (i *instance) restart(ctx context.Context) error {
+	if process := i.running(); process != nil && !process.HasEnded() {
+		if err := process.Kill(); err != nil {
+			return err
+		}
+	}
+	return i.waitReady(ctx)
 }
 
 // usage reads what the program uses.

@@ -110,7 +110,7 @@ func (s *soak) random(number uint64) *rand.Rand { return rand.New(rand.NewPCG(s.
 
 func (s *soak) run(ctx context.Context, folder string) (err error) {
 	s.progress("starting the installation")
-	if s.world, err = newWorld(ctx, folder, options{jobs: *jobCount, shards: 2}); err != nil {
+	if s.world, err = newWorld(ctx, folder, options{jobs: *jobCount, shards: 2, clocks: s.random(3)}); err != nil {
 		return err
 	}
 	defer func() {

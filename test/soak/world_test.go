@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -21,6 +22,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
@@ -34,6 +36,7 @@ import (
 	"opendilab.org/di-orchestrator/test/testkit/kubelet"
 	"opendilab.org/di-orchestrator/test/testkit/program"
 	"opendilab.org/di-orchestrator/test/testkit/proxy"
+	"opendilab.org/di-orchestrator/test/testkit/wallclock"
 	"opendilab.org/di-orchestrator/webhook/admissionprobe"
 )
 
@@ -46,6 +49,8 @@ const nodeCount = 8
 // options are the parameters of a soak.
 type options struct {
 	jobs, shards int
+	// clocks chooses the clocks of the programs.
+	clocks *rand.Rand
 }
 
 // world is an installation with its nodes.
@@ -64,8 +69,10 @@ type world struct {
 	calls tally
 
 	instances []*instance
+	// apis are the addresses of the two API servers.
+	apis []string
 	// webhooks and servers are the Services of these programs. collector is the way of the garbage collector to the API
-	// server.
+	// servers.
 	webhooks, servers, collector *proxy.Proxy
 	kubelet                      *kubelet.Kubelet
 	manager                      *program.Process
@@ -82,7 +89,9 @@ type world struct {
 func newWorld(ctx context.Context, folder string, o options) (_ *world, err error) {
 	plane, err := controlplane.Start(&controlplane.Options{
 		Folder: folder, Users: []string{testkit.AccountName(testkit.Operator), testkit.AccountName(testkit.Webhook), testkit.AccountName(testkit.Server)},
-		Etcd: map[string]string{"unsafe-no-fsync": "true"}, APIServer: map[string]string{"service-cluster-ip-range": "10.0.0.0/16"},
+		Etcd: map[string]string{"unsafe-no-fsync": "true"}, Early: true,
+		// Clients that an API server sends away now and then are not all with one of them after the other has crashed.
+		APIServer: map[string]string{"service-cluster-ip-range": "10.0.0.0/16", "goaway-chance": "0.01"},
 	})
 	if err != nil {
 		return nil, err
@@ -99,7 +108,7 @@ func newWorld(ctx context.Context, folder string, o options) (_ *world, err erro
 		return nil, fmt.Errorf("creating the history: %w", err)
 	}
 	w.log = history.NewLog(w.file, w.seen)
-	for _, prepare := range []func(context.Context) error{w.InstallRights, w.InstallWebhooks, w.addRefusals, w.startRecording, w.addNodes, w.startKubelet, w.startManager, w.startPrograms} {
+	for _, prepare := range []func(context.Context) error{w.addAPIServer, w.InstallRights, w.InstallWebhooks, w.addRefusals, w.startRecording, w.addNodes, w.startKubelet, w.startManager, w.startPrograms} {
 		if err := prepare(ctx); err != nil {
 			return nil, err
 		}
@@ -133,6 +142,43 @@ func (w *world) stop() error {
 		err = errors.Join(err, w.log.Err(), w.file.Close())
 	}
 	return err
+}
+
+// addAPIServer starts the other API server. The users of the load prefer it.
+func (w *world) addAPIServer(ctx context.Context) error {
+	other, err := w.AddAPIServer(ctx)
+	if err != nil {
+		return err
+	}
+	w.apis = []string{w.APIAddress(), other}
+	config, _, err := w.through(ctx, 1)
+	if err != nil {
+		return err
+	}
+	w.API, err = w.Client(config, -1, 0)
+	return err
+}
+
+// through returns the configuration of an administrator who reaches the API servers by a proxy.
+func (w *world) through(ctx context.Context, number int) (*rest.Config, *proxy.Proxy, error) {
+	way, err := w.wayToAPI(ctx, number)
+	if err != nil {
+		return nil, nil, err
+	}
+	config := w.Config()
+	config.Host = "https://" + way.Address()
+	return config, way, nil
+}
+
+// wayToAPI starts a proxy to the API servers. Connections reach the one with a number, and the other one while that
+// refuses them.
+func (w *world) wayToAPI(ctx context.Context, number int) (*proxy.Proxy, error) {
+	way, err := proxy.New(context.WithoutCancel(ctx), "127.0.0.1:0", w.apis[number], w.apis[1-number])
+	if err != nil {
+		return nil, err
+	}
+	w.group.Go(func() error { <-ctx.Done(); return way.Close() })
+	return way, nil
 }
 
 func (w *world) startRecording(ctx context.Context) error {
@@ -187,8 +233,12 @@ func (w *world) setDown(node string, down bool) {
 }
 
 func (w *world) startKubelet(ctx context.Context) error {
+	config, _, err := w.through(ctx, 0)
+	if err != nil {
+		return err
+	}
 	w.members = newMembers(ctx, w)
-	started := &kubelet.Kubelet{Config: w.Config(), Seen: w.members.see, IsDown: w.isDown, Retry: true}
+	started := &kubelet.Kubelet{Config: config, Seen: w.members.see, IsDown: w.isDown, Retry: true}
 	for i := range nodeCount {
 		started.Nodes = append(started.Nodes, nodeName(i))
 	}
@@ -205,10 +255,9 @@ func (w *world) startManager(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if w.collector, err = proxy.New(ctx, "127.0.0.1:0", w.APIAddress()); err != nil {
+	if w.collector, err = w.wayToAPI(ctx, 1); err != nil {
 		return err
 	}
-	w.group.Go(func() error { <-ctx.Done(); return w.collector.Close() })
 	kubeconfig, err := w.KubeconfigAt("soak-controller-manager", w.collector.Address())
 	if err != nil {
 		return err
@@ -221,7 +270,11 @@ func (w *world) startManager(ctx context.Context) error {
 
 func (w *world) startPrograms(ctx context.Context) (err error) {
 	if w.binary = *binary; w.binary == "" {
-		if w.binary, err = program.Build(ctx, w.folder); err != nil {
+		overlay, err := wallclock.Overlay(ctx, w.folder)
+		if err != nil {
+			return err
+		}
+		if w.binary, err = program.BuildCommand(ctx, w.folder, "di-orchestrator", overlay); err != nil {
 			return err
 		}
 	}

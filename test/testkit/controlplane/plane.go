@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/discovery"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	certutil "k8s.io/client-go/util/cert"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/yaml"
@@ -60,6 +61,8 @@ type Options struct {
 	Etcd, APIServer map[string]string
 	// Bare leaves out the CRDs.
 	Bare bool
+	// Early makes the certificates of the API server valid an hour earlier, for clients whose clock is behind.
+	Early bool
 }
 
 // Plane is a kube-apiserver with an audit log, and its etcd.
@@ -71,9 +74,10 @@ type Plane struct {
 	scheme      *runtime.Scheme
 	folder      string
 	users       []string
-	discovery   discovery.DiscoveryInterface
-	// restarted are the processes that replaced those of the environment, by name.
-	restarted map[string]*program.Process
+	// discovery has a client of each API server.
+	discovery []discovery.DiscoveryInterface
+	// started are the processes that replaced those of the environment, or that were added, by name.
+	started map[string]*program.Process
 }
 
 // Start starts an API server with the CRDs, unless Bare is set, and without webhooks.
@@ -87,7 +91,7 @@ func Start(options *Options) (*Plane, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making a folder: %w", err)
 	}
-	p := &Plane{folder: folder, scheme: scheme, users: options.Users, environment: &envtest.Environment{}, restarted: map[string]*program.Process{}}
+	p := &Plane{folder: folder, scheme: scheme, users: options.Users, environment: &envtest.Environment{}, started: map[string]*program.Process{}}
 	if !options.Bare {
 		p.environment.CRDDirectoryPaths = []string{filepath.Join(testkit.Root(), "config", "crd", "bases")}
 		p.environment.ErrorIfCRDPathMissing = true
@@ -109,23 +113,47 @@ func Start(options *Options) (*Plane, error) {
 	for name, value := range options.Etcd {
 		p.environment.ControlPlane.Etcd.Configure().Set(name, value)
 	}
+	if options.Early {
+		if err := p.issueEarly(); err != nil {
+			return nil, err
+		}
+	}
 	if err := testkit.Start(p.environment); err != nil {
 		return nil, err
 	}
 	if p.API, err = p.Client(p.environment.Config, -1, 0); err != nil {
 		return nil, errors.Join(err, p.Stop())
 	}
-	if p.discovery, err = discovery.NewDiscoveryClientForConfig(p.environment.Config); err != nil {
+	first, err := discovery.NewDiscoveryClientForConfig(p.environment.Config)
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("client: %w", err), p.Stop())
 	}
+	p.discovery = append(p.discovery, first)
 	return p, nil
+}
+
+// issueEarly issues the certificate of the API server. An environment would issue one that is valid from now on.
+func (p *Plane) issueEarly() error {
+	certificate, key, err := certutil.GenerateSelfSignedCertKeyWithOptions(certutil.SelfSignedCertKeyOptions{Host: "127.0.0.1"})
+	if err != nil {
+		return fmt.Errorf("issuing the API server's certificate: %w", err)
+	}
+	api := p.environment.ControlPlane.GetAPIServer()
+	api.CertDir, api.CA = p.folder, certificate
+	// The same key signs the tokens of service accounts.
+	for _, name := range []string{"apiserver", "sa-signer"} {
+		if err := errors.Join(os.WriteFile(filepath.Join(p.folder, name+".crt"), certificate, 0o600), os.WriteFile(filepath.Join(p.folder, name+".key"), key, 0o600)); err != nil {
+			return fmt.Errorf("writing the API server's certificate: %w", err)
+		}
+	}
+	return nil
 }
 
 // Stop stops the API server and etcd.
 func (p *Plane) Stop() error {
 	err := p.environment.Stop()
-	for _, restarted := range p.restarted {
-		err = errors.Join(err, restarted.Kill())
+	for _, started := range p.started {
+		err = errors.Join(err, started.Kill())
 	}
 	return err
 }
