@@ -276,7 +276,7 @@ func (f *faults) missDeletion(ctx context.Context, random *rand.Rand) (bool, err
 		return false, nil
 	}
 	defer f.control.Unlock()
-	return true, f.around("crash", controlplane.OtherAPIServer, func() error {
+	return true, f.around("missed deletion", controlplane.OtherAPIServer, func() error {
 		f.world.collector.Set(proxy.Cut)
 		defer f.world.collector.Set(proxy.Open)
 		one, index := &user{world: f.world, random: random}, random.IntN(f.world.options.jobs)

@@ -37,7 +37,7 @@ var (
 	faultRate = flag.Float64("rate", 0.6, "faults a second")
 	restTime  = flag.Duration("rest", time.Minute, "time in which all jobs must come to rest in a quiet window")
 	outFolder = flag.String("out", filepath.Join(os.TempDir(), "di-soak"), "folder of the history and of the logs, which is emptied first")
-	binary    = flag.String("binary", "", "the di-orchestrator to run; built from this checkout if empty")
+	binary    = flag.String("binary", "", "the di-orchestrator to run; built from this checkout, with a clock that can be moved, if empty")
 	replay    = flag.String("replay", "", "history file to check instead of a run")
 	writeTo   = flag.Bool("write", false, "write the figures to docs/reliability.md")
 )

@@ -54,7 +54,7 @@ func (e Rules) EndAtDeadline() state.Result {
 	if limit == nil || state.IsSuspended(e.in.Job) || state.IsFinished(&e.in.Job.Status) {
 		return state.Continue
 	}
-	left := state.ActiveSince(e.in.Job, e.in.Now).Add(seconds(*limit)).Sub(e.in.Now)
+	left := e.in.ActiveSince().Add(seconds(*limit)).Sub(e.in.Now)
 	if left > 0 {
 		e.out.RequeueAfter(left)
 		return state.Continue

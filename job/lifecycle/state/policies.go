@@ -20,7 +20,11 @@ import (
 // ActiveSince returns since when a job that is not suspended has been active: since its admission
 // from the queue, else since its resumption, which may be now, else since its creation.
 func ActiveSince(job *v2alpha1.DIJob, now time.Time) time.Time {
-	since := resumedOrMade(job, now)
+	return activeSince(job, job.CreationTimestamp.Time, now)
+}
+
+func activeSince(job *v2alpha1.DIJob, created, now time.Time) time.Time {
+	since := resumedOrMade(job, created, now)
 	admitted := conditions.Find(&job.Status, v2alpha1.ConditionAdmitted)
 	switch {
 	case admitted == nil || admitted.LastTransitionTime == nil:
@@ -33,11 +37,11 @@ func ActiveSince(job *v2alpha1.DIJob, now time.Time) time.Time {
 	return since
 }
 
-func resumedOrMade(job *v2alpha1.DIJob, now time.Time) time.Time {
+func resumedOrMade(job *v2alpha1.DIJob, created, now time.Time) time.Time {
 	suspended := conditions.Find(&job.Status, v2alpha1.ConditionSuspended)
 	switch {
 	case suspended == nil:
-		return job.CreationTimestamp.Time
+		return created
 	case suspended.Status == corev1.ConditionTrue || suspended.LastTransitionTime == nil:
 		return now.Truncate(time.Second)
 	}

@@ -24,7 +24,11 @@ type Sightings struct {
 // See adds to an observation since when this operator sees what it observes, and forgets the rest.
 func (s *Sightings) See(observed *Observed) {
 	since := map[string]time.Time{}
-	for _, key := range timed(observed) {
+	keys := timed(observed)
+	if begin := beginOf(observed.Job); observed.Job.Status.Phase == "" || !s.since[begin].IsZero() {
+		keys = append(keys, begin)
+	}
+	for _, key := range keys {
 		first, isKnown := s.since[key]
 		if !isKnown || first.After(observed.Now) {
 			first = observed.Now
@@ -41,8 +45,11 @@ func timed(observed *Observed) []string {
 		keys = append(keys, endOf(observed.Job))
 	}
 	for _, pod := range observed.Pods {
-		if podstate.Terminating(pod) {
+		switch {
+		case podstate.Terminating(pod):
 			keys = append(keys, deletionOf(pod))
+		case podstate.Finished(pod), podstate.FailedOrLost(pod):
+			keys = append(keys, finishOf(pod))
 		}
 	}
 	for _, object := range observed.LeftBehind {
@@ -59,9 +66,13 @@ func timed(observed *Observed) []string {
 	return keys
 }
 
+func beginOf(job *v2alpha1.DIJob) string { return "begin of job " + string(job.UID) }
+
 func endOf(job *v2alpha1.DIJob) string { return "deletion of job " + string(job.UID) }
 
 func deletionOf(pod *corev1.Pod) string { return "deletion of " + string(pod.UID) }
+
+func finishOf(pod *corev1.Pod) string { return "finish of " + string(pod.UID) }
 
 func leftBehind(object metav1.Object) string {
 	return "left behind by " + string(metav1.GetControllerOf(object).UID)
@@ -83,11 +94,30 @@ func (o *Observed) seen(key string) time.Time {
 	return o.Now
 }
 
+// ActiveSince returns since when the job is active. An operator that has seen the job begin counts from then: the API
+// server recorded its creation by another clock.
+func (o *Observed) ActiveSince() time.Time {
+	created := o.Job.CreationTimestamp.Time
+	if begin, hasSeen := o.since[beginOf(o.Job)]; hasSeen {
+		created = begin
+	}
+	return activeSince(o.Job, created, o.Now)
+}
+
 // JobDeletionSeen returns since when this operator sees that the job is being deleted and waits for the history.
 func (o *Observed) JobDeletionSeen() time.Time { return o.seen(endOf(o.Job)) }
 
 // DeletionSeen returns since when this operator sees that a pod is being deleted.
 func (o *Observed) DeletionSeen(pod *corev1.Pod) time.Time { return o.seen(deletionOf(pod)) }
+
+// DelayLeft returns how long a delay before a finished pod is replaced still lasts. It counts from a time by the clock
+// of another machine, but ends at the latest a delay after this operator saw that the pod has finished.
+func (o *Observed) DelayLeft(pod *corev1.Pod, since time.Time, delay time.Duration) time.Duration {
+	if seen := o.seen(finishOf(pod)); seen.Before(since) {
+		since = seen
+	}
+	return since.Add(delay).Sub(o.Now)
+}
 
 // LeftBehindSeen returns since when this operator sees what an earlier job left behind that controls an object.
 func (o *Observed) LeftBehindSeen(object metav1.Object) time.Time { return o.seen(leftBehind(object)) }

@@ -297,7 +297,7 @@ func (w *world) known() time.Time {
 
 // delaysOperators reports whether a fault keeps operators from learning of changes.
 func delaysOperators(fault *history.Fault) bool {
-	return fault.Kind == "crash" || fault.Kind == "hang" || strings.HasPrefix(fault.Target, "operator")
+	return strings.HasSuffix(fault.Target, "kube-apiserver") || fault.Kind == "crash" || strings.HasPrefix(fault.Target, "operator")
 }
 
 func (w *world) changePod(change *history.Change) {

@@ -1,7 +1,8 @@
 // Copyright The DI Orchestrator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package controlplane starts the API server of a benchmark and counts the requests of each user.
+// Package controlplane starts the API server of a benchmark and counts the requests of each user. It crashes and hangs
+// the API server, another one of the same etcd, and etcd.
 package controlplane
 
 import (

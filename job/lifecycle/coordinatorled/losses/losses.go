@@ -88,7 +88,7 @@ func (l *Losses) mayReplace(in *state.Input, pod *corev1.Pod, lost int32) bool {
 		since = pod.CreationTimestamp.Time
 	}
 	delay := min(firstReplacementDelay<<min(lost-1, 10), lastReplacementDelay)
-	left := since.Add(delay).Sub(in.Now)
+	left := in.DelayLeft(pod, since, delay)
 	if left <= 0 {
 		return true
 	}

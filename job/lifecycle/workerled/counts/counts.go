@@ -188,7 +188,7 @@ func (c *Stage) removeStale() state.Result {
 		}
 		stale = true
 		isRestarted := podstate.PlausibleCount(podstate.Attempt(pod), c.out.Status().Restarts) < c.out.Status().Restarts
-		if state.IsSuspended(c.in.Job) || !isRestarted || !policy.IsKept(c.out, c.in.Now, pod, c.out.Status().Restarts) {
+		if state.IsSuspended(c.in.Job) || !isRestarted || !policy.IsKept(c.out, c.in, pod, c.out.Status().Restarts) {
 			c.out.DeletePod(pod)
 		}
 	}

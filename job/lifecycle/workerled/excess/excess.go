@@ -91,7 +91,7 @@ func (s *Stage) removeExcess() state.Result {
 		case hasForeignRank(replica, pod), s.ranked.IsCompleted(replica):
 			s.out.DeletePod(pod)
 		case s.facts.IsCounted(pod):
-			if !policy.IsKept(s.out, s.in.Now, pod, s.out.Status().ReplicaRestarts[pod.Name]) {
+			if !policy.IsKept(s.out, s.in, pod, s.out.Status().ReplicaRestarts[pod.Name]) {
 				s.out.DeletePod(pod)
 			}
 		case queueing.IsAbandoned(pod), s.isOfFormerGroup(replica, pod), s.mayReplaceWorker(replica, pod), s.peers.HasLostNodes(pod):
@@ -113,7 +113,7 @@ func (s *Stage) mayReplaceWorker(replica *workload.Replica, pod *corev1.Pod) boo
 	if action, _ := policy.ActionFor(s.in.Job, replica, pod); action != v2alpha1.FailurePolicyIgnore {
 		return true
 	}
-	left := podstate.FinishTime(pod).Add(ignoredDelay).Sub(s.in.Now)
+	left := s.in.DelayLeft(pod, podstate.FinishTime(pod), ignoredDelay)
 	if left <= 0 {
 		return true
 	}

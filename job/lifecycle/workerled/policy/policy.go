@@ -69,12 +69,12 @@ func restartBackoff(restarts int32) time.Duration {
 
 // IsKept reports whether a finished pod stays until the backoff of that many restarts is over. If
 // so, it requeues the job for that time.
-func IsKept(out *state.Plan, now time.Time, pod *corev1.Pod, restarts int32) bool {
+func IsKept(out *state.Plan, in *state.Input, pod *corev1.Pod, restarts int32) bool {
 	backoff := restartBackoff(restarts)
 	if backoff == 0 || !podstate.Finished(pod) || podstate.Terminating(pod) {
 		return false
 	}
-	left := pod.CreationTimestamp.Add(backoff).Sub(now)
+	left := in.DelayLeft(pod, pod.CreationTimestamp.Time, backoff)
 	if left <= 0 {
 		return false
 	}
