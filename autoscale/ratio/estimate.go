@@ -82,7 +82,12 @@ func (s *source) isCurrent(entry *v2alpha1.RoleRates, now time.Time) bool {
 	if entry.Reporters <= 0 {
 		return false
 	}
-	if now.Sub(entry.UpdatedAt.Time) <= currentFor {
+	silent := now.Sub(entry.UpdatedAt.Time)
+	if s != nil {
+		// The clock of the di-server may be ahead.
+		silent = max(silent, now.Sub(s.changedAt))
+	}
+	if silent <= currentFor {
 		return true
 	}
 	return s != nil && now.Sub(s.changedAt) <= min(2*s.every, maxSilence)

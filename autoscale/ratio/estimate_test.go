@@ -151,17 +151,19 @@ func TestALongStepIsOneShareOfTimeAndTheConsumerIsCurrentUntilTheNext(t *testing
 
 func TestAConsumerThatReportsWhenAStepEndsIsCurrentUntilTheNextReport(t *testing.T) {
 	t.Parallel()
-	r := newReports(State{})
-	entry := v2alpha1.RoleRates{Server: "a", Role: "learner", Reporters: 1, BatchSamples: 800}
-	for step := range 4 {
-		r.now = start.Add(time.Duration(600*step) * time.Second)
-		entry.UpdatedAt = metav1.NewMicroTime(r.now)
-		r.rates = []v2alpha1.RoleRates{entry}
-		r.estimator.Learn(r.rates, r.roles, r.now)
-	}
-	for after, want := range map[time.Duration]float64{0: 800, 590 * time.Second: 800, 1300 * time.Second: 0} {
-		if m := r.estimator.Measure(r.rates, r.roles, nil, r.now.Add(after)); m.Batch != want {
-			t.Errorf("%v after a report: the batch is %g, want %g", after, m.Batch, want)
+	for _, ahead := range []time.Duration{-time.Hour, 0, time.Hour} {
+		r := newReports(State{})
+		entry := v2alpha1.RoleRates{Server: "a", Role: "learner", Reporters: 1, BatchSamples: 800}
+		for step := range 4 {
+			r.now = start.Add(time.Duration(600*step) * time.Second)
+			entry.UpdatedAt = metav1.NewMicroTime(r.now.Add(ahead))
+			r.rates = []v2alpha1.RoleRates{entry}
+			r.estimator.Learn(r.rates, r.roles, r.now)
+		}
+		for after, want := range map[time.Duration]float64{0: 800, 590 * time.Second: 800, 1300 * time.Second: 0} {
+			if m := r.estimator.Measure(r.rates, r.roles, nil, r.now.Add(after)); m.Batch != want {
+				t.Errorf("%v after a report of a di-server that is %v ahead: the batch is %g, want %g", after, ahead, m.Batch, want)
+			}
 		}
 	}
 }
