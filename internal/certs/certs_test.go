@@ -123,6 +123,21 @@ func TestALeafIsRenewedBeforeItExpires(t *testing.T) {
 	}
 }
 
+func TestWhatIsIssuedIsValidByAClockThatIsAnHourBehindOrAhead(t *testing.T) {
+	t.Parallel()
+	clk := newClock()
+	authority := load(t, fake.NewFakeClient(), clk)
+	leaf, err := NewLeaf(authority, []string{"127.0.0.1"}, clk)
+	expect.NoError(t, err)
+	for _, offset := range []time.Duration{-time.Hour, time.Hour} {
+		other := clocktesting.NewFakeClock(clk.Now().Add(offset))
+		reader := &Leaf{authority: authority, hosts: leaf.hosts, clock: other, current: leaf.current, renewAt: leaf.renewAt}
+		if err := reader.VerifiedBy(authority.Bundle()); err != nil {
+			t.Errorf("by a clock that is %s ahead: %v", offset, err)
+		}
+	}
+}
+
 func TestALeafIsNotVerifiedByAnotherAuthority(t *testing.T) {
 	t.Parallel()
 	clk := newClock()
