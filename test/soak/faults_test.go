@@ -19,10 +19,12 @@ import (
 
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/test/soak/history"
+	"opendilab.org/di-orchestrator/test/testkit"
 	"opendilab.org/di-orchestrator/test/testkit/controlplane"
 	"opendilab.org/di-orchestrator/test/testkit/pace"
 	"opendilab.org/di-orchestrator/test/testkit/pods"
 	"opendilab.org/di-orchestrator/test/testkit/proxy"
+	"opendilab.org/di-orchestrator/test/testkit/wallclock"
 )
 
 // faultKind is one way to disturb the installation.
@@ -164,9 +166,8 @@ func (f *faults) kill(ctx context.Context, random *rand.Rand) (bool, error) {
 // moveClock starts a program again with another wall clock.
 func (f *faults) moveClock(ctx context.Context, random *rand.Rand) (bool, error) {
 	return f.onProgram("clock", random, func(i *instance) error {
-		offset := anOffset(random)
 		i.mutex.Lock()
-		i.offset = offset
+		i.offset = wallclock.Offset(random, clocksApart)
 		i.mutex.Unlock()
 		return i.restart(ctx)
 	})
@@ -223,7 +224,7 @@ func toServers(state proxy.State) disturb {
 // overload makes API Priority and Fairness refuse all requests of a program.
 func (f *faults) overload(ctx context.Context, random *rand.Rand) (bool, error) {
 	return f.onProgram("overload", random, func(i *instance) error {
-		flow := f.world.refusing(i)
+		flow := controlplane.Refusing("soak-refuses-"+i.name, testkit.AccountName(i.account()))
 		if err := f.world.eventually(ctx, "refusing "+i.name, func(ctx context.Context) error {
 			return client.IgnoreAlreadyExists(f.world.API.Create(ctx, flow))
 		}); err != nil {

@@ -78,6 +78,8 @@ type caller struct {
 	jobName string
 	jobUID  string
 	http    *http.Client
+	// attempts is how often the last call was sent.
+	attempts int
 }
 
 func (w *world) caller(pod *corev1.Pod, timeout time.Duration) *caller {
@@ -141,9 +143,9 @@ func (c *caller) follow(ctx context.Context) {
 // call calls di-server as deployed clients do: it retries after connection errors and never after an answer.
 func (c *caller) call(ctx context.Context, method, path, body, key string, into any) error {
 	var data json.RawMessage
-	attempts := 0
+	c.attempts = 0
 	err := diserver.Retry(ctx, retryWait, func() error {
-		attempts++
+		c.attempts++
 		request, err := http.NewRequestWithContext(ctx, method, "http://"+c.world.servers.Address()+path, strings.NewReader(body))
 		if err != nil {
 			return err
@@ -154,9 +156,9 @@ func (c *caller) call(ctx context.Context, method, path, body, key string, into 
 		data, err = diserver.Send(c.http, request)
 		return err
 	})
-	if err != nil && attempts > 1 && !diserver.IsLater(err) {
+	if err != nil && c.attempts > 1 && !diserver.IsLater(err) {
 		// An earlier attempt may have been executed, so that this is no refusal.
-		return fmt.Errorf("after %d attempts: %v", attempts, err) //nolint:errorlint // see above
+		return fmt.Errorf("after %d attempts: %v", c.attempts, err) //nolint:errorlint // see above
 	}
 	if err != nil {
 		return err
@@ -272,7 +274,7 @@ func (d *driver) ask(ctx context.Context, by *caller, method string, call histor
 	_ = d.world.record(d.of(call, by), func(call *history.Call) error {
 		var given urls
 		err := by.call(ctx, method, "/v1alpha1/replicas", "{"+fields+"}", key, &given)
-		call.URLs = given.all()
+		call.URLs, call.Repeated = given.all(), by.attempts > 1 && key == ""
 		return err
 	})
 }

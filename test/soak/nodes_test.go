@@ -12,16 +12,13 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/test/soak/history"
-	"opendilab.org/di-orchestrator/test/testkit"
 	"opendilab.org/di-orchestrator/test/testkit/pace"
 	"opendilab.org/di-orchestrator/test/testkit/pods"
 )
@@ -86,40 +83,6 @@ func lose(ctx context.Context, w *world, pod *corev1.Pod, collected bool) error 
 		return err
 	}
 	return gone(w.API.Delete(ctx, pod, options...))
-}
-
-// refusing returns the flow by which the API server refuses all requests of a program.
-func (*world) refusing(i *instance) *flowcontrolv1.FlowSchema {
-	account := map[string]string{operator: testkit.Operator, server: testkit.Server, webhooks: testkit.Webhook}[i.kind]
-	return &flowcontrolv1.FlowSchema{
-		ObjectMeta: metav1.ObjectMeta{Name: "soak-refuses-" + i.name},
-		Spec: flowcontrolv1.FlowSchemaSpec{
-			PriorityLevelConfiguration: flowcontrolv1.PriorityLevelConfigurationReference{Name: refusals}, MatchingPrecedence: 2,
-			Rules: []flowcontrolv1.PolicyRulesWithSubjects{{
-				Subjects: []flowcontrolv1.Subject{{Kind: flowcontrolv1.SubjectKindUser, User: &flowcontrolv1.UserSubject{Name: testkit.AccountName(account)}}},
-				ResourceRules: []flowcontrolv1.ResourcePolicyRule{{
-					Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}, Namespaces: []string{"*"}, ClusterScope: true,
-				}},
-			}},
-		},
-	}
-}
-
-// refusals is the priority level without any seats.
-const refusals = "soak-refusals"
-
-func (w *world) addRefusals(ctx context.Context) error {
-	level := &flowcontrolv1.PriorityLevelConfiguration{ObjectMeta: metav1.ObjectMeta{Name: refusals}, Spec: flowcontrolv1.PriorityLevelConfigurationSpec{
-		Type: flowcontrolv1.PriorityLevelEnablementLimited,
-		Limited: &flowcontrolv1.LimitedPriorityLevelConfiguration{
-			NominalConcurrencyShares: ptr.To[int32](0), LendablePercent: ptr.To[int32](0), BorrowingLimitPercent: ptr.To[int32](0),
-			LimitResponse: flowcontrolv1.LimitResponse{Type: flowcontrolv1.LimitResponseTypeReject},
-		},
-	}}
-	if err := w.API.Create(ctx, level); err != nil {
-		return fmt.Errorf("creating the priority level of refusals: %w", err)
-	}
-	return nil
 }
 
 // reshard changes the number of shards, and restarts the operators one after the other, as a Deployment does.

@@ -9,7 +9,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"strconv"
 	"strings"
@@ -56,7 +55,7 @@ type instance struct {
 
 // newInstance makes an instance that is not started.
 func (w *world) newInstance(ctx context.Context, kind string, number int) (*instance, error) {
-	i := &instance{name: fmt.Sprintf("%s-%d", kind, number), kind: kind, world: w, shards: w.options.shards, offset: anOffset(w.options.clocks)}
+	i := &instance{name: fmt.Sprintf("%s-%d", kind, number), kind: kind, world: w, shards: w.options.shards, offset: wallclock.Offset(w.options.clocks, clocksApart)}
 	var err error
 	if i.address, i.metrics, err = program.FreeAddresses(ctx); err != nil {
 		return nil, err
@@ -67,18 +66,6 @@ func (w *world) newInstance(ctx context.Context, kind string, number int) (*inst
 
 // clocksApart is how far the clock of a program may be ahead or behind.
 const clocksApart = time.Hour
-
-// anOffset chooses how far a clock is ahead: often as far as possible in either direction.
-func anOffset(random *rand.Rand) time.Duration {
-	offset := 2*random.Float64() - 1
-	switch random.IntN(4) {
-	case 0:
-		offset = -1
-	case 1:
-		offset = 1
-	}
-	return time.Duration(offset * float64(clocksApart)).Truncate(time.Second)
-}
 
 // run keeps the program running until the context ends.
 func (i *instance) run(ctx context.Context) error {
@@ -106,7 +93,7 @@ func (i *instance) run(ctx context.Context) error {
 
 func (i *instance) start(ctx context.Context) (*program.Process, error) {
 	w := i.world
-	kubeconfig, err := w.AccountKubeconfigAt(map[string]string{operator: testkit.Operator, server: testkit.Server, webhooks: testkit.Webhook}[i.kind], i.name, i.way.Address())
+	kubeconfig, err := w.AccountKubeconfigAt(i.account(), i.name, i.way.Address())
 	if err != nil {
 		return nil, err
 	}
@@ -133,6 +120,11 @@ func (i *instance) start(ctx context.Context) (*program.Process, error) {
 		}
 	}
 	return program.Start(ctx, command)
+}
+
+// account returns the program whose service account it has.
+func (i *instance) account() string {
+	return map[string]string{operator: testkit.Operator, server: testkit.Server, webhooks: testkit.Webhook}[i.kind]
 }
 
 // running returns the current process; nil before the first one.

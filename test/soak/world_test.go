@@ -69,8 +69,6 @@ type world struct {
 	calls tally
 
 	instances []*instance
-	// apis are the addresses of the two API servers.
-	apis []string
 	// webhooks and servers are the Services of these programs. collector is the way of the garbage collector to the API
 	// servers.
 	webhooks, servers, collector *proxy.Proxy
@@ -108,7 +106,7 @@ func newWorld(ctx context.Context, folder string, o options) (_ *world, err erro
 		return nil, fmt.Errorf("creating the history: %w", err)
 	}
 	w.log = history.NewLog(w.file, w.seen)
-	for _, prepare := range []func(context.Context) error{w.addAPIServer, w.InstallRights, w.InstallWebhooks, w.addRefusals, w.startRecording, w.addNodes, w.startKubelet, w.startManager, w.startPrograms} {
+	for _, prepare := range []func(context.Context) error{w.addAPIServer, w.InstallRights, w.InstallWebhooks, w.AddRefusals, w.startRecording, w.addNodes, w.startKubelet, w.startManager, w.startPrograms} {
 		if err := prepare(ctx); err != nil {
 			return nil, err
 		}
@@ -146,12 +144,10 @@ func (w *world) stop() error {
 
 // addAPIServer starts the other API server. The users of the load prefer it.
 func (w *world) addAPIServer(ctx context.Context) error {
-	other, err := w.AddAPIServer(ctx)
-	if err != nil {
+	if err := w.AddAPIServer(ctx); err != nil {
 		return err
 	}
-	w.apis = []string{w.APIAddress(), other}
-	config, _, err := w.through(ctx, 1)
+	config, err := w.through(ctx, 1)
 	if err != nil {
 		return err
 	}
@@ -160,20 +156,21 @@ func (w *world) addAPIServer(ctx context.Context) error {
 }
 
 // through returns the configuration of an administrator who reaches the API servers by a proxy.
-func (w *world) through(ctx context.Context, number int) (*rest.Config, *proxy.Proxy, error) {
-	way, err := w.wayToAPI(ctx, number)
+func (w *world) through(ctx context.Context, preferred int) (*rest.Config, error) {
+	way, err := w.wayToAPI(ctx, preferred)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	config := w.Config()
 	config.Host = "https://" + way.Address()
-	return config, way, nil
+	return config, nil
 }
 
-// wayToAPI starts a proxy to the API servers. Connections reach the one with a number, and the other one while that
-// refuses them.
-func (w *world) wayToAPI(ctx context.Context, number int) (*proxy.Proxy, error) {
-	way, err := proxy.New(context.WithoutCancel(ctx), "127.0.0.1:0", w.apis[number], w.apis[1-number])
+// wayToAPI starts a proxy to the API servers. Connections reach the preferred one, and the other while that refuses
+// them.
+func (w *world) wayToAPI(ctx context.Context, preferred int) (*proxy.Proxy, error) {
+	apis := w.APIAddresses()
+	way, err := proxy.New(context.WithoutCancel(ctx), "127.0.0.1:0", apis[preferred], apis[1-preferred])
 	if err != nil {
 		return nil, err
 	}
@@ -233,7 +230,7 @@ func (w *world) setDown(node string, down bool) {
 }
 
 func (w *world) startKubelet(ctx context.Context) error {
-	config, _, err := w.through(ctx, 0)
+	config, err := w.through(ctx, 0)
 	if err != nil {
 		return err
 	}
@@ -270,11 +267,7 @@ func (w *world) startManager(ctx context.Context) error {
 
 func (w *world) startPrograms(ctx context.Context) (err error) {
 	if w.binary = *binary; w.binary == "" {
-		overlay, err := wallclock.Overlay(ctx, w.folder)
-		if err != nil {
-			return err
-		}
-		if w.binary, err = program.BuildCommand(ctx, w.folder, "di-orchestrator", overlay); err != nil {
+		if w.binary, err = wallclock.Build(ctx, w.folder); err != nil {
 			return err
 		}
 	}

@@ -305,6 +305,8 @@ func TestAListWithoutAReplicaThatWasGivenIsFound(t *testing.T) {
 		later(time.Hour).call(history.Call{Operation: history.List, Pod: "c", URLs: []string{"b"}}).holds(t)
 	given().call(history.Call{Operation: history.Shrink, Pod: "c", Number: 1, Error: "reset"}).
 		later(time.Hour).call(history.Call{Operation: history.List, Pod: "c"}).holds(t)
+	given().call(history.Call{Operation: history.Shrink, Pod: "c", Number: 1, URLs: []string{"b"}, Repeated: true}).
+		later(time.Hour).call(history.Call{Operation: history.List, Pod: "c"}).holds(t)
 	given().later(time.Hour).call(history.Call{Operation: history.List, Pod: "another"}).holds(t)
 }
 

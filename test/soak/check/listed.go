@@ -17,7 +17,7 @@ import (
 type listed struct {
 	// given is when answers gave URLs to a coordinator, by UID of its pod.
 	given map[string]map[string]time.Time
-	// unsure are coordinators that do not know what a request without an answer removed.
+	// unsure are coordinators that do not know what a request removed whose answer is lost.
 	unsure map[string]bool
 }
 
@@ -44,7 +44,7 @@ func (l *listed) see(w *world, entry *history.Entry) []broken {
 			given[url] = call.End
 		}
 	case history.Shrink, history.Report:
-		l.unsure[call.Pod] = l.unsure[call.Pod] || !call.Done()
+		l.unsure[call.Pod] = l.unsure[call.Pod] || !call.Done() || call.Repeated
 		for _, url := range call.URLs {
 			delete(given, url)
 		}

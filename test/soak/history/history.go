@@ -156,6 +156,9 @@ type Call struct {
 	// Error is why the call failed. Whether it was executed is then unknown, unless Refused is set.
 	Error   string `json:"error,omitempty"`
 	Refused bool   `json:"refused,omitempty"`
+	// Repeated is set if the call was sent several times without an Idempotency-Key, so that a removal may be executed
+	// several times. The answer is that of the last time.
+	Repeated bool `json:"repeated,omitempty"`
 }
 
 // Done reports whether the call was acknowledged.

@@ -75,6 +75,8 @@ type Plane struct {
 	scheme      *runtime.Scheme
 	folder      string
 	users       []string
+	// other is the address of the other API server; "" without one.
+	other string
 	// discovery has a client of each API server.
 	discovery []discovery.DiscoveryInterface
 	// started are the processes that replaced those of the environment, or that were added, by name.
@@ -222,6 +224,9 @@ func (p *Plane) AccountKubeconfigAt(program, name, address string) (string, erro
 func (p *Plane) APIAddress() string {
 	return strings.Trim(strings.TrimPrefix(p.environment.Config.Host, "https:"), "/")
 }
+
+// APIAddresses returns the addresses of the API server and of the other one.
+func (p *Plane) APIAddresses() []string { return []string{p.APIAddress(), p.other} }
 
 // InstallRights creates the roles and policies of the installation. A process that uses the environment of
 // AccountKubeconfig has the permissions of a program.

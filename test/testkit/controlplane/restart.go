@@ -31,19 +31,19 @@ const (
 )
 
 // AddAPIServer starts another API server with the etcd and the flags of the first one, and an audit log of its own,
-// which is not counted. It returns the address when the API server is ready.
-func (p *Plane) AddAPIServer(ctx context.Context) (string, error) {
+// which is not counted. It returns when the API server is ready.
+func (p *Plane) AddAPIServer(ctx context.Context) error {
 	_, command, err := p.find(APIServer)
 	if err != nil {
-		return "", err
+		return err
 	}
 	address, _, err := program.FreeAddresses(ctx)
 	if err != nil {
-		return "", err
+		return err
 	}
 	_, port, err := net.SplitHostPort(address)
 	if err != nil {
-		return "", fmt.Errorf("the address of another API server: %w", err)
+		return fmt.Errorf("the address of another API server: %w", err)
 	}
 	for i, argument := range command {
 		switch name, _, _ := strings.Cut(argument, "="); name {
@@ -57,10 +57,10 @@ func (p *Plane) AddAPIServer(ctx context.Context) (string, error) {
 	config.Host = "https://" + address
 	other, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {
-		return "", fmt.Errorf("client: %w", err)
+		return fmt.Errorf("client: %w", err)
 	}
-	p.discovery = append(p.discovery, other)
-	return address, errors.Join(p.start(ctx, OtherAPIServer, command), p.waitReady(ctx))
+	p.other, p.discovery = address, append(p.discovery, other)
+	return errors.Join(p.start(ctx, OtherAPIServer, command), p.waitReady(ctx))
 }
 
 // Hang stops a process for a while without ending it: what it serves hangs, and what it has cached becomes old.

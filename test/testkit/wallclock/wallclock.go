@@ -11,11 +11,14 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
+
+	"opendilab.org/di-orchestrator/test/testkit/program"
 )
 
 // variable has the offset of the wall clock in seconds.
@@ -27,8 +30,29 @@ func Environment(offset time.Duration) string {
 	return fmt.Sprintf("%s=%d", variable, int64(offset/time.Second))
 }
 
-// Overlay writes an overlay of the toolchain's standard library into a folder, and returns the flag of `go build`.
-func Overlay(ctx context.Context, folder string) (string, error) {
+// Offset returns how far a clock is ahead, up to a limit ahead or behind. It is the limit in half of the cases.
+func Offset(random *rand.Rand, most time.Duration) time.Duration {
+	share := 2*random.Float64() - 1
+	switch random.IntN(4) {
+	case 0:
+		share = -1
+	case 1:
+		share = 1
+	}
+	return time.Duration(share * float64(most)).Truncate(time.Second)
+}
+
+// Build builds di-orchestrator from this checkout into a folder, so that Environment moves its wall clock.
+func Build(ctx context.Context, folder string) (string, error) {
+	flag, err := overlay(ctx, folder)
+	if err != nil {
+		return "", err
+	}
+	return program.BuildCommand(ctx, folder, "di-orchestrator", flag)
+}
+
+// overlay writes an overlay of the toolchain's standard library into a folder, and returns the flag of `go build`.
+func overlay(ctx context.Context, folder string) (string, error) {
 	command := exec.CommandContext(ctx, "go", "env", "GOROOT")
 	root, err := command.Output()
 	if err != nil {
@@ -43,17 +67,17 @@ func Overlay(ctx context.Context, folder string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("changing %s: %w", path, err)
 	}
-	changed, overlay := filepath.Join(folder, "time.go"), filepath.Join(folder, "overlay.json")
+	changed, replaced := filepath.Join(folder, "time.go"), filepath.Join(folder, "overlay.json")
 	list, err := json.Marshal(map[string]any{"Replace": map[string]string{path: changed}})
 	if err != nil {
 		return "", fmt.Errorf("encoding the overlay: %w", err)
 	}
-	for name, content := range map[string][]byte{changed: moved, overlay: list} {
+	for name, content := range map[string][]byte{changed: moved, replaced: list} {
 		if err := os.WriteFile(name, content, 0o600); err != nil {
 			return "", fmt.Errorf("writing the overlay: %w", err)
 		}
 	}
-	return "-overlay=" + overlay, nil
+	return "-overlay=" + replaced, nil
 }
 
 // change is a text of package time and what replaces it.

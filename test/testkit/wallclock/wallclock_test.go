@@ -29,11 +29,11 @@ func main() {
 
 func TestAVariableMovesTheWallClockAndNotTheMonotonicOne(t *testing.T) {
 	folder := t.TempDir()
-	overlay, err := Overlay(t.Context(), folder)
+	flag, err := overlay(t.Context(), folder)
 	expect.NoError(t, err)
 	source, binary := filepath.Join(folder, "main.go"), filepath.Join(folder, "clock")
 	expect.NoError(t, os.WriteFile(source, []byte(clockProgram), 0o600))
-	output, err := exec.CommandContext(t.Context(), "go", "build", overlay, "-o", binary, source).CombinedOutput()
+	output, err := exec.CommandContext(t.Context(), "go", "build", flag, "-o", binary, source).CombinedOutput()
 	if err != nil {
 		t.Fatalf("building a program: %v\n%s", err, output)
 	}
