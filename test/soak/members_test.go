@@ -239,9 +239,11 @@ func (d *driver) lead(ctx context.Context, by *caller) {
 		d.ask(ctx, by, http.MethodDelete, history.Call{Operation: history.Shrink, Number: 2, Mark: "-"}, head+`,"collectors":{"replicas":1},"learners":{"replicas":1}`)
 	case len(known.Collectors) > 0 && d.random.IntN(6) == 0:
 		failed := known.Collectors[d.random.IntN(len(known.Collectors))]
-		if pod := d.world.kubelet.Pod(types.NamespacedName{Namespace: namespace, Name: names.PodOfURL(failed)}); pod != nil {
-			d.world.log.Add(history.Entry{Cause: &history.Cause{What: "its coordinator reports the pod failed", Pod: string(pod.UID), Replaced: true}})
+		cause := &history.Cause{What: "its coordinator reports the pod failed", Job: by.jobUID, Name: names.PodOfURL(failed), Replaced: true}
+		if pod := d.world.kubelet.Pod(types.NamespacedName{Namespace: namespace, Name: cause.Name}); pod != nil {
+			cause.Pod = string(pod.UID)
 		}
+		d.world.log.Add(history.Entry{Cause: cause})
 		call := history.Call{Operation: history.Report, URLs: []string{failed}}
 		body := fmt.Sprintf(`{%s,"collectors":[%q],"learners":[]}`, head, names.PodOfURL(failed))
 		_ = d.world.record(d.of(call, by), func(*history.Call) error {

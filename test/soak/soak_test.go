@@ -117,6 +117,9 @@ func (s *soak) run(ctx context.Context, folder string) (err error) {
 		err = errors.Join(err, s.world.stop())
 		s.world.log.Look(func() { s.report.finish(s) })
 	}()
+	for _, each := range s.world.instances {
+		s.progress("the clock of %s is %s ahead", each.name, each.offset)
+	}
 	s.faults = &faults{
 		world: s.world, random: s.random(1), rate: *faultRate, done: map[string]int{},
 		longest: max(4*time.Second, time.Duration(float64(longestFault)*min(1, float64(*runTime)/float64(fullRun)))),

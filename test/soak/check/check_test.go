@@ -174,6 +174,14 @@ func TestAPodThatItsCoordinatorReportedMayLiveBesideItsReplacement(t *testing.T)
 		holds(t)
 }
 
+func TestAPodThatItsCoordinatorReportedBeforeItWasCreatedMayLiveBesideItsReplacement(t *testing.T) {
+	early := func(change *history.Change) { change.Name = "early" }
+	newStory().workers(1, 1).
+		add(history.Entry{Cause: &history.Cause{What: "its coordinator reports the pod failed", Job: jobUID, Name: "early", Replaced: true}}).
+		pod("a", "worker", "0", early).later(time.Hour).workers(2, 2).pod("b", "worker", "0").
+		holds(t)
+}
+
 func TestAPodBeyondTheDesiredNumberIsFound(t *testing.T) {
 	newStory().workers(1, 1).later(time.Hour).workers(2, 1).pod("a", "worker", "0").pod("b", "worker", "1").
 		breaks(t, bounded{}, "(b)", "more than 1")

@@ -21,7 +21,7 @@ func (unique) see(w *world, entry *history.Entry) []broken {
 		return nil
 	}
 	made := w.pods[entry.Change.UID]
-	if made == nil || made.job == nil || made.Member == "" || !made.lives() {
+	if made == nil || made.job == nil || made.Member == "" || made.replaced || !made.lives() {
 		return nil
 	}
 	for _, other := range made.job.living() {

@@ -4,6 +4,7 @@
 package check
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -61,9 +62,11 @@ type job struct {
 	deleting, gone bool
 	members        *history.MembershipState
 	membership     bool
-	services       map[string]bool
-	pods           map[string]*pod
-	desired        []snapshot
+	// replaced are the names of pods that are no replica, and may not exist yet.
+	replaced map[string]bool
+	services map[string]bool
+	pods     map[string]*pod
+	desired  []snapshot
 	// observed is when the operator last showed that it had acted on the desired state.
 	observed time.Time
 	causes   []event
@@ -168,7 +171,7 @@ func (w *world) job(uid string) *job {
 	}
 	known := w.jobs[uid]
 	if known == nil {
-		known = &job{uid: uid, name: "?", services: map[string]bool{}, pods: map[string]*pod{}, observed: w.now}
+		known = &job{uid: uid, name: "?", services: map[string]bool{}, pods: map[string]*pod{}, replaced: map[string]bool{}, observed: w.now}
 		w.jobs[uid] = known
 	}
 	return known
@@ -307,7 +310,7 @@ func (w *world) changePod(change *history.Change) {
 		w.pods[change.UID] = known
 		w.before.fresh = true
 		if known.job != nil {
-			known.job.pods[change.UID] = known
+			known.job.pods[change.UID], known.replaced = known, known.job.replaced[change.Name]
 		}
 		w.tell(known.job, "pod %s (%s) is created: %s %s, round %s", known.name, known.uid, change.Pod.Task, change.Pod.Member, change.Pod.Attempt)
 	}
@@ -346,11 +349,14 @@ func (w *world) call(call *history.Call) {
 
 func (w *world) cause(cause *history.Cause) {
 	of := w.jobs[cause.Job]
+	if of != nil && cause.Replaced && cause.Name != "" {
+		of.replaced[cause.Name] = true
+	}
 	if known := w.pods[cause.Pod]; known != nil {
 		known.caused, known.replaced = cause.What, known.replaced || cause.Replaced
 		of = known.job
 	}
-	w.explain(of, "%s (%s)", cause.What, w.podName(cause.Pod))
+	w.explain(of, "%s (%s)", cause.What, cmp.Or(cause.Name, w.podName(cause.Pod)))
 }
 
 func (w *world) fault(fault *history.Fault) {

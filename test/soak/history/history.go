@@ -177,9 +177,10 @@ type Read struct {
 // Cause is an intervention. It is recorded before it happens, because the programs may act at once.
 type Cause struct {
 	What string `json:"what"`
-	// Pod is the UID of the pod, or Job that of the job.
-	Pod string `json:"pod,omitempty"`
-	Job string `json:"job,omitempty"`
+	// Pod is the UID of the pod, or Job that of the job. Name is the name of a pod of the job that may not exist yet.
+	Pod  string `json:"pod,omitempty"`
+	Job  string `json:"job,omitempty"`
+	Name string `json:"name,omitempty"`
 	// Replaced is set if the pod stops being a replica, and may live on beside its replacement.
 	Replaced bool `json:"replaced,omitempty"`
 }
