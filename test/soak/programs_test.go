@@ -36,7 +36,7 @@ type instance struct {
 	name, kind string
 	// address is what it serves, if it serves something, and metrics where it serves its metrics.
 	address, metrics string
-	// way is its way to the API servers. Each of the two of a kind prefers another one.
+	// way is its way to the API servers. The two of a kind prefer different ones at any time.
 	way   *proxy.Proxy
 	world *world
 
@@ -60,7 +60,7 @@ func (w *world) newInstance(ctx context.Context, kind string, number int) (*inst
 	if i.address, i.metrics, err = program.FreeAddresses(ctx); err != nil {
 		return nil, err
 	}
-	i.way, err = w.wayToAPI(ctx, number)
+	i.way, err = w.turningWay(ctx, number)
 	return i, err
 }
 

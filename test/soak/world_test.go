@@ -34,6 +34,7 @@ import (
 	"opendilab.org/di-orchestrator/test/testkit/controlplane"
 	"opendilab.org/di-orchestrator/test/testkit/jobs"
 	"opendilab.org/di-orchestrator/test/testkit/kubelet"
+	"opendilab.org/di-orchestrator/test/testkit/pace"
 	"opendilab.org/di-orchestrator/test/testkit/program"
 	"opendilab.org/di-orchestrator/test/testkit/proxy"
 	"opendilab.org/di-orchestrator/test/testkit/wallclock"
@@ -157,7 +158,7 @@ func (w *world) addAPIServer(ctx context.Context) error {
 
 // through returns the configuration of an administrator who reaches the API servers by a proxy.
 func (w *world) through(ctx context.Context, preferred int) (*rest.Config, error) {
-	way, err := w.wayToAPI(ctx, preferred)
+	way, err := w.turningWay(ctx, preferred)
 	if err != nil {
 		return nil, err
 	}
@@ -175,6 +176,25 @@ func (w *world) wayToAPI(ctx context.Context, preferred int) (*proxy.Proxy, erro
 		return nil, err
 	}
 	w.group.Go(func() error { <-ctx.Done(); return way.Close() })
+	return way, nil
+}
+
+// turnAfter is after which time the other API server is preferred.
+const turnAfter = 5 * time.Second
+
+// turningWay is wayToAPI with an API server that is preferred in turn, so that a client has connections to both.
+func (w *world) turningWay(ctx context.Context, preferred int) (*proxy.Proxy, error) {
+	way, err := w.wayToAPI(ctx, preferred)
+	if err != nil {
+		return nil, err
+	}
+	apis := w.APIAddresses()
+	w.group.Go(func() error {
+		for turn := 1 - preferred; pace.Pause(ctx, turnAfter) == nil; turn = 1 - turn {
+			way.Lead(apis[turn], apis[1-turn])
+		}
+		return nil
+	})
 	return way, nil
 }
 
