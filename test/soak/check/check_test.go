@@ -294,6 +294,11 @@ func TestARefusedRequestThatIsExecutedIsFound(t *testing.T) {
 		breaks(t, newServed(), "it was refused")
 }
 
+func TestARequestThatIsRefusedBecauseItsJobIsGoneMayBeExecuted(t *testing.T) {
+	grown("s").change(history.Change{Kind: history.Job, Namespace: "n", Name: "job", UID: jobUID, Gone: true}).
+		call(history.Call{Operation: history.Grow, Pod: "c", Number: 1, Mark: "2m", Error: "the job is gone", Refused: true}).holds(t)
+}
+
 func TestARequestWithoutAnAnswerMayBeExecutedOrNot(t *testing.T) {
 	grown("s").call(history.Call{Operation: history.Grow, Pod: "c", Number: 1, Mark: "2m", Error: "reset"}).holds(t)
 	grown().call(history.Call{Operation: history.Grow, Pod: "c", Number: 1, Mark: "2m", Error: "reset"}).holds(t)

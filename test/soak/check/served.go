@@ -77,8 +77,10 @@ func (s *served) check(w *world, key [2]string, complete bool) []broken {
 	of := w.jobs[key[0]]
 	fewer := got < call.Number && call.Done() && !s.fresh[key] && (of == nil || !of.stops())
 	half := got > 0 && got < call.Number && !s.fresh[key]
+	// An answer may say that the job is gone, with all that the request had added before.
+	refused := call.Refused && got > 0 && (of == nil || !of.gone)
 	switch {
-	case got > call.Number, call.Refused && got > 0:
+	case got > call.Number, refused:
 	case complete && (fewer || half):
 	default:
 		return nil
