@@ -387,15 +387,26 @@ func TestAFailedReadAtTheOldVersionIsFoundInAQuietWindowOnly(t *testing.T) {
 }
 
 func TestGrowthOfAProgramIsFound(t *testing.T) {
-	used := func(step int64) *story {
+	used := func(growth history.Usage) *story {
 		s := newStory()
-		for i := range int64(12) {
-			s.add(history.Entry{Usage: &history.Usage{Program: "server-0", HeapBytes: 40<<20 + i*step, Goroutines: 90}})
+		for i := range 12 {
+			s.add(history.Entry{Usage: &history.Usage{
+				Program: "server-0", HeapBytes: 40<<20 + int64(i)*growth.HeapBytes, Goroutines: 90 + i*growth.Goroutines,
+				Files: 24 + i*growth.Files, StoreBytes: 7<<20 + int64(i)*growth.StoreBytes,
+			}})
 		}
 		return s
 	}
-	used(1 << 20).holds(t)
-	used(16<<20).breaks(t, newFlat(), "heap bytes grow")
+	used(history.Usage{HeapBytes: 1 << 20, Goroutines: 5, Files: 2, StoreBytes: 1 << 20}).holds(t)
+	for what, growth := range map[string]history.Usage{
+		"heap bytes": {HeapBytes: 16 << 20},
+		// Each of 43 jobs between two samples leaves one.
+		"goroutines":   {Goroutines: 43},
+		"open files":   {Files: 20},
+		"stored bytes": {StoreBytes: 16 << 20},
+	} {
+		t.Run(what, func(t *testing.T) { used(growth).breaks(t, newFlat(), what+" grow") })
+	}
 }
 
 func TestAHistoryFileIsCheckedLikeARun(t *testing.T) {
