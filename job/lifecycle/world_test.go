@@ -93,6 +93,8 @@ type world struct {
 	// knows are the pods that have read a membership that lists them, with the last version that
 	// they acknowledged.
 	knows map[types.UID]int64
+	// unacknowledged are the versions that slow members have read and not acknowledged yet, by pod.
+	unacknowledged map[types.UID]int64
 	// listed are the pods that each version of the membership lists, as its operator saw them.
 	listed map[int64]map[types.UID]bool
 	// leaves is since when a version lists a pod as leaving, by no actor's clock.
@@ -193,7 +195,7 @@ func newWorld(t expect.Test, spec v2alpha1.DIJobSpec) *world {
 		},
 		now:     now,
 		created: map[string]int{},
-		knows:   map[types.UID]int64{},
+		knows:   map[types.UID]int64{}, unacknowledged: map[types.UID]int64{},
 		listed:  map[int64]map[types.UID]bool{},
 		leaves:  map[types.UID]time.Time{},
 		history: newHistory(), led: newLedHistory(),

@@ -315,6 +315,10 @@ func (w *world) checkLedDecision(observed *Observed, decision *Decision) {
 		case w.now.Before(at.Add(state.DefaultDrain)):
 			w.t.Fatalf("pod %s is deleted %s after it was asked away", pod.Name, w.now.Sub(at))
 		}
+		// A replica that was reported failed has nothing to hand over.
+		if _, isReported := w.led.dismissed[pod.Name]; !isReported {
+			w.checkRelease(observed, decision, pod)
+		}
 	}
 }
 

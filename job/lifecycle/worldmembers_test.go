@@ -76,10 +76,31 @@ func (w *world) acknowledge(members ...string) {
 // acknowledgeAs makes a member acknowledge the current membership, or refuse it for a reason.
 func (w *world) acknowledgeAs(pod *corev1.Pod, refusal string) {
 	w.t.Helper()
-	ack := store.Ack{Version: published(w.job).Acknowledge, Pod: pod.Name, Rank: podstate.Rank(pod), Refuse: refusal != "", Reason: refusal}
+	w.acknowledgeVersion(pod, published(w.job).Acknowledge, refusal)
+}
+
+// acknowledgeVersion makes a member acknowledge a version, or refuse it for a reason.
+func (w *world) acknowledgeVersion(pod *corev1.Pod, version int64, refusal string) {
+	w.t.Helper()
+	ack := store.Ack{Version: version, Pod: pod.Name, Rank: podstate.Rank(pod), Refuse: refusal != "", Reason: refusal}
 	if err := w.server.acknowledge(ack); err != nil {
 		w.t.Fatalf("pod %s cannot acknowledge: %v", pod.Name, err)
 	}
+}
+
+// acknowledgeLate makes a member acknowledge the version that it read the last time, and read the current one.
+func (w *world) acknowledgeLate(pod *corev1.Pod) {
+	w.t.Helper()
+	if !w.isMember(pod) {
+		return
+	}
+	if read := w.unacknowledged[pod.UID]; read > 0 {
+		w.knows[pod.UID] = max(w.knows[pod.UID], read)
+		w.acknowledgeVersion(pod, read, "")
+	} else if _, isTold := w.knows[pod.UID]; !isTold {
+		w.knows[pod.UID] = 0
+	}
+	w.unacknowledged[pod.UID] = published(w.job).Acknowledge
 }
 
 // refuse makes a member refuse the current membership.
@@ -108,6 +129,10 @@ func (w *world) anyMemberReads(random *rand.Rand) {
 		}
 	case choice < 6:
 		w.acknowledge(pods...)
+	case choice == 9:
+		for _, slow := range pods {
+			w.acknowledgeLate(w.pods[slow])
+		}
 	default:
 		w.acknowledge(name)
 	}
@@ -124,8 +149,11 @@ func (w *world) allAcknowledge() {
 // may use it has acknowledged that, or at its timeout.
 func (w *world) checkRelease(observed *Observed, decision *Decision, pod *corev1.Pod) {
 	w.t.Helper()
-	drain, list := drainOf(observed.Job, pod), published(observed.Job)
+	drain, list, stored := drainOf(observed.Job, pod), published(observed.Job), w.pods[pod.Name]
 	switch {
+	case stored == nil, stored.UID != pod.UID, podstate.Terminating(stored):
+		// An operator whose cache is behind deletes it again.
+		return
 	case drain == nil, state.IsSuspended(observed.Job), state.IsFinished(&observed.Job.Status), state.IsFinished(&decision.Status),
 		state.IsStale(pod, &decision.Status), pod.Status.Phase != corev1.PodRunning, hasTwin(observed.Pods, pod),
 		isRankIn(podstate.Rank(pod), observed.Job.Status.CompletedRanks):
@@ -151,7 +179,7 @@ func (w *world) checkRelease(observed *Observed, decision *Decision, pod *corev1
 // drainOf returns how a pod's task is drained, nil for a pod that holds no state.
 func drainOf(job *v2alpha1.DIJob, pod *corev1.Pod) *v2alpha1.Drain {
 	for i := range job.Spec.Tasks {
-		if task := &job.Spec.Tasks[i]; names.TaskName(task) == pod.Labels[names.LabelTaskName] {
+		if task := &job.Spec.Tasks[i]; names.TaskName(task) == names.RoleOrTask(pod) {
 			return task.Drain
 		}
 	}

@@ -37,6 +37,8 @@ type diServer struct {
 	world *world
 	// book has what replicas report.
 	book *rates.Book
+	// end ends the current edit of the job, which the store would try again later.
+	end context.CancelFunc
 }
 
 func newServer(w *world) *diServer {
@@ -58,9 +60,9 @@ func (c serverClock) Since(at time.Time) time.Duration { return c.Now().Sub(at) 
 
 // jobEdit is an edit of the job that is made once: it ends if the store would try again later.
 type jobEdit struct {
-	kind  limit.Kind
-	apply func(*v2alpha1.DIJob) (store.JobPatch, error)
-	end   context.CancelFunc
+	kind   limit.Kind
+	apply  func(*v2alpha1.DIJob) (store.JobPatch, error)
+	server *diServer
 }
 
 func (e *jobEdit) Kind() limit.Kind                           { return e.kind }
@@ -69,7 +71,7 @@ func (*jobEdit) Check(context.Context, *v2alpha1.DIJob) error { return nil }
 func (e *jobEdit) Apply(job *v2alpha1.DIJob) (store.JobPatch, error) {
 	patch, err := e.apply(job)
 	if errors.Is(err, store.ErrNotYet) {
-		e.end()
+		e.server.end()
 	}
 	return patch, err
 }
@@ -78,18 +80,22 @@ func (e *jobEdit) Apply(job *v2alpha1.DIJob) (store.JobPatch, error) {
 func (s *diServer) edit(kind limit.Kind, apply func(*v2alpha1.DIJob) (store.JobPatch, error)) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	_, err := s.EditJob(ctx, client.ObjectKeyFromObject(s.world.job), &jobEdit{kind, apply, cancel})
+	outer := s.end
+	s.end = cancel
+	defer func() { s.end = outer }()
+	_, err := s.EditJob(ctx, client.ObjectKeyFromObject(s.world.job), &jobEdit{kind, apply, s})
 	return err
 }
 
-// resize adds replicas to a worker-led job, or removes some.
-func (s *diServer) resize(by int64) error {
+// resize adds replicas to a worker-led job, or removes some. Others act between its read and its write.
+func (s *diServer) resize(by int64, others func()) error {
 	request, _ := s.Claim(membership.Request{Content: fmt.Appendf(nil, "%+d", by), Removal: by < 0})
 	return s.edit(limit.OfRequests, func(job *v2alpha1.DIJob) (store.JobPatch, error) {
 		patch, granted, err := store.Resize(job, by)
 		if err != nil {
 			return patch, err
 		}
+		others()
 		return patch, s.Record(job, request, granted)
 	})
 }
@@ -124,18 +130,40 @@ func (w *world) befallServer(random *rand.Rand) {
 	}
 	pods := w.podNames()
 	var err error
-	switch choice := random.IntN(4); {
-	case choice < 2:
+	switch choice := random.IntN(9); {
+	case choice == 8:
+		w.resizeAtOnce(1+random.Int64N(2), 1+random.Int64N(2))
+		return
+	case choice < 4:
 		by := random.Int64N(9) - 4
-		err = w.server.resize(by)
+		err = w.server.resize(by, func() {})
 		w.tell("di-server resizes by %d to %d, the range of a preemptible job to %d: %v", by, w.job.Status.Replicas, store.MaxReplicas(w.job), err)
-	case choice == 2 || len(pods) == 0:
+	case choice < 6 || len(pods) == 0:
 		err = w.server.report(fmt.Sprintf(`{"step":%d}`, random.IntN(100)))
 		w.tell("the job reports: %v", err)
 	default:
 		name := pods[random.IntN(len(pods))]
 		err = w.server.reportRole(w.pods[name], float64(random.IntN(100)))
 		w.tell("%s reports: %v", name, err)
+	}
+}
+
+// resizeAtOnce makes two di-servers add replicas at the same time. The job must get those of each request that is acknowledged.
+func (w *world) resizeAtOnce(first, second int64) {
+	w.t.Helper()
+	if elastic := w.job.Spec.Elastic; w.job.Status.Replicas == 0 || w.job.Spec.Preemptible && (elastic == nil || elastic.MaxReplicas == nil) {
+		return
+	}
+	before, added := store.MaxReplicas(w.job), int64(0)
+	count := func(by int64, err error) {
+		w.tell("one of two di-servers adds %d replicas: %v", by, err)
+		if err == nil {
+			added += by
+		}
+	}
+	count(first, w.server.resize(first, func() { count(second, w.server.resize(second, func() {})) }))
+	if after := store.MaxReplicas(w.job); after != before+added {
+		w.t.Fatalf("two requests add %d replicas to %d, and there may be %d", added, before, after)
 	}
 }
 
@@ -212,6 +240,7 @@ func (a api) Patch(_ context.Context, object client.Object, subresource string, 
 		// The store would try again for as long as it may.
 		w.t.Fatalf("the API server rejects a patch of the job: %v", err)
 	case wanted.ResourceVersion != w.job.ResourceVersion:
+		w.server.end()
 		return conflict(object)
 	}
 	w.changeAs(serverAccount, subresource, func(job *v2alpha1.DIJob) { *job = *wanted })
