@@ -16,7 +16,7 @@ import (
 	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
-// mutant is a fault of the operator that a release once had.
+// mutant is a planted fault: the file, from the root of the module, and what is changed in it.
 type mutant struct {
 	file, original, mutated string
 }
@@ -24,15 +24,55 @@ type mutant struct {
 // mutants returns the faults that the random worlds must find, by what they do.
 func mutants() map[string]mutant {
 	return map[string]mutant{
+		// Clocks.
 		"the clocks of API server and operator are compared": {
-			filepath.Join("handshake", "handshake.go"), "h.isRunningMember(pod) && h.listed.Has(pod)",
+			"job/lifecycle/handshake/handshake.go", "h.isRunningMember(pod) && h.listed.Has(pod)",
 			"h.isRunningMember(pod) && h.listed.active.Has(podstate.Rank(pod)) && !pod.CreationTimestamp.After(h.published.PublishedAt.Time)",
 		},
-		"a replica that was asked away stays": {
-			filepath.Join("coordinatorled", "excess", "excess.go"), "		going[pod.Name] = true\n		s.out.DeletePod(pod)\n", "		going[pod.Name] = true\n",
+		// Fences.
+		"di-server writes over what others wrote since it read": {
+			"server/store/jobedit.go", "client.MergeFromWithOptions(original, client.MergeFromWithOptimisticLock{})", "client.MergeFrom(original)",
+		},
+		// Work that is done twice.
+		"a repeated request is executed again": {
+			"job/membership/requests.go", "case !repeatable(record, age):", "case !repeatable(record, age), record.Key == key:",
+		},
+		// Writers.
+		"di-server writes a field of the operator": {
+			"server/store/acks.go", "job.Status.MembershipAcks = next", "job.Status.MembershipAcks, job.Status.Scaling.Membership.LeavingSince = next, nil",
+		},
+		// Handshakes.
+		"a replica goes before the others have acknowledged": {
+			"job/lifecycle/handshake/removals.go", "r.of.leaving.Has(rank) && r.of.result(drain) == released", "r.of.leaving.Has(rank) && r.of.result(drain) != failed",
+		},
+		"only the replica that leaves acknowledges": {
+			"job/lifecycle/handshake/handshake.go", "h.IsListed(pod) && !h.acknowledged.Has(podstate.Rank(pod))", "h.IsListed(pod) && h.leaving.Has(podstate.Rank(pod)) && !h.acknowledged.Has(podstate.Rank(pod))",
+		},
+		// Finalizers.
+		"a finalizer stays on a replica": {
+			"job/lifecycle/workerled/counts/counts.go", "if queueing.HasOnlyFinalizer(pod) && (", "if queueing.HasOnlyFinalizer(pod) && !c.in.Kueue && (",
+		},
+		// Caches.
+		"a stale list of members is believed": {
+			"job/lifecycle/coordinatorled/unconfirmed.go", "len(unconfirmed.Pods) > 0 || len(facts.Excess()) > 0", "len(unconfirmed.Pods) > 0",
+		},
+		// Ranks.
+		"replicas close up to the rank of one that is lost": {
+			"job/lifecycle/ranks/ranks.go", "		take(&replicas[i], recorded[i])\n", "		_ = recorded[i]\n",
+		},
+		// Restarts and ends.
+		"a disruption restarts the job": {
+			"job/lifecycle/workerled/failures/failures.go", "pod == nil || !state.HasFailed(f.in.Job, pod) || f.facts.IsCounted(pod)", "pod == nil || !podstate.FailedOrLost(pod) || f.facts.IsCounted(pod)",
+		},
+		"a suspended job gets pods": {
+			"job/lifecycle/endings/endings.go", "	return e.Stop()\n", "	e.Stop()\n	return state.Continue\n",
 		},
 		"the first cause is lost": {
-			filepath.Join("problems", "problems.go"), "	if stall == nil {\n		return message", "	if stall == nil || r.in.Job != nil {\n		return message",
+			"job/lifecycle/problems/problems.go", "	if stall == nil {\n		return message", "	if stall == nil || r.in.Job != nil {\n		return message",
+		},
+		// Members.
+		"a replica that was asked away stays": {
+			"job/lifecycle/coordinatorled/excess/excess.go", "		going[pod.Name] = true\n		s.out.DeletePod(pod)\n", "		going[pod.Name] = true\n",
 		},
 	}
 }
@@ -41,25 +81,26 @@ func mutants() map[string]mutant {
 func TestTheWorldsFindKnownFaults_Slow(t *testing.T) {
 	for name, fault := range mutants() {
 		t.Run(name, func(t *testing.T) {
-			found := regexp.MustCompile(`-world\.seed=.*`).FindString(playWith(t, fault))
-			if found == "" {
-				t.Fatalf("no world of %d finds it", mutantRounds)
+			printed := playWith(t, plant(t, fault))
+			found := regexp.MustCompile(`_test\.go:\d+: (.*)`).FindStringSubmatch(printed)
+			if found == nil {
+				t.Fatalf("no world of %d finds it:\n%s", mutantRounds, printed)
 			}
-			t.Log(found)
+			t.Log(found[1])
 		})
 	}
 }
 
-// playWith plays the worlds with a fault, and returns what the tests print.
-func playWith(t *testing.T, fault mutant) string {
+// plant returns the overlay with which a fault is compiled.
+func plant(t *testing.T, fault mutant) string {
 	t.Helper()
-	content, err := os.ReadFile(fault.file)
+	original, err := filepath.Abs(filepath.Join("..", "..", fault.file))
+	expect.NoError(t, err)
+	content, err := os.ReadFile(original)
 	expect.NoError(t, err)
 	if count := strings.Count(string(content), fault.original); count != 1 {
 		t.Fatalf("%s has %q %d times", fault.file, fault.original, count)
 	}
-	original, err := filepath.Abs(fault.file)
-	expect.NoError(t, err)
 	folder := t.TempDir()
 	mutated, overlay := filepath.Join(folder, "mutated.go"), filepath.Join(folder, "overlay.json")
 	replaced, err := json.Marshal(map[string]any{"Replace": map[string]string{original: mutated}})
@@ -67,10 +108,17 @@ func playWith(t *testing.T, fault mutant) string {
 	for path, text := range map[string]string{mutated: strings.Replace(string(content), fault.original, fault.mutated, 1), overlay: string(replaced)} {
 		expect.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 	}
-	command := exec.CommandContext(t.Context(), "go", "test", "-vet=off", "-count=1", "-overlay", overlay, "-run", "InAWorldThat", fmt.Sprintf("-world.rounds=%d", mutantRounds), ".")
+	return overlay
+}
+
+// playWith plays all kinds of random worlds with an overlay, and returns what the tests print.
+func playWith(t *testing.T, overlay string) string {
+	t.Helper()
+	command := exec.CommandContext(t.Context(), "go", "test", "-vet=off", "-count=1", "-overlay", overlay,
+		"-run", "InAWorldThat|IsNeverLostByIntent|WhateverHappens", fmt.Sprintf("-world.rounds=%d", mutantRounds), ".")
 	printed, err := command.CombinedOutput()
 	if err == nil || strings.Contains(string(printed), "[build failed]") {
-		t.Logf("%v\n%s", err, printed)
+		t.Fatalf("the worlds end with %v\n%s", err, printed)
 	}
 	return string(printed)
 }
