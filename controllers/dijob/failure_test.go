@@ -317,6 +317,8 @@ var _ = Describe("A failure policy", func() {
 			s.start(ctx)
 			before := s.identities(ctx)
 			s.report(ctx, pod, status)
+			// The operator sees the end at once, by its own clock.
+			*at = s.endOf(ctx, pod)
 			Expect(s.settle(ctx)).To(Succeed())
 			job, after := s.job(ctx), s.identities(ctx)
 			remade := 0
