@@ -255,7 +255,8 @@ func TestClusterShowsWhatNodesUseWhereItIsMeasured(t *testing.T) {
 	expect.NoError(t, w.live.Status().Update(t.Context(), node))
 	w.measured(t, node.Name, "2500m", "1Gi")
 	var page api.Cluster
-	w.browse(t, ns).get(t, "/api/v1/cluster", "Cluster", &page)
+	b := w.browse(t, ns)
+	b.get(t, "/api/v1/cluster", "Cluster", &page)
 	at := slices.IndexFunc(page.Nodes, func(one api.Node) bool { return one.Name == node.Name })
 	if at < 0 || page.Nodes[at].CPU != (api.Amount{Allocatable: 8000, Used: 2500}) || page.Nodes[at].Memory != (api.Amount{Allocatable: 4 << 30, Used: 1 << 30}) {
 		t.Errorf("the nodes are %+v", page.Nodes)
@@ -263,6 +264,13 @@ func TestClusterShowsWhatNodesUseWhereItIsMeasured(t *testing.T) {
 	if page.CPU.Used < 2500 {
 		t.Errorf("in all, %d thousandths of a CPU are in use: want at least 2500", page.CPU.Used)
 	}
+	broken := objects(t, `{apiVersion: metrics.k8s.io/v1beta1, kind: NodeMetrics, metadata: {name: broken}, usage: {cpu: 2}}`)[0]
+	expect.NoError(t, w.live.Create(t.Context(), broken))
+	b.get(t, "/api/v1/cluster", "Cluster", &page)
+	if notes := strings.Join(page.Notes, "\n"); !strings.Contains(notes, "What nodes use is left out: reading what nodes use: reading the NodeMetrics of node broken") {
+		t.Errorf("with a measurement that cannot be read, the notes are %q", notes)
+	}
+	expect.NoError(t, w.live.Delete(t.Context(), broken))
 }
 
 // measured says what a node uses. The API server serves NodeMetrics from a definition, and not from measurements as one with

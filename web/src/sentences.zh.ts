@@ -169,6 +169,7 @@ export const sentences: Record<string, string> = {
   // What is left out.
   'You may not read %s of namespace %s, so they are left out.': '您无权读取命名空间 $2 的 $1，因此未显示。',
   'You may not list the %s, so they are left out.': '您无权列出$1，因此未显示。',
+  'What nodes use is left out: %v': '未显示节点的实际用量：$1',
   'Only pods of namespace %s are counted: others may request more.': '只统计命名空间 $1 的 Pod：其他命名空间可能申请了更多。',
   'You may not list the %s of namespace %s, so they are left out.': '您无权列出命名空间 $2 的$1，因此未显示。',
   'The cluster has no %s: %v': '集群没有 $1：$2',

@@ -67,8 +67,9 @@ type clusterWorld struct {
 	plans      map[types.UID]*v2alpha1.ScalePlan
 	takeover   *installation.Takeover
 	migrations []api.Takeover
-	// used is what nodes use, by their names; empty if that is unknown.
+	// used is what nodes use, by their names; empty if that is unknown. unread is why it is.
 	used   map[string]podmetrics.Used
+	unread error
 	notes  []string
 	grants []string
 	// hasNoPods reports that the pods are not watched.
@@ -165,9 +166,12 @@ func (w *clusterWorld) page() *api.Cluster {
 		Nodes: slices.Collect(maps.Values(w.nodes)), Pods: slices.Collect(maps.Values(w.pods)), Plans: slices.Collect(maps.Values(w.plans)),
 		Used: w.used, Takeover: w.takeover, HasNoPods: w.hasNoPods, Migrations: w.migrations, Notes: w.notes, Grants: w.grants,
 	}
+	if w.unread != nil && !errors.Is(w.unread, podmetrics.ErrAbsent) && !cluster.IsDenied(w.unread) {
+		state.Notes = append(slices.Clone(state.Notes), fmt.Sprintf("What nodes use is left out: %v", w.unread))
+	}
 	state.Jobs = w.server.known()
 	if err := w.server.jobs.Broken(); cluster.IsDenied(err) {
-		state.Notes = append(slices.Clone(w.notes), w.lacks("jobs", true))
+		state.Notes = append(slices.Clone(state.Notes), w.lacks("jobs", true))
 		state.Grants = append(slices.Clone(w.grants), grantOf(err)...)
 	}
 	return pages.Cluster(state)
@@ -191,7 +195,7 @@ const usagePatience = 2 * time.Second
 func (w *clusterWorld) look(ctx context.Context) {
 	measuring, stop := context.WithTimeout(ctx, usagePatience)
 	defer stop()
-	w.used, _ = w.server.Cluster.NodeUsage(measuring)
+	w.used, w.unread = w.server.Cluster.NodeUsage(measuring)
 	report, takeover, err := installation.Look(ctx, w.server.Cluster)
 	w.takeover, w.migrations = takeover, migrations(report, takeover, err)
 }
