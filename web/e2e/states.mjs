@@ -60,6 +60,16 @@ await step('a connection that is lost is said, and tried again at once', async (
   await other.getByRole('heading', { name: 'Conditions' }).waitFor()
   await other.close()
 })
+await step('views that cannot be loaded are loaded once there is a connection', async () => {
+  const other = await page.context().newPage()
+  await other.route('**/views.js', (route) => route.abort())
+  await other.goto(`${origin}/#/cluster`)
+  await other.getByRole('region', { name: 'There is no connection' }).waitFor()
+  await isFine(other, 'no-views')
+  await other.unroute('**/views.js')
+  await other.getByRole('heading', { name: 'Cluster', level: 1 }).waitFor()
+  await other.close()
+})
 await step('a job that does not exist has near ones', async () => {
   await page.evaluate((hash) => (location.hash = hash), `#/jobs/${namespace}/pomg`)
   const problem = page.getByRole('region', { name: `There is no job pomg in namespace ${namespace}` })

@@ -27,7 +27,7 @@ export function OtherView({ route }: { route: Route }) {
   if (!isNeeded) return null
   if (attempt === 0) return <Skeleton lines={12} />
   return (
-    <Problem kind="restarting" title={t.lostFirst}>
+    <Problem kind="restarting" title={t.lostFirst} isAlone>
       <p>{t.lostText}</p>
     </Problem>
   )
