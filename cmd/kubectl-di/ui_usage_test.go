@@ -203,13 +203,13 @@ func TestPageShowsWhatThePodsOfAJobUsed(t *testing.T) {
 	w, ns := inNamespace(t)
 	m := measure(t)
 	begin, end := w.finished(t, ns, "pong")
-	w.finished(t, ns, "pong-two")
+	beginTwo, endTwo := w.finished(t, ns, "pong-two")
 	half := begin.Add(5 * time.Minute)
 	m.pod(begin, end, ns, "pong-learner-0", "exported_", 2, 1, 50)
 	m.pod(begin, end, ns, "pong-learner-1", "", 3, 2.5, 70)
 	// A replica that is gone, and pods that are not of the job.
 	m.pod(begin, half, ns, "pong-learner-2", "exported_", 10, 10, 0)
-	m.pod(begin, end, ns, "pong-two-learner-0", "exported_", 100, 100, 100)
+	m.pod(beginTwo, endTwo, ns, "pong-two-learner-0", "exported_", 100, 100, 100)
 	m.pod(begin, end, "other", "pong-learner-0", "exported_", 100, 100, 100)
 	b := w.browse(t, ns, "--prometheus", m.url+"/")
 	var session api.Session
