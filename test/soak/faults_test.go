@@ -62,6 +62,8 @@ func faultKinds() []faultKind {
 		{"node lost", 2, (*faults).loseNode},
 		{"shards changed", 1, (*faults).reshard},
 		{"authority rotated", 1, (*faults).rotate},
+		{"program of the other version", 4, (*faults).changeVersion},
+		{"CRDs of the other version", 1, (*faults).changeDefinitions},
 	}
 }
 

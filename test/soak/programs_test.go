@@ -46,6 +46,8 @@ type instance struct {
 	mutex   sync.Mutex
 	process *program.Process
 	shards  int
+	// version is the index of its binary.
+	version int
 	// offset is how far the program's wall clock is ahead.
 	offset time.Duration
 	starts int
@@ -98,10 +100,10 @@ func (i *instance) start(ctx context.Context) (*program.Process, error) {
 		return nil, err
 	}
 	i.mutex.Lock()
-	shards, offset := i.shards, i.offset
+	shards, binary, offset := i.shards, w.binaries[i.version], i.offset
 	i.mutex.Unlock()
 	command := &program.Command{
-		Binary: w.binary, Name: i.kind, Folder: w.folder, NoWait: true, Address: i.address,
+		Binary: binary, Name: i.kind, Folder: w.folder, NoWait: true, Address: i.address,
 		Environment: []string{
 			kubeconfig, wallclock.Environment(offset), "GOMEMLIMIT=460MiB", "GOGC=100", "POD_NAMESPACE=di-system", "POD_NAME=" + i.name,
 		},

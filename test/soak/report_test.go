@@ -60,6 +60,9 @@ func newReport() *report {
 }
 
 func (r *report) usage(used *history.Usage) {
+	if used.Jobs == 0 {
+		return
+	}
 	if r.first[used.Program] == nil {
 		r.first[used.Program] = used
 	}

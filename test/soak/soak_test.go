@@ -38,9 +38,14 @@ var (
 	restTime  = flag.Duration("rest", time.Minute, "time in which all jobs must come to rest in a quiet window")
 	outFolder = flag.String("out", filepath.Join(os.TempDir(), "di-soak"), "folder of the history and of the logs, which is emptied first")
 	binary    = flag.String("binary", "", "the di-orchestrator to run; built from this checkout, with a clock that can be moved, if empty")
+	from      = flag.String("from", upgradedFrom, "commit whose di-orchestrator takes turns with this checkout's; none if empty")
 	replay    = flag.String("replay", "", "history file to check instead of a run")
 	writeTo   = flag.Bool("write", false, "write the figures to docs/reliability.md")
 )
+
+// upgradedFrom is the commit that jobs are upgraded from by default, and back to. A defect of it that a soak finds is a
+// reason to take a later one.
+const upgradedFrom = "3dd3b294da7e"
 
 // longestFault is that of a run of fullRun or more. A shorter run has shorter ones.
 const (
@@ -110,7 +115,7 @@ func (s *soak) random(number uint64) *rand.Rand { return rand.New(rand.NewPCG(s.
 
 func (s *soak) run(ctx context.Context, folder string) (err error) {
 	s.progress("starting the installation")
-	if s.world, err = newWorld(ctx, folder, options{jobs: *jobCount, shards: 2, clocks: s.random(3)}); err != nil {
+	if s.world, err = newWorld(ctx, folder, options{jobs: *jobCount, shards: 2, from: *from, clocks: s.random(3)}); err != nil {
 		return err
 	}
 	defer func() {
@@ -126,6 +131,9 @@ func (s *soak) run(ctx context.Context, folder string) (err error) {
 	}
 	for number := range 3 {
 		s.users = append(s.users, &user{world: s.world, random: s.random(uint64(10 + number))})
+	}
+	if err := s.measure(ctx, 0); err != nil {
+		return err
 	}
 	s.progress("submitting %d jobs", *jobCount)
 	for index := range *jobCount {
@@ -204,7 +212,7 @@ func (s *soak) quiet(ctx context.Context) error {
 	for index := range *jobCount {
 		s.world.compare(ctx, index)
 	}
-	if err := s.measure(ctx); err != nil {
+	if err := s.measure(ctx, *jobCount); err != nil {
 		return err
 	}
 	over := window
@@ -213,14 +221,14 @@ func (s *soak) quiet(ctx context.Context) error {
 	return nil
 }
 
-// measure records what the programs and etcd use.
-func (s *soak) measure(ctx context.Context) error {
+// measure records what the programs and etcd use while there is a number of jobs.
+func (s *soak) measure(ctx context.Context, jobs int) error {
 	for _, each := range s.world.instances {
 		used, err := each.usage(ctx)
 		if err != nil {
 			return err
 		}
-		used.Jobs = *jobCount
+		used.Jobs = jobs
 		s.world.log.Add(history.Entry{Usage: used})
 		s.report.usage(used)
 	}
@@ -228,7 +236,7 @@ func (s *soak) measure(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	used := &history.Usage{Program: "etcd", StoreBytes: stored, Jobs: *jobCount}
+	used := &history.Usage{Program: "etcd", StoreBytes: stored, Jobs: jobs}
 	s.world.log.Add(history.Entry{Usage: used})
 	s.report.usage(used)
 	return nil

@@ -37,7 +37,6 @@ import (
 	"opendilab.org/di-orchestrator/test/testkit/pace"
 	"opendilab.org/di-orchestrator/test/testkit/program"
 	"opendilab.org/di-orchestrator/test/testkit/proxy"
-	"opendilab.org/di-orchestrator/test/testkit/wallclock"
 	"opendilab.org/di-orchestrator/webhook/admissionprobe"
 )
 
@@ -50,6 +49,8 @@ const nodeCount = 8
 // options are the parameters of a soak.
 type options struct {
 	jobs, shards int
+	// from is the commit of the earlier version; "" for none.
+	from string
 	// clocks chooses the clocks of the programs.
 	clocks *rand.Rand
 }
@@ -59,7 +60,8 @@ type world struct {
 	*controlplane.Plane
 	options options
 	folder  string
-	binary  string
+	// binaries are the versions of the programs: this checkout's first.
+	binaries []string
 
 	log     *history.Log
 	checker *check.Checker
@@ -286,10 +288,8 @@ func (w *world) startManager(ctx context.Context) error {
 }
 
 func (w *world) startPrograms(ctx context.Context) (err error) {
-	if w.binary = *binary; w.binary == "" {
-		if w.binary, err = wallclock.Build(ctx, w.folder); err != nil {
-			return err
-		}
+	if w.binaries, err = w.build(ctx); err != nil {
+		return err
 	}
 	for _, service := range []**proxy.Proxy{&w.webhooks, &w.servers} {
 		if *service, err = proxy.New(ctx, "127.0.0.1:0"); err != nil {

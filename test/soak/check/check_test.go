@@ -174,6 +174,14 @@ func TestAPodThatItsCoordinatorReportedMayLiveBesideItsReplacement(t *testing.T)
 		holds(t)
 }
 
+func TestAPodThatItsCoordinatorReportedByItsNameMayLiveBesideItsReplacement(t *testing.T) {
+	early := func(change *history.Change) { change.Name = "early" }
+	newStory().workers(1, 1).pod("a", "worker", "0", early).
+		add(history.Entry{Cause: &history.Cause{What: "its coordinator reports the pod failed", Job: jobUID, Name: "early", Replaced: true}}).
+		later(time.Hour).workers(2, 2).pod("b", "worker", "0").
+		holds(t)
+}
+
 func TestAPodThatItsCoordinatorReportedBeforeItWasCreatedMayLiveBesideItsReplacement(t *testing.T) {
 	early := func(change *history.Change) { change.Name = "early" }
 	newStory().workers(1, 1).
@@ -261,6 +269,14 @@ func TestADrainWithAllAcknowledgementsIsRight(t *testing.T) {
 
 func TestAMemberThatALaterPodReplacedNeedNotAcknowledge(t *testing.T) {
 	shrinking().ack("b", 2).pod("a", "worker", "0", failing).pod("b", "worker", "1", deleting).holds(t)
+}
+
+func TestAPodThatNoListHasNamedNeedsNoHandshakeThoughAnEarlierOneOfItsNameDid(t *testing.T) {
+	both := []string{"job-worker-0", "job-worker-1"}
+	newStory().workers(1, 2, drains).pod("a", "worker", "0").pod("b", "worker", "1").
+		read("a", 1, both, nil).pod("b", "worker", "1", failing).pod("b", "worker", "1", removedNow).read("a", 2, both[:1], nil).
+		later(time.Second).pod("c", "worker", "1").workers(2, 1, drains).pod("c", "worker", "1", deleting).
+		holds(t)
 }
 
 func TestAJobThatEndsNeedsNoHandshake(t *testing.T) {
@@ -392,7 +408,7 @@ func TestGrowthOfAProgramIsFound(t *testing.T) {
 		for i := range 12 {
 			s.add(history.Entry{Usage: &history.Usage{
 				Program: "server-0", HeapBytes: 40<<20 + int64(i)*growth.HeapBytes, Goroutines: 90 + i*growth.Goroutines,
-				Files: 24 + i*growth.Files, StoreBytes: 7<<20 + int64(i)*growth.StoreBytes,
+				Files: 24 + i*growth.Files, StoreBytes: 7<<20 + int64(i)*growth.StoreBytes, Jobs: 60,
 			}})
 		}
 		return s
@@ -407,6 +423,19 @@ func TestGrowthOfAProgramIsFound(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) { used(growth).breaks(t, newFlat(), what+" grow") })
 	}
+}
+
+func TestAGoroutineForEachJobIsFoundThoughTheProgramRestarts(t *testing.T) {
+	used := func(goroutines ...int) *story {
+		s := newStory().add(history.Entry{Usage: &history.Usage{Program: "operator-0", Goroutines: 270}})
+		s.add(history.Entry{Usage: &history.Usage{Program: "operator-1", Goroutines: 200}})
+		for _, each := range goroutines {
+			s.add(history.Entry{Usage: &history.Usage{Program: "operator-1", Goroutines: each, Jobs: 60}})
+		}
+		return s
+	}
+	used(186, 276, 210).holds(t)
+	used(186, 331, 210).breaks(t, newFlat(), "331 goroutines with 60 jobs, and at most 270 without")
 }
 
 func TestAHistoryFileIsCheckedLikeARun(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"opendilab.org/di-orchestrator/test/soak/history"
 )
@@ -17,8 +18,14 @@ import (
 type drained struct {
 	// lists are what each pod has read of each version, and acks the versions that it has begun to acknowledge, by
 	// UID of the pod.
-	lists map[string]map[int64]*history.Read
+	lists map[string]map[int64]*readList
 	acks  map[string]map[int64]bool
+}
+
+// readList is a list with the time at which it was read.
+type readList struct {
+	*history.Read
+	time time.Time
 }
 
 func (*drained) name() string {
@@ -29,14 +36,14 @@ func (*drained) end(*world) []broken { return nil }
 
 func (d *drained) see(w *world, entry *history.Entry) []broken {
 	if d.lists == nil {
-		d.lists, d.acks = map[string]map[int64]*history.Read{}, map[string]map[int64]bool{}
+		d.lists, d.acks = map[string]map[int64]*readList{}, map[string]map[int64]bool{}
 	}
 	switch {
 	case entry.Read != nil:
 		if d.lists[entry.Read.Pod] == nil {
-			d.lists[entry.Read.Pod] = map[int64]*history.Read{}
+			d.lists[entry.Read.Pod] = map[int64]*readList{}
 		}
-		d.lists[entry.Read.Pod][entry.Read.Version] = entry.Read
+		d.lists[entry.Read.Pod][entry.Read.Version] = &readList{Read: entry.Read, time: entry.Time}
 	case entry.Call != nil && entry.Call.Operation == history.Ack:
 		if d.acks[entry.Call.Pod] == nil {
 			d.acks[entry.Call.Pod] = map[int64]bool{}
@@ -78,11 +85,12 @@ func isCount(text string, number int) bool {
 	return text == strconv.Itoa(number) || text == "" && number == 0
 }
 
-// knows reports whether a member has read a list in which it and another one are active.
+// knows reports whether a member has read a list in which it and another one are active. A list that it read before the
+// other pod was created speaks of an earlier pod of that name.
 func (d *drained) knows(peer, other *pod) bool {
 	for _, list := range d.lists[peer.uid] {
 		isMember := slices.Contains(list.Active, peer.name) || slices.Contains(list.Leaving, peer.name)
-		if isMember && slices.Contains(list.Active, other.name) {
+		if isMember && !list.time.Before(other.created) && slices.Contains(list.Active, other.name) {
 			return true
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"opendilab.org/di-orchestrator/test/soak/history"
 )
@@ -14,6 +15,8 @@ import (
 // flat is the promise that what programs use does not grow over the run.
 type flat struct {
 	series map[string]map[string][]int64
+	// idle is the largest number of goroutines that a program of a kind has without jobs.
+	idle map[string]int
 }
 
 // These decide what growth is. Fewer samples say nothing.
@@ -21,6 +24,10 @@ const (
 	minSamples = 6
 	maxRatio   = 1.5
 )
+
+// maxForJobs is how many goroutines more a program may have for any number of jobs than it has without. It has some for
+// its connections, and none for each job.
+const maxForJobs = 25
 
 // limit is the growth that a loaded program may have anyway.
 type limit struct {
@@ -38,7 +45,7 @@ func limits() []limit {
 	}
 }
 
-func newFlat() *flat { return &flat{series: map[string]map[string][]int64{}} }
+func newFlat() *flat { return &flat{series: map[string]map[string][]int64{}, idle: map[string]int{}} }
 
 func (*flat) name() string { return "What each program uses does not grow" }
 
@@ -47,11 +54,21 @@ func (f *flat) see(_ *world, entry *history.Entry) []broken {
 	if used == nil {
 		return nil
 	}
+	kind, _, _ := strings.Cut(used.Program, "-")
+	if used.Jobs == 0 {
+		f.idle[kind] = max(f.idle[kind], used.Goroutines)
+		return nil
+	}
 	if f.series[used.Program] == nil {
 		f.series[used.Program] = map[string][]int64{}
 	}
 	for _, each := range limits() {
 		f.series[used.Program][each.what] = append(f.series[used.Program][each.what], each.of(used))
+	}
+	idle, isKnown := f.idle[kind]
+	// Clients of di-server keep connections open, which have goroutines.
+	if isKnown && kind != "server" && used.Goroutines > idle+maxForJobs {
+		return []broken{{name: used.Program, story: fmt.Sprintf("it has %d goroutines with %d jobs, and at most %d without", used.Goroutines, used.Jobs, idle)}}
 	}
 	return nil
 }

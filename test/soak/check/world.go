@@ -351,6 +351,11 @@ func (w *world) cause(cause *history.Cause) {
 	of := w.jobs[cause.Job]
 	if of != nil && cause.Replaced && cause.Name != "" {
 		of.replaced[cause.Name] = true
+		for _, each := range of.pods {
+			if each.name == cause.Name {
+				each.caused, each.replaced = cause.What, true
+			}
+		}
 	}
 	if known := w.pods[cause.Pod]; known != nil {
 		known.caused, known.replaced = cause.What, known.replaced || cause.Replaced

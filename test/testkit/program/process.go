@@ -82,13 +82,17 @@ func Build(ctx context.Context, folder string) (string, error) {
 	return BuildCommand(ctx, folder, "di-orchestrator")
 }
 
-// BuildCommand builds a command of this checkout into a folder and returns its path. It builds
-// without cgo, as images are built. A test with the race detector needs cgo, and would compile all
-// libraries a third time.
+// BuildCommand builds a command of this checkout into a folder and returns its path.
 func BuildCommand(ctx context.Context, folder, name string, flags ...string) (string, error) {
+	return BuildCommandOf(ctx, testkit.Root(), folder, name, flags...)
+}
+
+// BuildCommandOf is BuildCommand for another checkout. It builds without cgo, as images are built. A
+// test with the race detector needs cgo, and would compile all libraries a third time.
+func BuildCommandOf(ctx context.Context, checkout, folder, name string, flags ...string) (string, error) {
 	binary := filepath.Join(folder, name)
 	command := exec.CommandContext(ctx, "go", append([]string{"build", "-buildvcs=false", "-ldflags=-s -w", "-o", binary}, append(flags, "./cmd/"+name)...)...)
-	command.Dir, command.Env = testkit.Root(), append(os.Environ(), "CGO_ENABLED=0")
+	command.Dir, command.Env = checkout, append(os.Environ(), "CGO_ENABLED=0")
 	if output, err := command.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("building %s: %w\n%s", name, err, output)
 	}

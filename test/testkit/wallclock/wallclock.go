@@ -42,13 +42,13 @@ func Offset(random *rand.Rand, most time.Duration) time.Duration {
 	return time.Duration(share * float64(most)).Truncate(time.Second)
 }
 
-// Build builds di-orchestrator from this checkout into a folder, so that Environment moves its wall clock.
-func Build(ctx context.Context, folder string) (string, error) {
+// Build builds di-orchestrator from a checkout into a folder, so that Environment moves its wall clock.
+func Build(ctx context.Context, checkout, folder string) (string, error) {
 	flag, err := overlay(ctx, folder)
 	if err != nil {
 		return "", err
 	}
-	return program.BuildCommand(ctx, folder, "di-orchestrator", flag)
+	return program.BuildCommandOf(ctx, checkout, folder, "di-orchestrator", flag)
 }
 
 // overlay writes an overlay of the toolchain's standard library into a folder, and returns the flag of `go build`.
