@@ -114,8 +114,13 @@ type soak struct {
 func (s *soak) random(number uint64) *rand.Rand { return rand.New(rand.NewPCG(s.seed, number)) }
 
 func (s *soak) run(ctx context.Context, folder string) (err error) {
+	earlier := *from
+	if earlier == upgradedFrom && !hasCommit(ctx, earlier) {
+		s.progress("this clone has no commit %s, so all programs are of one version", earlier)
+		earlier = ""
+	}
 	s.progress("starting the installation")
-	if s.world, err = newWorld(ctx, folder, options{jobs: *jobCount, shards: 2, from: *from, clocks: s.random(3)}); err != nil {
+	if s.world, err = newWorld(ctx, folder, options{jobs: *jobCount, shards: 2, from: earlier, clocks: s.random(3)}); err != nil {
 		return err
 	}
 	defer func() {

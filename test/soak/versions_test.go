@@ -38,6 +38,11 @@ func (w *world) build(ctx context.Context) ([]string, error) {
 	return []string{first, earlier}, err
 }
 
+// hasCommit reports whether this clone has a commit. A shallow one has few.
+func hasCommit(ctx context.Context, commit string) bool {
+	return exec.CommandContext(ctx, "git", "-C", testkit.Root(), "cat-file", "-e", commit+"^{commit}").Run() == nil //nolint:gosec // whoever runs it names the commit
+}
+
 // checkOut writes the files of a commit into a folder that it makes.
 func checkOut(ctx context.Context, commit, folder string) error {
 	if err := os.Mkdir(folder, 0o750); err != nil {
@@ -58,6 +63,9 @@ func checkOut(ctx context.Context, commit, folder string) error {
 // changeVersion starts a program again from the binary of another version, as an upgrade and a rollback do. Nothing says
 // in which order the programs change.
 func (f *faults) changeVersion(ctx context.Context, random *rand.Rand) (bool, error) {
+	if len(f.world.binaries) == 1 {
+		return false, nil
+	}
 	return f.onProgram("version", random, func(i *instance) error {
 		i.mutex.Lock()
 		i.version = (i.version + 1) % len(f.world.binaries)
@@ -68,7 +76,7 @@ func (f *faults) changeVersion(ctx context.Context, random *rand.Rand) (bool, er
 
 // changeDefinitions installs the CRDs of a version while programs of both versions run.
 func (f *faults) changeDefinitions(ctx context.Context, random *rand.Rand) (bool, error) {
-	if !f.control.TryLock() {
+	if len(f.world.binaries) == 1 || !f.control.TryLock() {
 		return false, nil
 	}
 	defer f.control.Unlock()
