@@ -98,7 +98,7 @@ func (r *release) steps() []step {
 		step{"pack images", func(context.Context) error { return r.packImages(all) }},
 		step{"pack archives", func(context.Context) error { return r.packArchives(all) }},
 		step{"write the plugin's manifest for krew", func(context.Context) error { return r.writeKrew(all) }},
-		step{"write bills of materials", func(context.Context) error { return r.writeMaterials(all) }},
+		step{"write bills of materials", func(ctx context.Context) error { return r.writeMaterials(ctx, all) }},
 		step{"package the chart", r.packageChart},
 		step{"write manifests", func(context.Context) error { return r.writeManifests() }},
 		step{"write JSON schemas", r.writeSchemas},

@@ -213,6 +213,15 @@ func checkMaterials(t *testing.T, out string) {
 		if bom.Metadata.Component.Version != testVersion || (*bom.Components)[0].PackageURL != "pkg:golang/stdlib@"+strings.TrimPrefix(runtime.Version(), "go") {
 			t.Errorf("%s lists %+v, want %s and Go's library", stem, *bom.Components, testVersion)
 		}
+		licences := map[string]cdx.Licenses{}
+		for _, component := range *bom.Components {
+			licences[component.Name] = *component.Licenses
+		}
+		for name, identifier := range map[string]string{"stdlib": "BSD-3-Clause", "k8s.io/client-go": "Apache-2.0", "go.uber.org/zap": "MIT"} {
+			if found := licences[name]; len(found) != 1 || found[0].License.ID != identifier {
+				t.Errorf("%s says of %s the licences %+v, want %s", stem, name, found, identifier)
+			}
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"debug/buildinfo"
 	"fmt"
 	"net/url"
@@ -19,7 +20,11 @@ import (
 )
 
 // writeMaterials writes a bill of materials for each binary.
-func (r *release) writeMaterials(all []binary) error {
+func (r *release) writeMaterials(ctx context.Context, all []binary) error {
+	texts, err := newLicences(ctx)
+	if err != nil {
+		return err
+	}
 	for _, binary := range all {
 		path := r.binaryPath(binary)
 		info, err := buildinfo.ReadFile(path)
@@ -31,7 +36,11 @@ func (r *release) writeMaterials(all []binary) error {
 		if err != nil {
 			return err
 		}
-		content, err := encode(materials(binary, r.source, info, sum))
+		bom, err := materials(binary, r.source, info, sum, texts)
+		if err != nil {
+			return fmt.Errorf("bill of materials of %s: %w", path, err)
+		}
+		content, err := encode(bom)
 		if err != nil {
 			return err
 		}
@@ -47,34 +56,47 @@ func materialsFile(b binary, version string) string { return b.stem(version) + "
 
 // materials lists the modules that the linker recorded in the binary. Modules that go.mod only
 // requires, or that another platform needs, are not included.
-func materials(b binary, s source, info *debug.BuildInfo, sum string) *cdx.BOM {
+func materials(b binary, s source, info *debug.BuildInfo, sum string, texts *licences) (*cdx.BOM, error) {
 	main := cdx.Component{
 		BOMRef: purl(info.Main.Path, s.version), Type: cdx.ComponentTypeApplication,
 		Name: filepath.Base(info.Path), Version: s.version, PackageURL: purl(info.Main.Path, s.version),
-		Licenses:   &cdx.Licenses{{License: &cdx.License{ID: "Apache-2.0"}}},
+		Licenses:   licensed("Apache-2.0"),
 		Hashes:     &[]cdx.Hash{{Algorithm: cdx.HashAlgoSHA256, Value: sum}},
 		Properties: &[]cdx.Property{{Name: "goos", Value: b.platform.os}, {Name: "goarch", Value: b.platform.arch}, {Name: "revision", Value: s.revision}},
 	}
 	// The standard library has the name under which scanners search for it.
-	components := []cdx.Component{library("stdlib", strings.TrimPrefix(info.GoVersion, "go"), "")}
+	components := []cdx.Component{library("stdlib", strings.TrimPrefix(info.GoVersion, "go"), "", []string{"BSD-3-Clause"})}
 	for _, module := range info.Deps {
 		if module.Replace != nil {
 			module = module.Replace
 		}
-		components = append(components, library(module.Path, module.Version, module.Sum))
+		identifiers, err := texts.of(module.Path, module.Version)
+		if err != nil {
+			return nil, err
+		}
+		components = append(components, library(module.Path, module.Version, module.Sum, identifiers))
 	}
 	bom := cdx.NewBOM()
 	bom.SerialNumber = uuid.NewSHA1(uuid.NameSpaceURL, []byte(sourceURL+"#"+b.stem(s.version)+"#"+sum)).URN()
 	bom.Metadata = &cdx.Metadata{Timestamp: s.time.Format(time.RFC3339), Component: &main}
 	bom.Components = &components
 	bom.Dependencies = dependencies(main, components)
-	return bom
+	return bom, nil
 }
 
-func library(path, version, sum string) cdx.Component {
+// licensed returns licences by their SPDX identifiers.
+func licensed(identifiers ...string) *cdx.Licenses {
+	all := make(cdx.Licenses, len(identifiers))
+	for i, identifier := range identifiers {
+		all[i].License = &cdx.License{ID: identifier}
+	}
+	return &all
+}
+
+func library(path, version, sum string, identifiers []string) cdx.Component {
 	component := cdx.Component{
 		BOMRef: purl(path, version), Type: cdx.ComponentTypeLibrary, Name: path, Version: version,
-		Scope: cdx.ScopeRequired, PackageURL: purl(path, version),
+		Scope: cdx.ScopeRequired, PackageURL: purl(path, version), Licenses: licensed(identifiers...),
 	}
 	if sum != "" {
 		component.Properties = &[]cdx.Property{{Name: "go.sum", Value: sum}}
