@@ -81,6 +81,8 @@ type faults struct {
 
 	// control is locked while the control plane is disturbed, and clients while the way to di-server is.
 	control, clients sync.Mutex
+	// compacted is the last revision that etcd has forgotten.
+	compacted int64
 	mutex            sync.Mutex
 	done             map[string]int
 	failed           error
@@ -296,9 +298,13 @@ func (f *faults) compact(ctx context.Context, _ *rand.Rand) (bool, error) {
 		return false, nil
 	}
 	defer f.control.Unlock()
-	return true, f.around("compaction", controlplane.Etcd, func() error {
-		return f.world.Etcd().Compact(ctx, f.world.revision.Load())
-	})
+	revision := f.world.revision.Load()
+	// etcd refuses to forget the same revisions twice.
+	if revision == f.compacted {
+		return false, nil
+	}
+	f.compacted = revision
+	return true, f.around("compaction", controlplane.Etcd, func() error { return f.world.Etcd().Compact(ctx, revision) })
 }
 
 // change is something that happens to a pod.
