@@ -43,7 +43,7 @@ func newLicences(ctx context.Context) (*licences, error) {
 var licenceFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying)`)
 
 // of returns the SPDX identifiers of a module's licences, sorted. A module without any that is recognised is an error:
-// somebody has to read it before it is released.
+// a maintainer has to read it before it is released.
 func (l *licences) of(path, version string) ([]string, error) {
 	key := module.Version{Path: path, Version: version}
 	if found := l.known[key]; found != nil {

@@ -40,7 +40,7 @@ func (w *world) build(ctx context.Context) ([]string, error) {
 
 // hasCommit reports whether this clone has a commit. A shallow one has few.
 func hasCommit(ctx context.Context, commit string) bool {
-	return exec.CommandContext(ctx, "git", "-C", testkit.Root(), "cat-file", "-e", commit+"^{commit}").Run() == nil //nolint:gosec // whoever runs it names the commit
+	return exec.CommandContext(ctx, "git", "-C", testkit.Root(), "cat-file", "-e", commit+"^{commit}").Run() == nil //nolint:gosec // the commit comes from the user of the flag
 }
 
 // checkOut writes the files of a commit into a folder that it makes.
@@ -53,7 +53,7 @@ func checkOut(ctx context.Context, commit, folder string) error {
 		{"git", "-C", testkit.Root(), "archive", "--output", archive, commit},
 		{"tar", "-xf", archive, "-C", folder},
 	} {
-		if output, err := exec.CommandContext(ctx, command[0], command[1:]...).CombinedOutput(); err != nil { //nolint:gosec // the commit comes from whoever runs it
+		if output, err := exec.CommandContext(ctx, command[0], command[1:]...).CombinedOutput(); err != nil { //nolint:gosec // the commit comes from the user of the flag
 			return fmt.Errorf("checking out %s, which -from names: %w\n%s", commit, err, output)
 		}
 	}
