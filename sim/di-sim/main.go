@@ -55,6 +55,11 @@ func run(args []string, stdout, stderr io.Writer) error {
 	if err := printTable(stdout, traces, outcomes); err != nil {
 		return err
 	}
+	if len(options.settings.Tenants) > 0 {
+		if err := printShares(stdout, outcomes, options.settings); err != nil {
+			return err
+		}
+	}
 	if options.json != "" {
 		if err := writeJSON(options.json, outcomes); err != nil {
 			return err
