@@ -20,8 +20,9 @@ type contender struct {
 type tenant struct {
 	weight int
 	jobs   []contender
-	// claims are what its jobs may use, and has what they have.
+	// claims are what its jobs may use of each type, all of them together at most most, and has is what they have.
 	claims, has []int
+	most        int
 	// parts are its parts, served those for which its jobs were decided last, and used what these take; both nil before.
 	parts, served, used []int
 }
@@ -38,15 +39,7 @@ func (p *Policy) divide(round *allocation.Round, all []contender, capacities []i
 		return
 	}
 	for range maxTurns {
-		for kind, capacity := range capacities {
-			claims := make([]shares.Claim, len(tenants))
-			for i, t := range tenants {
-				claims[i] = shares.Claim{Weight: t.weight, Wants: t.claims[kind]}
-			}
-			for i, part := range shares.Divide(capacity, claims) {
-				tenants[i].parts[kind] = part
-			}
-		}
+		part(tenants, capacities)
 		lends := false
 		for _, t := range tenants {
 			p.serveTenant(t)
@@ -57,6 +50,30 @@ func (p *Policy) divide(round *allocation.Round, all []contender, capacities []i
 		}
 	}
 	lendRest(all, capacities)
+}
+
+// part sets the parts of tenants. What a tenant has of one type counts for its share of the others, so sweeps over the types
+// find the parts.
+func part(tenants []*tenant, capacities []int) {
+	turns := sweeps
+	if len(capacities) == 1 {
+		turns = 1
+	}
+	for range turns {
+		for kind, capacity := range capacities {
+			claims := make([]shares.Claim, len(tenants))
+			for i, t := range tenants {
+				elsewhere := -t.parts[kind]
+				for _, part := range t.parts {
+					elsewhere += part
+				}
+				claims[i] = shares.Claim{Weight: t.weight, Has: elsewhere, Wants: max(min(t.claims[kind], t.most-elsewhere), 0)}
+			}
+			for i, part := range shares.Divide(capacity, claims) {
+				tenants[i].parts[kind] = part
+			}
+		}
+	}
 }
 
 // tenantsOf returns the tenants of jobs, in the order of their first ones.
@@ -73,6 +90,10 @@ func (p *Policy) tenantsOf(round *allocation.Round, all []contender, kinds int) 
 		}
 		t.jobs = append(t.jobs, c)
 		p.claim(t, &c.of)
+	}
+	for _, t := range tenants {
+		// The parts begin with what the tenants have, so that they keep their types if that is fair.
+		copy(t.parts, t.has)
 	}
 	return tenants
 }
@@ -92,6 +113,7 @@ func (p *Policy) claim(t *tenant, job *Job) {
 	for kind, cost := range wants {
 		t.claims[kind] += cost
 	}
+	t.most += slices.Max(wants)
 }
 
 // serveTenant sets the decisions of a tenant's jobs if its parts have grown. If it has more than its part, it has

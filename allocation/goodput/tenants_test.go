@@ -254,3 +254,46 @@ func TestOneTenantDecidesAsNone(t *testing.T) {
 		}
 	}
 }
+
+// TestWhatATenantCannotUseGoesToRunningJobsOfOthers has a tenant whose only job needs more than its share.
+func TestWhatATenantCannotUseGoesToRunningJobsOfOthers(t *testing.T) {
+	for seed := range uint64(10) {
+		c, policy := newCluster(seed), goodput.New(goodput.DefaultSettings())
+		c.tenants = shares.New([]shares.Tenant{{Name: "a"}, {Name: "b"}})
+		c.addNodes(2, 4, nil)
+		grows := c.addFor("a", 8)
+		grows.truth.AlphaN, grows.truth.BetaN, grows.truth.AlphaR, grows.truth.BetaR = 0.001, 1e-5, 0.001, 1e-5
+		for range 30 {
+			c.step(t, policy, 60)
+		}
+		// The job that waits must not have idle nodes when it comes.
+		c.addFor("b", 8).min = 8
+		for range 15 {
+			c.step(t, policy, 60)
+			if held := c.held(); held["a"] != 8 {
+				t.Fatalf("seed %d: GPUs %v: b cannot use its 4", seed, held)
+			}
+		}
+	}
+}
+
+func TestTypesOfGPUsCountTogether(t *testing.T) {
+	for seed := range uint64(10) {
+		c, policy := newCluster(seed), goodput.New(goodput.DefaultSettings())
+		c.tenants = shares.New([]shares.Tenant{{Name: "a"}, {Name: "b"}})
+		c.mixed(2, 4, "slow")
+		c.mixed(2, 4, "fast")
+		pinned := podOf(1, 1)
+		pinned.NodeSelector = map[string]string{deviceKey: []string{"slow", "fast"}[seed%2]}
+		for range 20 {
+			c.addFor("a", 1).elastic = pinned
+			c.addFor("b", 1)
+		}
+		for range 5 {
+			c.step(t, policy, 60)
+			if held := c.held(); held["a"] != 8 || held["b"] != 8 {
+				t.Fatalf("seed %d: GPUs %v, want 8 each: a can use one type only", seed, held)
+			}
+		}
+	}
+}

@@ -8,6 +8,7 @@ package shares
 
 import (
 	"cmp"
+	"math"
 	"slices"
 )
 
@@ -51,39 +52,65 @@ func (t *Tenants) Weight(name string) int { return cmp.Or(t.named[name], 1) }
 // IsNamed reports whether a tenant is not merely a namespace.
 func (t *Tenants) IsNamed(name string) bool { return t.named[name] > 0 }
 
-// Claim is what a tenant may use of a capacity.
+// Claim is what a tenant may use of a capacity, and what it has elsewhere, which counts for its share.
 type Claim struct {
-	Weight, Wants int
+	Weight, Has, Wants int
 }
 
+// part returns what a claim gets at a level, which is the same for all claims by their weights.
+func (c *Claim) part(level float64) float64 {
+	return min(max(level*float64(c.Weight)-float64(c.Has), 0), float64(c.Wants))
+}
+
+// bisections is how often the interval of levels is halved; the result is exact to less than a unit.
+const bisections = 60
+
 // Divide returns the part of each claim. No claim gets more than it wants. One that gets less has as much by its weight
-// as any other, up to what is indivisible. Of equal claims the first one gets that.
+// as any other that gets some, up to what is indivisible. Of equal claims the first one gets that.
 func Divide(capacity int, claims []Claim) []int {
-	parts, open := make([]int, len(claims)), make([]int, 0, len(claims))
-	weights, left := 0, max(capacity, 0)
-	for i, claim := range claims {
-		if claim.Wants > 0 {
-			open, weights = append(open, i), weights+claim.Weight
-		}
-	}
-	slices.SortStableFunc(open, func(a, b int) int {
-		return cmp.Compare(claims[a].Wants*claims[b].Weight, claims[b].Wants*claims[a].Weight)
-	})
-	// Claims that want the least by their weight get all of it, as long as the others have as much.
-	for len(open) > 0 && claims[open[0]].Wants*weights <= left*claims[open[0]].Weight {
-		first := open[0]
-		parts[first], left, weights, open = claims[first].Wants, left-claims[first].Wants, weights-claims[first].Weight, open[1:]
-	}
-	rest := left
-	for _, i := range open {
-		parts[i] = left * claims[i].Weight / weights
+	parts, fractions, order := make([]int, len(claims)), make([]float64, len(claims)), make([]int, len(claims))
+	level, rest := levelOf(capacity, claims), max(capacity, 0)
+	for i := range claims {
+		exact := claims[i].part(level)
+		// What is a whole number but for the error of the level counts as one.
+		parts[i], order[i] = int(exact+1e-6), i
+		fractions[i] = exact - float64(parts[i])
 		rest -= parts[i]
 	}
-	slices.SortFunc(open, func(a, b int) int {
-		return cmp.Or(cmp.Compare(left*claims[b].Weight%weights, left*claims[a].Weight%weights), cmp.Compare(a, b))
+	slices.SortFunc(order, func(a, b int) int {
+		return cmp.Or(cmp.Compare(math.Round(fractions[b]*1e6), math.Round(fractions[a]*1e6)), cmp.Compare(a, b))
 	})
-	for _, i := range open[:min(rest, len(open))] {
-		parts[i]++
+	for _, i := range order {
+		if rest > 0 && parts[i] < claims[i].Wants && fractions[i] > 1e-6 {
+			parts[i]++
+			rest--
+		}
 	}
 	return parts
+}
+
+// levelOf returns the highest level at which all claims together get at most the capacity.
+func levelOf(capacity int, claims []Claim) float64 {
+	low, high := 0.0, 0.0
+	for i := range claims {
+		high = max(high, float64(claims[i].Has+claims[i].Wants)/float64(claims[i].Weight))
+	}
+	sum := func(level float64) float64 {
+		taken := 0.0
+		for i := range claims {
+			taken += claims[i].part(level)
+		}
+		return taken
+	}
+	if sum(high) <= float64(capacity) {
+		return high
+	}
+	for range bisections {
+		if middle := (low + high) / 2; sum(middle) <= float64(capacity) {
+			low = middle
+		} else {
+			high = middle
+		}
+	}
+	return low
 }
