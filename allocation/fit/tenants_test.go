@@ -71,7 +71,7 @@ func (s *shared) step(t *testing.T) map[types.NamespacedName]allocation.Placemen
 			job.Waiting = s.now.Sub(each.since)
 		}
 	}
-	answer, board := Fit{GrowAfter: 5 * time.Minute}.Optimize(round), allocation.NewBoard(snapshot.Nodes)
+	answer, board := Fit{GrowAfter: 5 * time.Minute, ReserveAfter: time.Hour}.Optimize(round), allocation.NewBoard(snapshot.Nodes)
 	for i, each := range s.jobs {
 		placed := answer[each.name].Nodes
 		if count := int32(len(placed)); count > 0 && (count < each.min || count > each.wanted) {
@@ -199,6 +199,50 @@ func (s *shared) checkShares(t *testing.T, seed uint64, weights map[string]int) 
 	}
 	if all != min(capacity, len(s.jobs)) {
 		t.Errorf("seed %d: %d of %d GPUs are used by %d jobs", seed, all, capacity, len(s.jobs))
+	}
+}
+
+// TestNoJobWaitsForATenantThatBorrows plays elastic jobs of several sizes and priorities. Pods are of one GPU, so nothing is
+// lost between nodes.
+func TestNoJobWaitsForATenantThatBorrows(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(60) {
+		random := rand.New(rand.NewPCG(seed, 7))
+		s := newShared(2+random.IntN(4), shares.Tenant{Name: "a", Weight: 3}, shares.Tenant{Name: "b", Weight: 2}, shares.Tenant{Name: "c"})
+		weights := map[string]int{"a": 3, "b": 2, "c": 1}
+		for round := range 40 {
+			if random.IntN(2) == 0 {
+				least := int32(1 + random.IntN(4))
+				s.submit([]string{"a", "b", "c"}[random.IntN(3)], least, least+int32(random.IntN(8))).priority = int32(random.IntN(2))
+			}
+			if random.IntN(5) == 0 && len(s.jobs) > 0 {
+				at := random.IntN(len(s.jobs))
+				s.jobs = slices.Delete(s.jobs, at, at+1)
+			}
+			s.step(t)
+			s.checkWaits(t, fmt.Sprintf("seed %d, round %d", seed, round), weights)
+		}
+	}
+}
+
+// checkWaits checks that no job waits that idle GPUs hold, or what its tenant is entitled to beyond what it has.
+func (s *shared) checkWaits(t *testing.T, where string, weights map[string]int) {
+	t.Helper()
+	held, wanting, free := s.held(), map[string]bool{}, 4*len(s.nodes)
+	for _, job := range s.jobs {
+		wanting[job.name.Namespace] = true
+		free -= len(job.placed)
+	}
+	sum := 0
+	for tenant := range wanting {
+		sum += weights[tenant]
+	}
+	for _, job := range s.jobs {
+		tenant := job.name.Namespace
+		left := 4*len(s.nodes)*weights[tenant]/sum - held[tenant]
+		if len(job.placed) == 0 && (int(job.min) <= free || int(job.min) <= left) {
+			t.Errorf("%s: %v waits for %d GPUs: %d are idle, and %s is entitled to %d more: %v", where, job.name, job.min, free, tenant, left, held)
+		}
 	}
 }
 

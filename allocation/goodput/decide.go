@@ -150,7 +150,7 @@ const protection = 1e4
 // gets more than its minimum. Among such jobs one that starves for long counts twice, or a
 // job of many replicas would wait as long as small ones come. A job that stays counts as one that starves.
 func protect(jobs []Job, options [][]Option) [][]Option {
-	isProtected := func(j Job) bool { return j.Starves > 1 || j.Stays }
+	isProtected := func(j Job) bool { return starvation(j.Starves) > 0 || j.Stays }
 	if !slices.ContainsFunc(jobs, isProtected) {
 		return options
 	}
@@ -165,7 +165,7 @@ func protect(jobs []Job, options [][]Option) [][]Option {
 			least = min(least, option.Cost)
 		}
 		bonus := protection * float64(max(least, 1))
-		if jobs[j].Starves > starvesLong {
+		if starvation(jobs[j].Starves) > 1 {
 			bonus *= 2
 		}
 		protected[j] = slices.Clone(options[j])
@@ -178,6 +178,17 @@ func protect(jobs []Job, options [][]Option) [][]Option {
 
 // starvesLong is how many times as long as it should a job waits until others are stopped.
 const starvesLong = 4
+
+// starvation returns 0 for a job that does not starve, 1 for one that does, and 2 for one that starves for long.
+func starvation(starves float64) int {
+	switch {
+	case starves > starvesLong:
+		return 2
+	case starves > 1:
+		return 1
+	}
+	return 0
+}
 
 // byValue returns the indices of options of at least some replicas, the most valuable first.
 func (d *Decision) byValue() []int {

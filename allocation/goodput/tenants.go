@@ -4,6 +4,7 @@
 package goodput
 
 import (
+	"cmp"
 	"slices"
 
 	"opendilab.org/di-orchestrator/allocation"
@@ -23,6 +24,8 @@ type tenant struct {
 	// claims are what its jobs may use of each type, all of them together at most most, and has is what they have.
 	claims, has []int
 	most        int
+	// starves is how long its jobs have waited by how long they may, of the job that has waited longest.
+	starves float64
 	// parts are its parts, served those for which its jobs were decided last, and used what these take; both nil before.
 	parts, served, used []int
 }
@@ -76,7 +79,8 @@ func part(tenants []*tenant, capacities []int) {
 	}
 }
 
-// tenantsOf returns the tenants of jobs, in the order of their first ones.
+// tenantsOf returns the tenants of jobs, in the order of their first ones. Those with jobs that starve come first: what is
+// indivisible is theirs, so that more tenants than there are GPUs take turns.
 func (p *Policy) tenantsOf(round *allocation.Round, all []contender, kinds int) []*tenant {
 	var tenants []*tenant
 	byName := map[string]*tenant{}
@@ -90,7 +94,9 @@ func (p *Policy) tenantsOf(round *allocation.Round, all []contender, kinds int) 
 		}
 		t.jobs = append(t.jobs, c)
 		p.claim(t, &c.of)
+		t.starves = max(t.starves, c.of.Starves)
 	}
+	slices.SortStableFunc(tenants, func(a, b *tenant) int { return cmp.Compare(starvation(b.starves), starvation(a.starves)) })
 	for _, t := range tenants {
 		// The parts begin with what the tenants have, so that they keep their types if that is fair.
 		copy(t.parts, t.has)

@@ -297,3 +297,26 @@ func TestTypesOfGPUsCountTogether(t *testing.T) {
 		}
 	}
 }
+
+func TestMoreTenantsThanGPUsTakeTurns(t *testing.T) {
+	c, policy := newCluster(1), goodput.New(goodput.DefaultSettings())
+	c.tenants = threeToOne()
+	c.addNodes(1, 4, nil)
+	for i := range 8 {
+		// A job that reports how much it has to do may wait for half of that.
+		c.addFor(fmt.Sprintf("team-%d", i), 1).isSilent = true
+	}
+	minutes := map[string]int{}
+	for range 6 * 60 {
+		c.step(t, policy, 60)
+		for team, gpus := range c.held() {
+			minutes[team] += gpus
+		}
+	}
+	for team, had := range minutes {
+		// Each is entitled to half of a GPU, 180 minutes.
+		if had < 90 {
+			t.Errorf("%s had a GPU for %d minutes of 360: %v", team, had, minutes)
+		}
+	}
+}
