@@ -92,7 +92,7 @@ func (p *Policy) tenantsOf(round *allocation.Round, all []contender, kinds int) 
 			byName[name] = t
 			tenants = append(tenants, t)
 		}
-		t.jobs = append(t.jobs, c)
+		t.jobs, c.tenant = append(t.jobs, c), t
 		p.claim(t, &c.of)
 		t.starves = max(t.starves, c.of.Starves)
 	}
@@ -175,4 +175,21 @@ func lendRest(all []contender, capacities []int) {
 		}
 		begin = end
 	}
+}
+
+// lacks reports whether a job's tenant has less than was decided, because jobs of it found no place. It comes first where others
+// have left something.
+func (p *placer) lacks(i int) bool {
+	t := p.views[i].tenant
+	if t == nil {
+		return false
+	}
+	decided, placed := 0, 0
+	for other, v := range p.views {
+		if v.tenant == t {
+			decided += v.decision.Chosen().Cost
+			placed += v.decision.Options[p.options[other]].Cost
+		}
+	}
+	return placed < decided
 }

@@ -218,6 +218,44 @@ func (c *cluster) checkEntitlements(t *testing.T, seed uint64, weights map[strin
 	}
 }
 
+// TestNoJobWaitsWhileItsTenantHasLessThanItsEntitlement plays elastic jobs within a node. One that waits could use any GPU.
+func TestNoJobWaitsWhileItsTenantHasLessThanItsEntitlement(t *testing.T) {
+	for seed := range uint64(60) {
+		c, policy, weights := newCluster(seed), goodput.New(goodput.DefaultSettings()), map[string]int{"a": 3, "b": 2, "c": 1}
+		c.tenants = shares.New([]shares.Tenant{{Name: "a", Weight: 3}, {Name: "b", Weight: 2}})
+		c.addNodes(3+c.random.IntN(6), 4, nil)
+		for number := range 40 {
+			if c.random.IntN(2) == 0 {
+				one := c.addFor([]string{"a", "b", "c"}[c.random.IntN(3)], int32(1+c.random.IntN(4)))
+				one.total, one.priority, one.isLive = 1e6*(1+5*c.random.Float64()), int32(c.random.IntN(2)), c.random.IntN(3) == 0
+			}
+			round := c.round()
+			answer := policy.Optimize(round)
+			check(t, round, answer)
+			c.apply(answer)
+			c.checkWaits(t, fmt.Sprintf("seed %d, round %d", seed, number), weights)
+			c.train(60)
+		}
+	}
+}
+
+func (c *cluster) checkWaits(t *testing.T, where string, weights map[string]int) {
+	t.Helper()
+	held, waits, sum, free := c.held(), map[string]bool{}, 0, 4*len(c.nodes)
+	for _, one := range c.jobs {
+		free -= len(one.placed)
+		waits[one.team] = waits[one.team] || len(one.placed) == 0
+	}
+	for team := range waits {
+		sum += weights[team]
+	}
+	for team, isWaiting := range waits {
+		if entitled := 4 * len(c.nodes) * weights[team] / sum; isWaiting && (held[team] < entitled || free > 0) {
+			t.Errorf("%s: a job of %s waits, which holds %d of its %d GPUs, and %d are idle: %v", where, team, held[team], entitled, free, held)
+		}
+	}
+}
+
 func TestTenantsSettleWhileNothingChanges(t *testing.T) {
 	for seed := range uint64(40) {
 		c, policy := settled(seed, 0), goodput.New(goodput.DefaultSettings())

@@ -52,13 +52,8 @@ func run(args []string, stdout, stderr io.Writer) error {
 			return err
 		}
 	}
-	if err := printTable(stdout, traces, outcomes); err != nil {
+	if err := errors.Join(printTable(stdout, traces, outcomes), printShares(stdout, outcomes, options.settings)); err != nil {
 		return err
-	}
-	if len(options.settings.Tenants) > 0 {
-		if err := printShares(stdout, outcomes, options.settings); err != nil {
-			return err
-		}
 	}
 	if options.json != "" {
 		if err := writeJSON(options.json, outcomes); err != nil {

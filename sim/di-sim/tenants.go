@@ -43,8 +43,12 @@ func (o *options) readTenants() error {
 	return nil
 }
 
-// printShares prints what each tenant had in the first hour in which all wanted their whole share, by workload.
+// printShares prints what each tenant had in the first hour in which all wanted their whole share, by workload. Without tenants
+// it prints nothing.
 func printShares(to io.Writer, outcomes []*experiment.Outcome, settings *experiment.Settings) error {
+	if len(settings.Tenants) == 0 {
+		return nil
+	}
 	weights, entitled := 0, map[string]int{}
 	for _, tenant := range settings.Tenants {
 		weights += int(tenant.Weight)
