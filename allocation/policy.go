@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"opendilab.org/di-orchestrator/allocation/profilings"
+	"opendilab.org/di-orchestrator/allocation/shares"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
 
@@ -38,10 +39,15 @@ type Round struct {
 	Previous map[types.NamespacedName][]string
 	// Quotas are the quotas of namespaces. Within applies them, so a policy does not have to know them.
 	Quotas map[string][]*Quota
+	// Tenants are the tenants that share the capacity; nil if all jobs compete alike.
+	Tenants *shares.Tenants
 	// Groups are the histories of groups of similar jobs, by name. The policy updates them, and the
 	// caller persists them.
 	Groups map[string]*Group
 }
+
+// TenantOf returns the name of a job's tenant.
+func (r *Round) TenantOf(job *Job) string { return r.Tenants.Of(job.Name.Namespace) }
 
 // Placement is the placement of a job, or why it has none.
 type Placement struct {
@@ -51,6 +57,8 @@ type Placement struct {
 	Reason string
 	// Message describes the placement, or what the nodes lack, to a person.
 	Message string
+	// GivesBack says what the job returns to other tenants that its own had borrowed; empty for nothing.
+	GivesBack string
 	// Usage is the usage of the job up to the round, for the caller to persist. The zero value
 	// keeps the previous one.
 	Usage Usage

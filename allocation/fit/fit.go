@@ -54,8 +54,13 @@ func (Fit) Allocate(job *allocation.Job, nodes []*allocation.Node) allocation.Pl
 // Optimize implements allocation.Policy. Jobs that can keep their nodes are first, despite the priority
 // of others, because another placement restarts them.
 func (f Fit) Optimize(r *allocation.Round) map[types.NamespacedName]allocation.Placement {
+	round := r
+	var beyond []*allocation.Job
+	if r.Tenants != nil {
+		round, beyond = f.divide(r)
+	}
 	d := &decision{
-		Fit: f, round: r, board: allocation.NewBoard(r.Nodes), stays: make(map[types.NamespacedName]*allocation.Stay, len(r.Jobs)),
+		Fit: f, round: round, board: allocation.NewBoard(r.Nodes), stays: make(map[types.NamespacedName]*allocation.Stay, len(r.Jobs)),
 		placements: make(map[types.NamespacedName]allocation.Placement, len(r.Jobs)),
 		preemptors: map[types.NamespacedName]*allocation.Job{},
 	}
@@ -68,9 +73,11 @@ func (f Fit) Optimize(r *allocation.Round) map[types.NamespacedName]allocation.P
 		d.waiting = d.waiting[1:]
 		d.place(job)
 	}
+	d.placeBeyond(beyond)
 	if !d.isAnyWaiting() {
 		d.grow()
 	}
+	d.explainBounds(r)
 	return d.placements
 }
 

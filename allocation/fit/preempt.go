@@ -44,11 +44,12 @@ func (d *decision) preempt(job *allocation.Job) bool {
 	return true
 }
 
-// victims returns the placed jobs of lower priority in the order in which they are preempted.
+// victims returns the placed jobs of lower priority in the order in which they are preempted. Tenants do not preempt each
+// other: they have shares.
 func (d *decision) victims(job *allocation.Job) []*victim {
 	var jobs []*allocation.Job
 	for _, stay := range d.stays {
-		if stay.Job.Priority < job.Priority {
+		if stay.Job.Priority < job.Priority && (d.round.Tenants == nil || d.round.TenantOf(stay.Job) == d.round.TenantOf(job)) {
 			jobs = append(jobs, stay.Job)
 		}
 	}

@@ -10,11 +10,15 @@ import (
 	"testing"
 
 	"opendilab.org/di-orchestrator/allocation/goodput"
+	"opendilab.org/di-orchestrator/allocation/shares"
 	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
-func BenchmarkRound160(b *testing.B)  { benchmarkRound(b, 160, 16, 4, 64) }
-func BenchmarkRound1000(b *testing.B) { benchmarkRound(b, 1000, 512, 8, 256) }
+func BenchmarkRound160(b *testing.B)  { benchmarkRound(b, 160, 16, 4, 64, nil) }
+func BenchmarkRound1000(b *testing.B) { benchmarkRound(b, 1000, 512, 8, 256, nil) }
+
+func BenchmarkRoundOfTenants160(b *testing.B)  { benchmarkRound(b, 160, 16, 4, 64, threeToOne()) }
+func BenchmarkRoundOfTenants1000(b *testing.B) { benchmarkRound(b, 1000, 512, 8, 256, threeToOne()) }
 
 // measureAgain changes what jobs report of their last step. Jobs report once a minute, and
 // rounds are 10 s apart.
@@ -27,13 +31,15 @@ func (c *cluster) measureAgain() {
 }
 
 // benchmarkRound measures rounds in which jobs report new steps and noise.
-func benchmarkRound(b *testing.B, jobs, nodes, gpusEach int, most int32) {
+func benchmarkRound(b *testing.B, jobs, nodes, gpusEach int, most int32, tenants *shares.Tenants) {
 	b.Helper()
 	c, policy := newCluster(1), goodput.New(goodput.DefaultSettings())
 	c.addNodes(nodes, gpusEach, nil)
+	c.tenants = tenants
 	pod := podOf(1, 1)
-	for range jobs {
+	for i := range jobs {
 		one := c.add(most)
+		one.team = []string{"a", "b"}[i%2]
 		// The processor time of a round has that of the garbage collector, which must not clean up after the benchmark.
 		one.elastic = pod
 		one.total = math.Inf(1)

@@ -19,6 +19,7 @@ import (
 	"opendilab.org/di-orchestrator/allocation"
 	"opendilab.org/di-orchestrator/allocation/model"
 	"opendilab.org/di-orchestrator/allocation/profilings"
+	"opendilab.org/di-orchestrator/allocation/shares"
 )
 
 var midnight = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -32,12 +33,16 @@ type cluster struct {
 	nodes  []*corev1.Node
 	jobs   []*trainer
 	groups map[string]*allocation.Group
-	added  int
+	// tenants share the cluster; nil if all jobs compete alike.
+	tenants *shares.Tenants
+	added   int
 }
 
 // trainer is a job with its true speed.
 type trainer struct {
-	name     string
+	name string
+	// team is the namespace.
+	team     string
 	created  time.Time
 	priority int32
 	group    string
@@ -94,7 +99,7 @@ func podOf(gpuCount, cores int64, tolerated ...string) *corev1.PodSpec {
 // add submits a job of up to so many replicas of one GPU.
 func (c *cluster) add(most int32) *trainer {
 	t := &trainer{
-		name: fmt.Sprintf("job-%03d", c.added), created: c.now.Add(-time.Duration(c.random.IntN(50)) * time.Second), min: 1, max: most,
+		name: fmt.Sprintf("job-%03d", c.added), team: "test", created: c.now.Add(-time.Duration(c.random.IntN(50)) * time.Second), min: 1, max: most,
 		elastic: podOf(1, 1), runs: c.added%4 != 3, total: 1e5 * (1 + 100*c.random.Float64()),
 		truth: model.Throughput{
 			AlphaC: 0.02 + 0.1*c.random.Float64(), BetaC: 0.001 + 0.004*c.random.Float64(), AlphaN: 0.02 + 0.2*c.random.Float64(),
@@ -136,10 +141,10 @@ func (c *cluster) round() *allocation.Round {
 		}
 		return required[pod]
 	}
-	round := &allocation.Round{Now: c.now, Nodes: snapshot.Nodes, Previous: map[types.NamespacedName][]string{}, Groups: c.groups}
+	round := &allocation.Round{Now: c.now, Nodes: snapshot.Nodes, Previous: map[types.NamespacedName][]string{}, Groups: c.groups, Tenants: c.tenants}
 	for _, t := range c.jobs {
 		job := &allocation.Job{
-			Name: types.NamespacedName{Namespace: "test", Name: t.name}, Created: t.created, Priority: t.priority, Group: t.group,
+			Name: types.NamespacedName{Namespace: t.team, Name: t.name}, Created: t.created, Priority: t.priority, Group: t.group,
 			Min: t.min, Wanted: t.max, Report: t.report(c.random), ReportedAt: c.now, Usage: t.usage, ResizesLive: t.isLive,
 		}
 		if t.fixed != nil {
@@ -167,7 +172,7 @@ func (c *cluster) round() *allocation.Round {
 // apply carries an answer out.
 func (c *cluster) apply(answer map[types.NamespacedName]allocation.Placement) {
 	for _, t := range c.jobs {
-		placement := answer[types.NamespacedName{Namespace: "test", Name: t.name}]
+		placement := answer[types.NamespacedName{Namespace: t.team, Name: t.name}]
 		t.placed, t.usage = placement.Nodes, placement.Usage
 	}
 }

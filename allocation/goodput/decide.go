@@ -33,6 +33,8 @@ type Job struct {
 	Submitted time.Time
 	// Starves is how long it has waited in all by how long it may wait: it starves beyond 1.
 	Starves float64
+	// Stays is set for a job whose tenant gives back what it borrowed: it shrinks before any such job stops.
+	Stays bool
 }
 
 // Decision is what a job gets, and why.
@@ -89,15 +91,15 @@ func weigh(jobs []Job, prices []float64, settings *Settings) []float64 {
 		}
 	}
 	slices.SortStableFunc(large, func(a, b int) int { return jobs[b].Submitted.Compare(jobs[a].Submitted) })
-	for i, share := range shares(len(large), settings.Share) {
+	for i, share := range servedOldest(len(large), settings.Share) {
 		weights[large[i]] *= share
 	}
 	return weights
 }
 
-// shares returns the weights of jobs that look alike, from the youngest to the oldest:
+// servedOldest returns the weights of jobs that look alike, from the youngest to the oldest:
 // those of heSRPT (Berg, Vesilo and Harchol-Balter, arXiv 1903.09346), of mean 1.
-func shares(count int, exponent float64) []float64 {
+func servedOldest(count int, exponent float64) []float64 {
 	q := 1 / (1 - exponent)
 	all, sum := make([]float64, count), 0.0
 	for i := range all {
@@ -146,15 +148,16 @@ const protection = 1e4
 // protect returns the options with what keeps jobs from starving: to place a job that
 // starves is worth more than any replicas of others. So it gets its minimum before any job
 // gets more than its minimum. Among such jobs one that starves for long counts twice, or a
-// job of many replicas would wait as long as small ones come.
+// job of many replicas would wait as long as small ones come. A job that stays counts as one that starves.
 func protect(jobs []Job, options [][]Option) [][]Option {
-	if !slices.ContainsFunc(jobs, func(j Job) bool { return j.Starves > 1 }) {
+	isProtected := func(j Job) bool { return starvation(j.Starves) > 0 || j.Stays }
+	if !slices.ContainsFunc(jobs, isProtected) {
 		return options
 	}
 	protected := make([][]Option, len(options))
 	for j := range options {
 		protected[j] = options[j]
-		if jobs[j].Starves <= 1 {
+		if !isProtected(jobs[j]) {
 			continue
 		}
 		least := math.MaxInt
@@ -162,7 +165,7 @@ func protect(jobs []Job, options [][]Option) [][]Option {
 			least = min(least, option.Cost)
 		}
 		bonus := protection * float64(max(least, 1))
-		if jobs[j].Starves > starvesLong {
+		if starvation(jobs[j].Starves) > 1 {
 			bonus *= 2
 		}
 		protected[j] = slices.Clone(options[j])
@@ -175,6 +178,17 @@ func protect(jobs []Job, options [][]Option) [][]Option {
 
 // starvesLong is how many times as long as it should a job waits until others are stopped.
 const starvesLong = 4
+
+// starvation returns 0 for a job that does not starve, 1 for one that does, and 2 for one that starves for long.
+func starvation(starves float64) int {
+	switch {
+	case starves > starvesLong:
+		return 2
+	case starves > 1:
+		return 1
+	}
+	return 0
+}
 
 // byValue returns the indices of options of at least some replicas, the most valuable first.
 func (d *Decision) byValue() []int {

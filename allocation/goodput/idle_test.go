@@ -17,19 +17,25 @@ import (
 // nodes are lost.
 func TestNoJobWaitsThatWouldFit(t *testing.T) {
 	for seed := range uint64(50) {
-		c, policy := clusterOfTypes(seed), goodput.New(goodput.DefaultSettings())
-		for number := range 20 {
-			answer := policy.Optimize(c.round())
-			c.apply(answer)
-			for _, one := range c.jobs {
-				if len(one.placed) == 0 && c.wouldFit(one) {
-					why := answer[types.NamespacedName{Namespace: "test", Name: one.name}].Message
-					t.Errorf("seed %d, round %d: %s waits though it would fit: %s", seed, number, one.name, why)
-				}
+		clusterOfTypes(seed).checkIdle(t, seed)
+	}
+}
+
+// checkIdle plays rounds in which no job waits that would fit.
+func (c *cluster) checkIdle(t *testing.T, seed uint64) {
+	t.Helper()
+	policy := goodput.New(goodput.DefaultSettings())
+	for number := range 20 {
+		answer := policy.Optimize(c.round())
+		c.apply(answer)
+		for _, one := range c.jobs {
+			if len(one.placed) == 0 && c.wouldFit(one) {
+				why := answer[types.NamespacedName{Namespace: one.team, Name: one.name}].Message
+				t.Errorf("seed %d, round %d: %s waits though it would fit: %s", seed, number, one.name, why)
 			}
-			c.train(10 + c.random.IntN(30))
-			c.disturb()
 		}
+		c.train(10 + c.random.IntN(30))
+		c.disturb()
 	}
 }
 

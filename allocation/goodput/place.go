@@ -466,17 +466,23 @@ func (p *placer) fill() {
 	type upgrade struct {
 		job, option int
 		gain        float64
+		// lack is 1 for a job whose tenant lacks something.
+		lack int
 	}
 	var upgrades []upgrade
 	for i, v := range p.views {
+		lack := 0
+		if p.lacks(i) {
+			lack = 1
+		}
 		for option := 1; option < len(v.decision.Options); option++ {
 			if gain := v.decision.Options[option].Value - v.decision.Options[p.options[i]].Value; gain > 1e-12 {
-				upgrades = append(upgrades, upgrade{i, option, gain})
+				upgrades = append(upgrades, upgrade{i, option, gain, lack})
 			}
 		}
 	}
 	slices.SortStableFunc(upgrades, func(a, b upgrade) int {
-		return cmp.Or(cmp.Compare(p.views[b.job].job.Priority, p.views[a.job].job.Priority), cmp.Compare(b.gain, a.gain))
+		return cmp.Or(cmp.Compare(b.lack, a.lack), cmp.Compare(p.views[b.job].job.Priority, p.views[a.job].job.Priority), cmp.Compare(b.gain, a.gain))
 	})
 	done := map[int]bool{}
 	for _, u := range upgrades[:min(len(upgrades), maxUpgrades)] {

@@ -187,20 +187,32 @@ func (v *view) account(now time.Time, units *units) {
 	v.usage = advance(v.usage, now, at)
 }
 
-// decide sets the decisions of the jobs of a pool. Classes of priority are served in
-// order: what one leaves goes to the next.
+// decide sets the decisions of the jobs of a pool.
 func (p *Policy) decide(round *allocation.Round, pool *pool, kinds *kinds) {
 	units := newUnits(pool.views, pool.nodes)
-	left := units.capacities(kinds, pool)
-	for begin := 0; begin < len(pool.views); {
+	left, all := units.capacities(kinds, pool), make([]contender, len(pool.views))
+	for i, v := range pool.views {
+		all[i] = contender{v, p.jobOf(round, v, units, len(left))}
+	}
+	if round.Tenants == nil {
+		p.serve(all, left)
+		return
+	}
+	p.divide(round, all, left)
+}
+
+// serve sets the decisions of jobs, and takes what they cost from the capacities. Classes of priority are served in
+// order: what one leaves goes to the next.
+func (p *Policy) serve(all []contender, left []int) {
+	for begin := 0; begin < len(all); {
 		end := begin
-		for end < len(pool.views) && pool.views[end].job.Priority == pool.views[begin].job.Priority {
+		for end < len(all) && all[end].job.Priority == all[begin].job.Priority {
 			end++
 		}
-		class := pool.views[begin:end]
+		class := all[begin:end]
 		jobs := make([]Job, len(class))
-		for i, v := range class {
-			jobs[i] = p.jobOf(round, v, units, len(left))
+		for i := range class {
+			jobs[i] = class[i].of
 		}
 		for i, decision := range Decide(jobs, left, &p.settings) {
 			class[i].decision = decision

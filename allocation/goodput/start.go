@@ -16,9 +16,11 @@ func (p *placer) startWaiting() {
 	}
 	slices.SortFunc(jobs, p.compareWorth)
 	rooms := map[terrainKey]int32{}
-	for _, i := range jobs {
-		if p.start(i, rooms) {
-			clear(rooms)
+	for _, isFirst := range []func(int) bool{p.lacks, func(int) bool { return true }} {
+		for _, i := range jobs {
+			if p.placed[i] == nil && isFirst(i) && p.start(i, rooms) {
+				clear(rooms)
+			}
 		}
 	}
 }

@@ -31,6 +31,8 @@ type view struct {
 	// nodes is how many nodes the current replicas are on.
 	nodes    int
 	decision Decision
+	// tenant is the job's tenant in its pool; nil if the pool is not divided.
+	tenant *tenant
 	// kind is the type of devices that the job has, or else the first one. terrain and curve are of this type,
 	// terrains and curves of each type, and elsewhere are the views on the other types. names are those of the types.
 	kind      int

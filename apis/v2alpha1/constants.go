@@ -202,6 +202,8 @@ const (
 	// ReasonPartiallyPlaced means that fewer replicas than desired have a node, but at least the minimum at the time of
 	// placement.
 	ReasonPartiallyPlaced = "PartiallyPlaced"
+	// ReasonGaveBack is the reason of an Event: a preemptible job lost replicas that its tenant had borrowed.
+	ReasonGaveBack = "GaveBack"
 	// ReasonInsufficientCapacity means that the nodes cannot hold the job now.
 	ReasonInsufficientCapacity = "InsufficientCapacity"
 	// ReasonNoAllocator means that the operator runs without its allocator and no other program has placed the job.

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/allocation"
+	"opendilab.org/di-orchestrator/allocation/tenancy"
 	"opendilab.org/di-orchestrator/controllers/allocator/histories"
 	"opendilab.org/di-orchestrator/controllers/allocator/survey"
 	"opendilab.org/di-orchestrator/controllers/allocator/usage"
@@ -23,9 +24,13 @@ func (a *Reconciler) decide(ctx context.Context, found *survey.Cluster) *round {
 	r.input, a.memory = survey.Take(found, a.memory)
 	r.restarts = a.describe(ctx, r)
 	wanted := allocation.InOrder(slices.Collect(maps.Values(r.input.Wanted)))
-	decided := allocation.Within(a.policy, &allocation.Round{
-		Now: found.Now, Jobs: wanted, Nodes: r.input.Snapshot.Nodes, Previous: r.input.Previous, Quotas: r.input.Quotas, Groups: a.groups.known.Groups,
-	})
+	asked := &allocation.Round{
+		Now: found.Now, Jobs: wanted, Nodes: r.input.Snapshot.Nodes, Previous: r.input.Previous, Quotas: r.input.Quotas,
+		Groups: a.groups.known.Groups, Tenants: a.tenants,
+	}
+	decided := allocation.Within(a.policy, asked)
+	r.standings = tenancy.Standings(asked, decided)
+	tenancy.Explain(asked, decided, r.standings)
 	a.groups.known.Use(wanted, found.Now)
 	r.placements = r.input.Settled
 	for name, placement := range decided {

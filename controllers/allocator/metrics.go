@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"opendilab.org/di-orchestrator/allocation"
+	"opendilab.org/di-orchestrator/allocation/shares"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/telemetry"
@@ -44,9 +45,10 @@ type roundMetrics struct {
 	// restarts are the measured restarts, unreadable the jobs whose reports became unreadable.
 	restarts   *prometheus.HistogramVec
 	unreadable *prometheus.CounterVec
+	tenants    tenantMetric
 }
 
-func newRoundMetrics(registerer prometheus.Registerer, policy string) (*roundMetrics, error) {
+func newRoundMetrics(registerer prometheus.Registerer, policy string, tenants []shares.Tenant) (*roundMetrics, error) {
 	m := &roundMetrics{}
 	m.Gauge(telemetry.Metric{
 		Name: "di_orchestrator_allocator_policy_info", Unit: "none",
@@ -85,6 +87,7 @@ func newRoundMetrics(registerer prometheus.Registerer, policy string) (*roundMet
 		Name: "di_orchestrator_allocator_unreadable_reports_total", Unit: "reports",
 		Help: "Jobs whose reports became unreadable, so that the allocator ignores them.",
 	})
+	m.tenants.add(&m.Set, tenants)
 	if err := registerer.Register(m); err != nil {
 		return nil, fmt.Errorf("registering the allocator's metrics: %w", err)
 	}

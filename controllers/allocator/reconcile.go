@@ -21,6 +21,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"opendilab.org/di-orchestrator/allocation"
+	"opendilab.org/di-orchestrator/allocation/shares"
+	"opendilab.org/di-orchestrator/allocation/tenancy"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/controllers"
 	"opendilab.org/di-orchestrator/controllers/allocator/devices"
@@ -61,6 +63,8 @@ type Reconciler struct {
 	live     client.Reader
 	recorder events.EventRecorder
 	policy   allocation.Policy
+	// tenants share the capacity; nil for none.
+	tenants *shares.Tenants
 	// policyName is the name of the policy in metrics and in the status of jobs.
 	policyName      string
 	cycle, interval time.Duration
@@ -106,6 +110,7 @@ func (a *Reconciler) goRound(ctx context.Context) (ctrl.Result, error) {
 	}
 	if len(jobs) == 0 {
 		a.metrics.observeState(nil, nil)
+		a.metrics.tenants.observe(nil)
 		return ctrl.Result{}, a.learn(ctx, succeeded)
 	}
 	if a.everything != nil {
@@ -143,6 +148,7 @@ func (a *Reconciler) conclude(ctx context.Context, jobs []*v2alpha1.DIJob, r *ro
 	}
 	nodes := r.input.Snapshot.Nodes
 	a.metrics.observeState(states, nodes)
+	a.metrics.tenants.observe(r.standings)
 	traceRound(ctx, len(nodes), states)
 	log.FromContext(ctx).V(1).Info("Allocation round finished", "nodes", len(nodes),
 		statePlaced, states[statePlaced], statePartial, states[statePartial], stateWaiting, states[stateWaiting])
@@ -205,6 +211,8 @@ type round struct {
 	// the next round writes some placements.
 	refreshes   int
 	isPostponed bool
+	// standings are what tenants have by the decisions.
+	standings []tenancy.Standing
 	// placements are the decisions.
 	placements map[types.NamespacedName]allocation.Placement
 }

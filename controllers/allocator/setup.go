@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"opendilab.org/di-orchestrator/allocation"
+	"opendilab.org/di-orchestrator/allocation/shares"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/controllers"
 	"opendilab.org/di-orchestrator/controllers/allocator/survey"
@@ -41,6 +42,8 @@ type Options struct {
 	// Policy decides the placements: by default fit.Fit, which lets a job grow five minutes after it
 	// was placed.
 	Policy allocation.Policy
+	// Tenants are the tenants that share the capacity; without any, all jobs compete alike.
+	Tenants []shares.Tenant
 	// PolicyName is the name of the policy in metrics and in the status of jobs: PolicyFit by default.
 	PolicyName string
 	// Groups names the ConfigMap with the histories of groups of jobs. Without it they are lost when the
@@ -85,7 +88,7 @@ func New(cached client.Client, live client.Reader, options Options) (*Reconciler
 	if options.Clock == nil {
 		options.Clock = clock.RealClock{}
 	}
-	roundMetrics, err := newRoundMetrics(options.Registerer, options.PolicyName)
+	roundMetrics, err := newRoundMetrics(options.Registerer, options.PolicyName, options.Tenants)
 	if err != nil {
 		return nil, err
 	}
@@ -94,6 +97,7 @@ func New(cached client.Client, live client.Reader, options Options) (*Reconciler
 		live:       live,
 		recorder:   options.Recorder,
 		policy:     options.Policy,
+		tenants:    shares.New(options.Tenants),
 		policyName: options.PolicyName,
 		cycle:      cmp.Or(options.Cycle, DefaultCycle),
 		interval:   cmp.Or(options.Interval, defaultInterval),

@@ -200,6 +200,9 @@ func (a *Reconciler) recordPlacement(job *v2alpha1.DIJob, placement *allocation.
 		kind = corev1.EventTypeWarning
 	}
 	a.recorder.Eventf(job, nil, kind, placement.Reason, "Allocate", "%s", recorder.Note(placement.Message))
+	if placement.GivesBack != "" {
+		a.recorder.Eventf(job, nil, corev1.EventTypeNormal, v2alpha1.ReasonGaveBack, "Allocate", "%s", recorder.Note(placement.GivesBack))
+	}
 }
 
 func conditionStatus(placement *allocation.Placement) corev1.ConditionStatus {

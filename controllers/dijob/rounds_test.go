@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,8 +17,10 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
@@ -26,6 +29,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"opendilab.org/di-orchestrator/allocation"
+	"opendilab.org/di-orchestrator/allocation/shares"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	allocatorcontroller "opendilab.org/di-orchestrator/controllers/allocator"
 )
@@ -40,6 +44,11 @@ type rounds struct {
 	policy allocation.Policy
 	// groups names the ConfigMap of groups if the spec sets one.
 	groups types.NamespacedName
+	// tenants are the allocator's tenants if the spec sets some, and also is a namespace whose jobs are its jobs, too.
+	tenants []shares.Tenant
+	also    string
+	// told are the Events of the allocator.
+	told *told
 	// archive keeps groups that the ConfigMap has lost, if the spec sets one.
 	archive allocatorcontroller.Archive
 }
@@ -54,10 +63,11 @@ func (s *space) newRounds(faults interceptor.Funcs) *rounds {
 func (r *rounds) start(faults interceptor.Funcs) {
 	counting := interceptor.NewClient(interceptor.NewClient(shared.operator, interceptor.Funcs{List: r.listSpace}), r.counting())
 	seen := interceptor.NewClient(counting, faults)
-	r.registry = prometheus.NewRegistry()
+	r.registry, r.told = prometheus.NewRegistry(), &told{critic: newCritic()}
 	var err error
 	r.allocator, err = allocatorcontroller.New(seen, counting, allocatorcontroller.Options{
-		Policy: r.policy, Groups: r.groups, Archive: r.archive, Recorder: newCritic(), Registerer: r.registry, Clock: r.clock,
+		Policy: r.policy, Groups: r.groups, Archive: r.archive, Recorder: r.told, Registerer: r.registry, Clock: r.clock,
+		Tenants: r.tenants,
 	})
 	Expect(err).NotTo(HaveOccurred())
 }
@@ -67,7 +77,35 @@ func (r *rounds) listSpace(ctx context.Context, next client.WithWatch, list clie
 	if _, ofNodes := list.(*corev1.NodeList); ofNodes {
 		return next.List(ctx, list, client.MatchingLabels{"space": r.name})
 	}
-	return next.List(ctx, list, append(options, client.InNamespace(r.name))...)
+	if r.also == "" {
+		return next.List(ctx, list, append(options, client.InNamespace(r.name))...)
+	}
+	var all []runtime.Object
+	for _, namespace := range []string{r.name, r.also} {
+		if err := next.List(ctx, list, append(slices.Clone(options), client.InNamespace(namespace))...); err != nil {
+			return err
+		}
+		items, err := meta.ExtractList(list)
+		if err != nil {
+			return err
+		}
+		all = append(all, items...)
+	}
+	return meta.SetList(list, all)
+}
+
+// told is a recorder that keeps the Events, by reason.
+type told struct {
+	*critic
+	notes map[string][]string
+}
+
+func (t *told) Eventf(regarding, related runtime.Object, kind, reason, action, note string, args ...any) {
+	t.critic.Eventf(regarding, related, kind, reason, action, note, args...)
+	if t.notes == nil {
+		t.notes = map[string][]string{}
+	}
+	t.notes[reason] = append(t.notes[reason], fmt.Sprintf(note, args...))
 }
 
 // next runs a round after a time.

@@ -50,6 +50,9 @@ func (n *node) checkObject(path *field.Path, value any) field.ErrorList {
 		}
 		found = append(found, inner.check(at, given[name])...)
 	}
+	if name := n.rule.required; name != "" && given[name] == nil {
+		found = append(found, field.Required(path.Child(name), n.fields[name].rule.want))
+	}
 	return found
 }
 

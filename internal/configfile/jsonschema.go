@@ -25,6 +25,9 @@ func (n *node) jsonSchema() map[string]any {
 			properties[name] = inner.jsonSchema()
 		}
 		schema["type"], schema["additionalProperties"], schema["properties"] = "object", false, properties
+		if n.rule.required != "" {
+			schema["required"] = []string{n.rule.required}
+		}
 	case list:
 		schema["type"], schema["maxItems"], schema["items"] = "array", n.rule.max, n.item.jsonSchema()
 	case boolean:

@@ -48,6 +48,9 @@ func Parse(content []byte) (*v1alpha1.Configuration, error) {
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(encoded, found); err != nil {
 		return nil, fmt.Errorf("the file cannot be decoded: %w", err)
 	}
+	if err := checkTenants(found.Operator.Allocator.Tenants).ToAggregate(); err != nil {
+		return nil, err
+	}
 	return found, nil
 }
 

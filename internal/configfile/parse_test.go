@@ -82,7 +82,7 @@ func TestAWrongFileIsRefusedByItsField(t *testing.T) {
 		"two documents":      {head + "---\noperator: {}\n", []string{"2 documents"}},
 		"too many bytes":     {head + "#" + strings.Repeat("x", MaxBytes), []string{"65536 bytes"}},
 		"an unknown section": {head + "webhooks: {}\n", []string{"webhooks: Forbidden: there is no such field: must be one of apiVersion, common, history, kind, operator, server"}},
-		"an unknown field":   {head + "operator: {allocator: {polcy: fit}}\n", []string{"operator.allocator.polcy: Forbidden", "cycle, deviceLabel, enabled, fairness, history, policy"}},
+		"an unknown field":   {head + "operator: {allocator: {polcy: fit}}\n", []string{"operator.allocator.polcy: Forbidden", "cycle, deviceLabel, enabled, fairness, history, policy, tenants"}},
 		"a field in capitals": {
 			head + "operator: {Shards: 2}\n", []string{"operator.Shards: Forbidden"},
 		},
@@ -117,6 +117,18 @@ func TestAWrongFileIsRefusedByItsField(t *testing.T) {
 		"an expression of nothing":   {head + "history: {logs: {redact: ['a*']}}\n", []string{"that matches no empty text"}},
 		"a long expression":          {head + "history: {logs: {redact: [" + strings.Repeat("x", 257) + "]}}\n", []string{"up to 256 bytes"}},
 		"too many expressions":       {head + "history: {logs: {redact: [" + strings.Repeat("a,", 33) + "]}}\n", []string{"history.logs.redact: Too many: 33"}},
+		"a tenant without a name":    {head + "operator: {allocator: {tenants: [{weight: 3}]}}\n", []string{"operator.allocator.tenants[0].name: Required value: must be a name"}},
+		"a tenant's wrong name":      {head + "operator: {allocator: {tenants: [{name: Team A}]}}\n", []string{`operator.allocator.tenants[0].name: Invalid value: "Team A": must be a name of up to 63 lower case letters`}},
+		"no weight":                  {head + "operator: {allocator: {tenants: [{name: a, weight: 0}]}}\n", []string{"operator.allocator.tenants[0].weight: Invalid value: 0: must be from 1 to 1000"}},
+		"too much weight":            {head + "operator: {allocator: {tenants: [{name: a, weight: 1001}]}}\n", []string{"operator.allocator.tenants[0].weight: Invalid value: 1001: must be from 1 to 1000"}},
+		"half a weight":              {head + "operator: {allocator: {tenants: [{name: a, weight: 0.5}]}}\n", []string{"operator.allocator.tenants[0].weight: Invalid value: 0.5: must be a whole number"}},
+		"a field of no tenant":       {head + "operator: {allocator: {tenants: [{name: a, share: 3}]}}\n", []string{"operator.allocator.tenants[0].share: Forbidden: there is no such field: must be one of name, namespaces, weight"}},
+		"a tenant's wrong namespace": {head + "operator: {allocator: {tenants: [{name: a, namespaces: [b_c]}]}}\n", []string{`operator.allocator.tenants[0].namespaces[0]: Invalid value: "b_c": must be the name of a namespace`}},
+		"too many tenants":           {head + "operator: {allocator: {tenants: [" + strings.Repeat("{name: a},", 65) + "]}}\n", []string{"operator.allocator.tenants: Too many: 65"}},
+		"too many of a tenant":       {head + "operator: {allocator: {tenants: [{name: a, namespaces: [" + strings.Repeat("b,", 257) + "]}]}}\n", []string{"operator.allocator.tenants[0].namespaces: Too many: 257"}},
+		"two tenants of a name":      {head + "operator: {allocator: {tenants: [{name: a}, {name: a}]}}\n", []string{`operator.allocator.tenants[1].name: Invalid value: "a": must be the name of one tenant only`}},
+		"a namespace of two tenants": {head + "operator: {allocator: {tenants: [{name: a, namespaces: [c]}, {name: b, namespaces: [c]}]}}\n", []string{`operator.allocator.tenants[1].namespaces[0]: Invalid value: "c"`, "tenant a has it"}},
+		"another tenant's namespace": {head + "operator: {allocator: {tenants: [{name: a, namespaces: [b]}, {name: b}]}}\n", []string{`operator.allocator.tenants[0].namespaces[0]: Invalid value: "b"`, "tenant b has it"}},
 		"two faults":                 {head + "operator: {shards: 0, workers: 0}\n", []string{"operator.shards", "operator.workers"}},
 	} {
 		t.Run(name, func(t *testing.T) {

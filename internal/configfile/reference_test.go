@@ -90,10 +90,16 @@ func rows(path string, at *node, defaults any, about map[string]map[string]strin
 			continue
 		}
 		byDefault, _ := json.Marshal(values[name])
-		if string(byDefault) == "null" {
+		switch {
+		case inner.kind == list:
 			byDefault = []byte("[]")
+		case values == nil:
+			byDefault = nil
 		}
 		fmt.Fprintf(&text, "| `%s%s` | `%s` | %s |\n", path, name, strings.Trim(string(byDefault), `"`), about[structName][inner.goName])
+		if inner.kind == list && inner.item.kind == object {
+			text.WriteString(rows(path+name+"[].", inner.item, nil, about, inner.item.goType))
+		}
 	}
 	return strings.ReplaceAll(text.String(), "| `` |", "| |")
 }

@@ -23,6 +23,8 @@ type rule struct {
 	above, orZero bool
 	// isExpression says that strings are regular expressions that do not match an empty text.
 	isExpression bool
+	// required is a field that an object must have.
+	required string
 	// byChart marks what a value of the chart sets, named by the text.
 	byChart string
 }
@@ -50,6 +52,9 @@ const (
 	maxProfiling                                   = 1 << 20
 )
 
+// The maxima of tenants: how many, and their weights. Metrics name each tenant.
+const maxTenants, maxWeight = 64, 1000
+
 // The maxima of regular expressions: how many, and their bytes.
 const maxRedactions, maxExpression = 32, 256
 
@@ -62,6 +67,7 @@ const minRequire, maxRequire = 10 * time.Second, 7 * 24 * time.Hour
 func rules() map[string]rule {
 	name := rule{pattern: namePattern, want: "must be the name of an object"}
 	optional := rule{pattern: nameOrNone, want: "must be the name of an object, or empty"}
+	namespace := rule{pattern: `^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`, want: "must be the name of a namespace"}
 	ratio := rule{max: 1}
 	atLeastOne := rule{min: 1, max: math.MaxInt32}
 	// More than 0.
@@ -85,31 +91,37 @@ func rules() map[string]rule {
 			want: "must be http://host:port, or https://host:port for TLS, of a collector that takes OTLP over gRPC"},
 		"common.tracing.samplingRatio": ratio,
 		"common.watchNamespaces":       {max: maxNamespaces},
-		"common.watchNamespaces[]":     {pattern: `^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`, want: "must be the name of a namespace"},
+		"common.watchNamespaces[]":     namespace,
 
-		"operator.allocator.cycle":              some,
-		"operator.allocator.deviceLabel":        {pattern: labelOrNone, want: "must be the key of a label, such as nvidia.com/gpu.product, or empty"},
-		"operator.allocator.fairness":           ratio,
-		"operator.allocator.history.timeout":    request,
-		"operator.allocator.history.url":        address,
-		"operator.allocator.policy":             {pattern: `.`, want: "must be the name of a policy"},
-		"operator.autoscaleMaxMemory":           some,
-		"operator.autoscaler.prometheusURL":     address,
-		"operator.autoscaler.optimizer.url":     address,
-		"operator.autoscaler.optimizer.timeout": request,
-		"operator.defaultAggregatorConfig":      chartOwns(optional, "aggregatorConfig.template"),
-		"operator.forceDeleteAfter":             {min: minForceDelete.Seconds(), orZero: true},
-		"operator.gangs.scheduler":              {values: []string{"auto", "none", "volcano", "coscheduling", "kubernetes"}},
-		"operator.gangs.schedulerName":          optional,
-		"operator.metricsNamespaces":            {max: maxMetricsNamespaces},
-		"operator.podResizeTimeout":             some,
-		"operator.priorityClasses":              {byChart: "priorityClasses"},
-		"operator.priorityClasses.high":         optional,
-		"operator.priorityClasses.normal":       optional,
-		"operator.queueing":                     {values: []string{"auto", "kueue", "none"}},
-		"operator.shards":                       {min: 1, max: maxShards},
-		"operator.storageMigration.qps":         some,
-		"operator.workers":                      {min: 1, max: 1000},
+		"operator.allocator.cycle":                  some,
+		"operator.allocator.deviceLabel":            {pattern: labelOrNone, want: "must be the key of a label, such as nvidia.com/gpu.product, or empty"},
+		"operator.allocator.fairness":               ratio,
+		"operator.allocator.history.timeout":        request,
+		"operator.allocator.history.url":            address,
+		"operator.allocator.policy":                 {pattern: `.`, want: "must be the name of a policy"},
+		"operator.allocator.tenants":                {max: maxTenants},
+		"operator.allocator.tenants[]":              {required: "name"},
+		"operator.allocator.tenants[].name":         {pattern: namespace.pattern, want: "must be a name of up to 63 lower case letters, digits and dashes, such as team-a"},
+		"operator.allocator.tenants[].namespaces":   {max: maxNamespaces},
+		"operator.allocator.tenants[].namespaces[]": namespace,
+		"operator.allocator.tenants[].weight":       {min: 1, max: maxWeight},
+		"operator.autoscaleMaxMemory":               some,
+		"operator.autoscaler.prometheusURL":         address,
+		"operator.autoscaler.optimizer.url":         address,
+		"operator.autoscaler.optimizer.timeout":     request,
+		"operator.defaultAggregatorConfig":          chartOwns(optional, "aggregatorConfig.template"),
+		"operator.forceDeleteAfter":                 {min: minForceDelete.Seconds(), orZero: true},
+		"operator.gangs.scheduler":                  {values: []string{"auto", "none", "volcano", "coscheduling", "kubernetes"}},
+		"operator.gangs.schedulerName":              optional,
+		"operator.metricsNamespaces":                {max: maxMetricsNamespaces},
+		"operator.podResizeTimeout":                 some,
+		"operator.priorityClasses":                  {byChart: "priorityClasses"},
+		"operator.priorityClasses.high":             optional,
+		"operator.priorityClasses.normal":           optional,
+		"operator.queueing":                         {values: []string{"auto", "kueue", "none"}},
+		"operator.shards":                           {min: 1, max: maxShards},
+		"operator.storageMigration.qps":             some,
+		"operator.workers":                          {min: 1, max: 1000},
 
 		"history.keepJobs":       {max: math.MaxInt32},
 		"history.requireTimeout": {min: minRequire.Seconds(), max: maxRequire.Seconds()},

@@ -52,7 +52,7 @@ func run(args []string, stdout, stderr io.Writer) error {
 			return err
 		}
 	}
-	if err := printTable(stdout, traces, outcomes); err != nil {
+	if err := errors.Join(printTable(stdout, traces, outcomes), printShares(stdout, outcomes, options.settings)); err != nil {
 		return err
 	}
 	if options.json != "" {

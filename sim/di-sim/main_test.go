@@ -42,6 +42,20 @@ func TestTheTableHasARowForEachPolicyLoadAndReport(t *testing.T) {
 	}
 }
 
+func TestTenantsShareAnHourByWeight(t *testing.T) {
+	t.Parallel()
+	out, err := runSim(t, "-policy", "goodput,fit", "-rows", "blind", "-loads", "2.0", "-workloads", "1", "-nodes", "2", "-tenants", "a=3,b=1")
+	expect.NoError(t, err)
+	_, shares, _ := strings.Cut(out, "of its entitlement")
+	var rows []string
+	for line := range strings.Lines(shares) {
+		if fields := strings.Fields(line); len(fields) == 9 {
+			rows = append(rows, strings.Join([]string{fields[2], fields[4], fields[5], fields[7]}, " "))
+		}
+	}
+	expect.Equal(t, "policy, minutes, tenant and share", []string{"goodput 60 a 0.750", "goodput 60 b 0.250", "fit 60 a 0.750", "fit 60 b 0.250"}, rows)
+}
+
 func TestACheckComparesEachJobWithItsRecordedTime(t *testing.T) {
 	t.Parallel()
 	out, err := runSim(t, "-policy", "tiresias,optimus", "-loads", "1.0,2.0", "-workloads", "1", "-check")
@@ -137,6 +151,10 @@ func TestErrorsNameTheFlagTheValueAndWhatWouldBeRight(t *testing.T) {
 		"-lose is 1: must be from 0 to 0.9":                                                                         {"-policy", "fit", "-lose", "1"},
 		"-lose is NaN: must be from 0 to 0.9":                                                                       {"-policy", "fit", "-lose", "NaN"},
 		"-lose is 0.3: must be 0 with -policy tiresias, which knows no lost nodes":                                  {"-policy", "fit,tiresias", "-lose", "0.3"},
+		`-tenants is "a=0": must have at most 64 names, each once, with a weight from 1 to 1000, such as a=3,b=1`:   {"-policy", "goodput", "-tenants", "a=0"},
+		`-tenants is "a=1,a=2": must have`:                                                                          {"-policy", "goodput", "-tenants", "a=1,a=2"},
+		`-tenants is "a=1": must be empty with -policy sia`:                                                         {"-policy", "sia", "-tenants", "a=1"},
+		`-tenants is "a=1": must be empty with -cluster, -check and -goals`:                                         {"-policy", "goodput", "-check", "-tenants", "a=1"},
 		"-restart-cost is -1: must be from 0 to 86400":                                                              {"-restart-cost", "-1"},
 		"-fairness is 2: must be from 0 to 1":                                                                       {"-fairness", "2"},
 		"-check has nothing to compare":                                                                             {"-policy", "pollux", "-workloads", "1", "-check"},

@@ -33,6 +33,8 @@ type options struct {
 	quick     bool
 	cluster   clusterOptions
 	mix       mix
+	// tenants is the text of the flag.
+	tenants string
 }
 
 // mostWorkloads bounds the workloads of a load.
@@ -53,6 +55,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	flags.BoolVar(&o.goals, "goals", false, "measure the figures that docs/simulator.md promises, each beside its goal")
 	parts := flags.String("parts", strings.Join(goals.Parts(), ","), "with -goals: which figures, with commas")
 	flags.BoolVar(&o.quick, "quick", false, "with -goals: fewer workloads, and no Pollux port")
+	flags.StringVar(&o.tenants, "tenants", "", "tenants that share the cluster by weight, such as a=3,b=1: the jobs of a workload are of them in turn")
 	addSettings(flags, o.settings)
 	o.cluster.addFlags(flags)
 	o.mix.addFlags(flags)
@@ -109,7 +112,7 @@ func (o *options) complete(policies, rows, loads string) error {
 			return fmt.Errorf("%s is empty: must have a name", name)
 		}
 	}
-	return errors.Join(o.mix.apply(o), o.checkNumbers(), o.cluster.check(o))
+	return errors.Join(o.mix.apply(o), o.checkNumbers(), o.cluster.check(o), o.readTenants())
 }
 
 func (o *options) checkNumbers() error {

@@ -4,6 +4,7 @@
 package simulator
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -17,6 +18,7 @@ import (
 	"opendilab.org/di-orchestrator/allocation"
 	"opendilab.org/di-orchestrator/allocation/model"
 	"opendilab.org/di-orchestrator/allocation/profilings"
+	"opendilab.org/di-orchestrator/allocation/shares"
 )
 
 // Row is what jobs report beyond their steps: a row of the tables of results.
@@ -113,6 +115,8 @@ type Allocator struct {
 	groups  map[string]*allocation.Group
 	// totals is how right the totals of all jobs have been.
 	totals allocation.Totals
+	// tenants share the cluster; nil for none.
+	tenants *shares.Tenants
 }
 
 // carried is what the operator keeps for a job from round to round.
@@ -143,6 +147,9 @@ func NewAllocator(policy allocation.Policy, row Row, restart int) *Allocator {
 	}
 }
 
+// ShareAmong lets tenants share the cluster.
+func (a *Allocator) ShareAmong(tenants []shares.Tenant) { a.tenants = shares.New(tenants) }
+
 // Target implements Policy.
 func (a *Allocator) Target(job *Submission) int { return a.row.Batch(job) }
 
@@ -155,7 +162,7 @@ func (a *Allocator) Place(now int, jobs []*Job, cluster Cluster, previous map[st
 		pinned.NodeSelector = map[string]string{DeviceKey: device}
 		pods[device] = snapshot.RequirementsOf(pinned)
 	}
-	round := &allocation.Round{Now: at(now), Nodes: snapshot.Nodes, Previous: map[types.NamespacedName][]string{}, Groups: a.groups}
+	round := &allocation.Round{Now: at(now), Nodes: snapshot.Nodes, Previous: map[types.NamespacedName][]string{}, Groups: a.groups, Tenants: a.tenants}
 	a.finish(jobs)
 	for _, job := range jobs {
 		pin := ""
@@ -206,7 +213,7 @@ func (a *Allocator) view(now int, job *Job, pod *allocation.Requirements, cluste
 		a.carried[job.Name] = known
 	}
 	view := &allocation.Job{
-		Name: types.NamespacedName{Namespace: namespace, Name: job.Name}, Created: at(job.Time),
+		Name: types.NamespacedName{Namespace: cmp.Or(job.Tenant, namespace), Name: job.Name}, Created: at(job.Time),
 		Tasks: []allocation.Task{{Name: "trainer", Pod: pod}}, Min: 1, Wanted: int32(a.row.MaxReplicas(&job.Submission, &cluster)),
 		Held: time.Duration(now-known.placed) * time.Second, Usage: known.usage, Report: a.row.Report(job, &cluster), ReportedAt: at(now),
 	}

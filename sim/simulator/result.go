@@ -13,6 +13,7 @@ import (
 type Outcome struct {
 	Name        string `json:"name"`
 	Application string `json:"application"`
+	Tenant      string `json:"tenant,omitempty"`
 	// Submitted and Completed are in seconds since the start of the workload.
 	Submitted int `json:"submitted"`
 	Completed int `json:"completed"`

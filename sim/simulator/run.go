@@ -90,7 +90,7 @@ func Run(workload []Submission, policy Policy, options Options, clock func() tim
 	}
 	for _, job := range s.jobs {
 		s.result.Jobs = append(s.result.Jobs, Outcome{
-			Name: job.Name, Application: job.Application.Name, Submitted: job.Time, Completed: job.completion,
+			Name: job.Name, Application: job.Application.Name, Tenant: job.Tenant, Submitted: job.Time, Completed: job.completion,
 			Restarts: job.Restarts, GPUSeconds: job.Attained, Starved: job.starved,
 		})
 	}

@@ -10,6 +10,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+
+	"opendilab.org/di-orchestrator/allocation/shares"
 )
 
 // maxTime bounds submissions, in seconds: a year.
@@ -21,6 +23,8 @@ type Submission struct {
 	// Time is when it is submitted, in seconds.
 	Time        int
 	Application *Application
+	// Tenant is the job's tenant; empty for one that all such jobs have.
+	Tenant string
 	// Replicas and Batch are what a careful user asks for.
 	Replicas, Batch int
 	// Epochs is after how many epochs the job stops; 0 stands for all of its application.
@@ -120,4 +124,13 @@ func Join(workloads [][]Submission, period int, rate float64) []Submission {
 	}
 	slices.SortStableFunc(joined, func(a, b Submission) int { return a.Time - b.Time })
 	return joined
+}
+
+// Assign returns the workload with jobs of tenants, in turn.
+func Assign(workload []Submission, tenants []shares.Tenant) []Submission {
+	assigned := slices.Clone(workload)
+	for i := range assigned {
+		assigned[i].Tenant = tenants[i%len(tenants)].Name
+	}
+	return assigned
 }

@@ -126,15 +126,17 @@ func plain(object *unstructured.Unstructured) map[string]any {
 func TestAWrongValueIsRefusedByItsName(t *testing.T) {
 	t.Parallel()
 	for value, want := range map[string]string{
-		"operator.replica=3":                          "replica",
-		"configuration.operator.shards=0":             "/configuration/operator/shards",
-		"configuration.operator.shards=17":            "/configuration/operator/shards",
-		"configuration.operator.shard=2":              "'shard'",
-		"configuration.server.identity=off":           "/configuration/server/identity",
-		"configuration.operator.allocator.cycle=soon": "/configuration/operator/allocator/cycle",
-		"configuration.operator.queueing=volcano":     "/configuration/operator/queueing",
-		"webhook.url=http://x":                        "url",
-		"configuration.operator.probeInterval=-1s":    "/configuration/operator/probeInterval",
+		"operator.replica=3":                                   "replica",
+		"configuration.operator.shards=0":                      "/configuration/operator/shards",
+		"configuration.operator.shards=17":                     "/configuration/operator/shards",
+		"configuration.operator.shard=2":                       "'shard'",
+		"configuration.server.identity=off":                    "/configuration/server/identity",
+		"configuration.operator.allocator.cycle=soon":          "/configuration/operator/allocator/cycle",
+		"configuration.operator.queueing=volcano":              "/configuration/operator/queueing",
+		"configuration.operator.allocator.tenants[0].name=A":   "/configuration/operator/allocator/tenants/0/name",
+		"configuration.operator.allocator.tenants[0].weight=3": "name",
+		"webhook.url=http://x":                                 "url",
+		"configuration.operator.probeInterval=-1s":             "/configuration/operator/probeInterval",
 		"tag=v1.1.3":                                             "tag",
 		"image.digest=latest":                                    "digest",
 		"certManager.issuerRef.kind=A":                           "name",
@@ -184,7 +186,8 @@ func TestTheProgramsReadTheConfigurationOfTheValues(t *testing.T) {
 	values := filepath.Join(t.TempDir(), "values.yaml")
 	// Helm decodes large numbers in a file as floats.
 	content := `configuration: {server: {identity: legacy, limits: {writesPerSecond: 0.5, writeBurst: 4000000, writeBytesPerMinute: 5242880, profilingBytes: 1048576}},
-  common: {watchNamespaces: [team-a], tracing: {samplingRatio: 0.05}}, operator: {forceDeleteAfter: 10m}}
+  common: {watchNamespaces: [team-a], tracing: {samplingRatio: 0.05}}, operator: {forceDeleteAfter: 10m, allocator: {
+    tenants: [{name: vision, namespaces: [images, video], weight: 3}, {name: robots}]}}}
 priorityClasses: {create: true, high: {name: mine}}
 takeover: {enabled: false}`
 	if err := os.WriteFile(values, []byte(content), 0o600); err != nil {
@@ -200,6 +203,7 @@ takeover: {enabled: false}`
 	limits.WritesPerSecond, limits.WriteBurst, limits.WriteBytesPerMinute, limits.ProfilingBytes = 0.5, 4000000, 5242880, 1<<20
 	want.Common.WatchNamespaces, want.Common.Tracing.SamplingRatio, want.Common.Takeover = []string{"team-a"}, 0.05, false
 	want.Operator.ForceDeleteAfter.Duration = 10 * time.Minute
+	want.Operator.Allocator.Tenants = []v1alpha1.Tenant{{Name: "vision", Namespaces: []string{"images", "video"}, Weight: 3}, {Name: "robots"}}
 	want.Operator.PriorityClasses = v1alpha1.PriorityClasses{Normal: "dijob-normal", High: "mine"}
 	if diff := cmp.Diff(want, configured(t, decode(t, output))); diff != "" {
 		t.Errorf("the configuration (-want +got):\n%s", diff)

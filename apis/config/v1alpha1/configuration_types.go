@@ -116,6 +116,18 @@ type Allocator struct {
 	History Service `json:"history"`
 	// Policy is `fit`, `goodput`, or a policy that the image links.
 	Policy string `json:"policy"`
+	// Tenants [share the capacity](allocator.md#tenants) by weight, at most 64. Without any, all jobs compete alike.
+	Tenants []Tenant `json:"tenants"`
+}
+
+// Tenant is a team with a share of the capacity.
+type Tenant struct {
+	// Name is the name of the tenant. A namespace of this name is the tenant's, too.
+	Name string `json:"name"`
+	// Namespaces are the namespaces of the tenant's jobs, at most 256.
+	Namespaces []string `json:"namespaces"`
+	// Weight is its part of the capacity beside the weights of the other tenants, from 1 to 1000. It is 1 if absent.
+	Weight int32 `json:"weight"`
 }
 
 // Autoscaler is for the autoscaler of jobs.

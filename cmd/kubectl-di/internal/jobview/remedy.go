@@ -25,6 +25,8 @@ var rules = []rule{
 	{v2alpha1.ReasonQuotaExceeded, regexp.MustCompile(`insufficient quota to match these scopes`),
 		"An administrator adds a ResourceQuota for this priority, or the job has another priority."},
 
+	{v2alpha1.ReasonInsufficientCapacity, regexp.MustCompile(`tenant \S+ holds`), "Other jobs of the tenant end, or an administrator raises its weight."},
+
 	{v2alpha1.ReasonFailedCreate, regexp.MustCompile(`violates PodSecurity`), podSecurity},
 	{v2alpha1.ReasonFailedCreate, regexp.MustCompile(`(?i)serviceaccount ".*" not found|error looking up service account`),
 		"Create the ServiceAccount that the message names, or correct its name in the templates."},

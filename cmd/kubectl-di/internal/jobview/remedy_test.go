@@ -28,6 +28,9 @@ func TestARemedyFitsItsCause(t *testing.T) {
 		{v2alpha1.ReasonQuotaExceeded, "status unknown for quota: compute, resources: pods", []string{"Wait"}},
 		{v2alpha1.ReasonQuotaExceeded, "insufficient quota to match these scopes: [{PriorityClass In [high]}]", []string{"this priority"}},
 
+		{v2alpha1.ReasonInsufficientCapacity, "insufficient capacity on 1 node; tenant robots holds 2 of its 2 nvidia.com/gpu", []string{"raises its weight"}},
+		{v2alpha1.ReasonInsufficientCapacity, "insufficient capacity on 1 node", nil},
+
 		{v2alpha1.ReasonLimitRangeViolation, "[maximum cpu usage per Container is 1, but limit is 2, maximum memory usage per Pod is 1Gi, but limit is 2147483648]", []string{"LimitRange"}},
 		{v2alpha1.ReasonLimitRangeViolation, "minimum memory usage per Container is 64Mi, but request is 1Mi", []string{"LimitRange"}},
 		{v2alpha1.ReasonLimitRangeViolation, "maximum cpu usage per Container is 1. No limit is specified", []string{"LimitRange"}},

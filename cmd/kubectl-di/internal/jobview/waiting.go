@@ -81,7 +81,7 @@ func isForRoom(reason string) bool {
 func ofCondition(job *v2alpha1.DIJob, gpus int64, condition *v2alpha1.DIJobCondition) []string {
 	switch condition.Reason {
 	case v2alpha1.ReasonInsufficientCapacity:
-		return capacity(job, gpus)
+		return append(capacity(job, gpus), ofCause(condition.Reason, condition.Message)...)
 	case v2alpha1.ReasonNoAllocator:
 		return []string{"Run the operator with its allocator, or create the job with spec.preemptible false."}
 	case v2alpha1.ReasonWaitingInQueue:

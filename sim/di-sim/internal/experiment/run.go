@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"opendilab.org/di-orchestrator/allocation/goodput"
+	"opendilab.org/di-orchestrator/allocation/shares"
 	"opendilab.org/di-orchestrator/sim/simulator"
 )
 
@@ -21,6 +22,8 @@ type Settings struct {
 	StopsEarly bool
 	// Lie is by which factor declared totals are wrong; 1 for none.
 	Lie float64
+	// Tenants share the cluster: the jobs of a workload are of them in turn. Without any, all jobs compete alike.
+	Tenants []shares.Tenant
 	// Goodput are the constants of the policy goodput.
 	Goodput goodput.Settings
 	// Clock measures the rounds of the policies.
@@ -86,7 +89,9 @@ func (p *Policy) make(row simulator.Row, settings *Settings) simulator.Policy {
 		blind.Goodput.DeviceKey = ""
 		settings = &blind
 	}
-	return simulator.NewAllocator(p.Allocation(settings), row, settings.Rules.Restart)
+	made := simulator.NewAllocator(p.Allocation(settings), row, settings.Rules.Restart)
+	made.ShareAmong(settings.Tenants)
+	return made
 }
 
 func (s *Settings) rules() simulator.Options {
@@ -103,6 +108,9 @@ func (s *Settings) Jobs(workload *Workload) []simulator.Submission {
 	}
 	if s.Lie != 1 {
 		jobs = simulator.Misdeclare(jobs, s.Lie, s.Seed)
+	}
+	if len(s.Tenants) > 0 {
+		jobs = simulator.Assign(jobs, s.Tenants)
 	}
 	return jobs
 }
