@@ -330,6 +330,9 @@ func TestAListWithoutAReplicaThatWasGivenIsFound(t *testing.T) {
 	}
 	given().call(history.Call{Operation: history.List, Pod: "c", URLs: []string{"b"}}).holds(t)
 	given().later(time.Hour).call(history.Call{Operation: history.List, Pod: "c", URLs: []string{"b"}}).breaks(t, newListed(), "given and has not removed: a")
+	cut := given()
+	cut.add(history.Entry{Fault: &history.Fault{Kind: "cut", Target: "server-0", Begin: cut.now}}).
+		later(time.Hour).call(history.Call{Operation: history.List, Pod: "c", URLs: []string{"b"}}).holds(t)
 	given().call(history.Call{Operation: history.Shrink, Pod: "c", Number: 1, URLs: []string{"a"}}).
 		later(time.Hour).call(history.Call{Operation: history.List, Pod: "c", URLs: []string{"b"}}).holds(t)
 	given().call(history.Call{Operation: history.Shrink, Pod: "c", Number: 1, Error: "reset"}).

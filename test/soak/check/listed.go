@@ -59,8 +59,8 @@ func (l *listed) see(w *world, entry *history.Entry) []broken {
 func compare(w *world, call *history.Call, given map[string]time.Time) []broken {
 	var missing []string
 	for url, since := range given {
-		// Another di-server may answer, whose cache is a moment behind.
-		isKnown := since.Before(call.Begin.Add(-settling))
+		// Another di-server may answer, whose cache is a moment behind, or as old as the fault that keeps it from the API servers.
+		isKnown := since.Before(call.Begin.Add(-settling)) && since.Before(w.knownTo("server"))
 		if isKnown && !slices.Contains(call.URLs, url) {
 			missing = append(missing, url)
 		}

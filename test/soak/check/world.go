@@ -285,12 +285,15 @@ func (w *world) since(of *job) time.Time {
 	return since
 }
 
-// known returns a time whose state every operator knows. One that runs has seen what was stored some time ago. One
-// that a fault has stopped may know only what was stored before it began.
-func (w *world) known() time.Time {
+// known returns a time whose state every operator knows.
+func (w *world) known() time.Time { return w.knownTo("operator") }
+
+// knownTo returns a time whose state every program of a kind knows. One that runs has seen what was stored some time ago.
+// One that a fault has stopped or cut off may know only what was stored before it began.
+func (w *world) knownTo(kind string) time.Time {
 	since := w.now.Add(-settling)
 	for _, fault := range w.faults {
-		isOver := !fault.End.IsZero() && fault.End.Before(w.now.Add(-settling)) || !delaysOperators(&fault)
+		isOver := !fault.End.IsZero() && fault.End.Before(w.now.Add(-settling)) || !delays(&fault, kind)
 		if early := fault.Begin.Add(-settling); !isOver && early.Before(since) {
 			since = early
 		}
@@ -298,9 +301,9 @@ func (w *world) known() time.Time {
 	return since
 }
 
-// delaysOperators reports whether a fault keeps operators from learning of changes.
-func delaysOperators(fault *history.Fault) bool {
-	return strings.HasSuffix(fault.Target, "kube-apiserver") || fault.Kind == "crash" || strings.HasPrefix(fault.Target, "operator")
+// delays reports whether a fault keeps programs of a kind from learning of changes.
+func delays(fault *history.Fault, kind string) bool {
+	return strings.HasSuffix(fault.Target, "kube-apiserver") || fault.Kind == "crash" || strings.HasPrefix(fault.Target, kind)
 }
 
 func (w *world) changePod(change *history.Change) {
