@@ -61,7 +61,7 @@ type world struct {
 	policies *policies.Set
 	// server is the di-server.
 	server *diServer
-	now    time.Time
+	*course
 	// clocks are how far the clocks of the actors are ahead of now.
 	clocks clocks
 	// operator is the operator that leads. standby takes over from it; nil for none.
@@ -104,9 +104,20 @@ type world struct {
 	beforeWrite func()
 	history     history
 	led         ledHistory
+}
+
+// course is the time of a world, and what happened in it. The worlds of several jobs in one cluster have one course.
+type course struct {
+	now time.Time
 	// trace records what happened, so that a failed check can be understood.
 	isTraced bool
 	trace    []string
+}
+
+func (c *course) tell(format string, args ...any) {
+	if c.isTraced {
+		c.trace = append(c.trace, fmt.Sprintf(format, args...))
+	}
 }
 
 // operator is one process of the operator.
@@ -117,6 +128,8 @@ type operator struct {
 	ahead time.Duration
 	// sightings are what it remembers.
 	sightings state.Sightings
+	// shard is the label of the job's shard; "" if there is only one.
+	shard string
 }
 
 // pass is what the world knows of a reconcile.
@@ -193,7 +206,7 @@ func newWorld(t expect.Test, spec v2alpha1.DIJobSpec) *world {
 			ObjectMeta: metav1.ObjectMeta{Name: "aggregator-config", Namespace: "di-system"},
 			Spec:       v2alpha1.AggregatorConfigSpec{Aggregator: v2alpha1.AggregatorSpec{Template: template}},
 		},
-		now:     now,
+		course:  &course{now: now},
 		created: map[string]int{},
 		knows:   map[types.UID]int64{}, unacknowledged: map[types.UID]int64{},
 		listed:  map[int64]map[types.UID]bool{},
@@ -204,12 +217,6 @@ func newWorld(t expect.Test, spec v2alpha1.DIJobSpec) *world {
 	return w
 }
 
-func (w *world) tell(format string, args ...any) {
-	if w.isTraced {
-		w.trace = append(w.trace, fmt.Sprintf(format, args...))
-	}
-}
-
 func (w *world) observe() Observed {
 	known := w.cache
 	if known == nil {
@@ -217,7 +224,7 @@ func (w *world) observe() Observed {
 	}
 	observed := Observed{
 		Job: known.job.DeepCopy(), AggregatorConfig: w.config, Now: w.by(w.ahead), Drain: state.DefaultDrain, Kueue: w.kueue != nil, Gangs: w.gangs,
-		Rightsizing: w.rightsizing, Settings: w.settings, History: w.keeping,
+		Rightsizing: w.rightsizing, Settings: w.settings, History: w.keeping, ShardLabel: w.shard,
 		QueueWords: w.queueWords, NoKueue: w.looksForKueue && w.kueue == nil && queueing.ForJob(known.job).Queue != "",
 	}
 	if known.group != nil {
@@ -595,9 +602,12 @@ func (w *world) create(pod *corev1.Pod) {
 	if w.pods[pod.Name] != nil {
 		return
 	}
+	pod = pod.DeepCopy()
+	if w.shard != "" {
+		metav1.SetMetaDataLabel(&pod.ObjectMeta, names.LabelShard, w.shard)
+	}
 	w.admit(operatorAccount, "", pod, nil)
 	w.uids++
-	pod = pod.DeepCopy()
 	pod.UID = types.UID(fmt.Sprintf("pod-%d", w.uids))
 	pod.CreationTimestamp = metav1.NewTime(w.by(w.clocks.api))
 	if w.kueue != nil {
