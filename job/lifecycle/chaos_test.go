@@ -403,7 +403,7 @@ func (w *world) befallNodes(random *rand.Rand) {
 
 // befallJob makes a user or the allocator write the job.
 func (w *world) befallJob(random *rand.Rand) {
-	if choice := random.IntN(12); w.job.Spec.Preemptible && choice < 5 {
+	if choice := random.IntN(12); w.job.Spec.Preemptible && !w.hasAllocator() && choice < 5 {
 		w.changeAs(operatorAccount, "status", func(job *v2alpha1.DIJob) { job.Status.Allocation = anyAllocation(random, random.IntN(7)) })
 	} else {
 		edit := changeSpec
@@ -463,12 +463,15 @@ func (w *world) calm(random *rand.Rand) {
 	w.checkHowPlansEnded()
 }
 
+// hasAllocator reports whether an allocator places the job.
+func (w *world) hasAllocator() bool { return w.fleet != nil && w.fleet.policy != "" }
+
 // unsuspend makes the job want at least one replica, and have a place for all.
 func (w *world) unsuspend(random *rand.Rand) {
 	w.change(func(job *v2alpha1.DIJob) {
 		job.Spec.Suspend = nil
 		job.Spec.Tasks[0].Replicas = ptr.To(int32(1))
-		if job.Spec.Preemptible {
+		if job.Spec.Preemptible && !w.hasAllocator() {
 			job.Status.Allocation = anyAllocation(random, 1+int(*job.Spec.Tasks[1].Replicas+*job.Spec.Tasks[2].Replicas))
 		}
 	})
@@ -492,7 +495,7 @@ func (w *world) rest() {
 		w.allAcknowledge()
 		w.resync()
 		changed := w.step()
-		if !w.reap() && !changed {
+		if !w.reap() && !changed && (!w.hasAllocator() || !w.fleet.makesRoom(w)) {
 			w.checkRest()
 			return
 		}

@@ -11,10 +11,12 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/controllers/allocator"
 	"opendilab.org/di-orchestrator/controllers/shards"
 	"opendilab.org/di-orchestrator/job/lifecycle/handshake"
 	"opendilab.org/di-orchestrator/job/lifecycle/state"
@@ -43,6 +45,9 @@ type fleet struct {
 	shards, started int
 	processes       []*process
 	leases          map[string]*lease
+	// policy is that of the allocator; "" if there is none. nodes are the nodes where it places jobs.
+	policy string
+	nodes  map[string]*corev1.Node
 	// owners are the jobs that the objects belong to, by UID.
 	owners map[types.UID]*world
 }
@@ -66,6 +71,14 @@ func performFleet(g *game, t expect.Test, course *course, seed uint64, told stor
 	random := rand.New(rand.NewPCG(seed, 0))
 	f := &fleet{
 		t: t, course: course, clocks: anyClocks(random), shards: 1 + random.IntN(3), leases: map[string]*lease{}, owners: map[types.UID]*world{},
+		policy: []string{"", allocator.PolicyFit, allocator.PolicyGoodput}[random.IntN(3)], nodes: map[string]*corev1.Node{},
+	}
+	if f.policy != "" {
+		// The allocator compares its clock with those of the scheduler and of nodes.
+		f.clocks = clocks{}
+	}
+	for _, name := range nodeNames {
+		f.nodes[name] = newNode(name, 2+random.IntN(6))
 	}
 	count := 2 + random.IntN(mostJobs-1)
 	for number := range count {
@@ -95,8 +108,12 @@ func (f *fleet) newJob(g *game, number int, random *rand.Rand) *world {
 	if number%2 == 1 {
 		spec = anyLedSpec
 	}
-	w := newWorld(speaker{f.t, fmt.Sprintf("job %d", number)}, spec(random))
-	w.course, w.clocks, w.policies, w.isBusy = f.course, f.clocks, g.policies, random.IntN(2) == 0
+	wanted := spec(random)
+	if f.policy != "" && number%2 == 0 && (wanted.Preemptible || random.IntN(2) == 0) {
+		anyPlaceable(random, &wanted)
+	}
+	w := newWorld(speaker{f.t, nameOfJob(number)}, wanted)
+	w.fleet, w.course, w.clocks, w.policies, w.isBusy = f, f.course, f.clocks, g.policies, random.IntN(2) == 0
 	w.gangs = anyGangs(random, &w.job.Spec)
 	// Versions and UIDs of other jobs differ.
 	w.uids = 1_000_000 * (number + 1)
@@ -107,6 +124,8 @@ func (f *fleet) newJob(g *game, number int, random *rand.Rand) *world {
 	}
 	return w
 }
+
+func nameOfJob(number int) string { return fmt.Sprintf("job %d", number) }
 
 // any returns one of the jobs; nil for one that is left out.
 func (f *fleet) any(random *rand.Rand) *world { return f.worlds[random.IntN(len(f.worlds))] }
@@ -119,15 +138,19 @@ func (f *fleet) anyProcess(random *rand.Rand) *process {
 func (f *fleet) happen(random *rand.Rand) {
 	f.now = f.now.Add(time.Duration(random.IntN(2000)) * time.Millisecond)
 	switch choice := random.IntN(100); {
-	case choice < 38:
+	case choice < 36:
 		if w := f.any(random); w != nil {
 			w.tell("something befalls job %s", w.job.Namespace)
 			w.befallAny(random)
 		}
-	case choice < 64:
+	case choice < 60:
 		f.reconcile(f.anyActor(random), random)
-	case choice < 80:
+	case choice < 75:
 		f.hear(f.anyActor(random), random)
+	case choice < 81:
+		f.allocateAsLeader(random)
+	case choice < 84:
+		f.befallNode(random)
 	case choice < 92:
 		f.tickAll(random)
 	case choice < 94:
@@ -245,6 +268,27 @@ func (f *fleet) step(p *process, number int, fate func() fate) bool {
 // hear delivers some events to the caches of an operator.
 func (f *fleet) hear(p *process, random *rand.Rand) {
 	f.onEach(p, func(w *world) { w.hearAsLeader(random) })
+	for _, name := range nodeNames {
+		switch node := f.nodes[name]; {
+		case random.IntN(2) == 0:
+		case node == nil:
+			delete(p.nodes, name)
+		default:
+			p.nodes[name] = node
+		}
+	}
+}
+
+// allocateAsLeader makes the leader allocate. Its writes may fail, and it may die.
+func (f *fleet) allocateAsLeader(random *rand.Rand) {
+	at := slices.IndexFunc(f.processes, func(p *process) bool { return p.leads && p.mayAct })
+	if at < 0 {
+		return
+	}
+	f.allocate(f.processes[at], anyFate(random))
+	if random.IntN(20) == 0 {
+		f.exit(f.processes[at], "dies", random)
+	}
 }
 
 // hang stops an operator while it writes, until another one has taken its shards and acts. It then writes the rest of what it
@@ -331,6 +375,26 @@ func (f *fleet) calm(random *rand.Rand) {
 		f.elapse()
 		f.tickAll(random)
 	}
+	f.assign()
+	if f.policy != "" {
+		f.settlePlaces()
+	}
+	for number, w := range f.worlds {
+		if w == nil {
+			continue
+		}
+		w.tell("job %d calms down", number)
+		if state.IsCoordinatorLed(w.job) {
+			w.calmLed()
+		} else {
+			w.calm(random)
+		}
+		f.checkOwners(w)
+	}
+}
+
+// assign lets each job see what its only operator sees.
+func (f *fleet) assign() {
 	for number, w := range f.worlds {
 		if w == nil {
 			continue
@@ -341,13 +405,6 @@ func (f *fleet) calm(random *rand.Rand) {
 		}
 		f.checkActor(f.processes[at], w)
 		w.operator, w.standby = f.processes[at].views[number], f.processes[at].views[number]
-		w.tell("job %d calms down", number)
-		if state.IsCoordinatorLed(w.job) {
-			w.calmLed()
-		} else {
-			w.calm(random)
-		}
-		f.checkOwners(w)
 	}
 }
 

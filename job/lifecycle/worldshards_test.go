@@ -45,6 +45,9 @@ type process struct {
 	isCut, isHung bool
 	// leads is set while it is the leader, and mayAct once no operator of another number of shards holds any.
 	leads, mayAct bool
+	// placer is its allocator; nil before its first round. nodes are what its cache has of the nodes.
+	placer *placer
+	nodes  map[string]*corev1.Node
 }
 
 // runs reports whether a process reconciles a job.
@@ -63,7 +66,7 @@ func (f *fleet) start(count int, random *rand.Rand) {
 	p := &process{
 		Operator:  shards.Operator{Identity: fmt.Sprintf("operator-%d", f.started), Leader: leaderLease, Count: count},
 		sightings: shards.Sightings{}, vacancies: shards.Vacancies{}, honoured: map[string]string{}, renewed: f.now,
-		terms: map[int]bool{}, followed: map[int]bool{}, serves: map[int]bool{},
+		terms: map[int]bool{}, followed: map[int]bool{}, serves: map[int]bool{}, nodes: maps.Clone(f.nodes),
 	}
 	if f.clocks.areApart {
 		p.ahead = anySkew(random)
