@@ -130,12 +130,12 @@ func (w *world) happen(random *rand.Rand) {
 		w.tell("resync")
 		w.resync()
 	default:
-		w.befall(random)
+		w.disturb(random)
 	}
 }
 
-// befall applies one random event to the job that is not its operator's.
-func (w *world) befall(random *rand.Rand) {
+// disturb applies one random event to the job that is not its operator's.
+func (w *world) disturb(random *rand.Rand) {
 	switch choice := random.IntN(28); {
 	case choice < 10:
 		w.befallReplicas(random)

@@ -34,7 +34,7 @@ type placer struct {
 	client.Client
 	fleet   *fleet
 	process *process
-	// fates are the outcomes of the writes of a round, by the numbers of the jobs, and outcomes what became of them.
+	// fates are the outcomes of the writes of a round, by the numbers of the jobs, and outcomes the results.
 	fates    []fate
 	outcomes []string
 	// mutex guards the worlds: a round writes several jobs at a time.

@@ -140,8 +140,8 @@ func (f *fleet) happen(random *rand.Rand) {
 	switch choice := random.IntN(100); {
 	case choice < 36:
 		if w := f.any(random); w != nil {
-			w.tell("something befalls job %s", w.job.Namespace)
-			w.befallAny(random)
+			w.tell("something happens to job %s", w.job.Namespace)
+			w.disturbAny(random)
 		}
 	case choice < 60:
 		f.reconcile(f.anyActor(random), random)
@@ -172,12 +172,12 @@ func (f *fleet) anyActor(random *rand.Rand) *process {
 	return acting[random.IntN(len(acting))]
 }
 
-// befallAny applies one random event to a job of a fleet that is not its operator's.
-func (w *world) befallAny(random *rand.Rand) {
+// disturbAny applies one random event to a job of a fleet that is not its operator's.
+func (w *world) disturbAny(random *rand.Rand) {
 	if !state.IsCoordinatorLed(w.job) && handshake.HasStateful(w.job) && random.IntN(4) > 0 {
 		w.befallMembers(random)
 	} else {
-		w.befall(random)
+		w.disturb(random)
 	}
 }
 
@@ -242,7 +242,7 @@ func (f *fleet) reconcile(p *process, random *rand.Rand) {
 	}
 }
 
-// mostlyAlive returns the outcomes of writes, of which few end the operator: it runs several jobs.
+// mostlyAlive returns the outcomes of writes. Few of them end the operator, because it runs several jobs.
 func mostlyAlive(how func() fate, random *rand.Rand) func() fate {
 	return func() fate {
 		if outcome := how(); outcome < deadBefore || random.IntN(5) == 0 {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -243,7 +242,8 @@ func (h *ledHistory) recordPlan(record *v2alpha1.PlanRecord) {
 // recordList records the members of a list that the operator has built, of the pods that there are or of none.
 func (h *ledHistory) recordList(spec *v2alpha1.MembershipSpec) {
 	clear(h.asked)
-	h.last, h.instance = nil, strings.TrimPrefix(spec.CoordinatorInstance, v2alpha1.NoCoordinatorInstance)
+	// The first coordinator that asks for replicas of a list that was rebuilt counts as one that has started again.
+	h.last, h.instance = nil, spec.CoordinatorInstance
 	for i := range spec.Members {
 		h.asked[spec.Members[i].Task]++
 		delete(h.dismissed, spec.Members[i].Slot)
