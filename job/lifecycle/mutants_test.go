@@ -71,18 +71,12 @@ func mutants() map[string]mutant {
 			"job/lifecycle/problems/problems.go", "	if stall == nil {\n		return message", "	if stall == nil || r.in.Job != nil {\n		return message",
 		},
 		// Shards.
-		"an operator acts before those of another number of shards have stopped": {
-			"controllers/shards/shards.go", "d.MayAct = d.Alone && declared == o.Count", "d.MayAct = declared == o.Count",
-		},
 		"a shard is taken while its holder may act": {
 			"controllers/shards/shards.go", "now.Sub(s[lease.Name].at) <= lease.Duration", "now.Sub(s[lease.Name].at) <= lease.Duration/3",
 		},
 		// Allocator.
 		"the allocator believes a cache that is behind its writes": {
 			"controllers/allocator/reconcile.go", "ours != nil && assume.IsOlder(job, ours)", "ours != nil && assume.IsOlder(ours, job)",
-		},
-		"the allocator believes a write without an answer to be lost": {
-			"controllers/allocator/reconcile.go", "		a.written = nil\n		return", "		return",
 		},
 		// Members.
 		"a replica that was asked away stays": {

@@ -151,9 +151,11 @@ func (f *fleet) happen(random *rand.Rand) {
 		f.allocateAsLeader(random)
 	case choice < 84:
 		f.befallNode(random)
-	case choice < 92:
+	case choice < 90:
 		f.tickAll(random)
-	case choice < 94:
+	case choice < 92:
+		f.tickOften(f.anyProcess(random), random)
+	case choice < 93:
 		f.hang(f.anyActor(random), random)
 	case choice < 98:
 		f.befallProcess(f.anyProcess(random), random)
@@ -279,13 +281,28 @@ func (f *fleet) hear(p *process, random *rand.Rand) {
 	}
 }
 
-// allocateAsLeader makes the leader allocate. Its writes may fail, and it may die.
+// tickOften makes one process read the Leases a few times, while the others are slow.
+func (f *fleet) tickOften(p *process, random *rand.Rand) {
+	for range 4 {
+		f.now = f.now.Add(time.Second)
+		f.elapse()
+		if slices.Contains(f.processes, p) {
+			f.tick(p, random)
+		}
+	}
+}
+
+// allocateAsLeader makes the leader allocate, sometimes again at once. Its writes may fail, and it may die.
 func (f *fleet) allocateAsLeader(random *rand.Rand) {
 	at := slices.IndexFunc(f.processes, func(p *process) bool { return p.leads && p.mayAct })
 	if at < 0 {
 		return
 	}
-	f.allocate(f.processes[at], anyFate(random))
+	fate := anyFate(random)
+	for range 1 + random.IntN(3) {
+		f.now = f.now.Add(time.Second)
+		f.allocate(f.processes[at], fate)
+	}
 	if random.IntN(20) == 0 {
 		f.exit(f.processes[at], "dies", random)
 	}
