@@ -42,13 +42,16 @@ func (b *Board) Keep(job *Job, previous []string) *Stay {
 		// Else another size restarts all replicas.
 		kept.ended, running = job.Ended, job.Running
 	}
-	for rank, pod := range job.Ranks(elastic) {
-		if nodes[rank] == "" || kept.ended[rank] {
-			continue
-		}
-		if kept.seated[rank] = b.seat(job, pod, nodes[rank], running[rank] == nodes[rank]); !kept.seated[rank] {
-			b.Release(kept)
-			return nil
+	// A rank that waits must not take what one that runs has.
+	for _, runs := range []bool{true, false} {
+		for rank, pod := range job.Ranks(elastic) {
+			if nodes[rank] == "" || kept.ended[rank] || (running[rank] == nodes[rank]) != runs {
+				continue
+			}
+			if kept.seated[rank] = b.seat(job, pod, nodes[rank], runs); !kept.seated[rank] {
+				b.Release(kept)
+				return nil
+			}
 		}
 	}
 	return kept

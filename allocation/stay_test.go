@@ -43,6 +43,20 @@ func TestAJobWhosePodsRunStaysOnANodeThatHasLostItsCapacity(t *testing.T) {
 	expect.Equal(t, "a new job", []string{"b", "b"}, board.Place(collectors(snapshot, "new", 1, 9, asking(1, 1))).Nodes)
 }
 
+// TestARankThatWaitsDoesNotStayWhereOneThatRunsHasTheCapacity covers a node that has got smaller: the pod of the other rank
+// could never start there.
+func TestARankThatWaitsDoesNotStayWhereOneThatRunsHasTheCapacity(t *testing.T) {
+	t.Parallel()
+	for rank := range 2 {
+		snapshot := NewSnapshot([]*corev1.Node{node("a", 8, 1)})
+		job := collectors(snapshot, "job", 2, 2, asking(1, 1))
+		job.Running = map[int]string{rank: "a"}
+		if NewBoard(snapshot.Nodes).Keep(job, []string{"a", "a"}) != nil {
+			t.Errorf("rank %d runs on a node for one, and the other waits there", rank)
+		}
+	}
+}
+
 func TestAJobDoesNotReturnToCapacityThatAnotherWasGiven(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {

@@ -83,8 +83,8 @@ type Reconciler struct {
 	memory survey.Memory
 
 	// last is the time of the last round. written are the jobs as this process or an earlier one wrote
-	// them, until the cache has those versions; nil before the first round. There is one worker, so no
-	// lock.
+	// them, until the cache has those versions; nil before the first round, and after a write whose outcome is unknown.
+	// There is one worker, so no lock.
 	last    time.Time
 	written map[types.UID]*v2alpha1.DIJob
 }
@@ -126,7 +126,9 @@ func (a *Reconciler) goRound(ctx context.Context) (ctrl.Result, error) {
 	err = errors.Join(a.carryOut(ctx, jobs, round), a.learn(ctx, succeeded))
 	a.conclude(ctx, jobs, round)
 	if err != nil {
-		// The queue applies the backoff.
+		// A write that got no answer may be stored. So the next round reads the jobs live, as the first one does. The
+		// queue applies the backoff.
+		a.written = nil
 		return ctrl.Result{}, err
 	}
 	if round.isPostponed {
@@ -182,8 +184,8 @@ func (a *Reconciler) jobs(ctx context.Context) (jobs, succeeded []*v2alpha1.DIJo
 	return jobs, succeeded, nil
 }
 
-// learnWritten reads the jobs live before the first round, because the cache may not have the last writes
-// of an earlier leader.
+// learnWritten reads the jobs live if the last writes are unknown: those of an earlier leader, or one without an answer. The cache
+// may not have them.
 func (a *Reconciler) learnWritten(ctx context.Context) error {
 	if a.written != nil {
 		return nil

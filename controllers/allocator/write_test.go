@@ -4,13 +4,17 @@
 package allocator
 
 import (
+	"context"
+	"errors"
 	"slices"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
@@ -21,6 +25,7 @@ import (
 
 	"opendilab.org/di-orchestrator/allocation"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/test/testkit/expect"
 	"opendilab.org/di-orchestrator/test/testkit/pace"
 )
 
@@ -124,6 +129,71 @@ func TestAJobThatHasChangedMeanwhileIsPlacedInTheNextRound(t *testing.T) {
 	clock.Step(defaultInterval)
 	if after := w.round(t); after != DefaultCycle || w.placed() != 3 {
 		t.Errorf("%d jobs are placed after another round, and the next one is after %s", w.placed(), after)
+	}
+}
+
+// lossy is a client whose cache has no write of this process, and whose writes get no answer while isLost is set.
+type lossy struct {
+	*indexed
+	stored *indexed
+	isLost bool
+}
+
+func (l *lossy) Status() client.SubResourceWriter { return lossyWriter{statusWriter{l.stored}, l} }
+
+type lossyWriter struct {
+	statusWriter
+	of *lossy
+}
+
+func (w lossyWriter) Patch(ctx context.Context, object client.Object, patch client.Patch, options ...client.SubResourcePatchOption) error {
+	found, exists, err := w.of.stored.jobs.Get(object)
+	if err != nil {
+		return err
+	}
+	if job, isJob := found.(*v2alpha1.DIJob); !exists || !isJob || job.ResourceVersion != object.GetResourceVersion() {
+		return apierrors.NewConflict(schema.GroupResource{Resource: "dijobs"}, object.GetName(), nil)
+	}
+	if err := w.statusWriter.Patch(ctx, object, patch, options...); err != nil || !w.of.isLost {
+		return err
+	}
+	return context.DeadlineExceeded
+}
+
+func TestCapacityIsNotPromisedTwiceAfterAWriteThatGotNoAnswer(t *testing.T) {
+	t.Parallel()
+	clock := clocktesting.NewFakeClock(start)
+	w := newWaitingJobs(t, 0, clock)
+	of := &lossy{indexed: w.store, stored: newIndexed(), isLost: true}
+	w.client, w.live = of, of.stored
+	add := func(number int, priority v2alpha1.Priority) {
+		job := benchJob(number, clock.Now())
+		job.UID, job.ResourceVersion, job.Spec.Priority, job.Status = types.UID(job.Name), "1", priority, v2alpha1.DIJobStatus{}
+		expect.NoError(t, w.store.jobs.Add(job))
+		expect.NoError(t, of.stored.jobs.Add(job.DeepCopy()))
+	}
+	node := benchNode(0)
+	node.Status.Allocatable["nvidia.com/gpu"] = resource.MustParse(strconv.Itoa(benchReplicas))
+	expect.NoError(t, w.store.nodes.Add(node))
+	add(0, "")
+	if _, err := w.Reconcile(t.Context(), ctrl.Request{}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("a write without an answer ends the round with %v", err)
+	}
+	of.isLost = false
+	// Another job of the same zone comes. The cache does not have the placement of the first one.
+	add(3, v2alpha1.PriorityHigh)
+	for range 3 {
+		clock.Step(defaultInterval)
+		w.round(t)
+		promised := 0
+		for _, object := range of.stored.jobs.List() {
+			if job, isJob := object.(*v2alpha1.DIJob); isJob {
+				promised += len(job.Status.Allocation)
+			}
+		}
+		if promised == 0 || promised > benchReplicas {
+			t.Errorf("%d GPUs are promised, and there are %d", promised, benchReplicas)
+		}
 	}
 }
 

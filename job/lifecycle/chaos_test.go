@@ -4,18 +4,14 @@
 package lifecycle
 
 import (
-	"flag"
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -27,14 +23,6 @@ import (
 	"opendilab.org/di-orchestrator/job/lifecycle/sizing"
 	"opendilab.org/di-orchestrator/job/lifecycle/state"
 	"opendilab.org/di-orchestrator/job/podstate"
-	"opendilab.org/di-orchestrator/test/testkit/expect"
-	"opendilab.org/di-orchestrator/test/testkit/policies"
-)
-
-var (
-	worldSeed   = flag.Uint64("world.seed", 1, "seed of the first random sequence; each next has the next")
-	worldRounds = flag.Int("world.rounds", 100, "random sequences of each lifecycle, each with a job of its own")
-	worldSteps  = flag.Int("world.steps", 150, "things that happen in each")
 )
 
 // TestAJobInAWorldThatFailsAndLags applies random events to a job, its two operators and their caches. The checks of
@@ -42,30 +30,14 @@ var (
 // reach its desired state and, unless it has failed, succeed.
 func TestAJobInAWorldThatFailsAndLags(t *testing.T) {
 	t.Parallel()
-	(&game{policies: compiled(t, installed(t))}).playAll(t)
+	(&game{policies: compiled(t, installed(t)), perform: performOne}).playAll(t)
 }
 
 // TestACoordinatorLedJobInAWorldThatFailsAndLags is the same for a coordinator-led job, whose coordinator asks di-server
 // for replicas. The job must have the replicas that were asked for.
 func TestACoordinatorLedJobInAWorldThatFailsAndLags(t *testing.T) {
 	t.Parallel()
-	(&game{policies: compiled(t, installed(t)), isLed: true}).playAll(t)
-}
-
-// playAll plays the sequences that the flags name.
-func (g *game) playAll(t *testing.T) {
-	t.Helper()
-	for round := range *worldRounds {
-		seed := *worldSeed + uint64(round)
-		steps := everyStep()
-		if g.play(seed, steps, nil) == "" {
-			continue
-		}
-		steps = g.shorten(seed, steps)
-		var trace []string
-		failure := g.play(seed, steps, &trace)
-		t.Fatalf("-world.seed=%d, in %d steps: %s\n%s", seed, len(steps), failure, strings.Join(trace, "\n"))
-	}
+	(&game{policies: compiled(t, installed(t)), perform: performLed}).playAll(t)
 }
 
 // TestAWorldFindsAPolicyThatLacksAFieldOfDiServer drops each field of the status that di-server writes from its policy.
@@ -78,9 +50,9 @@ func TestAWorldFindsAPolicyThatLacksAFieldOfDiServer(t *testing.T) {
 			for i := range manifests {
 				manifests[i] = strings.NewReplacer("'"+field+"', ", "", ", '"+field+"'", "").Replace(manifests[i])
 			}
-			g := &game{policies: compiled(t, manifests)}
+			g := &game{policies: compiled(t, manifests), perform: performOne}
 			for seed := range uint64(mutantRounds) {
-				if failure := g.play(1+seed, everyStep(), nil); failure != "" {
+				if failure, _ := g.play(1+seed, whole(), false); failure != "" {
 					t.Logf("-world.seed=%d: %s", 1+seed, failure)
 					return
 				}
@@ -88,122 +60,6 @@ func TestAWorldFindsAPolicyThatLacksAFieldOfDiServer(t *testing.T) {
 			t.Errorf("no world of %d notices", mutantRounds)
 		})
 	}
-}
-
-// mutantRounds is in how many worlds a fault of the operator must show.
-const mutantRounds = 200
-
-// installed returns the manifests of the policies.
-func installed(t *testing.T) []string {
-	t.Helper()
-	folder := filepath.Join("..", "..", "config", "policy")
-	manifests, err := policies.Read(folder, filepath.Join(folder, "submitters"))
-	expect.NoError(t, err)
-	return manifests
-}
-
-// compiled returns the policies in manifests. Only the user may create pods.
-func compiled(t *testing.T, manifests []string) *policies.Set {
-	t.Helper()
-	set, err := policies.Compile(manifests, func(user string) bool { return user == userAccount })
-	expect.NoError(t, err)
-	return set
-}
-
-// game plays sequences by the same rules.
-type game struct {
-	policies *policies.Set
-	// isLed is set if the jobs are coordinator-led.
-	isLed bool
-}
-
-// TestASequenceCanBeRepeated checks that a seed always plays the same sequence.
-func TestASequenceCanBeRepeated(t *testing.T) {
-	t.Parallel()
-	g := &game{policies: compiled(t, installed(t))}
-	for seed := range uint64(seeds) {
-		var first, second []string
-		g.isLed = seed%2 == 1
-		g.play(seed, everyStep(), &first)
-		g.play(seed, everyStep(), &second)
-		if diff := cmp.Diff(first, second); diff != "" {
-			t.Fatalf("seed %d (-first +second):\n%s", seed, diff)
-		}
-	}
-}
-
-// everyStep returns the numbers of the steps of a whole sequence.
-func everyStep() []uint64 {
-	steps := make([]uint64, *worldSteps)
-	for i := range steps {
-		steps[i] = uint64(i)
-	}
-	return steps
-}
-
-// player plays one sequence and ends it at the first failed check.
-type player struct{ failure string }
-
-func (p *player) Helper() {}
-
-func (p *player) Errorf(format string, args ...any) { p.Fatalf(format, args...) }
-
-func (p *player) Fatal(args ...any) { p.Fatalf("%s", fmt.Sprint(args...)) }
-
-func (p *player) Fatalf(format string, args ...any) {
-	p.failure = fmt.Sprintf(format, args...)
-	runtime.Goexit()
-}
-
-// play plays the given steps of a seed's sequence. It returns the failed check, and fills the trace
-// if there is one. A step depends only on the seed and its number, so other steps can be left out.
-func (g *game) play(seed uint64, steps []uint64, trace *[]string) (failure string) {
-	judge := &player{}
-	spec := anySpec
-	if g.isLed {
-		spec = anyLedSpec
-	}
-	w := newWorld(judge, spec(rand.New(rand.NewPCG(seed, 0))))
-	w.gangs = anyGangs(rand.New(rand.NewPCG(seed, 0)), &w.job.Spec)
-	w.clocks, w.policies = anyClocks(rand.New(rand.NewPCG(seed, 0))), g.policies
-	w.isTraced, w.isBusy = trace != nil, seed%2 == 0
-	if seed%4 < 2 {
-		w.settings.InlineNodes = -1
-	}
-	over := make(chan struct{})
-	go func() {
-		defer close(over)
-		w.operator = w.newOperator(rand.New(rand.NewPCG(seed, 0)))
-		w.standby = w.newOperator(rand.New(rand.NewPCG(seed, 1)))
-		for _, step := range steps {
-			w.happen(rand.New(rand.NewPCG(seed, 1+step)))
-		}
-		if g.isLed {
-			w.calmLed()
-		} else {
-			w.calm(rand.New(rand.NewPCG(seed, 0)))
-		}
-	}()
-	<-over
-	if trace != nil {
-		*trace = w.trace
-	}
-	return judge.failure
-}
-
-// shorten leaves out the steps without which a sequence still fails.
-func (g *game) shorten(seed uint64, steps []uint64) []uint64 {
-	for size := len(steps) / 2; size > 0; size /= 2 {
-		for at := 0; at+size <= len(steps); {
-			fewer := slices.Concat(steps[:at], steps[at+size:])
-			if g.play(seed, fewer, nil) != "" {
-				steps = fewer
-			} else {
-				at += size
-			}
-		}
-	}
-	return steps
 }
 
 // anySpec returns a worker-led job.
@@ -267,24 +123,32 @@ func (w *world) happen(random *rand.Rand) {
 		w.reconcile(random)
 	case choice == 23:
 		w.handOver(random)
-	case choice < 34:
-		w.befallReplicas(random)
-	case choice < 38:
-		w.befallJob(random)
-	case choice >= 49:
-		w.befallServer(random)
-	case choice >= 46:
-		w.befallPlans(random)
-	case choice >= 42:
-		w.anyMemberReads(random)
-	case choice >= 40:
-		w.befallNodes(random)
-	case choice == 38:
+	case choice == 24:
 		w.now = w.now.Add(30 * time.Second)
 		w.tell("time passes")
-	default:
+	case choice == 25:
 		w.tell("resync")
 		w.resync()
+	default:
+		w.disturb(random)
+	}
+}
+
+// disturb applies one random event to the job that is not its operator's.
+func (w *world) disturb(random *rand.Rand) {
+	switch choice := random.IntN(28); {
+	case choice < 10:
+		w.befallReplicas(random)
+	case choice < 14:
+		w.befallJob(random)
+	case choice < 16:
+		w.befallNodes(random)
+	case choice < 20:
+		w.anyMemberReads(random)
+	case choice < 23:
+		w.befallPlans(random)
+	default:
+		w.befallServer(random)
 	}
 }
 
@@ -539,7 +403,7 @@ func (w *world) befallNodes(random *rand.Rand) {
 
 // befallJob makes a user or the allocator write the job.
 func (w *world) befallJob(random *rand.Rand) {
-	if choice := random.IntN(12); w.job.Spec.Preemptible && choice < 5 {
+	if choice := random.IntN(12); w.job.Spec.Preemptible && !w.hasAllocator() && choice < 5 {
 		w.changeAs(operatorAccount, "status", func(job *v2alpha1.DIJob) { job.Status.Allocation = anyAllocation(random, random.IntN(7)) })
 	} else {
 		edit := changeSpec
@@ -575,13 +439,7 @@ func changeSpec(spec *v2alpha1.DIJobSpec, random *rand.Rand) {
 func (w *world) calm(random *rand.Rand) {
 	w.tell("faults stop")
 	w.rest()
-	w.change(func(job *v2alpha1.DIJob) {
-		job.Spec.Suspend = nil
-		job.Spec.Tasks[0].Replicas = ptr.To(int32(1))
-		if job.Spec.Preemptible {
-			job.Status.Allocation = anyAllocation(random, 1+int(*job.Spec.Tasks[1].Replicas+*job.Spec.Tasks[2].Replicas))
-		}
-	})
+	w.unsuspend(random)
 	for range 10 {
 		// Delays may count from a time by another clock.
 		w.now = w.now.Add(disruptions.FirstBackoff + w.clocks.spread())
@@ -605,6 +463,20 @@ func (w *world) calm(random *rand.Rand) {
 	w.checkHowPlansEnded()
 }
 
+// hasAllocator reports whether an allocator places the job.
+func (w *world) hasAllocator() bool { return w.fleet != nil && w.fleet.policy != "" }
+
+// unsuspend makes the job want at least one replica, and have a place for all.
+func (w *world) unsuspend(random *rand.Rand) {
+	w.change(func(job *v2alpha1.DIJob) {
+		job.Spec.Suspend = nil
+		job.Spec.Tasks[0].Replicas = ptr.To(int32(1))
+		if job.Spec.Preemptible && !w.hasAllocator() {
+			job.Status.Allocation = anyAllocation(random, 1+int(*job.Spec.Tasks[1].Replicas+*job.Spec.Tasks[2].Replicas))
+		}
+	})
+}
+
 func (w *world) hasFailedPods() bool {
 	return slices.ContainsFunc(w.podNames(), func(name string) bool { return w.pods[name].Status.Phase == corev1.PodFailed })
 }
@@ -623,7 +495,7 @@ func (w *world) rest() {
 		w.allAcknowledge()
 		w.resync()
 		changed := w.step()
-		if !w.reap() && !changed {
+		if !w.reap() && !changed && (!w.hasAllocator() || !w.fleet.makesRoom(w)) {
 			w.checkRest()
 			return
 		}

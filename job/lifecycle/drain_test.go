@@ -297,26 +297,34 @@ func (w *world) befallServers(random *rand.Rand) {
 		w.step()
 	case choice < 60:
 		w.hear(random)
-	case choice < 75:
+	case choice < 61:
+		w.now = w.now.Add(30 * time.Second)
+	case choice < 63 && w.standby != nil:
+		w.changeLeader()
+	case choice < 63:
+		w.resync()
+	default:
+		w.befallMembers(random)
+	}
+}
+
+// befallMembers applies one random event to a stateful job that is not its operator's.
+func (w *world) befallMembers(random *rand.Rand) {
+	switch choice := random.IntN(37); {
+	case choice < 15:
 		w.anyMemberReads(random)
-	case choice < 88:
+	case choice < 28:
 		for _, name := range w.podNames() {
 			w.toRun(name)
 		}
 		w.reap()
-	case choice < 93:
+	case choice < 33:
 		w.change(func(job *v2alpha1.DIJob) { job.Spec.Tasks[1].Replicas = ptr.To(1 + random.Int32N(5)) })
 		w.tell("%d servers are desired", *w.job.Spec.Tasks[1].Replicas)
-	case choice < 95:
+	case choice < 35:
 		w.change(func(job *v2alpha1.DIJob) { job.Spec.Tasks[0].Replicas = ptr.To(1 + random.Int32N(3)) })
 		w.tell("%d workers are desired", *w.job.Spec.Tasks[0].Replicas)
-	case choice < 97:
-		w.befallPod(random)
-	case choice < 98:
-		w.now = w.now.Add(30 * time.Second)
-	case w.standby != nil:
-		w.changeLeader()
 	default:
-		w.resync()
+		w.befallPod(random)
 	}
 }

@@ -114,6 +114,10 @@ func (w *world) liveMembers() []*corev1.Pod {
 
 // schedule assigns a node to a pod as gang schedulers do, and reports whether the pod has one.
 func (w *world) schedule(pod *corev1.Pod) bool {
+	if node := placements.PlacedOn(pod); w.hasAllocator() && node != "" && pod.Spec.NodeName == "" && !w.fleet.fits(pod, node) {
+		w.waits(pod)
+		return false
+	}
 	if pod.Spec.NodeName = placements.PlacedOn(pod); !state.AsksForGang(w.job) && !gang.IsMember(pod) {
 		return true
 	}

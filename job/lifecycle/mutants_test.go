@@ -70,6 +70,14 @@ func mutants() map[string]mutant {
 		"the first cause is lost": {
 			"job/lifecycle/problems/problems.go", "	if stall == nil {\n		return message", "	if stall == nil || r.in.Job != nil {\n		return message",
 		},
+		// Shards.
+		"a shard is taken while its holder may act": {
+			"controllers/shards/shards.go", "now.Sub(s[lease.Name].at) <= lease.Duration", "now.Sub(s[lease.Name].at) <= lease.Duration/3",
+		},
+		// Allocator.
+		"the allocator believes a cache that is behind its writes": {
+			"controllers/allocator/reconcile.go", "ours != nil && assume.IsOlder(job, ours)", "ours != nil && assume.IsOlder(ours, job)",
+		},
 		// Members.
 		"a replica that was asked away stays": {
 			"job/lifecycle/coordinatorled/excess/excess.go", "		going[pod.Name] = true\n		s.out.DeletePod(pod)\n", "		going[pod.Name] = true\n",

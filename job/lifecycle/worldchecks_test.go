@@ -342,7 +342,7 @@ func (w *world) checkNodesOf(pod *corev1.Pod, rank int32) {
 		w.t.Fatalf("pod %s of rank %d is told rank %s", pod.Name, rank, env[names.EnvDIRank])
 	}
 	nodes := strings.Split(env[names.EnvDINodes], ",")
-	own := names.HostFQDN(pod.Name, pod.Spec.Subdomain, "space", names.DefaultDomain)
+	own := names.HostFQDN(pod.Name, pod.Spec.Subdomain, w.job.Namespace, names.DefaultDomain)
 	if int(rank) >= len(nodes) || nodes[rank] != own {
 		w.t.Fatalf("pod %s of rank %d is not itself in %v", pod.Name, rank, nodes)
 	}

@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	celgo "github.com/google/cel-go/cel"
 	celtypes "github.com/google/cel-go/common/types"
@@ -43,6 +44,8 @@ type Set struct {
 type policy struct {
 	*admissionregistrationv1.ValidatingAdmissionPolicy
 	conditions, validations cel.ConditionEvaluator
+	// readsObjects is set if the conditions are about the objects of a write, so that these must be converted first.
+	readsObjects bool
 }
 
 // Read returns the manifests in folders, in the order of their names.
@@ -136,9 +139,12 @@ func compile(declared *admissionregistrationv1.ValidatingAdmissionPolicy) (polic
 		message := cmp.Or(validation.Message, validation.MessageExpression)
 		validations = append(validations, &expression{validation.Expression, message, celgo.BoolType})
 	}
+	readsObjects := slices.ContainsFunc(declared.Spec.MatchConditions, func(condition admissionregistrationv1.MatchCondition) bool {
+		return !strings.HasPrefix(condition.Expression, "request.userInfo.username == '")
+	})
 	compiled := policy{
 		declared, compiler.CompileCondition(conditions, options, environment.StoredExpressions),
-		compiler.CompileCondition(validations, options, environment.StoredExpressions),
+		compiler.CompileCondition(validations, options, environment.StoredExpressions), readsObjects,
 	}
 	return compiled, errors.Join(slices.Concat(compiled.conditions.CompilationErrors(), compiled.validations.CompilationErrors())...)
 }
@@ -170,6 +176,9 @@ func (s *Set) Refusal(ctx context.Context, write *Write) (string, error) {
 	for i := range s.policies {
 		policy := &s.policies[i]
 		if !policy.isMeant(judged) {
+			continue
+		}
+		if !policy.readsObjects && !s.isMatched(ctx, policy, judged) {
 			continue
 		}
 		if err := decode(judged, write); err != nil {
@@ -209,6 +218,12 @@ func (p *policy) isMeant(write admission.Attributes) bool {
 		matcher := rules.Matcher{Rule: rule.RuleWithOperations, Attr: write}
 		return matcher.Matches() && (len(rule.ResourceNames) == 0 || slices.Contains(rule.ResourceNames, write.GetName()))
 	})
+}
+
+// isMatched reports whether a write may match the conditions of a policy.
+func (s *Set) isMatched(ctx context.Context, judge *policy, write *admission.VersionedAttributes) bool {
+	unmet, err := s.firstUnmet(ctx, judge.conditions, write)
+	return err != nil || unmet == nil
 }
 
 // refusal returns why one policy refuses a write.
