@@ -83,9 +83,9 @@ type faults struct {
 	control, clients sync.Mutex
 	// compacted is the last revision that etcd has forgotten.
 	compacted int64
-	mutex            sync.Mutex
-	done             map[string]int
-	failed           error
+	mutex     sync.Mutex
+	done      map[string]int
+	failed    error
 }
 
 // run disturbs until the context ends, and returns when all disturbances are over.

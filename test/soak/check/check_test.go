@@ -240,6 +240,19 @@ func TestARestartWithoutACauseIsFound(t *testing.T) {
 		breaks(t, caused{}, "1 restarts")
 }
 
+func TestARestartAfterFaultsThatKeptTheOperatorsFromTheFailureIsRight(t *testing.T) {
+	after := func(pause time.Duration) *story {
+		s := newStory().workers(1, 1).pod("a", "worker", "0").later(time.Hour).pod("a", "worker", "0", failing)
+		for range 10 {
+			begin := s.later(pause).now
+			s.fault("kill", begin, begin.Add(5*time.Second))
+		}
+		return s.workers(1, 1, restartedOne)
+	}
+	after(15 * time.Second).holds(t)
+	after(time.Minute).breaks(t, caused{}, "1 restarts")
+}
+
 func TestARestartAfterAFailureIsRight(t *testing.T) {
 	newStory().workers(1, 2).pod("a", "worker", "0").pod("b", "worker", "1").later(time.Hour).
 		pod("a", "worker", "0", failing).workers(1, 2, restartedOne).pod("b", "worker", "1", deleting).

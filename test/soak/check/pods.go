@@ -149,7 +149,12 @@ func restarted(w *world, before *history.JobState, now *job) []broken {
 	if now.state.Restarts <= before.Restarts && now.state.Reschedules <= before.Reschedules || before.Generation == 0 {
 		return nil
 	}
-	if now.causedSince(w.known().Add(-2*settling)) != "" {
+	// One fault after the other may keep the operators from what happened.
+	since := w.known()
+	if w.calm.Before(since) {
+		since = w.calm
+	}
+	if now.causedSince(since.Add(-2*settling)) != "" {
 		return nil
 	}
 	return []broken{{job: now, story: fmt.Sprintf("the job is restarted (%d restarts, %d reschedules), and nothing happened to it before",

@@ -106,7 +106,9 @@ type world struct {
 	nodes map[string]bool
 	// faults are those that are not over, and those that were over less than settling ago.
 	faults []history.Fault
-	quiet  bool
+	// calm is when no fault disturbed the operators last.
+	calm  time.Time
+	quiet bool
 	// before is the previous state of the changed pod or job; fresh is set if it was created now.
 	before struct {
 		pod   *pod
@@ -121,6 +123,9 @@ func newWorld() *world {
 
 func (w *world) see(entry *history.Entry) {
 	w.now = entry.Time
+	if !slices.ContainsFunc(w.faults, func(each history.Fault) bool { return w.disturbs(&each, "operator") }) {
+		w.calm = w.now
+	}
 	w.before.pod, w.before.job, w.before.fresh = nil, nil, false
 	switch {
 	case entry.Change != nil:
@@ -293,12 +298,16 @@ func (w *world) known() time.Time { return w.knownTo("operator") }
 func (w *world) knownTo(kind string) time.Time {
 	since := w.now.Add(-settling)
 	for _, fault := range w.faults {
-		isOver := !fault.End.IsZero() && fault.End.Before(w.now.Add(-settling)) || !delays(&fault, kind)
-		if early := fault.Begin.Add(-settling); !isOver && early.Before(since) {
+		if early := fault.Begin.Add(-settling); w.disturbs(&fault, kind) && early.Before(since) {
 			since = early
 		}
 	}
 	return since
+}
+
+// disturbs reports whether a fault that keeps programs of a kind from learning of changes is there, or was a moment ago.
+func (w *world) disturbs(fault *history.Fault, kind string) bool {
+	return delays(fault, kind) && (fault.End.IsZero() || !fault.End.Before(w.now.Add(-settling)))
 }
 
 // delays reports whether a fault keeps programs of a kind from learning of changes.
