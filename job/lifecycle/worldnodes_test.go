@@ -211,12 +211,7 @@ func (f *fleet) checkPlaces() {
 			f.t.Fatalf("the pods that are placed on node %s request %d CPUs more than it has", name, -left)
 		}
 	}
-	waiting := 0
-	for _, w := range f.worlds {
-		if w != nil && placements.WantsPlace(w.job) && len(w.job.Status.Allocation) == 0 {
-			waiting++
-		}
-	}
+	waiting := f.countWaiting()
 	for number, w := range f.worlds {
 		if w == nil || !placements.WantsPlace(w.job) {
 			continue
@@ -231,6 +226,17 @@ func (f *fleet) checkPlaces() {
 			f.t.Fatalf("job %d waits for %d CPUs, and %d are idle: %s", number, least, idle, fmt.Sprint(conditions.Find(&w.job.Status, v2alpha1.ConditionAllocated)))
 		}
 	}
+}
+
+// countWaiting returns the number of jobs that wait for nodes.
+func (f *fleet) countWaiting() int {
+	waiting := 0
+	for _, w := range f.worlds {
+		if w != nil && placements.WantsPlace(w.job) && len(w.job.Status.Allocation) == 0 {
+			waiting++
+		}
+	}
+	return waiting
 }
 
 // leastOf returns the CPUs that a job needs at least. Each replica requests one.

@@ -231,9 +231,17 @@ func (f *fleet) follow(p *process, shard int, decision *shards.Decision, all []s
 	case !isHeld && p.serves[shard]:
 		delete(p.serves, shard)
 		f.tell("%s pauses", p.Identity)
-	case !p.terms[shard] && p.sightings.Silent(of, p.now(f)):
+	case !p.terms[shard]:
+		f.standBy(p, shard, of)
+	}
+}
+
+// standBy makes a process watch the pods of a shard whose holder is silent, and forget those of a shard that another holds.
+func (f *fleet) standBy(p *process, shard int, of shards.Lease) {
+	switch {
+	case p.sightings.Silent(of, p.now(f)):
 		f.watch(p, shard)
-	case !p.terms[shard] && of.Holder != "" && of.Holder != p.Identity:
+	case of.Holder != "" && of.Holder != p.Identity:
 		delete(p.followed, shard)
 	}
 }
