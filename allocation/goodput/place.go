@@ -470,9 +470,10 @@ func (p *placer) fill() {
 		lack int
 	}
 	var upgrades []upgrade
+	lacking := p.lacking()
 	for i, v := range p.views {
 		lack := 0
-		if p.lacks(i) {
+		if lacking[v.tenant] > 0 {
 			lack = 1
 		}
 		for option := 1; option < len(v.decision.Options); option++ {

@@ -15,12 +15,15 @@ func (p *placer) startWaiting() {
 		}
 	}
 	slices.SortFunc(jobs, p.compareWorth)
-	rooms := map[terrainKey]int32{}
-	for _, isFirst := range []func(int) bool{p.lacks, func(int) bool { return true }} {
+	rooms, lack := map[terrainKey]int32{}, p.lacking()
+	for _, onlyLacking := range []bool{true, false} {
 		for _, i := range jobs {
-			if p.placed[i] == nil && isFirst(i) && p.start(i, rooms) {
-				clear(rooms)
+			tenant := p.views[i].tenant
+			if p.placed[i] != nil || onlyLacking && lack[tenant] <= 0 || !p.start(i, rooms) {
+				continue
 			}
+			clear(rooms)
+			lack[tenant] -= p.costOf(i)
 		}
 	}
 }

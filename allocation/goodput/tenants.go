@@ -177,19 +177,17 @@ func lendRest(all []contender, capacities []int) {
 	}
 }
 
-// lacks reports whether a job's tenant has less than was decided, because jobs of it found no place. It comes first where others
-// have left something.
-func (p *placer) lacks(i int) bool {
-	t := p.views[i].tenant
-	if t == nil {
-		return false
-	}
-	decided, placed := 0, 0
-	for other, v := range p.views {
-		if v.tenant == t {
-			decided += v.decision.Chosen().Cost
-			placed += v.decision.Options[p.options[other]].Cost
+// lacking returns how much less each tenant has than was decided, because jobs of it found no place. Its jobs come first
+// where others have left something.
+func (p *placer) lacking() map[*tenant]int {
+	lack := map[*tenant]int{}
+	for i, v := range p.views {
+		if v.tenant != nil {
+			lack[v.tenant] += v.decision.Chosen().Cost - p.costOf(i)
 		}
 	}
-	return placed < decided
+	return lack
 }
+
+// costOf returns what a job takes where it is placed.
+func (p *placer) costOf(i int) int { return p.views[i].decision.Options[p.options[i]].Cost }
