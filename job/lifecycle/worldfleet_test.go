@@ -73,10 +73,6 @@ func performFleet(g *game, t expect.Test, course *course, seed uint64, told stor
 		t: t, course: course, clocks: anyClocks(random), shards: 1 + random.IntN(3), leases: map[string]*lease{}, owners: map[types.UID]*world{},
 		policy: []string{"", allocator.PolicyFit, allocator.PolicyGoodput}[random.IntN(3)], nodes: map[string]*corev1.Node{},
 	}
-	if f.policy != "" {
-		// The allocator compares its clock with those of the scheduler and of nodes.
-		f.clocks = clocks{}
-	}
 	for _, name := range nodeNames {
 		f.nodes[name] = newNode(name, 2+random.IntN(6))
 	}

@@ -38,19 +38,19 @@ type exclusions map[types.UID]excludedNodes
 // excludedNodes are the excluded nodes of a job, with the time at which that ends.
 type excludedNodes map[string]time.Time
 
-// next returns the excluded nodes of a job, with those where its pods are unschedulable now.
-func (e excludedNodes) next(job *v2alpha1.DIJob, pods []*corev1.Pod, terminating map[string]bool, now time.Time) excludedNodes {
+// next returns the excluded nodes of a job, with those for which its stuck pods wait.
+func (e excludedNodes) next(job *v2alpha1.DIJob, stuck []*corev1.Pod, terminating map[string]bool, now time.Time) excludedNodes {
 	excluded := make(excludedNodes, len(e))
 	for node, until := range e {
 		if now.Before(until) {
 			excluded[node] = until
 		}
 	}
-	for _, pod := range pods {
+	for _, pod := range stuck {
 		node := waitsFor(job, pod)
 		_, known := excluded[node]
 		// A pod may wait until the pods that still terminate on its node are gone.
-		if node == "" || terminating[node] || !isUnschedulable(pod, now) || !known && len(excluded) >= maxExcluded {
+		if node == "" || terminating[node] || !known && len(excluded) >= maxExcluded {
 			continue
 		}
 		excluded[node] = now.Add(excludedFor)
@@ -58,11 +58,19 @@ func (e excludedNodes) next(job *v2alpha1.DIJob, pods []*corev1.Pod, terminating
 	return excluded
 }
 
-// isUnschedulable reports whether the scheduler has not found a node for a pod for unschedulableGrace.
-func isUnschedulable(pod *corev1.Pod, now time.Time) bool {
-	scheduled := conditions.OfPod(pod, corev1.PodScheduled)
-	return scheduled != nil && scheduled.Status == corev1.ConditionFalse && scheduled.Reason == corev1.PodReasonUnschedulable &&
-		now.Sub(scheduled.LastTransitionTime.Time) > unschedulableGrace
+// stuckPods returns the pods for which the scheduler has not found a node for unschedulableGrace.
+func stuckPods(pods []*corev1.Pod, before, after Memory, now time.Time) []*corev1.Pod {
+	var stuck []*corev1.Pod
+	for _, pod := range pods {
+		scheduled := conditions.OfPod(pod, corev1.PodScheduled)
+		if scheduled == nil || scheduled.Status != corev1.ConditionFalse || scheduled.Reason != corev1.PodReasonUnschedulable {
+			continue
+		}
+		if before.unschedulable.observe(pod.UID, scheduled.LastTransitionTime.Time, now, after.unschedulable) > unschedulableGrace {
+			stuck = append(stuck, pod)
+		}
+	}
+	return stuck
 }
 
 // waitsFor returns the node of its placement that a pod waits for, "" if it does not wait.

@@ -47,7 +47,7 @@ func placedJob(nodes ...string) *v2alpha1.DIJob {
 // podOf returns the pod of a rank, placed on a node and not scheduled yet.
 func podOf(rank int, node string, changes ...func(*corev1.Pod)) *corev1.Pod {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
-		Namespace: "space", Name: fmt.Sprint("job-collector-", rank), Labels: map[string]string{names.LabelTaskName: "collector"},
+		Namespace: "space", Name: fmt.Sprint("job-collector-", rank), UID: types.UID(fmt.Sprint("rank-", rank)), Labels: map[string]string{names.LabelTaskName: "collector"},
 		Annotations: map[string]string{names.AnnotationNode: node, names.AnnotationRank: strconv.Itoa(rank)},
 	}}
 	pod.Spec.Containers = []corev1.Container{{Name: "di-container", Resources: corev1.ResourceRequirements{
@@ -125,9 +125,12 @@ func TestANodeWhereAPodIsUnschedulableIsExcludedForAWhile(t *testing.T) {
 	at := func(job *v2alpha1.DIJob, after time.Duration, pods ...*corev1.Pod) string {
 		return fmt.Sprint(placementOf(t, memory, job, pods, nodes, start.Add(after)))
 	}
-	pending := podOf(0, "a", unschedulableSince(start))
-	if got := at(placedJob("a"), 2*time.Minute, pending); got != "[a]" {
-		t.Errorf("too soon it gets %s", got)
+	// The clock of the scheduler is an hour behind.
+	pending := podOf(0, "a", unschedulableSince(start.Add(-time.Hour)))
+	for _, after := range []time.Duration{0, 2 * time.Minute} {
+		if got := at(placedJob("a"), after, pending); got != "[a]" {
+			t.Errorf("after %s, too soon, it gets %s", after, got)
+		}
 	}
 	terminating := podOf(1, "a", runs, func(pod *corev1.Pod) { pod.DeletionTimestamp = &metav1.Time{Time: start} })
 	if got := at(placedJob("a"), 3*time.Minute, pending, terminating); got != "[a]" {
@@ -147,6 +150,33 @@ func TestANodeWhereAPodIsUnschedulableIsExcludedForAWhile(t *testing.T) {
 	}
 }
 
+func TestANodeIsLostAfterItWasObservedNotReadyForFiveMinutes(t *testing.T) {
+	t.Parallel()
+	lost := readyNode("a", "4")
+	nodes, memory := []*corev1.Node{lost, readyNode("b", "4")}, &Memory{}
+	unreadySince := func(since time.Time) {
+		lost.Status.Conditions[0].Status, lost.Status.Conditions[0].LastTransitionTime = corev1.ConditionUnknown, metav1.NewTime(since)
+	}
+	for _, step := range []struct {
+		after time.Duration
+		since time.Time
+		want  string
+	}{
+		// The clock of the node is an hour behind, then ahead.
+		{0, start.Add(-time.Hour), "a"},
+		{5 * time.Minute, start.Add(-time.Hour), "a"},
+		{6 * time.Minute, start.Add(-time.Minute), "a"},
+		{11 * time.Minute, start.Add(-time.Minute), "a"},
+		{12 * time.Minute, start.Add(-time.Minute), "b"},
+		{13 * time.Minute, start.Add(time.Hour), "a"},
+		{19 * time.Minute, start.Add(time.Hour), "b"},
+	} {
+		unreadySince(step.since)
+		got := placementOf(t, memory, placedJob("a"), []*corev1.Pod{podOf(0, "a", runs)}, nodes, start.Add(step.after))
+		expect.Equal(t, fmt.Sprint("nodes after ", step.after), []string{step.want}, got)
+	}
+}
+
 func TestAPodThatIsUnschedulableEverywhereRestartsItsJobALimitedNumberOfTimes(t *testing.T) {
 	t.Parallel()
 	var nodes []*corev1.Node
@@ -154,12 +184,12 @@ func TestAPodThatIsUnschedulableEverywhereRestartsItsJobALimitedNumberOfTimes(t 
 		nodes = append(nodes, readyNode(fmt.Sprintf("node-%02d", i), "4"))
 	}
 	memory, job, moves := &Memory{}, placedJob("node-00"), 0
-	for minute := range 29 {
-		now := start.Add(time.Duration(minute) * time.Minute)
-		pod := podOf(0, job.Status.Allocation[0], unschedulableSince(now.Add(-3*time.Minute)))
+	for round := range 2 * 29 {
+		now := start.Add(time.Duration(round) * time.Minute / 2)
+		pod := podOf(0, job.Status.Allocation[0], unschedulableSince(start), func(pod *corev1.Pod) { pod.UID = types.UID(fmt.Sprint(moves)) })
 		got := placementOf(t, memory, job, []*corev1.Pod{pod}, nodes, now)
 		if len(got) != 1 {
-			t.Fatalf("minute %d: it gets %v", minute, got)
+			t.Fatalf("round %d: it gets %v", round, got)
 		}
 		if got[0] != job.Status.Allocation[0] {
 			job.Status.Allocation, moves = got, moves+1

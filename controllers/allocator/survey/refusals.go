@@ -37,15 +37,27 @@ type refused struct {
 	hard string
 }
 
-// next returns what the API server admits of a job now; nil if it refuses nothing.
-func (r *refused) next(job *v2alpha1.DIJob, wanted *allocation.Job, pods []*corev1.Pod, found *Cluster) *refused {
+// longRefused returns why pods of a placement are refused, if that has been observed for refusalGrace; "" if not.
+func longRefused(job *v2alpha1.DIJob, before, after Memory, now time.Time) string {
+	since, why := RefusedSince(job)
+	if why == "" || !isPlaced(job) {
+		return ""
+	}
+	refusedFor := before.refused.observe(job.UID, since, now, after.refused)
+	placedFor := before.placed.observe(job.UID, usage.PlacedAt(job), now, after.placed)
+	if min(refusedFor, placedFor) <= refusalGrace {
+		return ""
+	}
+	return why
+}
+
+// next returns what the API server admits of a job now, by why it refuses pods; nil if it refuses nothing.
+func (r *refused) next(job *v2alpha1.DIJob, wanted *allocation.Job, pods []*corev1.Pod, found *Cluster, why string) *refused {
 	hard := found.Admission.hard(job.Namespace)
 	if r != nil && (r.hard != hard || !found.Now.Before(r.until)) {
 		r = nil
 	}
-	since, why := RefusedSince(job)
-	isRefused := why != "" && isPlaced(job) && found.Now.Sub(since) > refusalGrace && usage.PlacedFor(job, found.Now) > refusalGrace
-	if !isRefused {
+	if why == "" {
 		return r
 	}
 	exist := 0

@@ -50,6 +50,18 @@ type Cluster struct {
 type Memory struct {
 	exclusions exclusions
 	refusals   refusals
+	// unschedulable are the pods without a node, and unready the nodes that are not ready, by name.
+	unschedulable spells[types.UID]
+	unready       spells[string]
+	// refused are the jobs with pods that the API server refuses, and placed the placements of these.
+	refused, placed spells[types.UID]
+}
+
+func newMemory() Memory {
+	return Memory{
+		exclusions: exclusions{}, refusals: refusals{}, unschedulable: spells[types.UID]{}, unready: spells[string]{},
+		refused: spells[types.UID]{}, placed: spells[types.UID]{},
+	}
 }
 
 // Round is the input of the policy.
@@ -67,8 +79,9 @@ type Round struct {
 
 // Take makes a round of a cluster, and what the next round has to know.
 func Take(found *Cluster, before Memory) (*Round, Memory) {
+	after := newMemory()
 	r := &Round{
-		Snapshot: allocation.NewSnapshot(present(found)),
+		Snapshot: allocation.NewSnapshot(present(found, before, after)),
 		Wanted:   make(map[types.NamespacedName]*allocation.Job, len(found.Jobs)),
 		Previous: make(map[types.NamespacedName][]string, len(found.Jobs)),
 		Placed:   make(map[types.NamespacedName][]string, len(found.Jobs)),
@@ -78,14 +91,14 @@ func Take(found *Cluster, before Memory) (*Round, Memory) {
 		r.occupy(pod)
 	}
 	terminating := nodesOfTerminating(found.Pods)
-	after := Memory{exclusions: exclusions{}, refusals: refusals{}}
 	for _, job := range found.Jobs {
 		pods := found.Pods[job.UID]
 		wanted := r.take(found, job, pods)
 		excluded, refused := before.exclusions[job.UID], before.refusals[job.UID]
 		if wanted != nil {
-			excluded = excluded.next(job, pods, terminating, found.Now)
-			refused = refused.next(job, wanted, pods, found)
+			excluded = excluded.next(job, stuckPods(pods, before, after, found.Now), terminating, found.Now)
+			why := longRefused(job, before, after, found.Now)
+			refused = refused.next(job, wanted, pods, found, why)
 		}
 		after.keep(job.UID, excluded, refused)
 		restrict(wanted, excluded, refused)
@@ -117,21 +130,18 @@ func restrict(wanted *allocation.Job, excluded excludedNodes, refused *refused) 
 	}
 }
 
-// present returns the nodes that are not lost, with their devices as resources.
-func present(found *Cluster) []*corev1.Node {
+// present returns the nodes that are not lost, with their devices as resources. A node is lost if it has been observed
+// not ready for longer than unreadyGrace.
+func present(found *Cluster, before, after Memory) []*corev1.Node {
 	var nodes []*corev1.Node
 	for _, node := range found.Nodes {
-		if !isLost(node, found.Now) {
+		ready := conditions.OfNode(node, corev1.NodeReady)
+		if ready == nil || ready.Status == corev1.ConditionTrue ||
+			before.unready.observe(node.Name, ready.LastTransitionTime.Time, found.Now, after.unready) <= unreadyGrace {
 			nodes = append(nodes, found.Devices.Node(node))
 		}
 	}
 	return nodes
-}
-
-// isLost reports whether a node has been not ready for longer than unreadyGrace.
-func isLost(node *corev1.Node, now time.Time) bool {
-	ready := conditions.OfNode(node, corev1.NodeReady)
-	return ready != nil && ready.Status != corev1.ConditionTrue && now.Sub(ready.LastTransitionTime.Time) > unreadyGrace
 }
 
 // take adds a job to the round. It returns the job as input of the policy. It returns nil for a job that keeps or gets

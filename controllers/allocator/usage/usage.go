@@ -181,15 +181,23 @@ func Adjust(usage *allocation.Usage, stored *v2alpha1.AllocationUsage, ended *Re
 	}
 }
 
-// PlacedFor returns how long a job has had its current placement.
+// PlacedFor returns how long a job has had its placement; 0 if that is unknown.
 func PlacedFor(job *v2alpha1.DIJob, now time.Time) time.Duration {
-	if usage := job.Status.AllocationUsage; usage != nil && usage.PlacedAt != nil {
-		return now.Sub(usage.PlacedAt.Time)
-	}
-	if allocated := conditions.Find(&job.Status, v2alpha1.ConditionAllocated); allocated != nil && allocated.LastUpdateTime != nil {
-		return now.Sub(allocated.LastUpdateTime.Time)
+	if at := PlacedAt(job); !at.IsZero() {
+		return now.Sub(at)
 	}
 	return 0
+}
+
+// PlacedAt returns when a job got its placement, by the clock of the operator that placed it; zero if that is unknown.
+func PlacedAt(job *v2alpha1.DIJob) time.Time {
+	if usage := job.Status.AllocationUsage; usage != nil && usage.PlacedAt != nil {
+		return usage.PlacedAt.Time
+	}
+	if allocated := conditions.Find(&job.Status, v2alpha1.ConditionAllocated); allocated != nil && allocated.LastUpdateTime != nil {
+		return allocated.LastUpdateTime.Time
+	}
+	return time.Time{}
 }
 
 // WrittenAt returns when the allocator last wrote a job's status.
