@@ -13,7 +13,8 @@ const head = `# Conformance
 
 This page lists what an installation has to do, for each lifecycle of a job, each API version and each caller. ` + "`make conformance`" + ` runs it on
 the cluster that KUBECONFIG names, by public interfaces alone: kubectl, kubectl di, the API of its page, HTTP as pods call it, and the Python library. The page is
-generated from ` + "`test/conformance`" + `, with ` + "`go test ./test/conformance -update`" + `. CI checks the page and runs the table.
+generated from ` + "`test/conformance`" + `, with ` + "`go test ./test/conformance -update`" + `. CI checks the page and runs the table without role admin, which
+has all rules of role edit.
 
 | a cell | means |
 | --- | --- |
