@@ -126,6 +126,27 @@ func (b *Board) Complete(kept *Stay) bool {
 	return true
 }
 
+// Extend adds replicas behind those of a complete job that is resized live, up to its desired size: on nodes that the job
+// already has, if possible. The other replicas keep their nodes.
+func (b *Board) Extend(kept *Stay) *Stay {
+	extended := *kept
+	extended.nodes, extended.seated = slices.Clone(kept.nodes), slices.Clone(kept.seated)
+	used := map[string]bool{}
+	for _, node := range kept.nodes {
+		used[node] = true
+	}
+	pod := kept.Job.Tasks[kept.Job.Elastic].Pod
+	for extended.elastic < kept.Job.Wanted {
+		node, found := b.nodeFor(kept.Job, pod, used)
+		if !found || !b.seat(kept.Job, pod, node, false) {
+			break
+		}
+		used[node] = true
+		extended.nodes, extended.seated, extended.elastic = append(extended.nodes, node), append(extended.seated, true), extended.elastic+1
+	}
+	return &extended
+}
+
 // Seated returns a job that was placed on the board, with all its capacity.
 func (b *Board) Seated(job *Job, nodes []string) *Stay {
 	elastic, _ := job.ElasticOf(len(nodes))

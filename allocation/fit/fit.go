@@ -203,11 +203,18 @@ func (d *decision) isAnyWaiting() bool {
 	return false
 }
 
-// grow lets partially placed jobs grow. A job with ended ranks does not, because they would start again.
+// grow lets partially placed jobs grow. A job with ended ranks does not, because they would start again. One that is
+// resized live grows at once, because that costs nothing.
 func (d *decision) grow() {
 	for _, job := range allocation.InOrder(d.round.Jobs) {
 		before := d.placements[job.Name]
-		if before.Reason != allocation.ReasonPartiallyPlaced || job.Held < d.holdTime(job.Usage.Restarts) || len(job.Ended) > 0 {
+		switch {
+		case before.Reason != allocation.ReasonPartiallyPlaced || len(job.Ended) > 0:
+			continue
+		case job.ResizesLive:
+			d.put(d.board.Extend(d.stays[job.Name]))
+			continue
+		case job.Held < d.holdTime(job.Usage.Restarts):
 			continue
 		}
 		gain := int(math.Ceil(cmp.Or(d.MinGain, defaultMinGain) * float64(len(before.Nodes))))

@@ -161,6 +161,23 @@ func TestAJobGrowsNeitherTooSoonNorWithEndedRanks(t *testing.T) {
 	}
 }
 
+func TestAJobThatIsResizedLiveGrowsAtOnceBehindItsReplicas(t *testing.T) {
+	t.Parallel()
+	snapshot := allocation.NewSnapshot([]*corev1.Node{node("a", 4, 0), node("b", 2, 0), node("c", 8, 0)})
+	job := collectors(snapshot, "job", 1, 7, pod("1", 0))
+	job.ResizesLive = true
+	other := collectors(snapshot, "other", 2, 2, pod("1", 0))
+	previous := map[types.NamespacedName][]string{job.Name: {"b", "a", "b"}, other.Name: {"c", "c"}}
+	got := Fit{GrowAfter: 5 * time.Minute}.Optimize(&allocation.Round{Jobs: []*allocation.Job{job, other}, Nodes: snapshot.Nodes, Previous: previous})
+	expect.Equal(t, "nodes", []string{"b", "a", "b", "a", "a", "a", "c"}, got[job.Name].Nodes)
+	if job.Restarts(previous[job.Name], got[job.Name].Nodes) {
+		t.Error("its replicas restart")
+	}
+	if got[job.Name].Reason != allocation.ReasonPlaced {
+		t.Errorf("it is %s: %s", got[job.Name].Reason, got[job.Name].Message)
+	}
+}
+
 func TestNoJobGrowsIntoTheCapacityThatAnotherMustHave(t *testing.T) {
 	t.Parallel()
 	snapshot := allocation.NewSnapshot([]*corev1.Node{node("a", 4, 0)})

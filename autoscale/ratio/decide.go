@@ -263,6 +263,9 @@ func (l *law) resize(goal int32) Decision {
 	d := l.decision(counts)
 	n := l.working()
 	switch {
+	case !d.Resize && goal < n && l.isGrouped():
+		d.Reason = ReasonAtBounds
+		d.Message = l.describe(suffice(goal) + ", and the queue takes back whole groups only")
 	case !d.Resize:
 		d.Reason = ReasonAtBounds
 		d.Message = l.describe(areDue(goal) + ", and the pools have no others")

@@ -6,6 +6,7 @@ package ratio
 import (
 	"math"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -36,6 +37,28 @@ func TestABalancedJobKeepsItsSize(t *testing.T) {
 	}
 	if want := start.Add(30 * time.Second); !d.NextAt.Equal(want) {
 		t.Errorf("the next decision is at %s, want %s", d.NextAt, want)
+	}
+}
+
+func TestAPoolThatAQueueTakesBackInGroupsShrinksByWholeGroups(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		smaller []int32
+		want    int32
+	}{
+		"a group that is no longer needed goes": {[]int32{30, 45}, 30},
+		"a group that is needed in part stays":  {[]int32{10, 45}, 45},
+		"the only group stays":                  {nil, 50},
+	} {
+		m := balanced(50)
+		m.ConsumerCapacity, m.Pools[0].IsGrouped, m.Pools[0].Smaller = 500, true, tc.smaller
+		d := Decide(settingsFor(1, 100), State{}, m, start)
+		if d.Replicas != tc.want || d.Resize != (tc.want < 50) {
+			t.Errorf("%s: %d producers, and resize is %v: %s", name, d.Replicas, d.Resize, d.Message)
+		}
+		if !d.Resize && (d.Reason != ReasonAtBounds || !strings.Contains(d.Message, "the queue takes back whole groups only")) {
+			t.Errorf("%s: %s: %s", name, d.Reason, d.Message)
+		}
 	}
 }
 

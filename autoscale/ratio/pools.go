@@ -3,7 +3,10 @@
 
 package ratio
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // requested returns how many producers are requested.
 func (l *law) requested() int32 {
@@ -23,6 +26,11 @@ func (l *law) clamped() []int32 {
 	return counts
 }
 
+// isGrouped reports whether a queue takes replicas of any pool back in groups.
+func (l *law) isGrouped() bool {
+	return slices.ContainsFunc(l.sizes, func(size PoolSize) bool { return size.IsGrouped })
+}
+
 func (l *law) clamp(pool int, count int32) int32 {
 	bounds := l.Pools[pool]
 	return max(min(max(count, bounds.Min), bounds.Max, maxReplicas), 0)
@@ -39,6 +47,9 @@ func (l *law) spread(goal int32) []int32 {
 	} else {
 		l.remove(counts, -difference)
 		l.dropStuck(counts, goal)
+	}
+	for i := range counts {
+		counts[i] = l.sizes[i].shrunk(counts[i])
 	}
 	return counts
 }

@@ -49,6 +49,22 @@ type PoolSize struct {
 	// Capacity is what one producer of this task makes while nothing blocks it; 0 is the
 	// measurement's ProducerCapacity.
 	Capacity float64
+	// IsGrouped is set if the pool shrinks only to one of Smaller, in ascending order: a queue takes replicas back in groups.
+	IsGrouped bool
+	Smaller   []int32
+}
+
+// shrunk returns the least count that the pool may shrink to for a count.
+func (p *PoolSize) shrunk(count int32) int32 {
+	if !p.IsGrouped || count >= p.Requested {
+		return count
+	}
+	for _, smaller := range p.Smaller {
+		if smaller >= count {
+			return min(smaller, p.Requested)
+		}
+	}
+	return p.Requested
 }
 
 // State is what the rule remembers from decision to decision. A new leader reads it from the job's

@@ -52,7 +52,9 @@ func (a *Reconciler) describe(ctx context.Context, r *round) map[types.UID]usage
 		if wanted == nil {
 			continue
 		}
-		wanted.Group, wanted.Report, wanted.Usage = entry.group, entry.parsed, usage.Of(&job.Status)
+		producers, _ := wanted.ElasticOf(len(job.Status.Allocation))
+		wanted.Group, wanted.Usage = entry.group, usage.Of(&job.Status)
+		wanted.Report = survey.Completed(job, entry.parsed, producers)
 		wanted.ReportedAt = entry.changedAt
 		wanted.Totals = a.groups.known.Totals(entry.group, job.Namespace)
 		if ended, isOver := usage.EndOfRestart(job, r.found.Pods[job.UID], entry.changedAt, now); isOver {

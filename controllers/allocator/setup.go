@@ -152,14 +152,14 @@ func delayRound(_ context.Context, _ event.UpdateEvent, queue workqueue.TypedRat
 }
 
 // jobMatters returns the fields of a job that a round depends on: whether it needs a placement, its
-// desired replicas, its placement, and whether the API server refuses its pods.
+// desired replicas, its placement, whether the API server refuses its pods, and what its ratio rule asks for.
 func jobMatters(object client.Object) any {
 	job, ok := object.(*v2alpha1.DIJob)
 	if !ok || !job.Spec.Preemptible {
 		return nil
 	}
 	_, refusal := survey.RefusedSince(job)
-	return []any{placements.WantsPlace(job), job.Generation, job.Status.Allocation, refusal}
+	return []any{placements.WantsPlace(job), job.Generation, job.Status.Allocation, refusal, survey.Asked(job)}
 }
 
 // reportMatters returns what a job reports of itself.

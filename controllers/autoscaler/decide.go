@@ -47,7 +47,7 @@ func decide(known memory, measured measurement) (memory, decision) {
 	case measured.obstacle != "":
 		return known, refusal(measured.obstacle, measured.message, known.state)
 	}
-	isAdvice := measured.rule.Driver == v2alpha1.RatioByCoordinator
+	isAdvice := measured.rule.Driver == v2alpha1.RatioByCoordinator || measured.job.Spec.Preemptible
 	if isAdvice {
 		known = known.afterResize(measured.roles.requested(), measured.now)
 	}
@@ -55,7 +55,7 @@ func decide(known memory, measured measurement) (memory, decision) {
 	size := ratio.Decide(settings, known.state, measured.figures, measured.now)
 	known.nextAt = size.NextAt
 	if isAdvice {
-		// The coordinator resizes the job, or not. Only what it does counts as a resize.
+		// The coordinator or the allocator resizes the job, or not. Only what it does counts as a resize.
 		size.Next.GrownAt, size.Next.ShrunkAt = known.state.GrownAt, known.state.ShrunkAt
 	}
 	decided := decisionOf(measured.roles, settings, measured.figures, &size)
@@ -65,7 +65,7 @@ func decide(known memory, measured measurement) (memory, decision) {
 	return known, decided
 }
 
-// afterResize returns the memory after the coordinator has requested a number of producers.
+// afterResize returns the memory after the coordinator or the allocator has set a number of producers.
 func (m memory) afterResize(requested int32, now time.Time) memory {
 	switch {
 	case m.requested >= 0 && requested > m.requested:
@@ -82,7 +82,11 @@ func (d *decision) advise(job *v2alpha1.DIJob) {
 	d.isResize = false
 	d.isNew = job.Status.Autoscaling == nil || job.Status.Autoscaling.Ratio == nil || !maps.Equal(job.Status.Autoscaling.Ratio.Replicas, d.status.Replicas)
 	if d.reason == v2alpha1.ReasonFollowing {
-		d.reason, d.message = v2alpha1.ReasonAdvising, "the coordinator resizes the job, by the advice in status.autoscaling.ratio.replicas"
+		who := "the coordinator resizes the job, by"
+		if job.Spec.Preemptible {
+			who = "the allocator gives the job at most"
+		}
+		d.reason, d.message = v2alpha1.ReasonAdvising, who+" the advice in status.autoscaling.ratio.replicas"
 	}
 }
 

@@ -4,13 +4,18 @@
 package autoscaler
 
 import (
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/autoscale/ratio"
+	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/job/queueing"
 )
 
 // measuredJob returns a job with two collectors that make 20 samples a second, and a learner that takes 80.
@@ -67,15 +72,56 @@ func TestAnObstacleKeepsTheSize(t *testing.T) {
 	}
 }
 
-func TestOnlyTheCoordinatorsResizesCountWhereItDrivesTheJob(t *testing.T) {
-	known, measured := measuredJob(time.Unix(1e9, 0))
-	measured.rule.Driver = v2alpha1.RatioByCoordinator
-	next, decided := decide(known, measured)
-	if decided.isResize || !decided.isNew || decided.reason != v2alpha1.ReasonAdvising || !decided.next.GrownAt.IsZero() || decided.status.GrownAt != nil {
-		t.Errorf("decision %+v, want an advice and no resize", decided)
+func TestOnlyResizesByTheOneWhoIsAdvisedCount(t *testing.T) {
+	for who, prepare := range map[string]func(*measurement){
+		"the coordinator": func(m *measurement) { m.rule.Driver = v2alpha1.RatioByCoordinator },
+		"the allocator":   func(m *measurement) { m.job.Spec.Preemptible = true },
+	} {
+		known, measured := measuredJob(time.Unix(1e9, 0))
+		prepare(&measured)
+		next, decided := decide(known, measured)
+		if decided.isResize || !decided.isNew || decided.reason != v2alpha1.ReasonAdvising || !decided.next.GrownAt.IsZero() || decided.status.GrownAt != nil {
+			t.Errorf("%s: decision %+v, want an advice and no resize", who, decided)
+		}
+		if !strings.HasPrefix(decided.message, who) {
+			t.Errorf("the message is %q, want one about %s", decided.message, who)
+		}
+		measured.roles.pools[0].requested, measured.now = 4, measured.now.Add(interval)
+		if next, _ = decide(next, measured); !next.state.GrownAt.Equal(measured.now) || next.requested != 4 {
+			t.Errorf("memory %+v, want a job that grew when %s gave it more", next, who)
+		}
 	}
-	measured.roles.pools[0].requested, measured.now = 4, measured.now.Add(interval)
-	if next, _ = decide(next, measured); !next.state.GrownAt.Equal(measured.now) || next.requested != 4 {
-		t.Errorf("memory %+v, want a job that grew when the coordinator requested more", next)
+}
+
+func TestWhatShrinksSplitsNoGroupOfKueue(t *testing.T) {
+	// Group "" stands for a replica that queues by itself. The learner is in the first group.
+	for name, tc := range map[string]struct {
+		groups []string
+		want   []int32
+	}{
+		"a job as it started":               {[]string{"first", "first"}, nil},
+		"two groups more":                   {[]string{"first", "b", "b", "c", "c"}, []int32{1, 3}},
+		"single ones more":                  {[]string{"first", "", "", "c", "c"}, []int32{1, 2, 3}},
+		"a group around another":            {[]string{"first", "b", "c", "b"}, []int32{1}},
+		"a replica of the first group last": {[]string{"first", "b", "first"}, nil},
+	} {
+		p := &pool{Pool: ratio.Pool{Task: "collector"}, requested: int32(len(tc.groups))}
+		pods := []corev1.Pod{groupedPod("learner", 0, "first")}
+		for i := range tc.groups {
+			at := len(tc.groups) - 1 - i
+			pods = append(pods, groupedPod("collector", int32(at), tc.groups[at]))
+		}
+		if got := p.smaller("job", pods); !slices.Equal(got, tc.want) {
+			t.Errorf("%s: got %v, want %v", name, got, tc.want)
+		}
+		if got := p.smaller("job", pods[:len(pods)-1]); got != nil {
+			t.Errorf("%s, without a pod of the first replica: got %v, want none", name, got)
+		}
 	}
+}
+
+func groupedPod(task string, index int32, group string) corev1.Pod {
+	return corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Name: names.WorkerPod("job", task, index), Labels: map[string]string{names.LabelTaskName: task, queueing.LabelGroup: group},
+	}}
 }

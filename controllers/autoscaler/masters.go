@@ -49,7 +49,7 @@ func (r *Reconciler) observeMaster(ctx context.Context, measured *measurement, m
 		return nil
 	}
 	if measured.asked.generation != job.Generation || measured.now.Sub(measured.asked.at) >= interval {
-		master, err := masterOf(ctx, r.live, job)
+		master, err := horizontalAutoscaler(ctx, r.live, job)
 		if err != nil {
 			return err
 		}
@@ -64,8 +64,8 @@ func (r *Reconciler) observeMaster(ctx context.Context, measured *measurement, m
 	return nil
 }
 
-// masterOf describes what decides about the size of a job instead of the operator's rules and optimizers;
-// empty if nothing does.
+// masterOf describes what decides about the size of a job instead of an optimizer; empty if nothing does. The ratio rule
+// decides within what the allocator and the queue give.
 func masterOf(ctx context.Context, live client.Reader, job *v2alpha1.DIJob) (string, error) {
 	if job.Spec.Preemptible {
 		return "the allocator decides about the size of a preemptible job", nil

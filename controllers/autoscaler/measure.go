@@ -21,6 +21,7 @@ import (
 	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/job/podstate"
+	"opendilab.org/di-orchestrator/job/queueing"
 )
 
 const (
@@ -145,7 +146,11 @@ func (r *Reconciler) observeFigures(ctx context.Context, measured *measurement) 
 	if err := r.client.List(ctx, &pods, client.InNamespace(job.Namespace), client.MatchingFields{controllers.OwnerIndex: job.Name}); err != nil {
 		return fmt.Errorf("listing the pods of job %s/%s: %w", job.Namespace, job.Name, err)
 	}
-	measured.roles.survey(&measured.figures, controllers.PodsOf(job, pods.Items), measured.now)
+	own := controllers.PodsOf(job, pods.Items)
+	measured.roles.survey(&measured.figures, own, measured.now)
+	if job.Spec.Lifecycle != v2alpha1.LifecycleCoordinatorLed && queueing.ForJob(job).Queue != "" {
+		measured.roles.group(&measured.figures, job.Name, own)
+	}
 	return nil
 }
 

@@ -5,6 +5,7 @@ package autoscaler
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,6 +22,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/autoscale/ratio"
 	"opendilab.org/di-orchestrator/job/queueing"
+	"opendilab.org/di-orchestrator/test/testkit/specs"
 )
 
 var _ = Describe("The ratio rule", func() {
@@ -83,6 +85,41 @@ var _ = Describe("The ratio rule", func() {
 		Expect(after.GrownAt).To(Equal(status.GrownAt))
 	})
 
+	It("follows the learner in a queue of Kueue", func(ctx SpecContext) {
+		w := newWorld(ctx, newJob(2))
+		nameQueue(ctx, w)
+		w.pass(ctx, 12)
+		Expect(w.collectors(ctx)).To(BeNumerically("~", 4, 1), "growth beyond the quota waits")
+		Expect(w.condition(ctx)).To(Equal("True Following"))
+	})
+
+	It("advises the allocator about a preemptible job, and never writes the size", func(ctx SpecContext) {
+		job := newJob(2)
+		job.Spec.Preemptible, job.Spec.Elastic.OnResize = true, v2alpha1.OnResizeContinue
+		w := newWorld(ctx, job)
+		w.queue = 400
+		place := func(collectors int) {
+			GinkgoHelper()
+			w.status(ctx, func(status *v2alpha1.DIJobStatus) { status.Allocation = slices.Repeat([]string{"node"}, 1+collectors) })
+		}
+		place(2)
+		w.pass(ctx, 12)
+		Expect(w.condition(ctx)).To(Equal("True Advising"))
+		Expect(w.collectors(ctx)).To(BeEquivalentTo(2), "the spec stays")
+		Expect(w.job(ctx).Status.Autoscaling.Ratio.Replicas["collector"]).To(BeNumerically("~", 4, 1))
+		Expect(w.events.Events).NotTo(Receive(ContainSubstring("Autoscaled")))
+
+		place(4)
+		w.pass(ctx, 1)
+		Expect(w.job(ctx).Status.Autoscaling.Ratio.GrownAt).NotTo(BeNil(), "what the allocator did counts as a resize")
+	})
+
+	It("refuses a rule of a preemptible job that restarts for each resize", func(ctx SpecContext) {
+		job := newJob(2)
+		job.Namespace, job.Spec.Preemptible = specs.Namespace(ctx, api), true
+		Expect(api.Create(ctx, job)).To(MatchError(ContainSubstring("a preemptible job with a ratio rule needs elastic.onResize: Continue")))
+	})
+
 	It("does nothing about a job that does not run", func(ctx SpecContext) {
 		w := newWorld(ctx, newJob(2))
 		w.pass(ctx, 2)
@@ -111,7 +148,6 @@ var _ = Describe("The ratio rule", func() {
 		Expect(w.events.Events).NotTo(Receive(), "one event of the transition")
 	},
 		Entry("a HorizontalPodAutoscaler", createAutoscaler, `HorizontalPodAutoscaler "collectors" scales the job`),
-		Entry("a queue of Kueue", nameQueue, `queue "team" decides when the job grows`),
 		Entry("a ScalePlan that is executed", func(ctx context.Context, w *world) {
 			w.status(ctx, func(status *v2alpha1.DIJobStatus) {
 				status.Scaling = &v2alpha1.ScalingStatus{Plan: &v2alpha1.PlanRecord{Name: "plan", UID: "u", Phase: v2alpha1.PlanExecuting}}
@@ -325,7 +361,12 @@ func nameQueue(ctx context.Context, w *world) {
 
 func makePreemptible(ctx context.Context, w *world) {
 	GinkgoHelper()
-	w.spec(ctx, func(spec *v2alpha1.DIJobSpec) { spec.Preemptible = true })
+	w.spec(ctx, func(spec *v2alpha1.DIJobSpec) {
+		spec.Preemptible = true
+		if spec.Elastic != nil {
+			spec.Elastic.OnResize = v2alpha1.OnResizeContinue
+		}
+	})
 }
 
 func managers(job *v2alpha1.DIJob) []string {

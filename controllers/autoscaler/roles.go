@@ -62,6 +62,9 @@ func rolesOf(job *v2alpha1.DIJob, list *v2alpha1.Membership, rule *v2alpha1.Rati
 		if err != nil {
 			return nil, fmt.Errorf("spec.autoscale.ratio.producers[%d]: %w", i, err)
 		}
+		if job.Spec.Preemptible && !pool.isElastic {
+			return nil, fmt.Errorf("spec.autoscale.ratio.producers[%d].task: the allocator sizes only the elastic task of a preemptible job, which is not %q", i, pool.Task)
+		}
 		found.pools = append(found.pools, pool)
 	}
 	return found, nil

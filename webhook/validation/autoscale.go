@@ -14,7 +14,6 @@ import (
 	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/limits"
 	"opendilab.org/di-orchestrator/internal/names"
-	"opendilab.org/di-orchestrator/job/queueing"
 )
 
 // validateAutoscale checks spec.autoscale and tasks[].drain against the rest of the job. The schema
@@ -81,7 +80,7 @@ func ratioOf(spec *v2alpha1.DIJobSpec, at paths) ratioRule {
 
 func validateRatio(job *v2alpha1.DIJob, at paths) field.ErrorList {
 	rule := ratioOf(&job.Spec, at)
-	errs := rule.validateMaster(job)
+	errs := rule.validateResizes()
 	errs = append(errs, rule.validateConsumer()...)
 	if len(rule.Producers) == 0 {
 		return append(errs, rule.validateDefault()...)
@@ -92,17 +91,12 @@ func validateRatio(job *v2alpha1.DIJob, at paths) field.ErrorList {
 	return errs
 }
 
-// validateMaster refuses a rule of the operator in a job whose size something else decides, or that
-// restarts when it is resized.
-func (r ratioRule) validateMaster(job *v2alpha1.DIJob) field.ErrorList {
+// validateResizes refuses a rule of the operator in a job that restarts when it is resized.
+func (r ratioRule) validateResizes() field.ErrorList {
 	if r.Driver == v2alpha1.RatioByCoordinator {
 		return nil
 	}
 	var errs field.ErrorList
-	if queue := queueing.ForJob(job).Queue; queue != "" {
-		errs = append(errs, field.Forbidden(r.path, fmt.Sprintf("not for a job of queue %s: Kueue decides when it grows, and may restart it when it shrinks; "+
-			"remove the queue or the rule", queue)))
-	}
 	switch {
 	case coordinatorLed(r.spec):
 	case r.spec.Elastic != nil && r.spec.Elastic.OnResize == v2alpha1.OnResizeRestart:
@@ -172,6 +166,8 @@ func (r ratioRule) validatePool(pool *v2alpha1.ProducerPool, path *field.Path) f
 		return field.ErrorList{field.Invalid(path.Child("task"), pool.Task, "must not be the consumer, whose capacity its producers follow")}
 	case coordinatorLed(r.spec) && r.spec.Tasks[i].Type != v2alpha1.TaskTypeCollector:
 		return field.ErrorList{field.Invalid(path.Child("task"), pool.Task, "must be of type collector: the coordinator requests no other producers")}
+	case r.spec.Preemptible && i != r.elastic:
+		return field.ErrorList{field.Invalid(path.Child("task"), pool.Task, "must be the elastic task: the allocator sizes no other task of a preemptible job")}
 	}
 	if i != r.elastic || r.spec.Elastic == nil {
 		if pool.MaxReplicas == nil && r.Driver != v2alpha1.RatioByCoordinator {

@@ -59,9 +59,10 @@ func TestARatioRuleFitsTheRestOfTheJob(t *testing.T) {
 		"a cluster spec": {autoscaled(elastic + ", clusterSpec: [Torch], autoscale: {ratio: {}}"),
 			"spec.autoscale.ratio: Forbidden: each resize would restart the job because of spec.clusterSpec; " +
 				"only workers of TensorFlow or MPI with spec.elastic.onResize: Continue may come and go"},
-		"a queue": {autoscaled(elastic + ", scheduling: {queue: team}, autoscale: {ratio: {}}"),
-			"spec.autoscale.ratio: Forbidden: not for a job of queue team: Kueue decides when it grows, and may restart it when it shrinks; remove the queue or the rule"},
-		"a queue of Volcano": {autoscaled(elastic + ", scheduling: {queue: team, schedulerName: volcano}, autoscale: {ratio: {}}"), ""},
+		"a queue": {autoscaled(elastic + ", scheduling: {queue: team}, autoscale: {ratio: {}}"), ""},
+		"a preemptible job": {autoscaled("preemptible: true, elastic: {task: actor, maxReplicas: 8, onResize: Continue}, " +
+			"autoscale: {ratio: {producers: [{task: spot, maxReplicas: 5}]}}"),
+			`spec.autoscale.ratio.producers[0].task: Invalid value: "spot": must be the elastic task: the allocator sizes no other task of a preemptible job`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -85,7 +86,7 @@ func TestARatioRuleOfACoordinatorLedJobIsAboutItsCollectors(t *testing.T) {
 		"another producer": {led(all, "{driver: Coordinator, producers: [{task: coordinator}]}"),
 			`spec.autoscale.ratio.producers[0].task: Invalid value: "coordinator": must be of type collector: the coordinator requests no other producers`},
 		"the operator, in a queue": {led(all, "{driver: Operator, producers: [{task: actor, maxReplicas: 4}]}"),
-			"spec.autoscale.ratio: Forbidden: not for a job of queue team: Kueue decides when it grows, and may restart it when it shrinks; remove the queue or the rule"},
+			""},
 		"the operator, without a bound": {strings.Replace(led(all, "{driver: Operator}"), "scheduling: {queue: team}, ", "", 1),
 			"spec.autoscale.ratio.producers: Required value: name task actor with its maxReplicas: nothing else bounds its number"},
 	} {

@@ -190,7 +190,7 @@ func (r *Round) jobToPlace(found *Cluster, job *v2alpha1.DIJob, pods []*corev1.P
 	if job.Spec.Priority == v2alpha1.PriorityHigh {
 		wanted.Priority = 1
 	}
-	wanted.Elastic, wanted.Min, wanted.Wanted = sizing.Range(job)
+	wanted.Elastic, wanted.Min, wanted.Wanted = rangeOf(job)
 	wanted.ResizesLive = resizesLive(job, wanted.Elastic)
 	var overrides []v2alpha1.ResourceOverride
 	if job.Status.Scaling != nil {
