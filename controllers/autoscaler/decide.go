@@ -35,7 +35,7 @@ type decision struct {
 // decide returns the decision about a measured job, and what the process remembers of the job after it. The state of
 // the rule changes only once the decision is carried out.
 func decide(known memory, measured measurement) (memory, decision) {
-	known.estimator = measured.estimator
+	known.estimator, known.starts = measured.estimator, measured.starts
 	if !measured.isDue {
 		return known, decision{isPostponed: true}
 	}

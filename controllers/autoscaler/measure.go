@@ -18,18 +18,13 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/autoscale/ratio"
 	"opendilab.org/di-orchestrator/controllers"
-	"opendilab.org/di-orchestrator/internal/conditions"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/job/podstate"
 	"opendilab.org/di-orchestrator/job/queueing"
 )
 
-const (
-	// stuckAfter is how long a producer must be unschedulable before the rule no longer counts on it.
-	stuckAfter = 2 * time.Minute
-	// measuredStarts is how many of the newest producers the start delay is measured by.
-	measuredStarts = 20
-)
+// measuredStarts is how many of the newest producers the start delay is measured by.
+const measuredStarts = 20
 
 // memories are what the process remembers of jobs.
 type memories struct {
@@ -42,6 +37,7 @@ type memory struct {
 	uid       types.UID
 	estimator *ratio.Estimator
 	state     ratio.State
+	starts    starts
 	// requested is the number of producers at the last advice; -1 before the first.
 	requested int32
 	// nextAt is when the next decision is due. generation is that of the spec that was decided about.
@@ -93,6 +89,8 @@ type measurement struct {
 	// obstacle is the reason why the size must stay, and message says more; "" if figures are complete.
 	obstacle, message string
 	figures           ratio.Measurement
+	// starts is what is known of the starts of the producers now.
+	starts starts
 }
 
 // hinder records why the size must stay.
@@ -103,7 +101,7 @@ func (m *measurement) hinder(reason string, cause error) {
 // observe measures a job, as far as its decision needs it. It changes nothing. The time of the measurement is also set
 // if there is an error.
 func (r *Reconciler) observe(ctx context.Context, job *v2alpha1.DIJob, rule *v2alpha1.RatioRule, known memory) (measurement, error) {
-	measured := measurement{job: job, rule: rule, now: r.clock.Now(), estimator: known.estimator, asked: known.asked}
+	measured := measurement{job: job, rule: rule, now: r.clock.Now(), estimator: known.estimator, asked: known.asked, starts: known.starts}
 	members, err := r.membershipOf(ctx, job)
 	if err != nil {
 		return measured, err
@@ -147,16 +145,16 @@ func (r *Reconciler) observeFigures(ctx context.Context, measured *measurement) 
 		return fmt.Errorf("listing the pods of job %s/%s: %w", job.Namespace, job.Name, err)
 	}
 	own := controllers.PodsOf(job, pods.Items)
-	measured.roles.survey(&measured.figures, own, measured.now)
+	measured.starts = measured.roles.survey(&measured.figures, own, measured.starts, measured.now)
 	if job.Spec.Lifecycle != v2alpha1.LifecycleCoordinatorLed && queueing.ForJob(job).Queue != "" {
 		measured.roles.group(&measured.figures, job.Name, own)
 	}
 	return nil
 }
 
-// survey adds the pods of the pools to a measurement.
-func (r *roles) survey(measured *ratio.Measurement, pods []corev1.Pod, now time.Time) {
-	var starts []*corev1.Pod
+// survey adds the pods of the pools to a measurement. It returns what is known of their starts.
+func (r *roles) survey(measured *ratio.Measurement, pods []corev1.Pod, known starts, now time.Time) starts {
+	next, newest := make(starts, len(known)), []*corev1.Pod(nil)
 	for i := range r.pools {
 		size := &measured.Pools[i]
 		size.Requested, size.Running, size.Stuck = r.pools[i].requested, 0, 0
@@ -165,22 +163,24 @@ func (r *roles) survey(measured *ratio.Measurement, pods []corev1.Pod, now time.
 			if !r.pools[i].has(pod) || podstate.Terminating(pod) {
 				continue
 			}
+			next[pod.UID] = known[pod.UID].next(pod, now)
 			switch {
 			case podstate.Ready(pod):
 				size.Running++
-			case podstate.Finished(pod) || isStuck(pod, now):
+			case podstate.Finished(pod) || isCrashing(pod) || next[pod.UID].isStuck(now):
 				size.Stuck++
 				continue
 			}
-			starts = append(starts, pod)
+			newest = append(newest, pod)
 		}
 		size.Running = min(size.Running, size.Requested)
 		size.Stuck = min(size.Stuck, size.Requested-size.Running)
 	}
-	slices.SortFunc(starts, func(a, b *corev1.Pod) int { return b.CreationTimestamp.Compare(a.CreationTimestamp.Time) })
-	for _, pod := range starts[:min(len(starts), measuredStarts)] {
-		measured.StartDelays = append(measured.StartDelays, startDelay(pod, now))
+	slices.SortFunc(newest, func(a, b *corev1.Pod) int { return b.CreationTimestamp.Compare(a.CreationTimestamp.Time) })
+	for _, pod := range newest[:min(len(newest), measuredStarts)] {
+		measured.StartDelays = append(measured.StartDelays, next[pod.UID].delay(pod, now))
 	}
+	return next
 }
 
 // has reports whether a pod is a replica of a pool. Pods of coordinator-led jobs are labeled with their role.
@@ -189,23 +189,4 @@ func (p *pool) has(pod *corev1.Pod) bool {
 		return names.RoleOf(pod) == names.ReplicaType(p.kind)
 	}
 	return pod.Labels[names.LabelTaskName] == p.Task
-}
-
-// startDelay returns the time from the creation of a pod until it was ready, or its age.
-func startDelay(pod *corev1.Pod, now time.Time) time.Duration {
-	until := now
-	if ready := conditions.OfPod(pod, corev1.PodReady); ready != nil && ready.Status == corev1.ConditionTrue {
-		until = ready.LastTransitionTime.Time
-	}
-	return until.Sub(pod.CreationTimestamp.Time)
-}
-
-// isStuck reports whether a pod cannot start, so that the rule must not wait for it.
-func isStuck(pod *corev1.Pod, now time.Time) bool {
-	scheduled := conditions.OfPod(pod, corev1.PodScheduled)
-	if scheduled != nil && scheduled.Status == corev1.ConditionFalse && now.Sub(scheduled.LastTransitionTime.Time) > stuckAfter {
-		return true
-	}
-	main := podstate.MainContainer(pod)
-	return main != nil && main.State.Waiting != nil && main.State.Waiting.Reason == podstate.CrashLoopBackOff
 }

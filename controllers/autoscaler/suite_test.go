@@ -204,7 +204,7 @@ func (w *world) run(ctx context.Context, task string) {
 			}}}},
 		}
 		if client.IgnoreAlreadyExists(api.Create(ctx, pod)) == nil && pod.UID != "" {
-			pod.Status.Phase = corev1.PodRunning
+			pod.Status.Phase, pod.Status.StartTime = corev1.PodRunning, pod.CreationTimestamp.DeepCopy()
 			pod.Status.Conditions = []corev1.PodCondition{{
 				Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(pod.CreationTimestamp.Add(20 * time.Second)),
 			}}
