@@ -242,7 +242,7 @@ func TestARestartWithoutACauseIsFound(t *testing.T) {
 
 func TestARestartAfterFaultsThatKeptTheOperatorsFromTheFailureIsRight(t *testing.T) {
 	after := func(pause time.Duration) *story {
-		s := newStory().workers(1, 1).pod("a", "worker", "0").later(time.Hour).pod("a", "worker", "0", failing)
+		s := newStory().workers(1, 1).pod("a", "worker", "0").later(time.Hour).pod("a", "worker", "0", failing).pod("a", "worker", "0", failing, removedNow)
 		for range 10 {
 			begin := s.later(pause).now
 			s.fault("kill", begin, begin.Add(5*time.Second))
@@ -251,6 +251,15 @@ func TestARestartAfterFaultsThatKeptTheOperatorsFromTheFailureIsRight(t *testing
 	}
 	after(15 * time.Second).holds(t)
 	after(time.Minute).breaks(t, caused{}, "1 restarts")
+}
+
+func TestARestartLongAfterAFailureThatNothingHasHandledIsRight(t *testing.T) {
+	failed := func() *story {
+		return newStory().workers(1, 2).pod("a", "worker", "0").pod("b", "worker", "1").later(time.Hour).pod("a", "worker", "0", failing).later(time.Hour)
+	}
+	failed().workers(1, 2, restartedOne).holds(t)
+	failed().workers(1, 2, restartedOne).later(time.Hour).workers(1, 2, func(state *history.JobState) { state.Restarts = 2 }).
+		breaks(t, caused{}, "2 restarts")
 }
 
 func TestARestartAfterAFailureIsRight(t *testing.T) {

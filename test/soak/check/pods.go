@@ -154,7 +154,7 @@ func restarted(w *world, before *history.JobState, now *job) []broken {
 	if w.calm.Before(since) {
 		since = w.calm
 	}
-	if now.causedSince(since.Add(-2*settling)) != "" {
+	if now.causedSince(since.Add(-2*settling)) != "" || now.hasFailedPod(before.Restarts) {
 		return nil
 	}
 	return []broken{{job: now, story: fmt.Sprintf("the job is restarted (%d restarts, %d reschedules), and nothing happened to it before",

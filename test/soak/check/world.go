@@ -90,6 +90,16 @@ func (j *job) living() []*pod {
 	return living
 }
 
+// hasFailedPod reports whether a pod of a round of restarts has failed and is still there: nothing has handled it yet.
+func (j *job) hasFailedPod(restarts int) bool {
+	for _, each := range j.pods {
+		if each.Phase == "Failed" && !each.ending && strings.HasPrefix(each.Attempt, fmt.Sprintf("%d/", restarts)) {
+			return true
+		}
+	}
+	return false
+}
+
 // causedSince returns the last cause since a time; "" for none.
 func (j *job) causedSince(since time.Time) string {
 	if last := len(j.causes) - 1; last >= 0 && !j.causes[last].time.Before(since) {
