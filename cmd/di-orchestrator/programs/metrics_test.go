@@ -82,8 +82,9 @@ func programs(t *testing.T, config *rest.Config) []documented {
 	var history historyOptions
 	return []documented{
 		{"Operator", registered(t, &operator.processOptions, operator.addFlags, func(watching observers) (ctrl.Manager, error) {
-			// The reference lists the metrics by namespace as well.
+			// The reference lists the metrics by namespace and of tenants as well.
 			operator.config.Operator.MetricsNamespaces = 1
+			operator.config.Operator.Allocator.Tenants = []configv1alpha1.Tenant{{Name: "vision"}}
 			return operator.newManager(t.Context(), rest.CopyConfig(config), logr.Discard(), watching)
 		})},
 		{"Webhooks", registered(t, &hooks.processOptions, hooks.addFlags, func(watching observers) (ctrl.Manager, error) {
@@ -219,6 +220,11 @@ func TestTheReferenceOfMetricsListsWhatTheProgramsRegister(t *testing.T) {
 	all := programs(t, environment.Config)
 	for _, program := range all {
 		checkWhole(t, program.recorded)
+	}
+	if !slices.ContainsFunc(all[0].metrics, func(metric telemetry.Metric) bool {
+		return metric.Name == "di_orchestrator_allocator_tenant_resources" && slices.Contains(metric.Labels[0].Values, "vision")
+	}) {
+		t.Error("the allocator does not know the tenants of the operator's configuration")
 	}
 	libraries, isCollector := metrics.Registry.(prometheus.Collector)
 	if !isCollector {
