@@ -51,16 +51,16 @@ type Memory struct {
 	exclusions exclusions
 	refusals   refusals
 	// unschedulable are the pods without a node, and unready the nodes that are not ready, by name.
-	unschedulable spells[types.UID]
-	unready       spells[string]
+	unschedulable sightings[types.UID]
+	unready       sightings[string]
 	// refused are the jobs with pods that the API server refuses, and placed the placements of these.
-	refused, placed spells[types.UID]
+	refused, placed sightings[types.UID]
 }
 
 func newMemory() Memory {
 	return Memory{
-		exclusions: exclusions{}, refusals: refusals{}, unschedulable: spells[types.UID]{}, unready: spells[string]{},
-		refused: spells[types.UID]{}, placed: spells[types.UID]{},
+		exclusions: exclusions{}, refusals: refusals{}, unschedulable: sightings[types.UID]{}, unready: sightings[string]{},
+		refused: sightings[types.UID]{}, placed: sightings[types.UID]{},
 	}
 }
 
