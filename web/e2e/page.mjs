@@ -1,5 +1,8 @@
 // Uses every view of a running kubectl di ui: page.mjs URL VIEWER-URL NAMESPACE JOBS
 import assert from 'node:assert/strict'
+import { readdirSync } from 'node:fs'
+import { join, relative } from 'node:path'
+import { fileURLToPath } from 'node:url'
 import { end, go, isAccessible, open, picture, step } from './browser.mjs'
 
 const [address, viewer, namespace, jobs] = process.argv.slice(2)
@@ -74,12 +77,19 @@ await step('the page speaks Chinese', async () => {
   await picture(page, 'web-cluster-zh')
 })
 await step('the whole page is smaller than 200 kB', async () => {
-  const sizes = await page.evaluate(async () => {
-    const { gzip } = { gzip: async (r) => (await new Response((await fetch(r)).body.pipeThrough(new CompressionStream('gzip'))).arrayBuffer()).byteLength }
-    return Promise.all(['./', './assets/app.js', './assets/index.css', './icon.svg'].map(gzip))
-  })
-  const total = sizes.reduce((a, b) => a + b)
-  console.log(`the page has ${total} bytes compressed`)
+  const dist = fileURLToPath(new URL('../dist/', import.meta.url))
+  const files = readdirSync(dist, { recursive: true, withFileTypes: true }).filter((file) => file.isFile())
+  const paths = files.map((file) => relative(dist, join(file.parentPath, file.name)).replaceAll('\\', '/'))
+  const loaded = await page.evaluate(() => performance.getEntriesByType('resource').map((one) => new URL(one.name).pathname.slice(1)))
+  const unknown = loaded.filter((path) => !path.startsWith('api/') && !paths.includes(path))
+  assert.deepEqual(unknown, [], 'the page loads nothing else')
+  assert.ok(loaded.includes('assets/views.js'), `the views are loaded: ${loaded.join()}`)
+  const sizes = await page.evaluate(async (all) => {
+    const gzip = async (path) => (await new Response((await fetch(path)).body.pipeThrough(new CompressionStream('gzip'))).arrayBuffer()).byteLength
+    return Promise.all(all.map(gzip))
+  }, paths)
+  const total = sizes.reduce((a, b) => a + b, 0)
+  console.log(`the page has ${total} bytes compressed: ${paths.map((path, i) => `${path} ${sizes[i]}`).join(', ')}`)
   assert.ok(total < 200_000)
 })
 await step('a lost connection is said, and mended', async () => {
