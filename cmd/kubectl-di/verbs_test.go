@@ -204,16 +204,16 @@ func TestFirstGuessesLeadToTheRightCommand(t *testing.T) {
 		}
 	}
 	for want, args := range map[string][]string{
-		`"job.yaml": files are named by -f: kubectl di submit -f job.yaml`:             {"submit", "job.yaml"},
-		`"python": the command follows "--": kubectl di run pong --image IMAGE -- pyt`: {"run", "pong", "python", "train.py", "--image", "a"},
-		"--image is missing: name the image of the replicas":                           {"run", "pong"},
-		"NAME is missing: name the job, before the command":                            {"run", "--image", "a", "--", "python"},
-		`NAME "A_b": a lowercase RFC 1123 subdomain must consist of`:                   {"run", "A_b", "--image", "a"},
-		`--memory "4GB": want a quantity above 0, such as 2, 500m or 4Gi`:              {"run", "pong", "--image", "a", "--memory", "4GB"},
-		`--env "A": want NAME=VALUE`:                                                   {"run", "pong", "--image", "a", "--env", "A"},
-		"--replicas 9: want at most --max, which is 4":                                 {"run", "pong", "--image", "a", "--replicas", "9", "--max", "4"},
-		`--phase "Done": want one of Pending, `:                                        {"list", "--phase", "Running,Done"},
-		"-A and -n exclude each other":                                                 {"list", "-A", "-n", "rl"},
+		`"job.yaml": files are named by -f: kubectl di submit -f job.yaml`:              {"submit", "job.yaml"},
+		`"python": the command follows "--": kubectl di run pong --image IMAGE -- pyt`:  {"run", "pong", "python", "train.py", "--image", "a"},
+		"--image is missing: name the image of the replicas":                            {"run", "pong"},
+		"NAME is missing: name the job, before the command":                             {"run", "--image", "a", "--", "python"},
+		`NAME "A_b": want lower-case letters, digits, - and ., at most 253, that begin`: {"run", "A_b", "--image", "a"},
+		`--memory "4GB": want a quantity above 0, such as 2, 500m or 4Gi`:               {"run", "pong", "--image", "a", "--memory", "4GB"},
+		`--env "A": want NAME=VALUE`:                                                    {"run", "pong", "--image", "a", "--env", "A"},
+		"--replicas 9: want at most --max, which is 4":                                  {"run", "pong", "--image", "a", "--replicas", "9", "--max", "4"},
+		`--phase "Done": want one of Pending, `:                                         {"list", "--phase", "Running,Done"},
+		"-A and -n exclude each other":                                                  {"list", "-A", "-n", "rl"},
 	} {
 		if got := kubectlDI(t, "", append(args, "--kubeconfig", "/nope")[:len(args)]...); got.code != cli.Usage || !strings.HasPrefix(got.stderr, "kubectl-di: "+want) {
 			t.Errorf("%v: got %+v, want %s", args, got, want)

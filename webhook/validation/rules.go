@@ -138,7 +138,7 @@ func validateTasks(spec *v2alpha1.DIJobSpec, at paths) field.ErrorList {
 		taken[name] = true
 		if len(validation.IsDNS1123Label(name)) > 0 {
 			errs = append(errs, field.Invalid(at.task(i, "name"), name,
-				"must be at most 63 lower-case letters, digits and -, and must not start or end with -: it is part of host names"))
+				notALabel+": it is part of host names"))
 		}
 		errs = append(errs, validateTemplate(task.Template.Raw, at.task(i, "template"))...)
 	}

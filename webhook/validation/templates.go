@@ -58,6 +58,9 @@ func validateContainers(containers []corev1.Container, at *field.Path, taken map
 	return errs
 }
 
+// notALabel says what a name may be that becomes a label of DNS.
+const notALabel = "must be at most 63 lower-case letters, digits and -, and must not start or end with -"
+
 // validateObjectName checks the name of a container or volume, which must be unique.
 func validateObjectName(name string, at *field.Path, taken map[string]bool) field.ErrorList {
 	if name == "" {
@@ -67,11 +70,10 @@ func validateObjectName(name string, at *field.Path, taken map[string]bool) fiel
 		return field.ErrorList{field.Duplicate(at, name)}
 	}
 	taken[name] = true
-	var errs field.ErrorList
-	for _, message := range validation.IsDNS1123Label(name) {
-		errs = append(errs, field.Invalid(at, name, message))
+	if len(validation.IsDNS1123Label(name)) > 0 {
+		return field.ErrorList{field.Invalid(at, name, notALabel)}
 	}
-	return errs
+	return nil
 }
 
 // validateVolumes checks the volumes of a job. They are added to those of each template, so no two

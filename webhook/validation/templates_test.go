@@ -75,7 +75,7 @@ func TestWhatKeepsPodsFromBeingMadeIsRefusedByItsPath(t *testing.T) {
 		"containers of one name": {spec: workerTask(`{initContainers: [{name: a}], containers: [{name: b}, {name: a}]}`),
 			want: []string{pod + `.containers[1].name: Duplicate value: "a"`}},
 		"a name that is none": {spec: workerTask(`{containers: [{name: A_B}]}`),
-			want: []string{pod + `.containers[0].name: Invalid value: "A_B": a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')`}},
+			want: []string{pod + `.containers[0].name: Invalid value: "A_B": must be at most 63 lower-case letters, digits and -, and must not start or end with -`}},
 		"a port that is none": {spec: workerTask(`{containers: [{name: di-container, ports: [{name: di-port, containerPort: 65536}]}]}`),
 			want: []string{pod + `.containers[0].ports[0].containerPort: Invalid value: 65536: must be between 1 and 65535, inclusive`}},
 		"volumes": {

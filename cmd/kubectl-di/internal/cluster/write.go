@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
@@ -167,7 +168,7 @@ func refusal(err error) string {
 	var lines []string
 	if details := status.Status().Details; details != nil {
 		for _, cause := range details.Causes {
-			line := cause.Message
+			line := inWords(cause.Message)
 			if cause.Field != "" && cause.Field != "<nil>" {
 				line = cause.Field + ": " + line
 			}
@@ -180,10 +181,16 @@ func refusal(err error) string {
 		if _, strict, is := strings.Cut(message, strictError); is {
 			message = strict
 		}
-		return "  " + strings.ReplaceAll(message, ", unknown field", "\n  unknown field")
+		return "  " + strings.ReplaceAll(inWords(message), ", unknown field", "\n  unknown field")
 	}
 	return strings.Join(lines, "\n")
 }
+
+// pattern matches the regular expression that Kubernetes adds to what it says about a name.
+var pattern = regexp.MustCompile(` \(regex used for validation is '[^']*'\)|, regex used for validation is '[^']*'`)
+
+// inWords returns what the API server says about a value without the regular expression that it repeats.
+func inWords(message string) string { return pattern.ReplaceAllString(message, "") }
 
 // SetSuspended patches only spec.suspend of a job, so that it cannot conflict. It updates the job
 // from the response. A dry run stores nothing.

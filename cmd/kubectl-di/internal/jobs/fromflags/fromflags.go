@@ -71,8 +71,9 @@ func (f *Flags) Job() (*unstructured.Unstructured, error) {
 	if err != nil {
 		return nil, err
 	}
-	if wrong := validation.IsDNS1123Subdomain(f.Name); len(wrong) > 0 {
-		return nil, fmt.Errorf("NAME %q: %s", f.Name, strings.Join(wrong, "; "))
+	if len(validation.IsDNS1123Subdomain(f.Name)) > 0 {
+		return nil, fmt.Errorf("NAME %q: want lower-case letters, digits, - and ., at most %d, that begin and end with a letter or a digit, such as cartpole-2",
+			f.Name, validation.DNS1123SubdomainMaxLength)
 	}
 	job := &v2alpha1.DIJob{Spec: v2alpha1.DIJobSpec{Preemptible: f.Preemptible, Tasks: tasks}}
 	job.SetGroupVersionKind(v2alpha1.GroupVersion.WithKind("DIJob"))

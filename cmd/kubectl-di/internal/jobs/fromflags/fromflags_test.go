@@ -129,7 +129,7 @@ func TestAWrongFlagIsNamed(t *testing.T) {
 		`--pvc "data:/data:rw": want NAME:/PATH`:        func(f *Flags) { f.Claims = []string{"data:/data:rw"} },
 		`--pvc "b:/data": something else is mounted`:    func(f *Flags) { f.Claims = []string{"a:/data", "b:/data"} },
 		`--pvc "a:/code": something else is mounted`:    func(f *Flags) { f.CodeMap, f.Claims = "c", []string{"a:/code"} },
-		`NAME "A": `: func(f *Flags) { f.Name = "A" },
+		`NAME "A": want lower-case letters, digits, - and ., at most 253, that begin and end with a letter or a digit, such as cartpole-2`: func(f *Flags) { f.Name = "A" },
 	} {
 		flags := Flags{Name: "pong", Image: "train:1"}
 		change(&flags)
