@@ -86,7 +86,7 @@ func TestEveryViewIsAccessibleInABrowser(t *testing.T) {
 	w.failing(t, ns, "failed")
 	w.operated(t, ns, "failed", func(status *v2alpha1.DIJobStatus) {
 		const why = "the replicas failed more often than spec.backoffLimit allows"
-		status.Phase = v2alpha1.JobFailed
+		status.Phase, status.Profilings = v2alpha1.JobFailed, ptr.To(jobs.Raw(`{"reward": 7}`))
 		status.Conditions = []v2alpha1.DIJobCondition{condition(string(v2alpha1.JobFailed), corev1.ConditionTrue, v2alpha1.ReasonJobFailed, why, time.Minute)}
 	})
 	w.scalable(t, ns, "pong", func(job *v2alpha1.DIJob) { job.Spec.Elastic.MaxReplicas = ptr.To[int32](6) })

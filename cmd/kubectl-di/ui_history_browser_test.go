@@ -42,9 +42,11 @@ func TestTheHistoryIsReadInABrowser(t *testing.T) {
 	living.Spec.Group = "games"
 	expect.NoError(t, m.live.Update(t.Context(), living))
 	m.recordLiving(t, "living")
+	second := m.grown(t, m.jobs, "second")
 	base := []string{"--service-account", account, "--server-namespace"}
 	with := m.printedURL(t, m.jobs, append(base, m.system)...)
 	without := m.printedURL(t, m.jobs, append(base, m.jobs)...)
+	m.learns(t, second)
 	inABrowser(t, "history.mjs", with.String(), without.String(), m.jobs)
 }
 

@@ -17,6 +17,7 @@ const views = [
   { name: 'create', hash: '#/new', open: (page) => page.locator('textarea').fill('kind: Pod'), seen: '.findings li' },
   { name: 'coordinator-led', hash: job('breakout'), seen: '.conditions li' },
   { name: 'failed', hash: job('failed'), seen: '.why a' },
+  { name: 'finished', hash: job('failed'), seen: '.result' },
   { name: 'waiting', hash: job('waiting'), seen: '.why li' },
   { name: 'no job', hash: job('none'), seen: '.problem' },
   { name: 'running', hash: job('curves'), seen: '.chart canvas' },

@@ -22,7 +22,8 @@ await page.addInitScript(record)
 await page.reload()
 await step('what the pods used is drawn with the other curves, and the page says where it comes from', async () => {
   for (const [tab, title] of [['', 'Curves'], ['/timeline', 'What happened']]) {
-    await go(page, '#/cluster', 'Waiting jobs')
+    await go(page, '#/cluster', /^Nodes$/)
+    assert.equal(await page.getByText('Waiting jobs').count(), 0, 'no job waits')
     await go(page, `#/jobs/${namespace}/pong${tab}`, title)
     await page.getByRole('figure', { name: /^learner GPU utilisation % \(mean\): last 62/ }).waitFor()
     await page.getByText('What the pods used is what Prometheus has').waitFor()
@@ -48,7 +49,7 @@ async function labels(width) {
 for (const [size, width] of [['a screen', 1280], ['a phone', 390]]) {
   for (const range of ['All', '24 h', '6 h', '1 h', '15 min']) {
     await step(`all labels of ${range} are whole on ${size}`, async () => {
-      await go(page, '#/cluster', 'Waiting jobs')
+      await go(page, '#/cluster', /^Nodes$/)
       await go(page, `#/jobs/${namespace}/pong/timeline`, 'What happened')
       await page.getByRole('figure', { name: /^reward/ }).waitFor()
       await page.getByRole('button', { name: range, exact: true }).click()

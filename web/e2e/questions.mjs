@@ -62,12 +62,13 @@ await question('What changed at 14:05', async (click) => {
 })
 await question('Who waits for what I hold', async (click) => {
   await click(job('pong'))
+  await isInView(page.locator('.stat').filter({ hasText: 'In line for GPUs' }).getByRole('link', { name: `${namespace}/waiting`, exact: true }))
   const line = page.getByRole('region', { name: 'In line for GPUs, while this job holds 8' })
   await line.getByRole('listitem').filter({ hasText: `${namespace}/waiting` }).getByText('needs 4 GPUs, and 2 of 8 are free').waitFor()
 })
 await question('What did this cost', async (click) => {
   await click(job('pong'))
-  await isInView(page.locator('.stat').filter({ hasText: 'Cost' }).getByText('GPU hours'))
+  await isInView(page.locator('.stat').filter({ hasText: 'Cost' }).getByText(/^GPU hours · price 1[56]/))
   const cost = page.getByRole('region', { name: 'Cost' })
   await cost.getByText('What the pods that exist now (3) requested for as long as they ran.').waitFor()
   await cost.locator('.stat').filter({ hasText: 'Price' }).getByText(/^1[56]/).waitFor()

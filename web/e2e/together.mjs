@@ -48,7 +48,7 @@ await step('a job that is pasted is tried while it is written, and a finding lea
   assert.equal(await field.evaluate((box) => box.value.slice(box.selectionStart, box.selectionEnd)), '    replicas: -1')
 })
 await step('what was typed survives another view and a reload', async () => {
-  await go(page, '#/cluster', 'Waiting jobs')
+  await go(page, '#/cluster', /^Nodes$/)
   await page.reload()
   await go(page, '#/new', 'YAML of the job')
   assert.equal(await page.getByLabel('YAML of the job').inputValue(), pasted)

@@ -16,13 +16,15 @@ export function useCost({ job, cost }: JobDetail): Cost | undefined {
   return data?.pods ? data : cost
 }
 
-/** CostStat is the dearest part of a cost. */
+/** CostStat is the dearest part of a cost, and what it comes to where prices are given. */
 export function CostStat({ cost }: { cost: Cost | undefined }) {
-  const { t } = useApp()
+  const { t, session } = useApp()
   if (!cost) return null
+  const { prices } = session ?? {}
   return (
     <Stat title={t.cost}>
-      <b>{short(cost.gpuHours || cost.cpuHours)}</b> <span class="quiet">{cost.gpuHours > 0 ? t.gpuHours : t.cpuHours}</span>
+      <b>{short(cost.gpuHours || cost.cpuHours)}</b>{' '}
+      <span class="quiet">{[cost.gpuHours > 0 ? t.gpuHours : t.cpuHours, prices && t.priceOf(short(priceOf(cost, prices)))].filter(Boolean).join(' · ')}</span>
     </Stat>
   )
 }

@@ -169,3 +169,24 @@ export function trendOf(curves: Curve[]): Trend | undefined {
   const way = Math.abs(to - from) < range / 20 || range === 0 ? 'still' : to > from ? 'rises' : 'falls'
   return { name: curve.name, way, from, to, span: ((points.at(-1)?.[0] ?? 0) - (points.at(-2 * third)?.[0] ?? 0)) / 1000 }
 }
+
+export interface Result {
+  name: string
+  final: number
+  /** The best value, and when it was first reached, in milliseconds since 1970; absent if only one value is known. */
+  best?: { value: number; at: number }
+}
+
+/** isLow tells names of curves whose lowest value is the best. The history of jobs takes the same. */
+const isLow = /loss|error/i
+
+/** resultOf returns what the curve that matters most came to; undefined without one. */
+export function resultOf(curves: Curve[]): Result | undefined {
+  const curve = curves.find((one) => one.x !== 'replicas' && one.kind !== 'usage')
+  const final = curve?.points.at(-1)?.[1]
+  if (!curve || final === undefined) return undefined
+  if (curve.points.length === 1) return { name: curve.name, final }
+  const sign = isLow.test(curve.name) ? -1 : 1
+  const [at = 0, value = 0] = curve.points.reduce((best, point) => (sign * (point[1] ?? 0) > sign * (best[1] ?? 0) ? point : best))
+  return { name: curve.name, final, best: { value, at } }
+}

@@ -37,9 +37,9 @@ export function Holders({ cluster }: { cluster: Cluster }) {
   for (const team of cluster.teams) (all[team.kind] ??= []).push(team)
   const offered = ['job', 'namespace', 'group', 'queue'].filter((kind) => all[kind]?.length)
   const kind = offered.includes(chosen) ? chosen : (offered[0] ?? 'job')
+  if (offered.length === 0) return null
   return (
     <Section title={t.holders}>
-      {offered.length === 0 && <p class="empty">{t.noHolders}</p>}
       {offered.length > 1 && (
         <div class="chips" role="group" aria-label={t.holders}>
           {offered.map((one) => (
@@ -54,7 +54,7 @@ export function Holders({ cluster }: { cluster: Cluster }) {
           <a href={historyLink(new URLSearchParams(), { by: kind }, 'sums')}>{t.overTime}</a>
         </p>
       )}
-      {offered.length > 0 && <Table cluster={cluster} kind={kind} holders={all[kind] ?? []} />}
+      <Table cluster={cluster} kind={kind} holders={all[kind] ?? []} />
     </Section>
   )
 }

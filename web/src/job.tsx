@@ -17,6 +17,7 @@ import { Picture } from './picture'
 import { Plans } from './plans'
 import { seconds } from './recorded'
 import { Problem } from './problem'
+import { Result } from './result'
 import { historyLink, jobLink, jobsLink, tabs, type Route } from './route'
 import { FactList, Notes, Section, Stat } from './section'
 import { Skeleton } from './skeleton'
@@ -145,6 +146,7 @@ function Numbers({ detail, cost }: { detail: JobDetail; cost: Cost | undefined }
         </Stat>
       )}
       <CostStat cost={cost} />
+      <AwaitedStat detail={detail} />
       <Stat title={t.restarts}>
         <b class={job.restarts + job.reschedules ? '' : 'quiet'}>{job.restarts + job.reschedules}</b>
       </Stat>
@@ -164,6 +166,28 @@ function Numbers({ detail, cost }: { detail: JobDetail; cost: Cost | undefined }
         <b>{job.version}</b>
       </Stat>
     </dl>
+  )
+}
+
+/** mostNamed is how many jobs in line are named beside the numbers of a job. */
+const mostNamed = 2
+
+/** AwaitedStat names the next jobs in line for GPUs, while this one holds some. */
+function AwaitedStat({ detail }: { detail: JobDetail }) {
+  const { t } = useApp()
+  const all = detail.awaited ?? []
+  if (all.length === 0) return null
+  return (
+    <Stat title={t.inLineForGPUs}>
+      <span class="names">
+        {all.slice(0, mostNamed).map((one) => (
+          <>
+            <Owner namespace={one.namespace} name={one.name} />{' '}
+          </>
+        ))}
+        {all.length > mostNamed && <span class="quiet">{t.andMore(all.length - mostNamed)}</span>}
+      </span>
+    </Stat>
   )
 }
 
@@ -256,9 +280,11 @@ function Learning({ detail }: { detail: JobDetail }) {
   const { curves, source } = useCurves(detail)
   const { job, timeline } = detail
   if (!curves.some((c) => c.x !== 'replicas')) return null
-  const trend = trendOf(curves)
+  // A job that has finished rises and falls no longer.
+  const trend = isFinished(job) ? undefined : trendOf(curves)
   return (
     <Section title={t.curves}>
+      {isFinished(job) && <Result curves={curves} now={now} />}
       {trend && (
         <p class={`trend ${trend.way}`}>
           <b>{t.trend[trend.way](trend.name)}</b> <span class="quiet">{t.trendText(short(trend.from), short(trend.to), seconds(trend.span))}</span>

@@ -8,6 +8,7 @@ import { age, stamp } from './format'
 import { HistoryOff } from './history'
 import { Pill } from './mark'
 import { isTime, lines, took } from './recorded'
+import { Result } from './result'
 import type { Route } from './route'
 import { FactList, Notes, Section } from './section'
 import { Skeleton } from './skeleton'
@@ -106,6 +107,7 @@ function Curves({ of, path }: { of: HistoryJob; path: string | undefined }) {
     <Section title={t.curves}>
       {error && <p class="banner warning lined">{error}</p>}
       {!data && !error && <Skeleton />}
+      {data && of.job.endedAt && <Result curves={data.curves} now={now} />}
       {data && <Charts job={of.job.name} timeline={of.timeline} curves={data.curves} now={now} end={of.job.endedAt ? Date.parse(of.job.endedAt) : undefined} />}
       {data && <p class="quiet">{data.until ? t.fromHistoryUntil(stamp(data.until, now)) : t.fromHistory}</p>}
     </Section>

@@ -3,7 +3,7 @@ import type { Condition, Edge, JobRow, Moment, Part } from './api'
 import { whole } from './axis'
 import { named } from './compare'
 import { lineOf, renamed } from './fields'
-import { causeOf, clustered, endOf, fragment, parted, progressOf, stepsOf, trendOf } from './glance'
+import { causeOf, clustered, endOf, fragment, parted, progressOf, resultOf, stepsOf, trendOf } from './glance'
 import { draw } from './layout'
 import { asText, found, levelOf, lineAt, next, pieces, rowsOf, tops } from './lines'
 import { bestOf } from './recorded'
@@ -169,6 +169,23 @@ describe('the trend of a job', () => {
     expect(trendOf(curve([1, 2, 3, 4, 5]))).toBeUndefined()
     expect(trendOf(curve([1, 2, 3, 4, 5, 6], 'other'))).toBeUndefined()
     expect(trendOf([])).toBeUndefined()
+  })
+})
+
+describe('what a job came to', () => {
+  const curve = (name: string, values: number[], more = {}) => ({ name, points: values.map((value, i) => [time(i * 60), value]), ...more })
+  it('is the last and the best value of its first curve', () => {
+    expect(resultOf([curve('by', [1], { x: 'replicas' }), curve('reward', [1, 9, 9, 4]), curve('other', [5])])).toEqual({ name: 'reward', final: 4, best: { value: 9, at: time(60) } })
+    expect(resultOf([curve('reward', [1, 2])])).toEqual({ name: 'reward', final: 2, best: { value: 2, at: time(60) } })
+  })
+  it('is best where it is lowest for a loss, as in the history', () => {
+    expect(resultOf([curve('valueLoss', [3, -1, 2])])?.best).toEqual({ value: -1, at: time(60) })
+  })
+  it('has no best of one value, and is nothing without one', () => {
+    expect(resultOf([curve('reward', [7])])).toEqual({ name: 'reward', final: 7 })
+    expect(resultOf([])).toBeUndefined()
+    expect(resultOf([curve('reward', [])])).toBeUndefined()
+    expect(resultOf([curve('GPUs', [7], { kind: 'usage' })])).toBeUndefined()
   })
 })
 
