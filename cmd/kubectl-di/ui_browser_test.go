@@ -86,6 +86,7 @@ func TestEveryViewIsAccessibleInABrowser(t *testing.T) {
 	w.failing(t, ns, "failed")
 	w.operated(t, ns, "failed", func(status *v2alpha1.DIJobStatus) {
 		const why = "the replicas failed more often than spec.backoffLimit allows"
+		status.LastFailure.Reason, status.LastFailure.ExitCode = v2alpha1.ReasonOOMKilled, ptr.To[int32](137)
 		status.Phase, status.Profilings = v2alpha1.JobFailed, ptr.To(jobs.Raw(`{"reward": 7}`))
 		status.Conditions = []v2alpha1.DIJobCondition{condition(string(v2alpha1.JobFailed), corev1.ConditionTrue, v2alpha1.ReasonJobFailed, why, time.Minute)}
 	})

@@ -16,7 +16,7 @@ const views = [
   { name: 'palette', hash: '#/jobs', open: (page) => page.keyboard.press('Control+k'), seen: '.palette li' },
   { name: 'create', hash: '#/new', open: (page) => page.locator('textarea').fill('kind: Pod'), seen: '.findings li' },
   { name: 'coordinator-led', hash: job('breakout'), seen: '.conditions li' },
-  { name: 'failed', hash: job('failed'), seen: '.why a' },
+  { name: 'failed', hash: job('failed'), seen: '.why:has(a) li' },
   { name: 'finished', hash: job('failed'), seen: '.result' },
   { name: 'waiting', hash: job('waiting'), seen: '.why li' },
   { name: 'no job', hash: job('none'), seen: '.problem' },

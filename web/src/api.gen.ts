@@ -756,6 +756,8 @@ export interface components {
             warning?: boolean;
             /** @description How often the event happened. */
             count?: number;
+            /** @description What would prevent a failure. */
+            remedies?: string[];
         };
         /** @enum {string} */
         ActionName: "suspend" | "resume" | "resize" | "restart" | "delete";

@@ -40,7 +40,7 @@ export function Cause({ detail }: { detail: JobDetail }) {
       )}
       {cause.remedies.length > 0 && (
         <>
-          <h3>{t.remedies}</h3>
+          <h3>{cause.lasts ? t.remedies : t.wouldHelp}</h3>
           <ul>
             {cause.remedies.map((remedy) => (
               <li>{t.say(remedy)}</li>

@@ -106,7 +106,7 @@ export function causeOf({ job, waiting, timeline }: Pick<JobDetail, 'job' | 'wai
   if (isFailure) {
     const text = job.phase === 'Failed' && said && !failure.text.includes(said) ? `${failure.text}\n\n${said}` : failure.text
     const earlier = timeline.find((m) => m.warning && m.kind !== 'failure' && m.at < failure.at)
-    return { reason: job.reason || (failure.title ?? ''), ...parted(text), at: failure.at, lasts: false, remedies: [], ...objectOf(failure), ...(earlier && { earlier }) }
+    return { reason: job.reason || (failure.title ?? ''), ...parted(text), at: failure.at, lasts: false, remedies: failure.remedies ?? [], ...objectOf(failure), ...(earlier && { earlier }) }
   }
   return { reason: job.reason, ...parted(said || job.reason), ...(waiting?.since && { at: waiting.since }), lasts: true, remedies: waiting?.remedies ?? [], ...(failure && { earlier: failure }) }
 }

@@ -64,6 +64,19 @@ export const sentences: Record<string, string> = {
   'Check the ResourceClaims of the templates: no node has such a free device.': '请检查模板的 ResourceClaim：没有节点有这样的空闲设备。',
   'Create the Secret or ConfigMap that the message names.': '请创建说明中提到的 Secret 或 ConfigMap。',
   'Correct the command of the container.': '请更正容器的启动命令。',
+  'Other jobs of the tenant end, or an administrator raises its weight.': '等待该租户的其他作业结束，或由管理员提高其权重。',
+  // What would prevent a failure.
+  'Use smaller batches or a smaller model for each GPU, or request GPUs with more memory.': '请减小每块 GPU 的批量或模型，或申请显存更大的 GPU。',
+  'Install the module that the message names in the image, or correct its name.': '请在镜像中安装说明里提到的模块，或更正其名称。',
+  'Raise the memory limit of the task in its template, or let the program keep less in memory.': '请在模板中提高该任务的内存上限，或让程序少占内存。',
+  'Read the log of the replica before it ended. Give the probe more time, or correct it.': '请查看该副本结束前的日志。可给探针更多时间，或更正探针。',
+  'Raise spec.activeDeadlineSeconds of the next job, or let it do less.': '请为下一个作业提高 spec.activeDeadlineSeconds，或减少它的工作量。',
+  'Look at how much memory the program used, and raise its limit: SIGKILL ended it, and the kubelet reports no reason.':
+    '请查看程序用了多少内存，并提高其上限：它被 SIGKILL 终止，kubelet 没有给出原因。',
+  'Check that compiled packages fit one another, CUDA and the driver of the node: the program crashed in native code.':
+    '请确认编译的软件包彼此之间，以及与 CUDA 和节点驱动相匹配：程序在原生代码中崩溃。',
+  'Look at the Events for what ended the pod, such as a drain of its node: SIGTERM ended the program. It can save its state before.':
+    '请在事件中查看 Pod 为何结束，例如节点被排空：程序被 SIGTERM 终止，可在终止前保存状态。',
   'Read the log of the replica: its program ends soon after each start.': '请查看该副本的日志：其程序每次启动后很快就退出。',
   "Check the volumes of the templates, and the node's network.": '请检查模板的存储卷和节点的网络。',
   'Correct the spec: the message names the field.': '请更正 spec：说明中列出了相关字段。',

@@ -79,6 +79,7 @@ export const en = {
   before: (time: string) => `Before that, at ${time}:`,
   whyWaiting: 'Why it waits',
   remedies: 'What would let it run',
+  wouldHelp: 'What would help',
   lastFailure: 'Last failure',
   ago: (age: string) => `${age} ago`,
   readLog: (part: string) => `Log of ${part}`,

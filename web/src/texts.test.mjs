@@ -26,7 +26,7 @@ describe('the Chinese page', () => {
   })
   it('knows every sentence and title in the code of the server', () => {
     const views = readdirSync(`${server}/ui/pages`).filter((file) => !file.endsWith('_test.go'))
-    const files = [...views.map((file) => `ui/pages/${file}`), 'ui/past/job.go', 'ui/past/curves.go', 'ui/history.go', 'jobview/view.go', 'jobview/waiting.go', 'ui/store/moments.go', 'ui/job.go', 'ui/cluster.go', 'ui/create.go']
+    const files = [...views.map((file) => `ui/pages/${file}`), 'ui/past/job.go', 'ui/past/curves.go', 'ui/history.go', 'jobview/view.go', 'jobview/waiting.go', 'jobview/remedy.go', 'ui/store/moments.go', 'ui/job.go', 'ui/cluster.go', 'ui/create.go']
     const said = files.flatMap((file) => literals(file, /^([A-Z].* .*(\.|%[sv])|%d .*\.)$/))
     said.push(...literals('ui/command.go', /^You may/))
     said.push(...['page', 'allocation', 'autoscaling'].flatMap((file) => literals(`jobs/${file}.go`, /^[A-Z][A-Za-z ]*:$/)).map((title) => title.slice(0, -1)))

@@ -98,6 +98,7 @@ export const zh: Texts = {
   before: (time) => `此前（${time}）：`,
   whyWaiting: '等待的原因',
   remedies: '如何才能运行',
+  wouldHelp: '如何解决',
   lastFailure: '最近一次失败',
   ago: (age) => `${age} 前`,
   readLog: (part) => `${part} 的日志`,

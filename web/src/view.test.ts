@@ -61,6 +61,11 @@ describe('the cause of a trouble', () => {
     expect(cause?.whole).toContain('failed too often')
     expect(cause?.whole).toContain('\n  File "a.py", line 1\n')
   })
+  it('says what would help against a failure, where the server knows it', () => {
+    const killed = { ...failure, remedies: ['Raise the limit.'] }
+    expect(causeOf({ job: job({ phase: 'Failed', reason: 'OOMKilled' }), timeline: [killed] })).toMatchObject({ remedies: ['Raise the limit.'], lasts: false })
+    expect(causeOf({ job: job(), timeline: [failure] })?.remedies).toEqual([])
+  })
   it('keeps the first trouble of a job that failed later of another', () => {
     const first = moment(5, 'event', { title: 'FailedScheduling', text: 'no node has 64 GPUs', warning: true })
     expect(causeOf({ job: job({ phase: 'Failed', reason: 'Error' }), timeline: [first, moment(6, 'event', { warning: true }), failure] })?.earlier).toBe(first)

@@ -67,6 +67,7 @@ type Failure struct {
 	Reason   string     `json:"reason,omitempty"`
 	Message  string     `json:"message,omitempty"`
 	At       *time.Time `json:"at,omitempty"`
+	Remedies []string   `json:"remedies,omitempty"`
 }
 
 // Decision is what was decided last about the size or the place of a job.
@@ -131,7 +132,7 @@ func Of(o *jobview.Observed, unread map[string]string) Job {
 		job.Conditions = append(job.Conditions, Condition{c.Type, string(c.Status), c.Reason, c.Message, c.Since})
 	}
 	if f := v.Failure; f != nil {
-		job.LastFailure = &Failure{f.Pod, f.ExitCode, f.Reason, f.Message, f.At}
+		job.LastFailure = &Failure{f.Pod, f.ExitCode, f.Reason, f.Message, f.At, f.Remedies}
 	}
 	for _, d := range v.Decisions {
 		job.Decisions = append(job.Decisions, Decision{d.Who, d.Plan, d.Reason, d.Message, d.At})

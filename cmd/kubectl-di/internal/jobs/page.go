@@ -57,6 +57,7 @@ func (p *page) facts() []part {
 		{title: "Resources that differ from the templates", isShown: p.hasOverrides(), rows: p.overrides()},
 		{title: "Plans", of: partPlans, isShown: p.hasPlans() || p.unread[partPlans] != "", rows: p.planTable()},
 		{title: partFailure, isShown: p.view.Failure != nil, rows: p.lastFailure()},
+		{title: "What would help", isShown: p.view.Failure != nil && len(p.view.Failure.Remedies) > 0, rows: p.helps()},
 	}
 }
 
@@ -204,6 +205,17 @@ func (p *page) remedies() cli.Table {
 	var rows cli.Table
 	if p.view.Waiting != nil {
 		for _, text := range p.view.Waiting.Remedies {
+			rows = append(rows, []string{text})
+		}
+	}
+	return rows
+}
+
+// helps returns what would prevent the last failure.
+func (p *page) helps() cli.Table {
+	var rows cli.Table
+	if p.view.Failure != nil {
+		for _, text := range p.view.Failure.Remedies {
 			rows = append(rows, []string{text})
 		}
 	}

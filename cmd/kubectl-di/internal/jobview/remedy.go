@@ -4,8 +4,12 @@
 package jobview
 
 import (
+	"cmp"
 	"regexp"
 	"slices"
+	"strconv"
+
+	"k8s.io/utils/ptr"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
@@ -60,10 +64,13 @@ var rules = []rule{
 	{v2alpha1.ReasonContainerConfig, regexp.MustCompile(`runAsNonRoot`),
 		"Set runAsUser to the number of a user in the template, or build the image with such a user."},
 
-	{v2alpha1.ReasonContainerStart, regexp.MustCompile(`executable file not found|no such file or directory`),
-		"Correct the command of the container: the image has no such program."},
+	{v2alpha1.ReasonContainerStart, regexp.MustCompile(`executable file not found|no such file or directory`), noProgram},
 	{v2alpha1.ReasonContainerStart, regexp.MustCompile(`exec format error`), "Build the image for the platform of the nodes, or select other nodes."},
-	{v2alpha1.ReasonContainerStart, regexp.MustCompile(`permission denied`), "Make the program executable in the image, for the user that runs it."},
+	{v2alpha1.ReasonContainerStart, regexp.MustCompile(`permission denied`), notExecutable},
+
+	{v2alpha1.ReasonError, regexp.MustCompile(`CUDA out of memory|CUDA_ERROR_OUT_OF_MEMORY|torch\.(cuda\.)?OutOfMemoryError`),
+		"Use smaller batches or a smaller model for each GPU, or request GPUs with more memory."},
+	{v2alpha1.ReasonError, regexp.MustCompile(`ModuleNotFoundError|No module named`), "Install the module that the message names in the image, or correct its name."},
 
 	{v2alpha1.ReasonPodSetup, regexp.MustCompile(`secret "?.*"? not found`), missingSecret},
 	{v2alpha1.ReasonPodSetup, regexp.MustCompile(`configmap "?.*"? not found`), missingConfigMap},
@@ -87,6 +94,8 @@ var rules = []rule{
 }
 
 const (
+	noProgram        = "Correct the command of the container: the image has no such program."
+	notExecutable    = "Make the program executable in the image, for the user that runs it."
 	imageName        = "Correct the image's name and tag."
 	podSecurity      = "The templates ask for less, or an administrator allows it: the message names the fields."
 	missingSecret    = "Create the Secret that the message names, or correct its name in the template."
@@ -104,6 +113,9 @@ var reasons = map[string]string{
 	v2alpha1.ReasonContainerStart:       "Correct the command of the container.",
 	v2alpha1.ReasonCrashLoop:            "Read the log of the replica: its program ends soon after each start.",
 	v2alpha1.ReasonPodSetup:             "Check the volumes of the templates, and the node's network.",
+	v2alpha1.ReasonOOMKilled:            "Raise the memory limit of the task in its template, or let the program keep less in memory.",
+	v2alpha1.ReasonProbeFailed:          "Read the log of the replica before it ended. Give the probe more time, or correct it.",
+	v2alpha1.ReasonDeadlineExceeded:     "Raise spec.activeDeadlineSeconds of the next job, or let it do less.",
 	v2alpha1.ReasonMainContainerExited:  "Let the other containers exit too, or make them native sidecars.",
 }
 
@@ -123,4 +135,39 @@ func ofCause(reason, message string) []string {
 		return found[:1]
 	}
 	return found
+}
+
+// codes are the remedies of exit codes whose reason does not tell it. Shells use the first two, and 128 and a signal.
+var codes = map[int]string{
+	126: notExecutable,
+	127: noProgram,
+	137: "Look at how much memory the program used, and raise its limit: SIGKILL ended it, and the kubelet reports no reason.",
+	139: "Check that compiled packages fit one another, CUDA and the driver of the node: the program crashed in native code.",
+	143: "Look at the Events for what ended the pod, such as a drain of its node: SIGTERM ended the program. It can save its state before.",
+}
+
+// starts are what kubelets call a container that could not be started.
+var starts = []string{"ContainerCannotRun", "StartError"}
+
+// exitCode matches the exit code of a container that is not the main one, in the message of a failure.
+var exitCode = regexp.MustCompile(`exit code (\d+)`)
+
+// ofFailure returns what would prevent a failure: that of its reason, and else that of its exit code. It returns none for an error
+// of a program that it does not know.
+func ofFailure(reason, message string, code *int32) []string {
+	if slices.Contains(starts, reason) {
+		reason = v2alpha1.ReasonContainerStart
+	}
+	reason = cmp.Or(reason, v2alpha1.ReasonError)
+	if found := ofCause(reason, message); len(found) > 0 {
+		return found
+	}
+	number := int(ptr.Deref(code, 0))
+	if found := exitCode.FindStringSubmatch(message); code == nil && found != nil {
+		number, _ = strconv.Atoi(found[1])
+	}
+	if remedy := codes[number]; remedy != "" {
+		return []string{remedy}
+	}
+	return nil
 }

@@ -98,6 +98,41 @@ func TestARemedyFitsItsCause(t *testing.T) {
 	}
 }
 
+func TestARemedyFitsItsFailure(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		reason, message string
+		code            int32
+		// want is a part of the remedy; empty without one.
+		want string
+	}{
+		"out of memory":                   {"OOMKilled", "Killed", 137, "memory limit"},
+		"killed, and no reason is told":   {"Error", "", 137, "SIGKILL"},
+		"killed by a probe":               {"ProbeFailed", "the kubelet killed container a: Liveness probe failed", 137, "probe"},
+		"a shell without the program":     {"Error", "sh: 1: trian: not found", 127, "no such program"},
+		"a shell and no executable":       {"Error", "sh: 1: ./train.py: Permission denied", 126, "executable"},
+		"a crash in native code":          {"Error", "", 139, "native code"},
+		"SIGTERM":                         {"Error", "", 143, "SIGTERM"},
+		"a command that is not there":     {"StartError", `exec: "trian": executable file not found in $PATH: unknown`, 128, "no such program"},
+		"a command that is not there, v1": {"ContainerCannotRun", "exec /train: exec format error", 128, "platform of the nodes"},
+		"an image that cannot be pulled":  {"ImagePull", "docker.io/library/nosuch:1: not found", 0, "name and tag"},
+		"an init container":               {"", "init container get: exit code 127: sh: get: not found", 0, "no such program"},
+		"memory of a GPU":                 {"", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB", 1, "smaller batches"},
+		"a module that is not there":      {"Error", "ModuleNotFoundError: No module named 'gym'", 1, "Install the module"},
+		"an error of the program":         {"Error", "ValueError: the shapes (4,) and (5,) differ", 1, ""},
+		"the end of all time":             {"DeadlineExceeded", "the job exceeded its deadline", 0, "activeDeadlineSeconds"},
+	} {
+		var code *int32
+		if c.code != 0 {
+			code = &c.code
+		}
+		got := strings.Join(ofFailure(c.reason, c.message, code), "; ")
+		if !strings.Contains(got, c.want) || c.want == "" && got != "" {
+			t.Errorf("%s: got %q, want %q", name, got, c.want)
+		}
+	}
+}
+
 func TestARemedyNamesTheQueueOfTheLabelOrTheSpec(t *testing.T) {
 	t.Parallel()
 	for name, job := range map[string]*v2alpha1.DIJob{

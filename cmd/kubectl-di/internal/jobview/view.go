@@ -55,6 +55,8 @@ type Failure struct {
 	At              *time.Time
 	// Text is the failure as a sentence.
 	Text string
+	// Remedies are what would prevent it, if that is known.
+	Remedies []string
 }
 
 // Who decides about the size or the place of a job.
@@ -129,7 +131,10 @@ func failureOf(job *v2alpha1.DIJob) *Failure {
 		code = fmt.Sprintf(" with exit code %d", *last.ExitCode)
 	}
 	text := strings.TrimSuffix(fmt.Sprintf("Pod %s failed%s: %s", last.Pod, code, cmp.Or(last.Message, last.Reason)), ": ")
-	return &Failure{Pod: last.Pod, ExitCode: last.ExitCode, Reason: last.Reason, Message: last.Message, At: timeOf(last.Time), Text: text}
+	return &Failure{
+		Pod: last.Pod, ExitCode: last.ExitCode, Reason: last.Reason, Message: last.Message, At: timeOf(last.Time), Text: text,
+		Remedies: ofFailure(last.Reason, last.Message, last.ExitCode),
+	}
 }
 
 // Decisions returns what was decided last about a job, by whom.

@@ -236,6 +236,8 @@ type Moment struct {
 	Object  string     `json:"object,omitempty"`
 	Warning bool       `json:"warning,omitempty"`
 	Count   int32      `json:"count,omitempty"`
+	// Remedies are what would prevent a failure.
+	Remedies []string `json:"remedies,omitempty"`
 }
 
 // Action is a change of a job, and whether the caller may make it.

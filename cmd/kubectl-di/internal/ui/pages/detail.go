@@ -110,6 +110,7 @@ func timeline(o *Observed, view *jobview.View) []api.Moment {
 	if last := view.Failure; last != nil && last.At != nil {
 		all = append(all, api.Moment{
 			At: *last.At, Kind: "failure", Title: last.Reason, Text: cut(last.Text, mostFailure), Object: replicas.Name(job.Name, last.Pod), Warning: true,
+			Remedies: last.Remedies,
 		})
 	}
 	for i := range view.Events {
