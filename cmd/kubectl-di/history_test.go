@@ -314,6 +314,24 @@ func TestTheHistoryPrintsTheLastLinesOfContainers(t *testing.T) {
 	}
 }
 
+func TestWhatTheHistoryHasIsCompleted(t *testing.T) {
+	t.Parallel()
+	m := remember(t)
+	m.record(t, pong("uid-1"), nil, record.Tail{PodUID: "p1", Pod: "pong-learner-1", Container: "di-container", Ended: then(630), ExitCode: 137})
+	for flag, want := range map[string]string{
+		"list --group": "games\n", "list --user": "jane\n", "list --reason": "OOMKilled\n", "export --all --group": "games\n",
+		"logs pong --replica": "learner-1\n", "logs pong --container": "di-container\n", "logs --replica": "",
+	} {
+		words := strings.Split(flag, " ")
+		args := append([]string{"__completeNoDesc", "history"}, words[:len(words)-1]...)
+		args = append(args, "--server-namespace", m.system, "--service-account", account, words[len(words)-1], "")
+		got := m.run(t, m.jobs, args...)
+		if texts, _, _ := strings.Cut(got.stdout, ":"); texts != want {
+			t.Errorf("%s: got %+v, want %s", flag, got, want)
+		}
+	}
+}
+
 func TestAHistoryThatIsOffIsExplained(t *testing.T) {
 	t.Parallel()
 	w, ns := inNamespace(t)

@@ -445,7 +445,9 @@ func TestNamesAreCompleted(t *testing.T) {
 	w, ns := inNamespace(t)
 	pod := "cartpole-collector-abcde"
 	w.pod(t, w.trainer(t, ns, "cartpole"), pod, names.ReplicaLabels("cartpole", names.ReplicaTypeCollector, pod))
-	w.workers(t, ns, "pong", v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
+	queued := w.workers(t, ns, "pong", v2alpha1.Task{Type: v2alpha1.TaskTypeCollector})
+	queued.Spec.Scheduling = &v2alpha1.Scheduling{Queue: "team"}
+	expect.NoError(t, w.live.Update(t.Context(), queued))
 	for args, want := range map[string]string{
 		"describe pong ": "cartpole\n", "suspend ": "cartpole\npong\n", "resume ": "cartpole\npong\n", "scale ": "cartpole\npong\n", "scale pong ": "",
 		"wait ": "cartpole\npong\n", "list --phase ": "Pending\nStarting\nRestarting\nRescheduling\nRunning\nSucceeded\nFailed\nUnknown\nSuspended\n", "run ": "",
@@ -454,6 +456,8 @@ func TestNamesAreCompleted(t *testing.T) {
 		"add ":        "collector\nlearner\n", "delete learner ": "cartpole\npong\n", "restart cartpole ": pod + "\n",
 		"exec cartpole ": pod + "\ncartpole-coordinator\n", "open ": "cartpole\npong\n", "events ": "cartpole\npong\n", "cost ": "cartpole\npong\n",
 		"logs cartpole --task ": "coordinator\ncollector\nlearner\n", "logs cartpole --pod ": pod + "\ncartpole-coordinator\n",
+		"logs cartpole --container ": "di-container\n", "exec cartpole coordinator -c ": "di-container\n", "open cartpole nope -c ": "",
+		"logs --container ": "", "run x --queue ": "team\n",
 		"plan pong --task ": "collector=\n", "plan pong --remove ": "pong-collector-0\n", "scale pong --task ": "collector\n", "logs --task ": "", "top ": "cartpole\npong\n",
 		"run pong --task ": "learner=\ncollector=\nevaluator=\n", "logs cartpole ": pod + "\ncartpole-coordinator\n",
 	} {

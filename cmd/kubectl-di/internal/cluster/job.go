@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/utils/ptr"
@@ -126,6 +127,23 @@ func (c *Cluster) Pods(ctx context.Context, job *v2alpha1.DIJob) ([]*corev1.Pod,
 		}
 	}
 	return own, err
+}
+
+// LocalQueues returns the names of Kueue's queues of the namespace; none in a cluster without Kueue, or without the right to list them.
+func (c *Cluster) LocalQueues(ctx context.Context) []string {
+	for _, version := range []string{"v1beta2", "v1beta1"} {
+		queues := &metav1.PartialObjectMetadataList{}
+		queues.SetGroupVersionKind(schema.GroupVersionKind{Group: queueing.GroupName, Version: version, Kind: "LocalQueueList"})
+		if err := c.client.List(ctx, queues, client.InNamespace(c.Namespace)); err != nil {
+			continue
+		}
+		names := make([]string, 0, len(queues.Items))
+		for i := range queues.Items {
+			names = append(names, queues.Items[i].Name)
+		}
+		return names
+	}
+	return nil
 }
 
 // SeesPods returns an error unless the user may list the pods of a job.

@@ -75,6 +75,7 @@ a second since the job was created.`,
 	flags.StringVar(&o.tensorboard, "tensorboard", "", "write event files of TensorBoard into this folder instead")
 	o.filter.bind(env, command)
 	o.bind(command)
+	o.completeFilter(command)
 	cli.Before(command, func() error {
 		switch {
 		case !o.every && (o.filter.isSet() || o.filter.all):

@@ -99,6 +99,7 @@ func newListCommand(env *cli.Env) *cobra.Command {
 	command.Flags().IntVar(&o.limit, "limit", 100, "list at most this many jobs")
 	o.output.Bind(command, "print the jobs", "wide", "name")
 	o.bind(command)
+	o.completeFilter(command)
 	cli.Before(command, func() error {
 		if o.limit < 1 {
 			return cli.Usagef("--limit %d: must be 1 or more", o.limit)

@@ -48,6 +48,10 @@ pods in the namespace.`,
 	flags.Int32Var(&o.attempt, "attempt", -1, "only this attempt: how often the job had restarted before; -1 for all")
 	flags.StringSliceVarP(&o.containers, "container", "c", nil, "only this container; may be repeated")
 	o.output.Bind(command, "print them")
+	o.completeTails(command, map[string]func(job, *record.Tail) string{
+		"replica":   func(found job, tail *record.Tail) string { return replicas.Name(found.Name, tail.Pod) },
+		"container": func(_ job, tail *record.Tail) string { return tail.Container },
+	})
 	cli.Before(command, func() error {
 		if o.attempt < -1 {
 			return cli.Usagef("--attempt %d: must be 0 or more, or -1 for all", o.attempt)

@@ -56,6 +56,7 @@ The exit code is 1 if the command fails, and stderr has the command's own.`,
 	command.ValidArgsFunction = complete(env)
 	command.SuggestFor = []string{"shell", "ssh", "attach", "enter"}
 	command.Flags().StringVarP(&o.container, "container", "c", "", "the container; by default di-container, or the first")
+	env.CompleteContainerFlag(command, "container")
 	command.Flags().BoolVarP(&o.stdin, "stdin", "i", false, "pass on stdin also where it is no terminal")
 	return command
 }

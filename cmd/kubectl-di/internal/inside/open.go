@@ -54,6 +54,7 @@ tensorboard, or else 6006, TensorBoard's.`,
 	command.SuggestFor = []string{"port-forward", "forward", "tensorboard"}
 	command.Flags().StringVar(&o.port, "port", "", "number or name of the port (default tensorboard, or 6006)")
 	command.Flags().StringVarP(&o.container, "container", "c", "", "container that names the port; by default di-container, or the first")
+	env.CompleteContainerFlag(command, "container")
 	_ = command.RegisterFlagCompletionFunc("port", cobra.FixedCompletions([]string{tensorBoardName}, cobra.ShellCompDirectiveNoFileComp))
 	cli.Before(command, func() error {
 		number, err := strconv.Atoi(o.port)

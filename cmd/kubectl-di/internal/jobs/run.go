@@ -90,6 +90,7 @@ Exit codes: those of kubectl di submit.`,
 	_ = command.RegisterFlagCompletionFunc("task", cobra.FixedCompletions([]string{"learner=", "collector=", "evaluator="},
 		cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveNoSpace))
 	_ = command.RegisterFlagCompletionFunc("pvc", env.CompleteClaims)
+	_ = command.RegisterFlagCompletionFunc("queue", env.CompleteQueues)
 	cli.Before(command, func() error { return o.complete(command) })
 	o.bind(command)
 	return command

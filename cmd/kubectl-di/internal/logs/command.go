@@ -79,6 +79,7 @@ func NewCommand(env *cli.Env) *cobra.Command {
 	flags.IntVar(&o.most, "max-log-requests", 100, "Follow no more containers than this at once")
 	env.CompleteTaskFlag(command, "task", "")
 	env.CompletePodFlag(command, "pod")
+	env.CompleteContainerFlag(command, "container")
 	cli.Enum(command, &o.colour, "color", "", "auto", "Colour the names of replicas: auto (on a terminal), always or never", "auto",
 		"always", "never")
 	return command
