@@ -133,7 +133,7 @@ const pongManifest = `{"apiVersion":"diengine.opendilab.org/v2alpha1","kind":"DI
 // pong returns a job that ran out of memory.
 func pong(uid string) *record.Job {
 	return &record.Job{
-		UID: uid, Name: "pong", Group: "games", Creator: "jane", Version: "v2alpha1", Manifest: json.RawMessage(pongManifest), Images: []string{"di:1"},
+		UID: uid, Name: "pong", Group: "games", Queue: "night", Creator: "jane", Version: "v2alpha1", Manifest: json.RawMessage(pongManifest), Images: []string{"di:1"},
 		Created: then(0), Started: then(30), Ended: then(630), Phase: "Failed", Reason: "OOMKilled", Message: "a learner ran out of memory",
 		Phases:   []record.Phase{{Phase: "Pending", Since: then(0)}, {Phase: "Running", Since: then(30)}, {Phase: "Failed", Since: then(630)}},
 		Attempts: []record.Attempt{{Number: 0, Started: then(0), Ended: then(300), Reason: "NodeLost", Message: "node a is gone"}, {Number: 1, Started: then(300)}},
@@ -217,6 +217,7 @@ func TestTheHistorySumsUpWhatJobsTook(t *testing.T) {
 	for args, want := range map[string]string{
 		"--by cause":     "CAUSE JOBS UNSUCCESSFUL GPU HOURS WAITED CPU USED MEMORY USED OOMKilled 1 1 1.3 0.0h 75% 75% (succeeded) 1 0 0.0 0.0h Deleted 1 1 0.0 1.0h",
 		"--by user":      "USER JOBS UNSUCCESSFUL GPU HOURS WAITED CPU USED MEMORY USED jane 1 1 1.3 0.0h 75% 75% bob 2 1 0.0 1.0h",
+		"--by queue":     "QUEUE JOBS UNSUCCESSFUL GPU HOURS WAITED CPU USED MEMORY USED night 1 1 1.3 0.0h 75% 75% (none) 2 1 0.0 1.0h",
 		"--by group":     "GROUP JOBS UNSUCCESSFUL GPU HOURS WAITED CPU USED MEMORY USED games 1 1 1.3 0.0h 75% 75% (none) 2 1 0.0 1.0h",
 		"--by day":       "DAY JOBS UNSUCCESSFUL GPU HOURS WAITED CPU USED MEMORY USED 2026-03-01 3 2 1.3 1.0h 75% 75%",
 		"--by namespace": "NAMESPACE JOBS UNSUCCESSFUL GPU HOURS WAITED CPU USED MEMORY USED NS 3 2 1.3 1.0h 75% 75%",
@@ -461,7 +462,7 @@ func TestWrongUseOfTheHistoryIsReportedBeforeAnyCall(t *testing.T) {
 	for args, want := range map[string]string{
 		"list --since yesterday":             `--since "yesterday": want a span such as 36h or 7d`,
 		"list --since -1h":                   `--since "-1h": want a span`,
-		"sums --by name":                     `--by "name": want one of namespace, group, user, cause, day`,
+		"sums --by name":                     `--by "name": want one of namespace, group, queue, user, cause, day`,
 		"sums --until tomorrow":              `--until "tomorrow": want a span such as 36h or 7d`,
 		"sums -A -n rl":                      "-A and -n exclude each other",
 		"list --phase Done":                  `--phase "Done": want one of Pending`,

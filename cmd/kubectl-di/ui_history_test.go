@@ -101,7 +101,7 @@ func TestPageSumsUpTheJobsOfTheHistory(t *testing.T) {
 	m.record(t, pong("uid-2"), nil)
 	b := m.historyPage(t)
 	three := 0.75
-	for by, key := range map[string]string{"namespace": m.jobs, "group": "games", "user": "eve", "cause": "OOMKilled"} {
+	for by, key := range map[string]string{"namespace": m.jobs, "group": "games", "queue": "night", "user": "eve", "cause": "OOMKilled"} {
 		var sums api.HistorySums
 		b.get(t, "/api/v1/history/sums?by="+by, "HistorySums", &sums)
 		if len(sums.Items) == 1 {

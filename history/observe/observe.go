@@ -15,6 +15,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/history/record"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/job/queueing"
 )
 
 // Observation is what was observed of one job. Nothing in it is changed.
@@ -44,6 +45,7 @@ func Record(before record.Job, seen Observation) (record.Job, error) {
 	after := copied(before)
 	after.UID, after.Namespace, after.Name = string(job.UID), job.Namespace, job.Name
 	after.Group, after.Created = job.Spec.Group, utc(job.CreationTimestamp)
+	after.Queue = queueing.Named(job)
 	after.Creator = job.Annotations[names.AnnotationCreator]
 	if after.Version == "" || after.Seen.Generation != job.Generation || after.Requests == nil {
 		if err := readSpec(&after, seen); err != nil {

@@ -42,6 +42,7 @@ func trained() *v2alpha1.DIJob {
 		wrote("kubectl", "v2alpha1", "", 0), wrote(names.ControllerName, "v2alpha1", "status", 9),
 	}
 	job.Spec.Lifecycle, job.Spec.Group = v2alpha1.LifecycleWorkerLed, "atari"
+	job.Spec.Scheduling = &v2alpha1.Scheduling{Queue: "night"}
 	job.Spec.Tasks = []v2alpha1.Task{{Name: "worker", Type: v2alpha1.TaskTypeNone, Replicas: &two}}
 	job.Spec.Tasks[0].Template.Raw = []byte(`{"spec":{"initContainers":[{"image":"init:1"}],"containers":[{"image":"ding:2","resources":{"requests":{"cpu":"500m"},"limits":{"memory":"1Gi","nvidia.com/gpu":"2"}}},{"image":"ding:2"}]}}`)
 	job.Status.Phase = v2alpha1.JobRunning
@@ -110,7 +111,7 @@ func TestARunningJobIsRecorded(t *testing.T) {
 	}
 	after.Manifest = nil
 	want := record.Job{
-		UID: "u-1", Namespace: "team", Name: "ppo", Group: "atari", Creator: "alice", Version: "v2alpha1", Images: []string{"ding:2", "init:1"},
+		UID: "u-1", Namespace: "team", Name: "ppo", Group: "atari", Queue: "night", Creator: "alice", Version: "v2alpha1", Images: []string{"ding:2", "init:1"},
 		Created: at(0), Started: at(3), Phase: "Running",
 		Phases:   []record.Phase{{Phase: "Running", Since: at(5)}},
 		Attempts: []record.Attempt{{Started: at(0)}},

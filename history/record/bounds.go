@@ -42,7 +42,7 @@ const (
 // the argument what it does not change.
 func Bound(job Job) Job {
 	job.Dropped = maps.Clone(job.Dropped)
-	for _, name := range []*string{&job.UID, &job.Namespace, &job.Name, &job.Version, &job.Phase, &job.Reason} {
+	for _, name := range []*string{&job.UID, &job.Namespace, &job.Name, &job.Queue, &job.Version, &job.Phase, &job.Reason} {
 		*name = Text(*name, MaxName)
 	}
 	for _, text := range []*string{&job.Group, &job.Creator, &job.Message} {
@@ -81,7 +81,7 @@ func Bound(job Job) Job {
 // Lean returns the job without its large parts, which count as dropped.
 func Lean(job Job) Job {
 	lean := Job{
-		UID: job.UID, Namespace: job.Namespace, Name: job.Name, Group: job.Group, Creator: job.Creator, Version: job.Version,
+		UID: job.UID, Namespace: job.Namespace, Name: job.Name, Group: job.Group, Queue: job.Queue, Creator: job.Creator, Version: job.Version,
 		Created: job.Created, Started: job.Started, Ended: job.Ended, Phase: job.Phase, Reason: job.Reason,
 		Deleted: job.Deleted, Unseen: job.Unseen, Dropped: maps.Clone(job.Dropped),
 	}

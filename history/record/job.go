@@ -14,6 +14,8 @@ type Job struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	Group     string `json:"group,omitempty"`
+	// Queue is the one that the job names, of Kueue or of its scheduler.
+	Queue string `json:"queue,omitempty"`
 	// Creator is the user who created the job, if that is known.
 	Creator string `json:"creator,omitempty"`
 	// Version is the version of the API in which the spec was last written, such as v1alpha1.

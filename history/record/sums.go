@@ -29,10 +29,14 @@ type By string
 const (
 	ByNamespace By = "namespace"
 	ByGroup     By = "group"
+	ByQueue     By = "queue"
 	ByUser      By = "user"
 	ByCause     By = "cause"
 	ByDay       By = "day"
 )
+
+// Bys returns all that jobs are summed up by.
+func Bys() []By { return []By{ByNamespace, ByGroup, ByQueue, ByUser, ByCause, ByDay} }
 
 // Request is what one replica of a task requests, by its template.
 type Request struct {
@@ -45,7 +49,7 @@ type Request struct {
 
 // Sum is what jobs took together. Hours are those of their replicas.
 type Sum struct {
-	// Key is the namespace, group, user, cause or day.
+	// Key is the namespace, group, queue, user, cause or day.
 	Key  string `json:"key"`
 	Jobs int64  `json:"jobs"`
 	// Unsuccessful counts the jobs that failed, were deleted before they finished, or ended unseen.

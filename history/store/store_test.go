@@ -819,7 +819,7 @@ func TestJobsAreSummedUpOnceWhenTheyEnd(t *testing.T) {
 		write(t, opened, running)
 		running.Ended = ended
 		failed := trained(3, of("team", "breakout", "ada"))
-		failed.Phase, failed.Reason = "Failed", "OOMKilled"
+		failed.Phase, failed.Reason, failed.Queue = "Failed", "OOMKilled", "night"
 		later := trained(4, of("other", "pong", "bob"))
 		later.Ended = later.Ended.Add(72 * time.Hour)
 		for range 2 {
@@ -840,6 +840,7 @@ func TestJobsAreSummedUpOnceWhenTheyEnd(t *testing.T) {
 			want   []record.Sum
 		}{
 			"groups of a namespace": {store.SumFilter{Since: first, Until: last, Namespace: "team", By: record.ByGroup}, []record.Sum{named("pong", 2, 0), named("breakout", 1, 1)}},
+			"queues":                {store.SumFilter{Since: first, Until: last, Namespace: "team", By: record.ByQueue}, []record.Sum{named("", 2, 0), named("night", 1, 1)}},
 			"users":                 {store.SumFilter{Since: first, Until: last, By: record.ByUser}, []record.Sum{named("ada", 2, 1), named("bob", 2, 0)}},
 			"namespaces of a day":   {store.SumFilter{Since: first, Until: first, By: record.ByNamespace}, []record.Sum{named("team", 3, 1)}},
 			"causes":                {store.SumFilter{Since: first, Until: first, By: record.ByCause}, []record.Sum{named("", 2, 0), named("OOMKilled", 1, 1)}},
@@ -929,5 +930,44 @@ func TestADatabaseOfTheReleaseBeforeIsUpgradedWithAllThatItHas(t *testing.T) {
 			}
 		}
 		write(t, upgraded, job(4))
+	})
+}
+
+func TestSumsOfTheReleaseBeforeAreKeptWithoutAQueue(t *testing.T) {
+	onBoth(t, func(on database) {
+		t := on.t
+		inQueue := func(j *record.Job) { j.Namespace, j.Queue = "team", "night" }
+		old := trained(1, inQueue)
+		write(t, on.store(), old)
+		// The sums as they were before step 5.
+		const columns = "day, namespace, job_group, creator, cause, jobs, waited, gpu, cpu_requested, cpu_used, memory_requested, memory_used"
+		statements := []string{"CREATE TABLE before AS SELECT " + columns + " FROM sums", "DROP TABLE sums", "ALTER TABLE before RENAME TO sums"}
+		if on.driver == "pgx" {
+			statements = []string{"ALTER TABLE sums DROP COLUMN queue", "ALTER TABLE sums ADD PRIMARY KEY (day, namespace, job_group, creator, cause)"}
+		}
+		before, err := sql.Open(on.driver, on.connection)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, statement := range append(statements, "DELETE FROM goose_db_version WHERE version_id > 4") {
+			if _, err := before.ExecContext(t.Context(), statement); err != nil {
+				t.Fatalf("%s: %v", statement, err)
+			}
+		}
+		if err := before.Close(); err != nil {
+			t.Fatal(err)
+		}
+		upgraded := on.store()
+		write(t, upgraded, trained(2, inQueue), trained(3, inQueue))
+		for by, want := range map[record.By]map[string]int64{record.ByQueue: {"": 1, "night": 2}, record.ByNamespace: {"team": 3}} {
+			found, err := upgraded.Sums(t.Context(), store.SumFilter{Since: old.Ended, Until: old.Ended, By: by})
+			got := map[string]int64{}
+			for _, sum := range found.Sums {
+				got[sum.Key] = sum.Jobs
+			}
+			if diff := cmp.Diff(want, got); err != nil || diff != "" {
+				t.Errorf("by %s: %v, -want +got:\n%s", by, err, diff)
+			}
+		}
 	})
 }

@@ -40,12 +40,13 @@ func dayOf(at time.Time) int64 { return at.Unix() / int64(day/time.Second) }
 // addSum counts a job when it ends.
 func (t *transaction) addSum(ctx context.Context, job *record.Job) error {
 	sum := job.Sum()
-	_, err := t.exec(ctx, `INSERT INTO sums (day, namespace, job_group, creator, cause, jobs, waited, gpu, cpu_requested, cpu_used, memory_requested, memory_used)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-		ON CONFLICT (day, namespace, job_group, creator, cause) DO UPDATE SET jobs = sums.jobs + excluded.jobs, waited = sums.waited + excluded.waited,
+	_, err := t.exec(ctx, `INSERT INTO sums (day, namespace, job_group, queue, creator, cause, jobs, waited, gpu,
+			cpu_requested, cpu_used, memory_requested, memory_used)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+		ON CONFLICT (day, namespace, job_group, queue, creator, cause) DO UPDATE SET jobs = sums.jobs + excluded.jobs, waited = sums.waited + excluded.waited,
 			gpu = sums.gpu + excluded.gpu, cpu_requested = sums.cpu_requested + excluded.cpu_requested, cpu_used = sums.cpu_used + excluded.cpu_used,
 			memory_requested = sums.memory_requested + excluded.memory_requested, memory_used = sums.memory_used + excluded.memory_used`,
-		dayOf(job.Ended), job.Namespace, job.Group, job.Creator, job.Cause(), sum.Jobs, sum.Waited, sum.GPU,
+		dayOf(job.Ended), job.Namespace, job.Group, job.Queue, job.Creator, job.Cause(), sum.Jobs, sum.Waited, sum.GPU,
 		sum.CPURequested, sum.CPUUsed, sum.MemoryRequested, sum.MemoryUsed)
 	return err
 }
@@ -59,7 +60,7 @@ func (t *transaction) dropSums(ctx context.Context, limits Limits, now time.Time
 	if limits.Age > 0 {
 		first = max(first, dayOf(now.Add(-limits.Age)))
 	}
-	const key = "day, namespace, job_group, creator, cause"
+	const key = "day, namespace, job_group, queue, creator, cause"
 	deleted, err := t.exec(ctx, "DELETE FROM sums WHERE ("+key+") IN (SELECT "+key+" FROM sums WHERE day < ? ORDER BY day LIMIT ?)", first, retainSums)
 	return deleted == retainSums, err
 }
@@ -67,13 +68,13 @@ func (t *transaction) dropSums(ctx context.Context, limits Limits, now time.Time
 // Sums returns what jobs took together, those with the most GPU hours first.
 func (s *Store) Sums(ctx context.Context, filter SumFilter) (record.SumList, error) {
 	column, isKnown := map[record.By]string{
-		record.ByNamespace: "namespace", record.ByGroup: "job_group", record.ByUser: "creator", record.ByCause: "cause", record.ByDay: "day",
+		record.ByNamespace: "namespace", record.ByGroup: "job_group", record.ByQueue: "queue", record.ByUser: "creator", record.ByCause: "cause", record.ByDay: "day",
 	}[filter.By]
 	from, to := dayOf(filter.Since), dayOf(filter.Until)
 	list := record.SumList{Since: time.Unix(from*int64(day/time.Second), 0).UTC(), Sums: []record.Sum{}}
 	switch {
 	case !isKnown:
-		return list, fmt.Errorf("%w: by %q: must be namespace, group, user, cause or day", ErrInvalid, record.Text(string(filter.By), record.MaxName))
+		return list, fmt.Errorf("%w: by %q: must be namespace, group, queue, user, cause or day", ErrInvalid, record.Text(string(filter.By), record.MaxName))
 	case to < from || to-from >= maxDays:
 		return list, fmt.Errorf("%w: the time is of %d days: must be from 1 to %d", ErrInvalid, to-from+1, maxDays)
 	}

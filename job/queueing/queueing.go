@@ -77,6 +77,14 @@ func ForJob(job *v2alpha1.DIJob) PodMeta {
 	return PodMeta{Queue: queue, PriorityClass: job.Labels[LabelPriorityClass]}
 }
 
+// Named returns the queue that a job names: one of Kueue, or of the scheduler that the job names; "" for none.
+func Named(job *v2alpha1.DIJob) string {
+	if queue := ForJob(job).Queue; queue != "" || job.Spec.Scheduling == nil {
+		return queue
+	}
+	return job.Spec.Scheduling.Queue
+}
+
 // hasOwnQueues reports whether a scheduler has queues of its own.
 func hasOwnQueues(scheduler string) bool {
 	return scheduler == "volcano"

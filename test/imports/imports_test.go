@@ -284,7 +284,7 @@ func mayImport() map[string][]string {
 			"apis/v1alpha1", "apis/v2alpha1", "autoscale/optimizer", "autoscale/optimizer/local", "conversion", "history/record", "internal/names",
 		},
 		"history/observe": {
-			"apis/v1alpha1", "apis/v2alpha1", "conversion", "history/record", "internal/names", "job/podstate", "job/workload",
+			"apis/v1alpha1", "apis/v2alpha1", "conversion", "history/record", "internal/names", "job/podstate", "job/queueing", "job/workload",
 		},
 		"server/failure": {},
 		"server/wire":    {"apis/v2alpha1", "job/membership", "internal/names", "internal/quantity", "server/failure"},

@@ -963,7 +963,7 @@ export interface components {
             truncated?: boolean;
         };
         HistorySum: {
-            /** @description The namespace, group, user, cause or day; empty for none, or for jobs that succeeded. */
+            /** @description The namespace, group, queue, user, cause or day; empty for none, or for jobs that succeeded. */
             key: string;
             jobs: number;
             /** @description Jobs that failed, were deleted before they finished, or ended unseen. */
@@ -1504,7 +1504,7 @@ export interface operations {
                 /** @description Only jobs of this namespace. */
                 namespace?: components["parameters"]["namespace"];
                 /** @description What the jobs are summed up by. */
-                by: "namespace" | "group" | "user" | "cause" | "day";
+                by: "namespace" | "group" | "queue" | "user" | "cause" | "day";
                 /** @description Only jobs that ended in so many days; 30 by default. */
                 since?: number;
             };

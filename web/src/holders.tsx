@@ -49,7 +49,7 @@ export function Holders({ cluster }: { cluster: Cluster }) {
           ))}
         </div>
       )}
-      {session?.history.reachable && (kind === 'namespace' || kind === 'group') && (
+      {session?.history.reachable && kind !== 'job' && (
         <p>
           <a href={historyLink(new URLSearchParams(), { by: kind }, 'sums')}>{t.overTime}</a>
         </p>

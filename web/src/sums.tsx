@@ -1,4 +1,4 @@
-// What recorded jobs took together: by namespace, group, user, cause or day.
+// What recorded jobs took together: by namespace, group, queue, user, cause or day.
 import type { HistorySum, HistorySums } from './api'
 import { useAnswer } from './answer'
 import { useApp } from './app'
@@ -7,7 +7,7 @@ import { days } from './recorded'
 import { historyLink, replace } from './route'
 import { Skeleton } from './skeleton'
 
-const kinds = ['namespace', 'group', 'user', 'cause', 'day'] as const
+const kinds = ['namespace', 'group', 'queue', 'user', 'cause', 'day'] as const
 type Kind = (typeof kinds)[number]
 
 export function SumsView({ query }: { query: URLSearchParams }) {

@@ -230,7 +230,7 @@ export const en = {
   examinedMore: 'None of the examined jobs match. There are older ones.',
   sums: 'Sums',
   sumsBy: 'Sum up by',
-  sumKinds: { namespace: 'Namespace', group: 'Group', user: 'User', cause: 'Cause', day: 'Day' },
+  sumKinds: { namespace: 'Namespace', group: 'Group', queue: 'Queue', user: 'User', cause: 'Cause', day: 'Day' },
   sumsSince: (day: string) => `There is more than is summed up at once: these are jobs that ended since ${day}. Name a namespace, or fewer days.`,
   gpuHours: 'GPU hours',
   gpuHoursDaily: 'GPU hours by day',

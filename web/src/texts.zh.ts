@@ -249,7 +249,7 @@ export const zh: Texts = {
   examinedMore: '已检查的作业都不匹配，还有更早的作业。',
   sums: '汇总',
   sumsBy: '汇总方式',
-  sumKinds: { namespace: '命名空间', group: '组', user: '用户', cause: '原因', day: '日期' },
+  sumKinds: { namespace: '命名空间', group: '组', queue: '队列', user: '用户', cause: '原因', day: '日期' },
   sumsSince: (day) => `数据过多，无法一次汇总：这里只包含自 ${day} 起结束的作业。请指定命名空间或更少的天数。`,
   gpuHours: 'GPU 小时',
   gpuHoursDaily: '每日 GPU 小时',

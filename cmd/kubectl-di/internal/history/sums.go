@@ -38,7 +38,10 @@ func newSumsCommand(env *cli.Env) *cobra.Command {
   # Why jobs of this namespace did not succeed in the last week
   kubectl di history sums --by cause --since 7d`,
 	}, o.run)
-	known := []string{string(record.ByNamespace), string(record.ByGroup), string(record.ByUser), string(record.ByCause), string(record.ByDay)}
+	var known []string
+	for _, by := range record.Bys() {
+		known = append(known, string(by))
+	}
 	command.Flags().StringVar(&o.by, "by", string(record.ByGroup), "what to sum up by: "+strings.Join(known, ", "))
 	command.Flags().StringVar(&o.since, "since", "30d", "the jobs that ended in this span, such as 7d, or since a time; whole days")
 	command.Flags().StringVar(&o.until, "until", "", "the jobs that ended before this span, such as 7d, or until a time; by default until now")

@@ -16,6 +16,7 @@ import (
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/cmd/kubectl-di/internal/replicas"
 	"opendilab.org/di-orchestrator/internal/names"
+	"opendilab.org/di-orchestrator/job/queueing"
 )
 
 // Summary is what every view shows of a job first. Its source is the job, as that of kubectl get: a view that counted the pods
@@ -83,7 +84,7 @@ func Summarize(job *v2alpha1.DIJob, members Members) Summary {
 		Tasks: tasksOf(job, sizes), GPUs: GPUs(job, members.List), Restarts: status.Restarts, Reschedules: status.Reschedules,
 		CreatedAt: job.CreationTimestamp.UTC(), CompletedAt: timeOf(status.CompletionTimestamp), Preemptible: spec.Preemptible,
 		Creator: job.Annotations[names.AnnotationCreator],
-		Group:   spec.Group, Queue: queue(job), Priority: cmp.Or(spec.PriorityClassName, string(spec.Priority)),
+		Group:   spec.Group, Queue: queueing.Named(job), Priority: cmp.Or(spec.PriorityClassName, string(spec.Priority)),
 	}
 	s.Message = messageOf(job, s.Reason)
 	if s.IsFinished {

@@ -85,7 +85,7 @@ func ofCondition(job *v2alpha1.DIJob, gpus int64, condition *v2alpha1.DIJobCondi
 	case v2alpha1.ReasonNoAllocator:
 		return []string{"Run the operator with its allocator, or create the job with spec.preemptible false."}
 	case v2alpha1.ReasonWaitingInQueue:
-		return []string{fmt.Sprintf("Quota of queue %s becomes free when other jobs of it end, or an administrator raises it.", queue(job))}
+		return []string{fmt.Sprintf("Quota of queue %s becomes free when other jobs of it end, or an administrator raises it.", queueing.Named(job))}
 	case v2alpha1.ReasonNotManagedByKueue:
 		return []string{"An administrator enables Kueue's integration of pods for this namespace."}
 	case v2alpha1.ReasonNoKueue:
@@ -109,11 +109,6 @@ func ofCondition(job *v2alpha1.DIJob, gpus int64, condition *v2alpha1.DIJobCondi
 		return []string{fmt.Sprintf("All pods of the gang must fit at once. GPUs that the job requests: %d.", gpus)}
 	}
 	return nil
-}
-
-// queue returns the queue that a job names, in its label or in its spec.
-func queue(job *v2alpha1.DIJob) string {
-	return cmp.Or(queueing.ForJob(job).Queue, ptr.Deref(job.Spec.Scheduling, v2alpha1.Scheduling{}).Queue)
 }
 
 // insufficientDevice is what the scheduler says of extended resources, such as GPUs.

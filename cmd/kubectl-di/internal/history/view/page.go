@@ -120,6 +120,7 @@ func (p *Page) Summary() cli.Table {
 	rows.Add("Duration:", SpanOf(j.Started, j.Ended, p.now))
 	rows.Add("Restarts:", p.restartCount())
 	rows.Add("Group:", j.Group)
+	rows.Add("Queue:", j.Queue)
 	if p.spec != nil {
 		rows.Add("Priority:", p.spec.priority)
 		rows.Add("Labels:", p.spec.labels)

@@ -449,7 +449,7 @@ type HistorySums struct {
 	Truncated bool         `json:"truncated,omitempty"`
 }
 
-// HistorySum is what the jobs of one namespace, group, user, cause or day took.
+// HistorySum is what the jobs of one namespace, group, queue, user, cause or day took.
 type HistorySum struct {
 	Key          string  `json:"key"`
 	Jobs         int64   `json:"jobs"`
