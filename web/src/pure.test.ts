@@ -199,6 +199,11 @@ describe('the history of jobs', () => {
     expect(all.map((curve) => curve.name)).toEqual(['reward', 'cpu/learner', 'loss', 'throughput'])
     expect(all[0]).toEqual({ name: 'reward', kind: 'reward', points: [[1, 1], [2, 2], [3, 3]] })
   })
+  it('begins with the curve that a report names', () => {
+    const recorded = [{ name: 'reward', kind: 'reward' as const, points: [[1, 1]] }, { name: 'success', points: [[1, 5]] }]
+    const seen = [{ name: 'success', kind: 'reward' as const, points: [[2, 6]] }, { name: 'reward', kind: 'reward' as const, points: [[2, 2]] }]
+    expect(merged(recorded, seen).map((curve) => [curve.name, curve.points.length])).toEqual([['success', 2], ['reward', 2]])
+  })
   it('shows what pods used after the other curves over time', () => {
     const curves = [{ name: 'reward', points: [] }, { name: 'throughput', x: 'replicas' as const, points: [] }]
     expect(withUsage(curves, [{ name: 'learner CPU', points: [] }]).map((curve) => curve.name)).toEqual(['reward', 'learner CPU', 'throughput'])

@@ -22,7 +22,8 @@ export function toggled(chosen: string[], key: string): string[] {
 }
 
 /**
- * merged returns the recorded curves with what the page saw since their last points, and the curves that only the page saw.
+ * merged returns the recorded curves with what the page saw since their last points, and the curves that only the page saw. The
+ * first of these curves is that which matters most: the history does not know which curve a report names.
  */
 export function merged(recorded: Curve[], seen: Curve[]): Curve[] {
   const byTime = seen.filter((curve) => curve.x !== 'replicas')
@@ -33,7 +34,9 @@ export function merged(recorded: Curve[], seen: Curve[]): Curve[] {
     const points = [...curve.points, ...newer]
     return live ? { ...live, points } : { ...curve, points }
   })
-  return [...known, ...seen.filter((curve) => curve.x === 'replicas' || !known.some((one) => one.name === curve.name))]
+  const all = [...known, ...seen.filter((curve) => curve.x === 'replicas' || !known.some((one) => one.name === curve.name))]
+  const isFirst = (curve: Curve) => curve.kind === 'reward' && curve.name === byTime[0]?.name && curve.x !== 'replicas'
+  return [...all.filter(isFirst), ...all.filter((curve) => !isFirst(curve))]
 }
 
 /** withUsage returns curves over time, then what pods used, and then the curves by replicas. */

@@ -111,6 +111,8 @@ func (h *History) add(name, kind, unit string, at time.Time, value float64) {
 		}
 		index, h.curves = len(h.curves), append(h.curves, curve{name: name, kind: kind, unit: unit, begun: at})
 	}
+	// A later report may name another curve.
+	h.curves[index].kind = kind
 	h.curves[index].add(at, value)
 }
 
@@ -203,11 +205,16 @@ type number struct {
 	value            float64
 }
 
-// numbersOf returns the numbers at the top of a report, and its progress, the most important first.
+// numbersOf returns the numbers at the top of a report, and its progress, the most important first. The one that the report names as
+// its curve counts as the reward. The order of its fields tells nothing: the API server sorts them.
 func numbersOf(raw []byte) []number {
 	var report map[string]json.RawMessage
 	if json.Unmarshal(raw, &report) != nil {
 		return nil
+	}
+	var named string
+	if json.Unmarshal(report["curve"], &named) != nil {
+		named = ""
 	}
 	var found []number
 	for name, value := range report {
@@ -228,9 +235,25 @@ func numbersOf(raw []byte) []number {
 		// The newest measurement is the last one.
 		found = append(found, number{"throughput", kindThroughput, "1/s", lastMeasured(raw)})
 	}
+	return sorted(found, named)
+}
+
+// sorted returns each number once, the most important first. The named one counts as a reward that is before others.
+func sorted(found []number, named string) []number {
+	place := func(of *number) int {
+		if of.name == named {
+			return -1
+		}
+		return Place(of.kind)
+	}
 	slices.SortFunc(found, func(a, b number) int {
-		return cmp.Or(cmp.Compare(Place(a.kind), Place(b.kind)), cmp.Compare(a.name, b.name))
+		return cmp.Or(cmp.Compare(place(&a), place(&b)), cmp.Compare(a.name, b.name))
 	})
+	for i := range found {
+		if found[i].name == named {
+			found[i].kind = kindReward
+		}
+	}
 	return slices.CompactFunc(found, func(a, b number) bool { return a.name == b.name })
 }
 

@@ -426,6 +426,47 @@ func TestCurvesCoverTheWholeTimeInFewPoints(t *testing.T) {
 	}
 }
 
+func TestTheCurveThatMattersIsTheRewardOrWhatTheReportNames(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ report, want string }{
+		"a reward":                         {`{"accuracy": 1, "mean_return": 2, "throughput": [{"replicas": 1, "per_second": 3}]}`, "mean_return throughput accuracy"},
+		"none, so what is known to matter": {`{"accuracy": 1, "throughput": [{"replicas": 1, "per_second": 3}]}`, "throughput accuracy"},
+		"what is named":                    {`{"curve": "success", "accuracy": 1, "mean_return": 2, "success": 3}`, "success mean_return accuracy"},
+		"a name of progress":               {`{"curve": "progress", "accuracy": 1, "progress": {"done": 3}}`, "progress accuracy"},
+		"a name of nothing":                {`{"curve": "nothing", "accuracy": 1, "mean_return": 2}`, "mean_return accuracy"},
+		"no name":                          {`{"curve": 7, "accuracy": 1}`, "accuracy curve"},
+	} {
+		var history History
+		job := learner("pong", 1, 0)
+		job.Status.Profilings = &v2alpha1.RawObject{}
+		job.Status.Profilings.Raw = []byte(c.report)
+		history.Record(job, time.Unix(1_700_000_000, 0))
+		var got []string
+		for _, curve := range history.Curves() {
+			if curve.X == "" {
+				got = append(got, curve.Name)
+			}
+		}
+		if best := history.Best(); strings.Join(got, " ") != c.want || best.Name != got[0] {
+			t.Errorf("%s: got %s and best %s, want %s", name, got, best.Name, c.want)
+		}
+	}
+}
+
+func TestANameThatComesLaterCounts(t *testing.T) {
+	t.Parallel()
+	var history History
+	job := learner("pong", 1, 0)
+	for i, report := range []string{`{"accuracy": 1, "loss": 5}`, `{"curve": "loss", "accuracy": 2, "loss": 4}`} {
+		job.Status.Profilings = &v2alpha1.RawObject{}
+		job.Status.Profilings.Raw = []byte(report)
+		history.Record(job, time.Unix(1_700_000_000+int64(i), 0))
+	}
+	if best := history.Best(); best.Name != "loss" || len(best.Points) != 2 || history.Last() != 4 {
+		t.Errorf("got %+v", best)
+	}
+}
+
 func TestAHostileReportIsBounded(t *testing.T) {
 	t.Parallel()
 	var history History
