@@ -28,11 +28,39 @@ export function rowsOf(text: string, columns: number): number {
   return Math.max(1, Math.ceil(cells / columns))
 }
 
-/** tops returns the row at which each line begins, and after the last line the number of all rows. */
-export function tops(lines: Line[], columns: number): Float64Array {
-  const all = new Float64Array(lines.length + 1)
-  for (let i = 0; i < lines.length; i++) all[i + 1] = (all[i] ?? 0) + rowsOf(lines[i]?.text ?? '', columns)
-  return all
+/** Seen remembers which lines it was asked about, so that only those that came since are looked at. A log has 100,000, in each frame. */
+class Seen {
+  private count = 0
+  private ends: [Line | undefined, Line | undefined] = [undefined, undefined]
+
+  /** known returns how many of these lines were there before; 0 if the first ones were dropped, or they are others. */
+  known(lines: Line[]): number {
+    const [first, last] = this.ends
+    const known = this.count <= lines.length && lines[0] === first && lines[this.count - 1] === last ? this.count : 0
+    this.count = lines.length
+    this.ends = [lines[0], lines.at(-1)]
+    return known
+  }
+}
+
+/** Tops knows the rows at which lines begin. */
+export class Tops {
+  private readonly seen = new Seen()
+  private rows = new Float64Array(1024)
+  private columns = 0
+
+  /** of returns the row at which each line begins, and after the last line the number of all rows. */
+  of(lines: Line[], columns: number): Float64Array {
+    let from = this.seen.known(lines)
+    if (columns !== this.columns) [this.columns, from] = [columns, 0]
+    if (this.rows.length <= lines.length) {
+      const grown = new Float64Array(2 * (lines.length + 1))
+      grown.set(this.rows.subarray(0, from + 1))
+      this.rows = grown
+    }
+    for (let i = from; i < lines.length; i++) this.rows[i + 1] = (this.rows[i] ?? 0) + rowsOf(lines[i]?.text ?? '', columns)
+    return this.rows.subarray(0, lines.length + 1)
+  }
 }
 
 /** lineAt returns the line that a row is of. */
@@ -46,15 +74,34 @@ export function lineAt(tops: Float64Array, row: number): number {
   return Math.min(low, Math.max(0, tops.length - 2))
 }
 
-/** found returns the places of the lines that have a text, whatever its case. */
-export function found(lines: Line[], text: string): number[] {
-  const wanted = text.toLowerCase()
-  const all: number[] = []
-  if (!wanted) return all
-  lines.forEach((line, i) => {
-    if (line.text.toLowerCase().includes(wanted)) all.push(i)
-  })
-  return all
+/** Finder knows the lines that have a text, whatever its case, and the first line that is an error. */
+export class Finder {
+  /** The lines that have the text, and their places among all. They are other lists once the text or the first line is another. */
+  lines: Line[] = []
+  places: number[] = []
+  /** The places of the first error among all lines and among those that have the text; -1 without one. */
+  firstError = -1
+  firstFoundError = -1
+
+  private readonly seen = new Seen()
+  private wanted = ''
+
+  find(lines: Line[], text: string): this {
+    const wanted = text.toLowerCase()
+    const known = this.seen.known(lines)
+    if (known === 0) this.firstError = -1
+    for (let i = known; this.firstError < 0 && i < lines.length; i++) if (lines[i]?.level === 'error') this.firstError = i
+    const from = wanted === this.wanted ? known : 0
+    if (from === 0) [this.wanted, this.lines, this.places, this.firstFoundError] = [wanted, [], [], -1]
+    for (let i = from; wanted && i < lines.length; i++) {
+      const line = lines[i]
+      if (!line?.text.toLowerCase().includes(wanted)) continue
+      if (line.level === 'error' && this.firstFoundError < 0) this.firstFoundError = this.lines.length
+      this.lines.push(line)
+      this.places.push(i)
+    }
+    return this
+  }
 }
 
 /** pieces returns the parts of a text outside and inside of what is searched, in turn. */

@@ -1,12 +1,12 @@
 // The logs of a job's replicas, bounded and drawn only where they are in view.
-import { useEffect, useMemo, useReducer, useRef, useState } from 'preact/hooks'
+import { useEffect, useReducer, useRef, useState } from 'preact/hooks'
 import { jobPath, refusal, type JobDetail } from './api'
 import { useApp, useSetting } from './app'
 import { Buffer, mostLines, type Line } from './buffer'
 import { Choice } from './choice'
 import { save } from './copy'
 import { clock } from './format'
-import { asText, found, lineAt, next, pieces, tops } from './lines'
+import { asText, Finder, lineAt, next, pieces, Tops } from './lines'
 import { jobLink, recordedLink, replace } from './route'
 import { useScroll } from './scroll'
 import { delay } from './stream'
@@ -32,16 +32,18 @@ export function Logs({ detail, query }: { detail: JobDetail; query: URLSearchPar
   const count = replicas.length || detail.parts.filter((p) => p.pod).length || 1
   const asked = new URLSearchParams({ ...(previous ? { previous: 'true' } : { follow: String(follow) }), tail: String(Math.min(mostTail, Math.floor(mostLines / count))) })
   for (const name of replicas) asked.append('replica', name)
-  const { buffer, ended, error, drawn } = useLines(`${jobPath(job.namespace, job.name)}/logs?${asked}`)
-  const matches = useMemo(() => found(buffer.lines, search), [search, drawn])
-  const lines = useMemo(() => (only && search ? matches.flatMap((i) => buffer.lines[i] ?? []) : buffer.lines), [only, matches, drawn])
-  const places = only ? lines.map((_, i) => i) : matches
+  const { buffer, ended, error } = useLines(`${jobPath(job.namespace, job.name)}/logs?${asked}`)
+  const finder = useRef(new Finder())
+  const matches = finder.current.find(buffer.lines, search)
+  const filtered = only && search !== ''
+  const lines = filtered ? matches.lines : buffer.lines
+  const places = matches.places
   const [at, setAt] = useState(-1)
   const [shown, setShown] = useState<{ line: number } | undefined>()
   const go = (place: number) => {
     setAt(place)
-    const line = places[place]
-    if (line !== undefined) setShown({ line })
+    const line = filtered ? place : places[place]
+    if (line !== undefined && place >= 0) setShown({ line })
   }
   // What a link or a key asks for is shown once it is there.
   const wanted = useRef(search !== '')
@@ -50,7 +52,7 @@ export function Logs({ detail, query }: { detail: JobDetail; query: URLSearchPar
     wanted.current = false
     go(0)
   }, [places.length, search])
-  const firstError = lines.findIndex((line) => line.level === 'error')
+  const firstError = filtered ? matches.firstFoundError : matches.firstError
   const type = (text: string) => {
     setSearch(text)
     setAt(-1)
@@ -122,14 +124,12 @@ interface Read {
   ended: boolean
   /** Why there are no lines, or no more; empty while they come. */
   error: string
-  /** Another number for other lines. */
-  drawn: number
 }
 
 /** useLines reads a stream of lines, and tries again after an error. They are shown at most once in a frame. */
 function useLines(path: string): Read {
   const buffer = useRef(new Buffer())
-  const [drawn, draw] = useReducer((n: number) => n + 1, 0)
+  const [, draw] = useReducer((n: number) => n + 1, 0)
   const [ended, setEnded] = useState(false)
   const [error, setError] = useState('')
   useEffect(() => {
@@ -185,7 +185,7 @@ function useLines(path: string): Read {
       cancelAnimationFrame(frame)
     }
   }, [path])
-  return { buffer: buffer.current, ended, error, drawn }
+  return { buffer: buffer.current, ended, error }
 }
 
 interface LinesProps {
@@ -208,7 +208,8 @@ function Lines({ lines, follow, wrap, times, search, shown }: LinesProps) {
   const longest = Math.max(0, ...[...names.keys()].map((name) => name.length))
   // 24 is the padding of both sides and the bar of the level.
   const columns = wrap ? Math.max(10, Math.floor(((box.current?.clientWidth ?? 800) - 24) / (sign.current?.getBoundingClientRect().width || 7.2)) - (times ? 10 : 0) - (longest ? longest + 2 : 0)) : 0
-  const begins = useMemo(() => (wrap ? tops(lines, columns) : undefined), [wrap, columns, lines, lines.length, lines[0]])
+  const tops = useRef(new Tops())
+  const begins = wrap ? tops.current.of(lines, columns) : undefined
   const rows = begins ? (begins[lines.length] ?? 0) : lines.length
   const window = visible(view.top, view.height, lineHeight, rows)
   const first = begins ? lineAt(begins, window.first) : window.first

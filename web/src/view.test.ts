@@ -5,7 +5,8 @@ import { named } from './compare'
 import { lineOf, renamed } from './fields'
 import { causeOf, clustered, endOf, fragment, parted, progressOf, resultOf, stepsOf, trendOf } from './glance'
 import { draw } from './layout'
-import { asText, found, levelOf, lineAt, next, pieces, rowsOf, tops } from './lines'
+import { Buffer, mostLines, type Line } from './buffer'
+import { asText, Finder, levelOf, lineAt, next, pieces, rowsOf, Tops } from './lines'
 import { bestOf } from './recorded'
 import { csv, hasLog, shifted, smoothed } from './smooth'
 
@@ -120,17 +121,61 @@ describe('the lines of a log', () => {
   })
   it('take the rows that they need, wide letters two cells', () => {
     expect([rowsOf('', 10), rowsOf('x'.repeat(10), 10), rowsOf('x'.repeat(11), 10), rowsOf('训练训练训练', 10), rowsOf('é'.repeat(10), 10)]).toEqual([1, 1, 2, 2, 1])
-    const all = tops([line('x'), line('x'.repeat(25)), line('x')], 10)
+    const all = new Tops().of([line('x'), line('x'.repeat(25)), line('x')], 10)
     expect([...all]).toEqual([0, 1, 4, 5])
     expect([0, 1, 3, 4, 99].map((row) => lineAt(all, row))).toEqual([0, 1, 1, 2, 2])
-    expect(lineAt(tops([], 10), 0)).toBe(0)
+    expect(lineAt(new Tops().of([], 10), 0)).toBe(0)
   })
   it('are searched whatever the case, one match after another', () => {
     const lines = [line('Round 1'), line('x'), line('round 2')]
-    expect(found(lines, 'ROUND')).toEqual([0, 2])
-    expect(found(lines, '')).toEqual([])
+    expect(new Finder().find(lines, 'ROUND')).toMatchObject({ places: [0, 2], lines: [lines[0], lines[2]], firstError: -1 })
+    expect(new Finder().find(lines, '').places).toEqual([])
     expect(pieces('a Round, a ROUND', 'round')).toEqual(['a ', 'Round', ', a ', 'ROUND', ''])
     expect([next(2, -1, 1), next(2, 1, 1), next(2, 0, -1), next(0, -1, 1)]).toEqual([0, 0, 1, -1])
+  })
+  it('are found, and their rows counted, each once as they come, up to 100,000', () => {
+    let reads = 0
+    class Counted {
+      replica = 'c-0'
+      constructor(private readonly number: number) {}
+      get text() {
+        reads++
+        return `${this.number % 1000 === 999 ? 'ERROR' : 'round'} ${this.number} of training`
+      }
+    }
+    const [buffer, finder, tops] = [new Buffer(), new Finder(), new Tops()]
+    let count = 0
+    const append = (batch: number) => {
+      const added: Line[] = Array.from({ length: batch }, () => new Counted(count++))
+      buffer.add(added)
+      // A frame asks for all of them.
+      return { found: finder.find(buffer.lines, 'ROUND 77'), rows: tops.of(buffer.lines, 20) }
+    }
+    for (let i = 0; i < 999; i++) append(100)
+    const { found, rows } = append(100)
+    expect(buffer.lines).toHaveLength(mostLines)
+    // For its level, the search and its rows.
+    expect(reads).toBe(3 * mostLines)
+    expect(found.places).toHaveLength(1 + 10 + 100 + 1000 - 1)
+    expect(found.firstError).toBe(999)
+    // Only numbers with two digits leave room in a row.
+    expect(rows.at(-1)).toBe(2 * mostLines - 100)
+  })
+  it('are looked at again once the first ones are dropped, the text is another, or the width', () => {
+    const buffer = new Buffer(10)
+    const [finder, tops] = [new Finder(), new Tops()]
+    const fresh = (text: string, columns: number) => [new Finder().find(buffer.lines, text).places, [...new Tops().of(buffer.lines, columns)], new Finder().find(buffer.lines, text).firstError]
+    for (let i = 0; i < 50; i++) {
+      buffer.add([line(`${i % 9 === 3 ? 'ERROR' : 'step'} ${i} ${'x'.repeat(i)}`)])
+      for (const [text, columns] of [['1', 10], ['2', 20], ['2', 20]] as const) {
+        const found = finder.find(buffer.lines, text)
+        expect([found.places, [...tops.of(buffer.lines, columns)], found.firstError]).toEqual(fresh(text, columns))
+        expect(found.firstFoundError).toBe(found.lines.findIndex((one) => one.level === 'error'))
+        expect(found.lines).toEqual(found.places.map((place) => buffer.lines[place]))
+      }
+    }
+    expect(buffer.dropped).toBeGreaterThan(30)
+    expect(finder.find([], '2').places).toEqual([])
   })
   it('are saved as they are', () => {
     expect(asText([{ replica: 'c-0', time: at(0), text: 'x' }, { replica: '', text: 'notice' }])).toBe(`${at(0)} c-0 x\nnotice\n`)
