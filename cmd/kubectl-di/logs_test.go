@@ -48,6 +48,52 @@ func (k *logKubelet) worker(t *testing.T, index int32) *corev1.Pod {
 	return k.pod(t, name, names.WorkerLabels(k.job.Name, v2alpha1.TaskTypeLearner, "learner", name))
 }
 
+func TestAJobIsFollowedWithTheLogOfItsFirstReplica(t *testing.T) {
+	t.Parallel()
+	w, ns := inNamespace(t)
+	submitted := w.start(t, ns, manifest("pong"), "submit", "-f", "-", "--watch")
+	submitted.out.shows(t, "not observed by the operator yet")
+	job := &v2alpha1.DIJob{}
+	expect.NoError(t, w.live.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "pong"}, job))
+	k := w.newLogKubelet(t, job)
+	ranked := map[string]*corev1.Pod{}
+	for index, rank := range map[int32]string{0: "1", 1: "0"} {
+		name := names.WorkerPod("pong", "collector", index)
+		pod := k.pod(t, name, names.WorkerLabels("pong", v2alpha1.TaskTypeCollector, "collector", name))
+		pod.Annotations = map[string]string{names.AnnotationRank: rank}
+		expect.NoError(t, w.live.Update(t.Context(), pod))
+		k.start(t, pod, names.Container, "begins as rank "+rank)
+		ranked[rank] = pod
+	}
+	submitted.out.shows(t, "\n[collector-1] begins as rank 0\n")
+	k.write(ranked["1"], names.Container, "is not shown")
+	k.write(ranked["0"], names.Container, "loss 3")
+	submitted.out.shows(t, "\n[collector-1] loss 3\n")
+	w.operated(t, ns, "pong", func(status *v2alpha1.DIJobStatus) { status.Phase = v2alpha1.JobSucceeded })
+	submitted.out.shows(t, "job "+ns+"/pong: Succeeded")
+	k.write(ranked["0"], names.Container, "the end")
+	k.end(t, ranked["0"], names.Container, 0)
+	if code := submitted.ended(t); code != 0 || submitted.report.String() != "" {
+		t.Errorf("exit code %d, %s", code, submitted.report)
+	}
+	if out := submitted.out.String(); !strings.HasSuffix(out, "\n[collector-1] the end\n") || strings.Contains(out, "rank 1") || strings.Contains(out, "is not shown") {
+		t.Errorf("got %s", out)
+	}
+}
+
+func TestAJobIsFollowedWithoutTheRightToItsLog(t *testing.T) {
+	t.Parallel()
+	w, ns := inNamespace(t)
+	w.grant(t, ns, user("half"), rule(v2alpha1.GroupName, "dijobs", "create"), rule(v2alpha1.GroupName, "dijobs", "get"), rule(v2alpha1.GroupName, "dijobs", "list"),
+		rule(v2alpha1.GroupName, "dijobs", "watch"))
+	submitted := w.start(t, ns, manifest("pong"), "submit", "-f", "-", "--watch", "--as", "half")
+	submitted.out.shows(t, "job "+ns+"/pong: its log cannot be shown: ")
+	w.operated(t, ns, "pong", func(status *v2alpha1.DIJobStatus) { status.Phase = v2alpha1.JobSucceeded })
+	if code := submitted.ended(t); code != 0 {
+		t.Errorf("exit code %d, %s%s", code, submitted.out, submitted.report)
+	}
+}
+
 func TestTheLogsOfAllReplicasArePrinted(t *testing.T) {
 	t.Parallel()
 	w, ns := inNamespace(t)

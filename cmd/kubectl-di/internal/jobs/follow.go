@@ -31,8 +31,13 @@ func (o *creating) follow(ctx context.Context, found *cluster.Cluster, jobs []ma
 	}
 	return o.timeout.Each(ctx, out, len(jobs), func(ctx context.Context, report *cli.Progress, i int) error {
 		job := jobs[i]
+		title, prefix := "job "+job.GetNamespace()+"/"+job.GetName(), ""
+		if len(jobs) > 1 {
+			prefix = job.GetName() + " "
+		}
 		one := &follower{
-			cluster: found, report: report, job: job, stall: &o.timeout.Stall, title: "job " + job.GetNamespace() + "/" + job.GetName(), shown: map[types.UID]bool{},
+			cluster: found, report: report, job: job, stall: &o.timeout.Stall, title: title, shown: map[types.UID]bool{},
+			log: &firstLog{cluster: found, say: report.Say, title: title, prefix: prefix},
 		}
 		return one.follow(ctx)
 	})
@@ -45,12 +50,13 @@ type follower struct {
 	job     manifest
 	stall   *cli.Stall
 	title   string
+	log     *firstLog
 
 	mutex sync.Mutex
 	shown map[types.UID]bool
 }
 
-// follow reports the job's progress until it has finished, and its Events.
+// follow reports the job's progress until it has finished, its Events, and the log of its first replica.
 func (f *follower) follow(ctx context.Context) error {
 	beside, end := context.WithCancel(ctx)
 	var events sync.WaitGroup
@@ -65,9 +71,11 @@ func (f *follower) follow(ctx context.Context) error {
 		last = job
 		stalling.See(job)
 		f.report.State(f.title, stateOf(job))
+		f.log.begin(ctx, job)
 		return replicas.IsFinished(job), nil
 	})
 	stuck := stalling.End()
+	f.log.end(ctx, err == nil && stuck == nil)
 	end()
 	events.Wait()
 	if stuck != nil {

@@ -44,6 +44,9 @@ own task only, tells a replica which it has.
 in /code, and begin there. It is deleted with the job. Files and folders that begin with a
 dot are left out.
 
+With --watch the command follows the job as kubectl di submit does, with the log of its
+first replica.
+
 With --dry-run=client -o yaml the command prints the manifest, to keep and to extend.
 
 Exit codes: those of kubectl di submit.`,

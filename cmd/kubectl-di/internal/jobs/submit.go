@@ -49,8 +49,8 @@ Files may have other objects, such as the PersistentVolumeClaim of a job. They a
 skipped, and stderr names them. With --with-objects they are created before the
 jobs; one that exists stays as it is.
 
-With --watch the command follows what it submitted to the end: phases, replicas
-and events. With --fail-on-stall it ends when one is stuck, as by an image that cannot
+With --watch the command follows what it submitted to the end: phases, replicas,
+events, and the log of the first replica, which is that of rank 0 or the coordinator. With --fail-on-stall it ends when one is stuck, as by an image that cannot
 be pulled, and says what would let it run.
 
 Exit codes: 0 submitted, and with --watch all have succeeded; 1 refused, or one

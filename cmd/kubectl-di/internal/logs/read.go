@@ -34,6 +34,8 @@ type Line struct {
 type Request struct {
 	// Replicas are short or full names of pods; all without any.
 	Replicas []string
+	// IsFirst selects the first replica alone: that of rank 0, or the coordinator.
+	IsFirst bool
 	// Tail is the number of last lines of each replica.
 	Tail   int64
 	Follow bool
@@ -53,7 +55,7 @@ type Sink struct {
 func Read(ctx context.Context, found *cluster.Cluster, job *v2alpha1.DIJob, request *Request, clk clock.Clock, to Sink) error {
 	serial := &serialSink{to: to}
 	r := &run{
-		cluster: found, clock: clk, job: job, wanted: selection{pods: request.Replicas}, log: corev1.PodLogOptions{TailLines: &request.Tail, Previous: request.Previous},
+		cluster: found, clock: clk, job: job, wanted: selection{pods: request.Replicas, isFirst: request.IsFirst}, log: corev1.PodLogOptions{TailLines: &request.Tail, Previous: request.Previous},
 		most: request.Most, printer: serial, notices: &notices{report: serial.notice, printed: map[string]bool{}},
 	}
 	if request.Follow {

@@ -26,6 +26,8 @@ type selection struct {
 	// container is the container's name; the main container if it is empty.
 	container     string
 	allContainers bool
+	// isFirst selects the first replica alone.
+	isFirst bool
 }
 
 // checkTasks returns an error with the job's tasks if a named one does not exist.
@@ -70,7 +72,15 @@ func isNamed(job *v2alpha1.DIJob, pod, name string) bool {
 func (s *selection) takes(job *v2alpha1.DIJob, pod *corev1.Pod) bool {
 	ofTask := len(s.tasks) == 0 || slices.Contains(s.tasks, replicas.Task(pod)) || slices.Contains(s.tasks, replicas.Role(pod))
 	named := len(s.pods) == 0 || slices.ContainsFunc(s.pods, func(name string) bool { return isNamed(job, pod.Name, name) })
-	return ofTask && named
+	return ofTask && named && (!s.isFirst || isFirst(job, pod))
+}
+
+// isFirst reports whether a pod is the first replica of its job: that of rank 0, or the coordinator, which ranks others.
+func isFirst(job *v2alpha1.DIJob, pod *corev1.Pod) bool {
+	if job.Spec.Lifecycle == v2alpha1.LifecycleCoordinatorLed {
+		return replicas.Role(pod) == string(names.ReplicaTypeCoordinator)
+	}
+	return podstate.Rank(pod) == 0
 }
 
 // containers returns the selected containers of a pod; none if it has no container of that name.
