@@ -104,6 +104,7 @@ func TestNewcomersQuestionsAreAnsweredInABrowser(t *testing.T) {
 	w.failing(t, ns, "breakout")
 	job := w.grown(t, ns, "pong")
 	w.waits(t, ns, "waiting")
+	w.runs(t, ns, "walker", "", "node", 1, 0)
 	address := w.printedURL(t, ns, "-n", ns, "--price", "gpu=2.5")
 	b := w.browse(t, ns, "-n", ns)
 	until(t, b, b.listen(t, "/api/v1/jobs/stream"), "page", "JobPage", isSynced)

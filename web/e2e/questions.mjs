@@ -50,6 +50,13 @@ await question('Who holds the GPUs', async (click) => {
   await isInView(page.getByRole('img', { name: 'GPUs: 6 of 8 requested', exact: true }))
   await isInView(page.getByRole('region', { name: 'Who holds what' }).getByRole('link', { name: `${namespace}/pong` }))
 })
+await question('Which node does this replica run on and what else is there', async (click) => {
+  await click(job('pong'))
+  await click(page.getByRole('row').filter({ hasText: 'learner-10' }).getByRole('link', { name: 'node', exact: true }))
+  const row = page.locator('.nodes tr[aria-current=true]')
+  await isInView(row.locator('th'))
+  for (const name of ['pong', 'walker']) await isInView(row.getByRole('link', { name: `${namespace}/${name}`, exact: true }))
+})
 await question('Is it learning', async (click) => {
   await click(job('pong'))
   await isInView(page.getByText('reward rises.'))

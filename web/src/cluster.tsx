@@ -1,5 +1,5 @@
 // The view of the cluster: what is free, who waits, who holds what, nodes, decisions, the takeover and migrations.
-import { useState } from 'preact/hooks'
+import { useLayoutEffect, useRef, useState } from 'preact/hooks'
 import type { Cluster } from './api'
 import { useApp, useNow } from './app'
 import { Banner } from './banner'
@@ -18,7 +18,7 @@ type Node = Cluster['nodes'][number]
 const fewNodes = 24
 const mostShares = 20
 
-export function ClusterView() {
+export function ClusterView({ query }: { query: URLSearchParams }) {
   const { t } = useApp()
   const stream = useStream<Cluster>('api/v1/cluster/stream', 'cluster', 'api/v1/cluster')
   const cluster = stream.data
@@ -36,7 +36,7 @@ export function ClusterView() {
             <WaitingJobs waiting={cluster.waiting} />
             <Holders cluster={cluster} />
           </div>
-          <Nodes cluster={cluster} />
+          <Nodes cluster={cluster} named={query.get('node') ?? ''} />
           <Decisions cluster={cluster} />
           <Takeovers all={cluster.takeovers.filter(({ state }) => state === 'Unknown')} />
         </>
@@ -103,10 +103,16 @@ function Types({ cluster }: { cluster: Cluster }) {
   )
 }
 
-function Nodes({ cluster }: { cluster: Cluster }) {
+/** Nodes shows all nodes. The one that a link names is marked, and in view. */
+function Nodes({ cluster, named }: { cluster: Cluster; named: string }) {
   const { t } = useApp()
   const [all, setAll] = useState(false)
-  const drawn = all ? cluster.nodes : cluster.nodes.slice(0, fewNodes)
+  const body = useRef<HTMLTableSectionElement>(null)
+  const at = cluster.nodes.findIndex((node) => node.name === named)
+  const drawn = all || at >= fewNodes ? cluster.nodes : cluster.nodes.slice(0, fewNodes)
+  useLayoutEffect(() => {
+    body.current?.querySelector('.found')?.scrollIntoView({ block: 'center' })
+  }, [named, at >= 0])
   if (cluster.nodes.length === 0) return null
   const kinds = kindsOf(cluster)
   return (
@@ -123,9 +129,9 @@ function Nodes({ cluster }: { cluster: Cluster }) {
             </th>
           </tr>
         </thead>
-        <tbody>
+        <tbody ref={body}>
           {drawn.map((node) => (
-            <NodeRow key={node.name} node={node} kinds={kinds} />
+            <NodeRow key={node.name} node={node} kinds={kinds} found={node.name === named} />
           ))}
         </tbody>
       </table>
@@ -138,10 +144,10 @@ function Nodes({ cluster }: { cluster: Cluster }) {
   )
 }
 
-function NodeRow({ node, kinds }: { node: Node; kinds: Kind[] }) {
+function NodeRow({ node, kinds, found }: { node: Node; kinds: Kind[]; found: boolean }) {
   const { t } = useApp()
   return (
-    <tr>
+    <tr class={found ? 'found' : ''} aria-current={found ? 'true' : undefined}>
       <th scope="row">
         {node.name}
         <span class="second">

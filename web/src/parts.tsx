@@ -4,7 +4,7 @@ import type { JobDetail, Part } from './api'
 import { useApp, useNow } from './app'
 import { age } from './format'
 import { StateText } from './mark'
-import { jobLink } from './route'
+import { jobLink, nodeLink } from './route'
 import { kindOf, weight } from './state'
 
 export function Parts({ detail }: { detail: JobDetail }) {
@@ -75,7 +75,7 @@ function PartRow({ part, detail, columns, now }: { part: Part; detail: JobDetail
       <td data-title={t.role}>{part.role}</td>
       {columns.map(({ title, class: style, of }) => (
         <td class={style} data-title={t[title]}>
-          {of(part, now)}
+          {title === 'node' && part.node ? <a href={nodeLink(part.node)}>{part.node}</a> : of(part, now)}
         </td>
       ))}
     </tr>

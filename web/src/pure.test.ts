@@ -6,7 +6,7 @@ import { chosenWith, mostChosen, named, offers, roles } from './chosen'
 import { age, short, ticks, timeOf } from './format'
 import { draw } from './layout'
 import { isTime, keyOf, lines, merged, mostCompared, namesOf, seconds, toggled, withUsage } from './recorded'
-import { historyLink, jobLink, jobsLink, parse, recordedLink } from './route'
+import { historyLink, jobLink, jobsLink, nodeLink, parse, recordedLink } from './route'
 import { kindOf } from './state'
 import { delay } from './stream'
 import { en } from './texts.en'
@@ -156,6 +156,7 @@ describe('links', () => {
     const several = parse(jobLink('rl', 'a', 'logs', { replica: ['c-0', 'c&1'] }))
     expect(several.query.getAll('replica')).toEqual(['c-0', 'c&1'])
     expect(parse('#/cluster').view).toBe('cluster')
+    expect(parse(nodeLink('a b&c')).query.get('node')).toBe('a b&c')
     expect(parse('#/%E0%A4%A').view).toBe('unknown')
     expect(parse('#/no/such/view')).toMatchObject({ view: 'unknown', path: '/no/such/view' })
     expect(parse('#/new?from=rl%2Fpong').query.get('from')).toBe('rl/pong')

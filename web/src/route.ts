@@ -1,5 +1,5 @@
 // Where in the page a link leads: #/jobs?..., #/jobs/NAMESPACE/NAME/TAB?..., #/history?..., #/history/jobs/NAMESPACE/NAME?uid=...,
-// #/history/compare?job=..., #/history/sums?by=..., #/cluster, #/new?from=...
+// #/history/compare?job=..., #/history/sums?by=..., #/cluster?node=..., #/new?from=...
 import { useEffect, useState } from 'preact/hooks'
 
 export const tabs = ['overview', 'timeline', 'logs', 'manifest'] as const
@@ -55,6 +55,11 @@ export function jobLink(namespace: string, name: string, tab: Tab = 'overview', 
 export function jobsLink(query: URLSearchParams, change: Change = {}): string {
   const search = changed(query, change)
   return `#/jobs${search && `?${search}`}`
+}
+
+/** nodeLink returns the link to a node of the cluster. */
+export function nodeLink(name: string): string {
+  return `#/cluster?node=${encodeURIComponent(name)}`
 }
 
 /** createLink returns the link to the form of a new job, which is like another one. */

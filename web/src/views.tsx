@@ -22,7 +22,7 @@ export function View({ route }: { route: Route }) {
     case 'sums':
       return <SumsView query={route.query} />
     case 'cluster':
-      return <ClusterView />
+      return <ClusterView query={route.query} />
     case 'create':
       return <CreateView key={location.hash} query={route.query} />
     default:
