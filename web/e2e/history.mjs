@@ -7,8 +7,12 @@ const page = await open(address)
 const other = await open(without)
 
 async function isFine(at, name) {
-  await picture(at, name)
-  await isAccessible(at)
+  for (const colorScheme of ['dark', 'light']) {
+    // No colour is on its way to another one.
+    await at.emulateMedia({ colorScheme, reducedMotion: 'reduce' })
+    await picture(at, colorScheme === 'light' ? name : `${name}-${colorScheme}`)
+    await isAccessible(at)
+  }
   assert.ok(await at.evaluate(() => document.documentElement.scrollWidth <= innerWidth), 'it is wider than the screen')
 }
 

@@ -1,6 +1,6 @@
 // Loses the API server and regains it, in two views: lost.mjs URL CONTROL-URL NAMESPACE
 import assert from 'node:assert/strict'
-import { end, open, picture, step } from './browser.mjs'
+import { both, end, isAccessible, open, picture, step } from './browser.mjs'
 
 const [address, control, namespace] = process.argv.slice(2)
 const table = await open(address)
@@ -24,6 +24,16 @@ await step('both views say that the API server is lost, and keep what they know'
   await table.getByRole('row').filter({ hasText: 'pong' }).getByText('Starting').waitFor()
   await job.locator('.headline').getByText('Starting').waitFor()
   await picture(job, 'web-lost')
+})
+await step('both views are accessible while they show what they know', async () => {
+  for (const [name, page] of [['jobs', table], ['job', job]]) {
+    await both(page, async (mode) => {
+      await lost(page).waitFor()
+      await picture(page, `web-lost-${name}-${mode}`)
+      await isAccessible(page)
+      assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), `${name}, ${mode}: it is wider than the screen`)
+    })
+  }
 })
 await step('both views continue when it is back, with what changed meanwhile', async () => {
   await request('restore')

@@ -43,8 +43,7 @@ await step('what is loaded has its shape first', async () => {
     await slow.goto('about:blank')
     await slow.goto(`${origin}/${view}`)
     await slow.locator('.skeleton').first().waitFor()
-    await picture(slow, `web-state-loading-${view.replace(/\W+/g, '-')}`)
-    await isAccessible(slow)
+    await isFine(slow, `loading-${view.replace(/\W+/g, '-')}`)
   }
   await slow.close()
 })

@@ -4,6 +4,7 @@ import { act, both, end, go, isAccessible, open, picture, step } from './browser
 
 const [address, namespace] = process.argv.slice(2)
 const page = await open(address, { viewport: { width: 1440, height: 900 } })
+const deleted = await page.context().newPage()
 const dialog = page.getByRole('dialog')
 const status = page.getByRole('status')
 const pasted = `apiVersion: diengine.opendilab.org/v2alpha1
@@ -20,12 +21,24 @@ spec:
         - {name: di-container, image: di}
 `
 
-async function isFine(name) {
-  await both(page, async (mode) => {
-    await picture(page, `web-${name}-${mode}`)
-    await isAccessible(page)
-    assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), `${mode}: it is wider than the screen`)
+async function isFine(name, at = page) {
+  await both(at, async (mode) => {
+    await picture(at, `web-${name}-${mode}`)
+    await isAccessible(at)
+    assert.ok(await at.evaluate(() => document.documentElement.scrollWidth <= innerWidth), `${mode}: it is wider than the screen`)
   })
+}
+
+/** canUndo looks at what says that something was done, in a colour scheme, and undoes it. There is not the time for all of them. */
+async function canUndo(colorScheme) {
+  const undo = status.getByRole('button', { name: 'Undo' })
+  await undo.waitFor()
+  await page.emulateMedia({ colorScheme, reducedMotion: 'reduce' })
+  await picture(page, `web-undo-${colorScheme}`)
+  await isAccessible(page)
+  await undo.click()
+  await page.emulateMedia({ colorScheme: 'light', reducedMotion: null })
+  await status.getByText('Done: it is as before.').waitFor()
 }
 
 /** saysWhyNot checks what the button that creates the job is described by. */
@@ -75,14 +88,11 @@ await step('a job is cloned without what the server wrote', async () => {
 await step('a resize and a suspension are undone from what says that they are done', async () => {
   await go(page, `#/jobs/${namespace}/sweep-1`, 'Conditions')
   await act(page, 'Resize', { effects: ['from 3 to 5'], confirm: 'Resize to 5', choose: (open) => open.getByLabel('Desired replicas').fill('5') })
-  await picture(page, 'web-undo')
-  await status.getByRole('button', { name: 'Undo' }).click()
-  await status.getByText('Done: it is as before.').waitFor()
+  await canUndo('light')
   await go(page, `#/jobs/${namespace}/sweep-1/manifest`, 'replicas: 3')
   await go(page, `#/jobs/${namespace}/sweep-1`, 'Conditions')
   await act(page, 'Suspend', { effects: ["The job's pods are deleted"], confirm: 'Suspend sweep-1' })
-  await status.getByRole('button', { name: 'Undo' }).click()
-  await status.getByText('Done: it is as before.').waitFor()
+  await canUndo('dark')
 })
 await step('several jobs are suspended at once, and resumed by one click', async () => {
   await go(page, '#/jobs?search=sweep', 'sweep-3')
@@ -100,6 +110,8 @@ await step('several jobs are suspended at once, and resumed by one click', async
   await status.getByText('Done: Resume 1 job.').waitFor()
 })
 await step('jobs that run are deleted only after their number is typed', async () => {
+  await deleted.goto(`${new URL(address).origin}/#/jobs/${namespace}/sweep-0`)
+  await deleted.getByRole('heading', { name: 'Conditions' }).waitFor()
   await go(page, '#/jobs', 'done')
   await page.getByLabel('Choose done', { exact: true }).check()
   await page.getByLabel('Choose sweep-0', { exact: true }).check()
@@ -113,6 +125,13 @@ await step('jobs that run are deleted only after their number is typed', async (
   await button.click()
   await status.getByText('Done: Delete 2 jobs.').waitFor()
   await page.getByRole('link', { name: 'done', exact: true }).waitFor({ state: 'detached' })
+})
+await step('who looks at a job that is deleted sees its last state', async () => {
+  await deleted.getByText(/^This job was deleted\. Showing its state of /).waitFor()
+  await deleted.getByRole('heading', { name: 'Conditions' }).waitFor()
+  assert.equal(await deleted.locator('.actions button').count(), 0, 'nothing can be done with it')
+  await isFine('deleted', deleted)
+  await deleted.close()
 })
 await step('a filter has a name, which a reload keeps', async () => {
   await go(page, '#/jobs?search=sweep', 'sweep-3')
