@@ -45,7 +45,7 @@ func Record(before record.Job, seen Observation) (record.Job, error) {
 	after := copied(before)
 	after.UID, after.Namespace, after.Name = string(job.UID), job.Namespace, job.Name
 	after.Group, after.Created = job.Spec.Group, utc(job.CreationTimestamp)
-	after.Queue = queueing.Named(job)
+	after.Queue, after.Curve = queueing.Named(job), cmp.Or(curveOf(job), before.Curve)
 	after.Creator = job.Annotations[names.AnnotationCreator]
 	if after.Version == "" || after.Seen.Generation != job.Generation || after.Requests == nil {
 		if err := readSpec(&after, seen); err != nil {

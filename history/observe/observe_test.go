@@ -345,6 +345,24 @@ func TestListsAtTheirBoundsDoNotGrowByTheSameObservation(t *testing.T) {
 	}
 }
 
+func TestTheCurveIsTheOneThatReportsNamedLast(t *testing.T) {
+	t.Parallel()
+	job := &v2alpha1.DIJob{}
+	job.Name, job.CreationTimestamp = "ppo", *stamp(0)
+	before := record.Job{}
+	for _, step := range []struct{ report, want string }{
+		{`{"loss": 1}`, ""}, {`{"curve": "loss", "loss": 1}`, "loss"}, {`{"loss": 1}`, "loss"}, {`{"curve": 7}`, "loss"}, {`nonsense`, "loss"}, {`{"curve": "success"}`, "success"},
+	} {
+		job.Status.Profilings = &v2alpha1.RawObject{}
+		job.Status.Profilings.Raw = []byte(step.report)
+		after, err := observe.Record(before, observe.Observation{Job: job, Now: at(5)})
+		if err != nil || after.Curve != step.want {
+			t.Errorf("%s: got %q and %v, want %q", step.report, after.Curve, err, step.want)
+		}
+		before = after
+	}
+}
+
 func TestASampleHasTheNumbersOfANewReport(t *testing.T) {
 	job := trained()
 	job.Status.Profilings = &v2alpha1.RawObject{}

@@ -33,6 +33,17 @@ func Sample(job *v2alpha1.DIJob, last []byte, now time.Time) (sample record.Samp
 	return sample, len(sample.Values) > 0
 }
 
+// curveOf returns the series that a job's report names as its curve; "" for none.
+func curveOf(job *v2alpha1.DIJob) string {
+	var report struct {
+		Curve string `json:"curve"`
+	}
+	if job.Status.Profilings == nil || json.Unmarshal(job.Status.Profilings.Raw, &report) != nil {
+		return ""
+	}
+	return report.Curve
+}
+
 func collect(into map[string]record.Mean, path string, value any, depth int) {
 	switch value := value.(type) {
 	case float64:

@@ -45,6 +45,7 @@ func Bound(job Job) Job {
 	for _, name := range []*string{&job.UID, &job.Namespace, &job.Name, &job.Queue, &job.Version, &job.Phase, &job.Reason} {
 		*name = Text(*name, MaxName)
 	}
+	job.Curve = Text(job.Curve, MaxSeriesName)
 	for _, text := range []*string{&job.Group, &job.Creator, &job.Message} {
 		*text = Text(*text, MaxText)
 	}
@@ -81,7 +82,7 @@ func Bound(job Job) Job {
 // Lean returns the job without its large parts, which count as dropped.
 func Lean(job Job) Job {
 	lean := Job{
-		UID: job.UID, Namespace: job.Namespace, Name: job.Name, Group: job.Group, Queue: job.Queue, Creator: job.Creator, Version: job.Version,
+		UID: job.UID, Namespace: job.Namespace, Name: job.Name, Group: job.Group, Queue: job.Queue, Curve: job.Curve, Creator: job.Creator, Version: job.Version,
 		Created: job.Created, Started: job.Started, Ended: job.Ended, Phase: job.Phase, Reason: job.Reason,
 		Deleted: job.Deleted, Unseen: job.Unseen, Dropped: maps.Clone(job.Dropped),
 	}

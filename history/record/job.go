@@ -16,6 +16,8 @@ type Job struct {
 	Group     string `json:"group,omitempty"`
 	// Queue is the one that the job names, of Kueue or of its scheduler.
 	Queue string `json:"queue,omitempty"`
+	// Curve is the series that the job reports to matter most; empty if it names none.
+	Curve string `json:"curve,omitempty"`
 	// Creator is the user who created the job, if that is known.
 	Creator string `json:"creator,omitempty"`
 	// Version is the version of the API in which the spec was last written, such as v1alpha1.

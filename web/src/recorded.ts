@@ -23,7 +23,7 @@ export function toggled(chosen: string[], key: string): string[] {
 
 /**
  * merged returns the recorded curves with what the page saw since their last points, and the curves that only the page saw. The
- * first of these curves is that which matters most: the history does not know which curve a report names.
+ * first of these is that which matters most: a report may name it that the history has not recorded yet.
  */
 export function merged(recorded: Curve[], seen: Curve[]): Curve[] {
   const byTime = seen.filter((curve) => curve.x !== 'replicas')

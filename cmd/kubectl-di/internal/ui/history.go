@@ -211,7 +211,7 @@ func (s *Server) historyCurves(ctx context.Context, of *record.Job) (any, error)
 	if err != nil {
 		return nil, err
 	}
-	return past.Curves(&page), nil
+	return past.Curves(of, &page), nil
 }
 
 // historyComparison compares jobs that are given as NAMESPACE/NAME/UID.

@@ -29,7 +29,8 @@ const (
 
 // The kinds of curves, the most important first.
 const (
-	kindReward     = "reward"
+	// KindReward is the kind of the reward, and of what a report names as its curve.
+	KindReward     = "reward"
 	kindThroughput = "throughput"
 	kindStaleness  = "staleness"
 	// KindUsage is the kind of what pods used.
@@ -175,7 +176,7 @@ func (h *History) best() *curve {
 
 // Place returns where a curve of a kind is among others.
 func Place(kind string) int {
-	return slices.Index([]string{kindReward, kindThroughput, kindStaleness, KindUsage, KindOther}, kind)
+	return slices.Index([]string{KindReward, kindThroughput, kindStaleness, KindUsage, KindOther}, kind)
 }
 
 // Curves returns all curves, and the throughput by replicas of the last report.
@@ -251,7 +252,7 @@ func sorted(found []number, named string) []number {
 	})
 	for i := range found {
 		if found[i].name == named {
-			found[i].kind = kindReward
+			found[i].kind = KindReward
 		}
 	}
 	return slices.CompactFunc(found, func(a, b number) bool { return a.name == b.name })
@@ -265,7 +266,7 @@ func KindOf(name string) (kind, unit string) {
 	}
 	switch {
 	case contains("reward", "return", "score"):
-		return kindReward, ""
+		return KindReward, ""
 	case contains("throughput", "per_second", "fps", "samples_per"):
 		return kindThroughput, "1/s"
 	case contains("staleness"):

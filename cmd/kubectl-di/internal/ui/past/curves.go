@@ -28,10 +28,10 @@ const (
 )
 
 // Curves returns the curves of a job, the most important first.
-func Curves(of *record.CurvePage) api.HistoryCurves {
+func Curves(job *record.Job, of *record.CurvePage) api.HistoryCurves {
 	curves := api.HistoryCurves{Curves: []api.Curve{}, Until: timeOf(of.Next)}
-	for _, series := range ordered(of.Series) {
-		kind, unit := kindOf(series.Name)
+	for _, series := range ordered(of.Series, job.Curve) {
+		kind, unit := kindOf(series.Name, job.Curve)
 		curve := api.Curve{Name: series.Name, Kind: kind, Unit: unit, Points: make([][2]float64, 0, len(series.Points))}
 		for _, point := range series.Points {
 			curve.Points = append(curve.Points, [2]float64{float64(point.At.UnixMilli()), point.Value})
@@ -41,9 +41,12 @@ func Curves(of *record.CurvePage) api.HistoryCurves {
 	return curves
 }
 
-// kindOf returns the kind and the unit of a series. The history measures usage itself.
-func kindOf(name string) (kind, unit string) {
+// kindOf returns the kind and the unit of a series, of which reports may name one. The history measures usage itself.
+func kindOf(name, named string) (kind, unit string) {
 	switch {
+	case isNamed(name, named):
+		_, unit = pages.KindOf(name)
+		return pages.KindReward, unit
 	case strings.HasPrefix(name, "cpu/"):
 		return pages.KindOther, "m"
 	case strings.HasPrefix(name, "memory/"):
@@ -52,18 +55,35 @@ func kindOf(name string) (kind, unit string) {
 	return pages.KindOf(name)
 }
 
-// ordered returns the series that are shown.
-func ordered(all []record.Series) []record.Series {
+// isNamed reports whether a series is the one that reports name. The progress is recorded with all that it has.
+func isNamed(name, named string) bool {
+	return named != "" && (name == named || named == "progress" && name == "progress.done")
+}
+
+// ordered returns the series that are shown: first the one that reports name.
+func ordered(all []record.Series, named string) []record.Series {
+	place := func(name string) int {
+		if isNamed(name, named) {
+			return -1
+		}
+		kind, _ := kindOf(name, named)
+		return pages.Place(kind)
+	}
 	all = slices.Clone(all)
 	slices.SortStableFunc(all, func(a, b record.Series) int {
-		return cmp.Or(cmp.Compare(placeOf(a.Name), placeOf(b.Name)), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(place(a.Name), place(b.Name)), cmp.Compare(a.Name, b.Name))
 	})
 	return all[:min(len(all), mostCurves)]
 }
 
-func placeOf(name string) int {
-	kind, _ := kindOf(name)
-	return pages.Place(kind)
+// namedBy returns the curve that jobs name: that of the first one that does.
+func namedBy(of []Compared) string {
+	for i := range of {
+		if named := of[i].Job.Curve; named != "" {
+			return named
+		}
+	}
+	return ""
 }
 
 // Compared are a recorded job and its curves.
@@ -111,10 +131,10 @@ func seriesOf(of []Compared, found *view.Comparison) []api.ComparedSeries {
 	for name := range found.Series {
 		names = append(names, record.Series{Name: name})
 	}
-	all := []api.ComparedSeries{}
-	for _, series := range ordered(names) {
+	all, named := []api.ComparedSeries{}, namedBy(of)
+	for _, series := range ordered(names, named) {
 		end := found.Series[series.Name]
-		kind, unit := kindOf(series.Name)
+		kind, unit := kindOf(series.Name, named)
 		one := api.ComparedSeries{
 			Name: series.Name, Kind: kind, Unit: unit, Lowest: end.Lowest, Last: end.Last, Best: end.Best, Reached: end.Reached,
 			Lines: make([][][2]float64, len(of)),
