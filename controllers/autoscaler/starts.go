@@ -49,7 +49,7 @@ func (s start) next(pod *corev1.Pod, now time.Time) start {
 	return s
 }
 
-// isStuck reports whether the pod has had no node for so long that the rule must not wait for it.
+// isStuck reports whether the pod has had no node for stuckAfter: the rule must not wait for it.
 func (s start) isStuck(now time.Time) bool {
 	return !s.unscheduledSince.IsZero() && now.Sub(s.unscheduledSince) > stuckAfter
 }

@@ -60,7 +60,7 @@ func TestTheStartOfAProducerIsMeasuredByOneClock(t *testing.T) {
 		}
 		expect.Equal(t, "the delay at first, with clocks "+clocks, 0, delayAfter(0))
 		expect.Equal(t, "the delay of a pod that starts, with clocks "+clocks, 40*time.Second, delayAfter(40*time.Second))
-		// The kubelet took 90 seconds by its own clock, of which the autoscaler observed 80.
+		// The kubelet took 90 seconds by its own clock. The autoscaler observed 80 of them.
 		pod.Status.StartTime = ptr.To(metav1.NewTime(now.Add(2 * ahead)))
 		pod.Status.Conditions = []corev1.PodCondition{{
 			Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(now.Add(2*ahead + 90*time.Second)),

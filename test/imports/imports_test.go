@@ -82,7 +82,7 @@ func mayImport() map[string][]string {
 		"controllers/allocator/usage":               {"allocation", "apis/v2alpha1", "internal/conditions", "job/lifecycle/placements"},
 		"controllers/allocator/histories":           {"allocation", "allocation/model", "apis/v2alpha1", "controllers/allocator/usage"},
 		"controllers/allocator/survey": {
-			"allocation", "apis/v2alpha1", "controllers/allocator/devices", "controllers/allocator/usage", "internal/conditions", "internal/limits",
+			"allocation", "allocation/profilings", "apis/v2alpha1", "controllers/allocator/devices", "controllers/allocator/usage", "internal/conditions", "internal/limits",
 			"internal/names", "job/lifecycle/placements", "job/lifecycle/sizing", "job/podstate", "job/workload",
 		},
 		"upgrade/migration": {"apis/v1alpha1", "apis/v2alpha1"},

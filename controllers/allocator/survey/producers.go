@@ -44,7 +44,7 @@ func ratioOf(job *v2alpha1.DIJob) *v2alpha1.RatioStatus {
 const leastRate, mostRate = 1e-3, 1e9
 
 // Completed adds to what a job reports the throughput that its ratio rule has measured. Each of its producers makes the
-// same, and the rule asks for no more than the consumer takes. A job that reports steps or throughput knows better.
+// same, and the rule asks for as many as the consumer can use. A job that reports steps or throughput knows better.
 func Completed(job *v2alpha1.DIJob, report *profilings.Report, producers int32) *profilings.Report {
 	decided := ratioOf(job)
 	if decided == nil || producers < 1 || report != nil && len(report.Steps)+len(report.Throughput) > 0 {

@@ -41,7 +41,7 @@ func Curves(job *record.Job, of *record.CurvePage) api.HistoryCurves {
 	return curves
 }
 
-// kindOf returns the kind and the unit of a series, of which reports may name one. The history measures usage itself.
+// kindOf returns the kind and the unit of a series. Reports may name one of them. The history measures usage itself.
 func kindOf(name, named string) (kind, unit string) {
 	switch {
 	case isNamed(name, named):
