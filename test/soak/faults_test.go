@@ -52,6 +52,8 @@ func faultKinds() []faultKind {
 		{"crash of an API server", 1, (*faults).crashAPIServer},
 		{"API server hangs", 1, (*faults).hangAPIServer},
 		{"crash of etcd", 1, crash(controlplane.Etcd)},
+		{"slow etcd", 1, (*faults).slowEtcd},
+		{"disk of etcd full", 1, (*faults).fillDisk},
 		{"deletion that the garbage collector misses", 1, (*faults).missDeletion},
 		{"compaction", 2, (*faults).compact},
 		{"pod deleted", 6, onPod("a stranger deletes the pod", remove)},
@@ -272,6 +274,30 @@ func (f *faults) hangAPIServer(ctx context.Context, random *rand.Rand) (bool, er
 	defer f.control.Unlock()
 	chosen := apiServers()[random.IntN(2)]
 	return true, f.around("hang", chosen, func() error { return f.world.Hang(ctx, chosen, f.lasting(random)) })
+}
+
+// slowEtcd makes each request to etcd take up to a fifth of a second longer.
+func (f *faults) slowEtcd(ctx context.Context, random *rand.Rand) (bool, error) {
+	if !f.control.TryLock() {
+		return false, nil
+	}
+	defer f.control.Unlock()
+	return true, f.around("slow", controlplane.Etcd, func() error { return f.world.Slow(ctx, controlplane.Etcd, f.lasting(random)) })
+}
+
+// fillDisk makes etcd refuse all writes, so that the API servers answer each with an error.
+func (f *faults) fillDisk(ctx context.Context, random *rand.Rand) (bool, error) {
+	if !f.control.TryLock() {
+		return false, nil
+	}
+	defer f.control.Unlock()
+	return true, f.around("full", controlplane.Etcd, func() error {
+		if err := f.world.Etcd().SetFull(ctx, true); err != nil {
+			return err
+		}
+		_ = pace.Pause(ctx, f.lasting(random))
+		return f.world.Etcd().SetFull(ctx, false)
+	})
 }
 
 // missDeletion recreates a job while the garbage collector is cut off, and lets the API server that the collector prefers

@@ -322,7 +322,8 @@ func (w *world) disturbs(fault *history.Fault, kind string) bool {
 
 // delays reports whether a fault keeps programs of a kind from learning of changes.
 func delays(fault *history.Fault, kind string) bool {
-	return strings.HasSuffix(fault.Target, "kube-apiserver") || fault.Kind == "crash" || strings.HasPrefix(fault.Target, kind)
+	isOfEtcd := fault.Target == "etcd" && fault.Kind != "compaction"
+	return isOfEtcd || strings.HasSuffix(fault.Target, "kube-apiserver") || strings.HasPrefix(fault.Target, kind)
 }
 
 func (w *world) changePod(change *history.Change) {

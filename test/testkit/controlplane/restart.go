@@ -65,6 +65,28 @@ func (p *Plane) AddAPIServer(ctx context.Context) error {
 
 // Hang stops a process for a while without ending it: what it serves hangs, and what it has cached becomes old.
 func (p *Plane) Hang(ctx context.Context, name string, duration time.Duration) error {
+	if err := p.suspend(ctx, name, duration); err != nil {
+		return err
+	}
+	return p.waitReady(ctx)
+}
+
+// The rhythm of a slow process: a request takes up to slowStop longer, and some pass in slowRun.
+const slowStop, slowRun = 200 * time.Millisecond, 100 * time.Millisecond
+
+// Slow makes a process slow for a while, as a slow disk does: it stops again and again for slowStop.
+func (p *Plane) Slow(ctx context.Context, name string, duration time.Duration) error {
+	for range duration / (slowStop + slowRun) {
+		if err := p.suspend(ctx, name, slowStop); err != nil {
+			return err
+		}
+		_ = pace.Pause(ctx, slowRun)
+	}
+	return p.waitReady(ctx)
+}
+
+// suspend stops a process for a while without ending it.
+func (p *Plane) suspend(ctx context.Context, name string, duration time.Duration) error {
 	id, _, err := p.find(name)
 	if err != nil {
 		return err
@@ -76,7 +98,7 @@ func (p *Plane) Hang(ctx context.Context, name string, duration time.Duration) e
 	if err := syscall.Kill(id, syscall.SIGCONT); err != nil {
 		return fmt.Errorf("continuing %s: %w", name, err)
 	}
-	return p.waitReady(ctx)
+	return nil
 }
 
 // Crash kills one of the plane's processes and starts it again with the same arguments and data, after a pause.

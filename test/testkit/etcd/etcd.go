@@ -88,6 +88,16 @@ func (s Store) Put(ctx context.Context, values []Value) error {
 	return nil
 }
 
+// SetFull raises or clears the alarm of a member whose quota is used up, as when its disk is full: etcd then refuses
+// everything that needs space.
+func (s Store) SetFull(ctx context.Context, isFull bool) error {
+	action := "DEACTIVATE"
+	if isFull {
+		action = "ACTIVATE"
+	}
+	return s.call(ctx, "maintenance/alarm", map[string]any{"action": action, "alarm": "NOSPACE"}, nil)
+}
+
 func (s Store) find(ctx context.Context, what map[string]any) ([]Value, error) {
 	var found struct {
 		KVs []Value `json:"kvs"`
