@@ -7,12 +7,16 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"sort"
 	"strings"
+	"sync"
 
 	"github.com/dustin/go-humanize/english"
 	corev1 "k8s.io/api/core/v1"
+
+	"opendilab.org/di-orchestrator/allocation/topology"
 )
 
 // Board is the free capacity of nodes while jobs are placed on them, one after the other. Nodes are in
@@ -22,6 +26,8 @@ type Board struct {
 	closed []bool
 	free   [][]int64
 	byName map[string]int
+	// tree returns the domains of the nodes, nil without a topology.
+	tree func() *topology.Tree
 	// settled is the free capacity of each node when Settle was called; nil before.
 	settled [][]int64
 
@@ -49,6 +55,7 @@ func NewBoard(nodes []*Node) *Board {
 		b.free = append(b.free, slices.Clone(node.Free))
 		b.byName[node.Object.Name] = i
 	}
+	b.tree = sync.OnceValue(func() *topology.Tree { return TreeOf(nodes) })
 	return b
 }
 
@@ -154,20 +161,22 @@ func (b *Board) Emptiest(job *Job, occupied *Board) []string {
 	return slices.Compact(slices.Sorted(slices.Values(chosen)))
 }
 
-// nodeFor returns a node that takes one more replica of a job, one of the used nodes if possible.
+// nodeFor returns a node that takes one more replica of a job, one of the used nodes if possible, else one of their domains.
 func (b *Board) nodeFor(job *Job, pod *Requirements, used map[string]bool) (string, bool) {
-	name, found := "", false
+	name, nearest := "", math.MaxInt
 	accepting := b.acceptingFor(job, pod)
+	apart := b.apart(used)
 	for at, node := range b.nodes {
-		if (found && !used[node.Name]) || !accepting[at] || pod.room(b.free[at], 1) == 0 {
+		isUsed := used[node.Name]
+		if !isUsed && apart(at) >= nearest || !accepting[at] || pod.room(b.free[at], 1) == 0 {
 			continue
 		}
-		name, found = node.Name, true
-		if used[name] {
+		if name = node.Name; isUsed {
 			break
 		}
+		nearest = apart(at)
 	}
-	return name, found
+	return name, name != ""
 }
 
 // charge takes the capacity of all ranks of a job, even if there is none; -1 times gives it back. It
@@ -214,7 +223,7 @@ func (b *Board) Place(job *Job) Placement {
 		elastic, nodes = b.most(job, nodes, candidates)
 		b.charge(job, nodes, 1)
 	}
-	return placed(job, elastic, nodes)
+	return placed(job, elastic, b.gather(job, elastic, nodes, candidates))
 }
 
 func (b *Board) refuse(job *Job, candidates [][]bool) Placement {
@@ -250,12 +259,17 @@ func (b *Board) most(job *Job, nodes []string, candidates [][]bool) (int32, []st
 // capacity. It returns false, and takes nothing, if the nodes cannot hold them. A job without an
 // elastic task has a count of 0.
 func (b *Board) PlaceCount(job *Job, elastic int32) ([]string, bool) {
-	return b.pack(job, elastic, b.candidates(job))
+	candidates := b.candidates(job)
+	nodes, fits := b.pack(job, elastic, candidates)
+	if fits {
+		nodes = b.gather(job, elastic, nodes, candidates)
+	}
+	return nodes, fits
 }
 
-// PlaceLeast places a job with its least size, like PlaceCount.
+// PlaceLeast places a job with its least size, like PlaceCount, in any domains.
 func (b *Board) PlaceLeast(job *Job) ([]string, bool) {
-	return b.PlaceCount(job, job.least())
+	return b.pack(job, job.least(), b.candidates(job))
 }
 
 // Return gives back the capacity of all ranks of a job that is placed on those nodes.
@@ -313,12 +327,17 @@ func (b *Board) pack(job *Job, elastic int32, candidates [][]bool) ([]string, bo
 			return nil, false
 		}
 	}
+	return b.packOn(job, elastic, candidates, nil)
+}
+
+// packOn packs a job on some of the nodes only, by their places; on all of them without any.
+func (b *Board) packOn(job *Job, elastic int32, candidates [][]bool, places []int) ([]string, bool) {
 	order := job.tasksByScarcity()
-	if nodes, fits := newPacking(b, job, elastic, candidates, order).all(); fits || len(order) < 2 {
+	if nodes, fits := newPacking(b, job, elastic, candidates, order, places).all(); fits || len(order) < 2 {
 		return nodes, fits
 	}
 	slices.Reverse(order)
-	return newPacking(b, job, elastic, candidates, order).all()
+	return newPacking(b, job, elastic, candidates, order, places).all()
 }
 
 // placed returns the placement of a job on nodes.

@@ -25,14 +25,17 @@ type packing struct {
 	trial   []int32
 }
 
-func newPacking(b *Board, job *Job, elastic int32, candidates [][]bool, order []int) *packing {
+// newPacking returns a packing on some of the nodes, by their places; on all of them without any.
+func newPacking(b *Board, job *Job, elastic int32, candidates [][]bool, order, places []int) *packing {
 	p := &packing{board: b, job: job, candidates: candidates, order: order, left: job.size(elastic), trial: make([]int32, len(job.Tasks))}
 	for task := range job.Tasks {
 		p.rest = append(p.rest, job.replicas(task, elastic))
 	}
-	p.open = make([]int, len(b.nodes))
-	for at := range p.open {
-		p.open[at] = at
+	if p.open = slices.Clone(places); places == nil {
+		p.open = make([]int, len(b.nodes))
+		for at := range p.open {
+			p.open[at] = at
+		}
 	}
 	if len(b.free) > 0 {
 		p.amounts = make([]int64, len(b.free[0]))

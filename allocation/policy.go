@@ -14,6 +14,7 @@ import (
 
 	"opendilab.org/di-orchestrator/allocation/profilings"
 	"opendilab.org/di-orchestrator/allocation/shares"
+	"opendilab.org/di-orchestrator/allocation/topology"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 )
 
@@ -224,4 +225,7 @@ type Node struct {
 	// Closed reports that the node takes no further pods, because it is cordoned or not ready. Running
 	// pods stay.
 	Closed bool
+	// Domains are where the node is at each level of the topology, from the widest to the narrowest; nil without a topology.
+	// All nodes have as many.
+	Domains []topology.Domain
 }

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	resourcehelper "k8s.io/component-helpers/resource"
 
+	"opendilab.org/di-orchestrator/allocation/topology"
 	"opendilab.org/di-orchestrator/internal/conditions"
 )
 
@@ -41,6 +42,25 @@ func NewSnapshot(nodes []*corev1.Node) *Snapshot {
 		snapshot.byName[node.Object.Name] = node
 	}
 	return snapshot
+}
+
+// Locate sets the domains of the nodes by their labels, from the widest level to the narrowest.
+func (s *Snapshot) Locate(labels []string) {
+	if len(labels) == 0 {
+		return
+	}
+	for _, node := range s.Nodes {
+		node.Domains = topology.Of(node.Object.Labels, labels)
+	}
+}
+
+// TreeOf returns the domains of nodes; nil if these are all of one domain.
+func TreeOf(nodes []*Node) *topology.Tree {
+	domains := make([][]topology.Domain, len(nodes))
+	for at, node := range nodes {
+		domains[at] = node.Domains
+	}
+	return topology.New(domains)
 }
 
 // axisOf returns the position of each resource that a node has. The order must not depend on that of a
