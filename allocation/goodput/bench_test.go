@@ -14,11 +14,14 @@ import (
 	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
 
-func BenchmarkRound160(b *testing.B)  { benchmarkRound(b, 160, 16, 4, 64, nil) }
-func BenchmarkRound1000(b *testing.B) { benchmarkRound(b, 1000, 512, 8, 256, nil) }
+func BenchmarkRound160(b *testing.B)  { benchmarkRound(b, 160, 16, 4, 64, 0, nil) }
+func BenchmarkRound1000(b *testing.B) { benchmarkRound(b, 1000, 512, 8, 256, 0, nil) }
 
-func BenchmarkRoundOfTenants160(b *testing.B)  { benchmarkRound(b, 160, 16, 4, 64, threeToOne()) }
-func BenchmarkRoundOfTenants1000(b *testing.B) { benchmarkRound(b, 1000, 512, 8, 256, threeToOne()) }
+func BenchmarkRoundOfTenants160(b *testing.B)  { benchmarkRound(b, 160, 16, 4, 64, 0, threeToOne()) }
+func BenchmarkRoundOfTenants1000(b *testing.B) { benchmarkRound(b, 1000, 512, 8, 256, 0, threeToOne()) }
+
+func BenchmarkRoundOfRacks160(b *testing.B)  { benchmarkRound(b, 160, 16, 4, 64, 4, nil) }
+func BenchmarkRoundOfRacks1000(b *testing.B) { benchmarkRound(b, 1000, 512, 8, 256, 16, nil) }
 
 // measureAgain changes what jobs report of their last step. Jobs report once a minute, and
 // rounds are 10 s apart.
@@ -30,11 +33,14 @@ func (c *cluster) measureAgain() {
 	}
 }
 
-// benchmarkRound measures rounds in which jobs report new steps and noise.
-func benchmarkRound(b *testing.B, jobs, nodes, gpusEach int, most int32, tenants *shares.Tenants) {
+// benchmarkRound measures rounds in which jobs report new steps and noise, with so many nodes of a rack; 0 is without racks.
+func benchmarkRound(b *testing.B, jobs, nodes, gpusEach int, most int32, racked int, tenants *shares.Tenants) {
 	b.Helper()
 	c, policy := newCluster(1), goodput.New(goodput.DefaultSettings())
 	c.addNodes(nodes, gpusEach, nil)
+	if racked > 0 {
+		c.rack(racked)
+	}
 	c.tenants = tenants
 	pod := podOf(1, 1)
 	for i := range jobs {

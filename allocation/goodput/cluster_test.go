@@ -24,6 +24,9 @@ import (
 
 var midnight = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
+// levels are the labels of the topology.
+var levels = []string{"topology.kubernetes.io/zone", "example.com/rack"}
+
 const gpus = corev1.ResourceName("nvidia.com/gpu")
 
 // cluster is nodes and jobs that train as a policy places them.
@@ -133,6 +136,7 @@ func (t *trainer) report(random *rand.Rand) *profilings.Report {
 // round returns what the allocator would ask a policy now.
 func (c *cluster) round() *allocation.Round {
 	snapshot := allocation.NewSnapshot(c.nodes)
+	snapshot.Locate(levels)
 	// Jobs may share a pod, so that its requirements are computed once.
 	required := map[*corev1.PodSpec]*allocation.Requirements{}
 	of := func(pod *corev1.PodSpec) *allocation.Requirements {
@@ -266,7 +270,19 @@ func randomCluster(seed uint64) *cluster {
 	for range 3 + c.random.IntN(12) {
 		c.addRandom()
 	}
+	if seed%2 == 1 {
+		c.rack(2 + int(seed%3))
+	}
 	return c
+}
+
+// rack puts so many neighbouring nodes into a rack.
+func (c *cluster) rack(nodes int) {
+	for i, node := range c.nodes {
+		labels := map[string]string{levels[1]: fmt.Sprint("rack-", i/nodes)}
+		maps.Copy(labels, node.Labels)
+		node.Labels = labels
+	}
 }
 
 func (c *cluster) addRandom() {

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"opendilab.org/di-orchestrator/allocation"
+	"opendilab.org/di-orchestrator/allocation/topology"
 )
 
 // placer places the decided replicas on nodes. Jobs whose replicas do not change stay
@@ -20,6 +21,8 @@ type placer struct {
 	index    map[string]int
 	views    []*view
 	kinds    *kinds
+	// tree has the domains of the nodes; nil without a topology.
+	tree *topology.Tree
 	// placed has the room of each job, nil if it has none; options has which option that is.
 	placed  []*allocation.Stay
 	options []int
@@ -31,7 +34,7 @@ type placer struct {
 
 func newPlacer(settings *Settings, board *allocation.Board, nodes []*allocation.Node, views []*view, kinds *kinds) *placer {
 	p := &placer{
-		settings: settings, board: board, nodes: nodes, index: make(map[string]int, len(nodes)), views: views, kinds: kinds,
+		settings: settings, board: board, nodes: nodes, index: make(map[string]int, len(nodes)), views: views, kinds: kinds, tree: allocation.TreeOf(nodes),
 		placed: make([]*allocation.Stay, len(views)), options: make([]int, len(views)), on: make([][]int, len(nodes)),
 	}
 	for i, node := range nodes {
@@ -234,7 +237,7 @@ func (p *placer) whole(i int, v *view, need int, evicts bool) (nodes, victims []
 			free = append(free, node)
 		}
 	}
-	nodes = p.byDomain(v, free, need)
+	nodes = p.nearest(v, free, need)
 	if len(nodes) < need && evicts {
 		type offer struct {
 			node  int
@@ -246,7 +249,10 @@ func (p *placer) whole(i int, v *view, need int, evicts bool) (nodes, victims []
 				offers = append(offers, offer{node, sum})
 			}
 		}
-		slices.SortStableFunc(offers, func(a, b offer) int { return a.worth.compare(b.worth) })
+		apart := p.tree.Apart(nodes)
+		slices.SortStableFunc(offers, func(a, b offer) int {
+			return cmp.Or(a.worth.compare(b.worth), cmp.Compare(apart(a.node), apart(b.node)))
+		})
 		for _, o := range offers[:min(len(offers), need-len(nodes))] {
 			nodes, victims = append(nodes, o.node), append(victims, p.on[o.node]...)
 		}
@@ -335,18 +341,20 @@ func (p *placer) within(i int, v *view, k int32, evicts bool, without []int) (be
 	return best, victims
 }
 
-// fullest returns the fullest node with room for so many replicas, the job's own among
-// equals; -1 if there is none.
+// fullest returns the fullest node with room for so many replicas, the job's own among equals; -1 if there is none. Beside other
+// nodes of the job it is one that is near to them.
 func (p *placer) fullest(v *view, k int32, without []int) int {
-	best, least := -1, int32(0)
+	best, nearest, least := -1, 0, int32(0)
+	apart := p.tree.Apart(without)
 	for node := range p.nodes {
 		room := p.room(v, node)
 		if room < k || slices.Contains(without, node) {
 			continue
 		}
 		isOwn := best >= 0 && p.wasOn(v, node) && !p.wasOn(v, best)
-		if best < 0 || room < least || room == least && isOwn {
-			best, least = node, room
+		order := cmp.Or(cmp.Compare(apart(node), nearest), cmp.Compare(room, least))
+		if best < 0 || order < 0 || order == 0 && isOwn {
+			best, nearest, least = node, apart(node), room
 		}
 	}
 	return best
@@ -370,59 +378,6 @@ func (p *placer) cheapest(i int, v *view, node int, k int32) (victims []int, sum
 
 func (p *placer) wasOn(v *view, node int) bool {
 	return slices.Contains(v.previous, p.nodes[node].Object.Name)
-}
-
-// byDomain returns at most so many nodes: of one domain if one holds all, the fullest of
-// these, else of as few domains as there are.
-func (p *placer) byDomain(v *view, free []int, need int) []int {
-	type domain struct {
-		name  string
-		nodes []int
-		own   int
-	}
-	var domains []*domain
-	byName := map[string]*domain{}
-	for _, node := range free {
-		name := p.nodes[node].Object.Labels[p.settings.TopologyKey]
-		if byName[name] == nil {
-			byName[name] = &domain{name: name}
-			domains = append(domains, byName[name])
-		}
-		d := byName[name]
-		d.nodes = append(d.nodes, node)
-		if p.wasOn(v, node) {
-			d.own++
-		}
-	}
-	slices.SortFunc(domains, func(a, b *domain) int {
-		holdsA, holdsB := len(a.nodes) >= need, len(b.nodes) >= need
-		switch {
-		case holdsA != holdsB && holdsA:
-			return -1
-		case holdsA != holdsB:
-			return 1
-		}
-		size := cmp.Compare(len(a.nodes), len(b.nodes))
-		if !holdsA {
-			size = -size
-		}
-		return cmp.Or(cmp.Compare(b.own, a.own), size, cmp.Compare(a.name, b.name))
-	})
-	var nodes []int
-	for _, d := range domains {
-		slices.SortStableFunc(d.nodes, func(a, b int) int {
-			ownA, ownB := p.wasOn(v, a), p.wasOn(v, b)
-			switch {
-			case ownA == ownB:
-				return cmp.Compare(a, b)
-			case ownA:
-				return -1
-			}
-			return 1
-		})
-		nodes = append(nodes, d.nodes[:min(len(d.nodes), need-len(nodes))]...)
-	}
-	return nodes
 }
 
 // fallBack places the jobs that found no room with fewer replicas, the most worthy first.

@@ -33,9 +33,6 @@ type Settings struct {
 	// SilentAfter is how long a job must have been placed without a report of its speed before
 	// it may get twice the replicas.
 	SilentAfter time.Duration
-	// TopologyKey is the label of the nodes of one domain. Jobs on several nodes are placed
-	// within one domain if one holds them.
-	TopologyKey string
 	// DeviceKey is the label of nodes that names the type of their devices. Nodes of several types have a price
 	// each, and a job has a model of each. Without a key all nodes are of one type.
 	DeviceKey string
@@ -48,6 +45,6 @@ func DefaultSettings() Settings {
 		Large: 16 * time.Hour, Share: 0.4,
 		Settled: 2 * time.Minute, Horizon: 10 * time.Minute, RestartCost: 30 * time.Second,
 		Fairness: 0.02, StarveAfter: 10 * time.Minute, StarveShare: 0.5,
-		SilentAfter: 10 * time.Minute, TopologyKey: "topology.kubernetes.io/zone", DeviceKey: "nvidia.com/gpu.product",
+		SilentAfter: 10 * time.Minute, DeviceKey: "nvidia.com/gpu.product",
 	}
 }
