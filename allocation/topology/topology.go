@@ -98,6 +98,18 @@ func (t *Tree) add(nodes [][]Domain, at int) {
 	t.levels = append(t.levels, next)
 }
 
+// Levels returns how many levels there are. Level 0 is the widest.
+func (t *Tree) Levels() int { return len(t.levels) }
+
+// Noun is what people call a level.
+func (t *Tree) Noun(at int) string { return t.levels[at].noun }
+
+// Domain returns the domain of a level that a node is in.
+func (t *Tree) Domain(at, node int) int { return t.levels[at].of[node] }
+
+// Name returns the name of that domain; empty if the node has none.
+func (t *Tree) Name(at, node int) string { return t.levels[at].names[t.levels[at].of[node]] }
+
 // Counts returns in how many domains of each level nodes are, from the widest level to the narrowest.
 func (t *Tree) Counts(nodes []int) []int {
 	counts := make([]int, len(t.levels))

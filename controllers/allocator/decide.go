@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"opendilab.org/di-orchestrator/allocation"
+	"opendilab.org/di-orchestrator/allocation/spread"
 	"opendilab.org/di-orchestrator/allocation/tenancy"
 	"opendilab.org/di-orchestrator/controllers/allocator/histories"
 	"opendilab.org/di-orchestrator/controllers/allocator/survey"
@@ -29,6 +30,7 @@ func (a *Reconciler) decide(ctx context.Context, found *survey.Cluster) *round {
 		Groups: a.groups.known.Groups, Tenants: a.tenants,
 	}
 	decided := allocation.Within(a.policy, asked)
+	spread.Explain(asked, decided)
 	r.standings = tenancy.Standings(asked, decided)
 	tenancy.Explain(asked, decided, r.standings)
 	a.groups.known.Use(wanted, found.Now)

@@ -65,6 +65,8 @@ type Reconciler struct {
 	policy   allocation.Policy
 	// tenants share the capacity; nil for none.
 	tenants *shares.Tenants
+	// topology are the labels of nodes that name their domains.
+	topology []string
 	// policyName is the name of the policy in metrics and in the status of jobs.
 	policyName      string
 	cycle, interval time.Duration
@@ -235,7 +237,7 @@ func (a *Reconciler) observe(ctx context.Context, jobs []*v2alpha1.DIJob) (*surv
 	}
 	return &survey.Cluster{
 		Now: a.clock.Now(), Jobs: jobs, Nodes: nodes, Pods: pods, Others: others, Admission: admission,
-		Devices: a.devices(ctx, jobs, pods), MaxPods: cmp.Or(a.maxPods, limits.PodsPerJob),
+		Devices: a.devices(ctx, jobs, pods), MaxPods: cmp.Or(a.maxPods, limits.PodsPerJob), Topology: a.topology,
 	}, nil
 }
 

@@ -44,6 +44,8 @@ type Options struct {
 	Policy allocation.Policy
 	// Tenants are the tenants that share the capacity; without any, all jobs compete alike.
 	Tenants []shares.Tenant
+	// Topology are the labels of nodes that name their domains, from the widest level to the narrowest; none without.
+	Topology []string
 	// PolicyName is the name of the policy in metrics and in the status of jobs: PolicyFit by default.
 	PolicyName string
 	// Groups names the ConfigMap with the histories of groups of jobs. Without it they are lost when the
@@ -98,6 +100,7 @@ func New(cached client.Client, live client.Reader, options Options) (*Reconciler
 		recorder:   options.Recorder,
 		policy:     options.Policy,
 		tenants:    shares.New(options.Tenants),
+		topology:   options.Topology,
 		policyName: options.PolicyName,
 		cycle:      cmp.Or(options.Cycle, DefaultCycle),
 		interval:   cmp.Or(options.Interval, defaultInterval),

@@ -47,6 +47,8 @@ type rounds struct {
 	// tenants are the allocator's tenants if the spec sets some, and also is a namespace whose jobs are its jobs, too.
 	tenants []shares.Tenant
 	also    string
+	// topology are the labels of domains if the spec sets some.
+	topology []string
 	// told are the Events of the allocator.
 	told *told
 	// archive keeps groups that the ConfigMap has lost, if the spec sets one.
@@ -67,7 +69,7 @@ func (r *rounds) start(faults interceptor.Funcs) {
 	var err error
 	r.allocator, err = allocatorcontroller.New(seen, counting, allocatorcontroller.Options{
 		Policy: r.policy, Groups: r.groups, Archive: r.archive, Recorder: r.told, Registerer: r.registry, Clock: r.clock,
-		Tenants: r.tenants,
+		Tenants: r.tenants, Topology: r.topology,
 	})
 	Expect(err).NotTo(HaveOccurred())
 }

@@ -48,7 +48,12 @@ func Parse(content []byte) (*v1alpha1.Configuration, error) {
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(encoded, found); err != nil {
 		return nil, fmt.Errorf("the file cannot be decoded: %w", err)
 	}
-	if err := checkTenants(found.Operator.Allocator.Tenants).ToAggregate(); err != nil {
+	allocator := &found.Operator.Allocator
+	if allocator.Topology == nil {
+		// A null is an absent field.
+		allocator.Topology = v1alpha1.Defaults().Operator.Allocator.Topology
+	}
+	if err := append(checkTenants(allocator.Tenants), checkTopology(allocator.Topology)...).ToAggregate(); err != nil {
 		return nil, err
 	}
 	return found, nil

@@ -18,7 +18,7 @@ const head = "apiVersion: config.diengine.opendilab.org/v1alpha1\nkind: Configur
 
 func TestAFileWithoutFieldsHasTheDefaults(t *testing.T) {
 	t.Parallel()
-	for _, rest := range []string{"", "---\n", "# a comment\n", "operator: {}\n", "operator: {shards: null}\ncommon: null\n"} {
+	for _, rest := range []string{"", "---\n", "# a comment\n", "operator: {}\n", "operator: {shards: null}\ncommon: null\n", "operator: {allocator: {topology: null}}\n"} {
 		got, err := Parse([]byte(head + rest))
 		if err != nil {
 			t.Fatalf("%q: %v", rest, err)
@@ -48,7 +48,7 @@ func TestGivenFieldsReplaceDefaultsAlsoByZero(t *testing.T) {
 	t.Parallel()
 	got, err := Parse([]byte(head + `
 common: {watchNamespaces: [team-a, team-b], takeover: false, kubeAPIQPS: 12.5}
-operator: {probeInterval: 0s, forceDeleteAfter: 10m, autoscaleMaxMemory: 1Ti, autoscaler: {enabled: false}}
+operator: {probeInterval: 0s, forceDeleteAfter: 10m, autoscaleMaxMemory: 1Ti, autoscaler: {enabled: false}, allocator: {topology: []}}
 server: {identity: disabled, limits: {writesPerSecond: 0.5}}
 `))
 	if err != nil {
@@ -57,7 +57,7 @@ server: {identity: disabled, limits: {writesPerSecond: 0.5}}
 	want := v1alpha1.Defaults()
 	want.Common.WatchNamespaces, want.Common.Takeover, want.Common.KubeAPIQPS = []string{"team-a", "team-b"}, false, 12.5
 	want.Operator.ProbeInterval.Duration, want.Operator.ForceDeleteAfter.Duration = 0, 10*time.Minute
-	want.Operator.Autoscaler.Enabled = false
+	want.Operator.Autoscaler.Enabled, want.Operator.Allocator.Topology = false, []string{}
 	want.Server.Identity, want.Server.Limits.WritesPerSecond = v1alpha1.IdentityDisabled, 0.5
 	if memory := got.Operator.AutoscaleMaxMemory.String(); memory != "1Ti" {
 		t.Errorf("the memory is %s, want 1Ti", memory)
@@ -82,7 +82,7 @@ func TestAWrongFileIsRefusedByItsField(t *testing.T) {
 		"two documents":      {head + "---\noperator: {}\n", []string{"2 documents"}},
 		"too many bytes":     {head + "#" + strings.Repeat("x", MaxBytes), []string{"65536 bytes"}},
 		"an unknown section": {head + "webhooks: {}\n", []string{"webhooks: Forbidden: there is no such field: must be one of apiVersion, common, history, kind, operator, server"}},
-		"an unknown field":   {head + "operator: {allocator: {polcy: fit}}\n", []string{"operator.allocator.polcy: Forbidden", "cycle, deviceLabel, enabled, fairness, history, policy, tenants"}},
+		"an unknown field":   {head + "operator: {allocator: {polcy: fit}}\n", []string{"operator.allocator.polcy: Forbidden", "cycle, deviceLabel, enabled, fairness, history, policy, tenants, topology"}},
 		"a field in capitals": {
 			head + "operator: {Shards: 2}\n", []string{"operator.Shards: Forbidden"},
 		},
@@ -129,6 +129,11 @@ func TestAWrongFileIsRefusedByItsField(t *testing.T) {
 		"two tenants of a name":      {head + "operator: {allocator: {tenants: [{name: a}, {name: a}]}}\n", []string{`operator.allocator.tenants[1].name: Invalid value: "a": must be the name of one tenant only`}},
 		"a namespace of two tenants": {head + "operator: {allocator: {tenants: [{name: a, namespaces: [c]}, {name: b, namespaces: [c]}]}}\n", []string{`operator.allocator.tenants[1].namespaces[0]: Invalid value: "c"`, "tenant a has it"}},
 		"another tenant's namespace": {head + "operator: {allocator: {tenants: [{name: a, namespaces: [b]}, {name: b}]}}\n", []string{`operator.allocator.tenants[0].namespaces[0]: Invalid value: "b"`, "tenant b has it"}},
+		"no label of a level":        {head + "operator: {allocator: {topology: ['']}}\n", []string{`operator.allocator.topology[0]: Invalid value: "": must be the key of a label, such as topology.kubernetes.io/zone`}},
+		"a level's wrong label":      {head + "operator: {allocator: {topology: [zone, a rack]}}\n", []string{`operator.allocator.topology[1]: Invalid value: "a rack": must be the key of a label`}},
+		"a level twice":              {head + "operator: {allocator: {topology: [rack, rack]}}\n", []string{`operator.allocator.topology[1]: Invalid value: "rack": must be the label of one level only`}},
+		"too many levels":            {head + "operator: {allocator: {topology: [a, b, c, d, e]}}\n", []string{"operator.allocator.topology: Too many: 5: must have at most 4 items"}},
+		"no list of levels":          {head + "operator: {allocator: {topology: rack}}\n", []string{`operator.allocator.topology: Invalid value: "rack": must be a list`}},
 		"two faults":                 {head + "operator: {shards: 0, workers: 0}\n", []string{"operator.shards", "operator.workers"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -91,7 +91,7 @@ func rows(path string, at *node, defaults any, about map[string]map[string]strin
 		}
 		byDefault, _ := json.Marshal(values[name])
 		switch {
-		case inner.kind == list:
+		case inner.kind == list && string(byDefault) == "null":
 			byDefault = []byte("[]")
 		case values == nil:
 			byDefault = nil

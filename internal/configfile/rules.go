@@ -33,6 +33,7 @@ type rule struct {
 const (
 	namePattern = `^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
 	nameOrNone  = `^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$`
+	label       = `^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`
 	labelOrNone = `^(([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$`
 	urlOrNone   = `^(https?://[^?#]+)?$`
 	// A collector has no path: traces are sent by gRPC.
@@ -54,6 +55,9 @@ const (
 
 // The maxima of tenants: how many, and their weights. Metrics name each tenant.
 const maxTenants, maxWeight = 64, 1000
+
+// The maximum of levels of the topology.
+const maxLevels = 4
 
 // The maxima of regular expressions: how many, and their bytes.
 const maxRedactions, maxExpression = 32, 256
@@ -105,6 +109,8 @@ func rules() map[string]rule {
 		"operator.allocator.tenants[].namespaces":   {max: maxNamespaces},
 		"operator.allocator.tenants[].namespaces[]": namespace,
 		"operator.allocator.tenants[].weight":       {min: 1, max: maxWeight},
+		"operator.allocator.topology":               {max: maxLevels},
+		"operator.allocator.topology[]":             {pattern: label, want: "must be the key of a label, such as topology.kubernetes.io/zone"},
 		"operator.autoscaleMaxMemory":               some,
 		"operator.autoscaler.prometheusURL":         address,
 		"operator.autoscaler.optimizer.url":         address,

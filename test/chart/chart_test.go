@@ -135,6 +135,7 @@ func TestAWrongValueIsRefusedByItsName(t *testing.T) {
 		"configuration.operator.queueing=volcano":              "/configuration/operator/queueing",
 		"configuration.operator.allocator.tenants[0].name=A":   "/configuration/operator/allocator/tenants/0/name",
 		"configuration.operator.allocator.tenants[0].weight=3": "name",
+		"configuration.operator.allocator.topology[0]=a b":     "/configuration/operator/allocator/topology/0",
 		"webhook.url=http://x":                                 "url",
 		"configuration.operator.probeInterval=-1s":             "/configuration/operator/probeInterval",
 		"tag=v1.1.3":                                             "tag",
@@ -187,7 +188,7 @@ func TestTheProgramsReadTheConfigurationOfTheValues(t *testing.T) {
 	// Helm decodes large numbers in a file as floats.
 	content := `configuration: {server: {identity: legacy, limits: {writesPerSecond: 0.5, writeBurst: 4000000, writeBytesPerMinute: 5242880, profilingBytes: 1048576}},
   common: {watchNamespaces: [team-a], tracing: {samplingRatio: 0.05}}, operator: {forceDeleteAfter: 10m, allocator: {
-    tenants: [{name: vision, namespaces: [images, video], weight: 3}, {name: robots}]}}}
+    tenants: [{name: vision, namespaces: [images, video], weight: 3}, {name: robots}], topology: [example.com/rack, nvidia.com/gpu.clique]}}}
 priorityClasses: {create: true, high: {name: mine}}
 takeover: {enabled: false}`
 	if err := os.WriteFile(values, []byte(content), 0o600); err != nil {
@@ -204,6 +205,7 @@ takeover: {enabled: false}`
 	want.Common.WatchNamespaces, want.Common.Tracing.SamplingRatio, want.Common.Takeover = []string{"team-a"}, 0.05, false
 	want.Operator.ForceDeleteAfter.Duration = 10 * time.Minute
 	want.Operator.Allocator.Tenants = []v1alpha1.Tenant{{Name: "vision", Namespaces: []string{"images", "video"}, Weight: 3}, {Name: "robots"}}
+	want.Operator.Allocator.Topology = []string{"example.com/rack", "nvidia.com/gpu.clique"}
 	want.Operator.PriorityClasses = v1alpha1.PriorityClasses{Normal: "dijob-normal", High: "mine"}
 	if diff := cmp.Diff(want, configured(t, decode(t, output))); diff != "" {
 		t.Errorf("the configuration (-want +got):\n%s", diff)

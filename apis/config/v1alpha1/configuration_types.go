@@ -118,6 +118,8 @@ type Allocator struct {
 	Policy string `json:"policy"`
 	// Tenants [share the capacity](allocator.md#tenants) by weight, at most 64. Without any, all jobs compete alike.
 	Tenants []Tenant `json:"tenants"`
+	// Topology are labels of nodes that name [their domains](allocator.md#topology), from the widest level to the narrowest, at most 4. Empty for none.
+	Topology []string `json:"topology"`
 }
 
 // Tenant is a team with a share of the capacity.

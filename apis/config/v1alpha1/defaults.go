@@ -24,7 +24,10 @@ func Defaults() *Configuration {
 			Tracing:          Tracing{SamplingRatio: 1},
 		},
 		Operator: Operator{
-			Allocator:          Allocator{Enabled: true, Cycle: seconds(60), Policy: "fit", Fairness: 0.02, DeviceLabel: "nvidia.com/gpu.product", History: Service{Timeout: seconds(2)}},
+			Allocator: Allocator{
+				Enabled: true, Cycle: seconds(60), Policy: "fit", Fairness: 0.02, DeviceLabel: "nvidia.com/gpu.product", History: Service{Timeout: seconds(2)},
+				Topology: []string{"topology.kubernetes.io/zone"},
+			},
 			AutoscaleMaxMemory: resource.MustParse("64Gi"),
 			Autoscaler:         Autoscaler{Enabled: true, Optimizer: Service{Timeout: seconds(5)}},
 			Gangs:              Gangs{Scheduler: "auto"},

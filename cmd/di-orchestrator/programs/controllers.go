@@ -101,6 +101,7 @@ func (o *operator) addControllers(ctx context.Context, definitions *storagemigra
 		if err := allocator.Setup(o.mgr, allocator.Options{
 			Policy: o.options.policy, PolicyName: config.Allocator.Policy, Cycle: config.Allocator.Cycle.Duration, MaxPods: o.options.config.Common.MaxPodsPerJob, Recorder: o.recorder, Registerer: o.metrics, Traces: o.traces, MayAct: mayAct,
 			Tenants:    allocator.Tenants(config.Allocator.Tenants),
+			Topology:   config.Allocator.Topology,
 			Everything: o.watches.Everything,
 			Groups:     types.NamespacedName{Namespace: o.options.namespace, Name: names.AllocationGroups},
 			Archive:    o.options.archive,

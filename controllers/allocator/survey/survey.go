@@ -44,6 +44,8 @@ type Cluster struct {
 	Admission *Admission
 	// MaxPods is the maximum number of pods of a job.
 	MaxPods int32
+	// Topology are the labels of nodes that name their domains, from the widest level to the narrowest.
+	Topology []string
 }
 
 // Memory is what one round has to know of the round before. The zero value remembers nothing.
@@ -87,6 +89,7 @@ func Take(found *Cluster, before Memory) (*Round, Memory) {
 		Placed:   make(map[types.NamespacedName][]string, len(found.Jobs)),
 		Settled:  map[types.NamespacedName]allocation.Placement{},
 	}
+	r.Snapshot.Locate(found.Topology)
 	for _, pod := range found.Others {
 		r.occupy(pod)
 	}
