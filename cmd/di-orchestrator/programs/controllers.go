@@ -90,6 +90,16 @@ func (o *operator) addLeader(takenOver <-chan struct{}) (mayAct <-chan struct{},
 	return leader.MayAct(), nil
 }
 
+// allocatorOptions returns what the configuration says of the allocator.
+func (o *operatorOptions) allocatorOptions() allocator.Options {
+	config := &o.config.Operator.Allocator
+	return allocator.Options{
+		Policy: o.policy, PolicyName: config.Policy, Cycle: config.Cycle.Duration, MaxPods: o.config.Common.MaxPodsPerJob,
+		Tenants: allocator.Tenants(config.Tenants), Topology: config.Topology,
+		Groups: types.NamespacedName{Namespace: o.namespace, Name: names.AllocationGroups}, Archive: o.archive,
+	}
+}
+
 // addControllers adds the controllers, which start once no other operator runs. Those of single jobs run in
 // every operator if jobs have shards.
 func (o *operator) addControllers(ctx context.Context, definitions *storagemigration.Definitions, mayAct <-chan struct{}) error {
@@ -98,14 +108,10 @@ func (o *operator) addControllers(ctx context.Context, definitions *storagemigra
 	}
 	config := &o.options.config.Operator
 	if config.Allocator.Enabled {
-		if err := allocator.Setup(o.mgr, allocator.Options{
-			Policy: o.options.policy, PolicyName: config.Allocator.Policy, Cycle: config.Allocator.Cycle.Duration, MaxPods: o.options.config.Common.MaxPodsPerJob, Recorder: o.recorder, Registerer: o.metrics, Traces: o.traces, MayAct: mayAct,
-			Tenants:    allocator.Tenants(config.Allocator.Tenants),
-			Topology:   config.Allocator.Topology,
-			Everything: o.watches.Everything,
-			Groups:     types.NamespacedName{Namespace: o.options.namespace, Name: names.AllocationGroups},
-			Archive:    o.options.archive,
-		}); err != nil {
+		settings := o.options.allocatorOptions()
+		settings.Recorder, settings.Registerer, settings.Traces, settings.MayAct = o.recorder, o.metrics, o.traces, mayAct
+		settings.Everything = o.watches.Everything
+		if err := allocator.Setup(o.mgr, settings); err != nil {
 			return fmt.Errorf("setting up the allocator: %w", err)
 		}
 	}

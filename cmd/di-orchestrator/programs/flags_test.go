@@ -13,9 +13,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"k8s.io/apimachinery/pkg/types"
 
 	"opendilab.org/di-orchestrator/allocation/fit"
 	"opendilab.org/di-orchestrator/allocation/goodput"
+	"opendilab.org/di-orchestrator/allocation/model"
+	"opendilab.org/di-orchestrator/allocation/shares"
+	"opendilab.org/di-orchestrator/allocation/topology"
 	configv1alpha1 "opendilab.org/di-orchestrator/apis/config/v1alpha1"
 	"opendilab.org/di-orchestrator/autoscale/optimizer/remote"
 	"opendilab.org/di-orchestrator/controllers/allocator"
@@ -158,6 +162,34 @@ func isField(of reflect.Type, path []string) bool {
 		}
 	}
 	return true
+}
+
+func TestTheAllocatorHasTheSettingsOfTheFile(t *testing.T) {
+	t.Parallel()
+	config, err := configfile.Parse([]byte("apiVersion: config.diengine.opendilab.org/v1alpha1\nkind: Configuration\n" +
+		"operator: {allocator: {cycle: 7s, topology: [zone, rack], tenants: [{name: vision}]}}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := &operatorOptions{processOptions: processOptions{config: config, namespace: names.SystemNamespace}}
+	got := o.allocatorOptions()
+	want := allocator.Options{
+		PolicyName: "fit", Cycle: 7 * time.Second, MaxPods: 5000, Topology: []string{"zone", "rack"}, Tenants: []shares.Tenant{{Name: "vision"}},
+		Groups: types.NamespacedName{Namespace: names.SystemNamespace, Name: names.AllocationGroups},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("settings (-file +allocator):\n%s", diff)
+	}
+	if model.MaxSpan != topology.MaxLevels+1 {
+		t.Errorf("a model has %d spans: must be one more than the %d levels", model.MaxSpan, topology.MaxLevels)
+	}
+	for count, isFine := range map[int]bool{topology.MaxLevels: true, topology.MaxLevels + 1: false} {
+		_, err := configfile.Parse([]byte("apiVersion: config.diengine.opendilab.org/v1alpha1\nkind: Configuration\n" +
+			"operator: {allocator: {topology: [" + strings.Join(strings.Split("abcdefgh"[:count], ""), ",") + "]}}\n"))
+		if (err == nil) != isFine {
+			t.Errorf("%d levels: got %v", count, err)
+		}
+	}
 }
 
 // The file has defaults and bounds of packages that it cannot import.
