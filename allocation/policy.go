@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"opendilab.org/di-orchestrator/allocation/model"
 	"opendilab.org/di-orchestrator/allocation/profilings"
 	"opendilab.org/di-orchestrator/allocation/shares"
 	"opendilab.org/di-orchestrator/allocation/topology"
@@ -107,6 +108,8 @@ type Job struct {
 	Group string
 	// Report is what the job reported last; nil if it reports nothing.
 	Report *profilings.Report
+	// Measured are observations that were reported while the job was placed on nodes of a known span, the newest last.
+	Measured []model.Observation
 	// ReportedAt is when the report changed last; zero if that is unknown.
 	ReportedAt time.Time
 	// Totals is how right the totals of jobs of its group have been, and of others of its namespace.

@@ -25,6 +25,8 @@ type curve struct {
 	one float64
 	// observed is the largest number of replicas that was measured.
 	observed int
+	// crossings is how many times as long the network takes by the span; without any, all spans are alike.
+	crossings model.Crossings
 	// times multiplies the model's goodput: it is carried over from another type of devices. 0 is 1.
 	times float64
 	// isGuess reports whether the job has never measured the type of devices.
@@ -42,9 +44,9 @@ func (c *curve) scaled(times float64) curve {
 // as fast as one. It keeps jobs that report nothing from outbidding those that do.
 const prior = 0.75
 
-// at returns the goodput with so many replicas on so many nodes; in units of one replica
+// at returns the goodput with so many replicas on so many nodes of a span; in units of one replica
 // for jobs without a model.
-func (c *curve) at(nodes, replicas int) float64 {
+func (c *curve) at(nodes, span, replicas int) float64 {
 	switch {
 	case replicas <= 0:
 		// The other tasks run, without any elastic replica.
@@ -52,45 +54,62 @@ func (c *curve) at(nodes, replicas int) float64 {
 	case c.known == nil:
 		return math.Pow(float64(replicas), prior)
 	}
-	return cmp.Or(c.times, 1) * c.known.at(nodes, replicas, c.noise)
+	across := 1.0
+	if nodes > 1 && c.crossings[span] > 0 {
+		across = c.crossings[span]
+	}
+	return cmp.Or(c.times, 1) * c.known.at(placing{nodes, replicas, across}, c.noise)
 }
 
 // speed returns the goodput relative to that of one replica.
-func (c *curve) speed(nodes, replicas int) float64 { return c.at(nodes, replicas) / c.one }
+func (c *curve) speed(nodes, span, replicas int) float64 { return c.at(nodes, span, replicas) / c.one }
 
 // goodput returns useful samples per second; 0 if they are unknown.
-func (c *curve) goodput(nodes, replicas int) float64 {
+func (c *curve) goodput(nodes, span, replicas int) float64 {
 	if c.known == nil {
 		return 0
 	}
-	return c.at(nodes, replicas)
+	return c.at(nodes, span, replicas)
 }
+
+// placing is what the goodput of a model depends on: how many replicas on how many nodes, and how many times as long the network
+// between them takes.
+type placing struct {
+	nodes, replicas int
+	across          float64
+}
+
+// mostPlacings bounds what is kept of a model.
+const mostPlacings = 1024
 
 // learned is the model of a job or group, with what was computed of it. It depends on
 // its content only, so that it saves time and never changes a result.
 type learned struct {
 	throughput model.Throughput
 	bounds     model.Bounds
-	candidates map[[2]int]*model.Candidates
-	values     map[[2]int]float64
+	candidates map[placing]*model.Candidates
+	values     map[placing]float64
 	noise      model.Noise
 	// used is the last round that asked for it.
 	used int
 }
 
 // at returns the goodput at a noise.
-func (l *learned) at(nodes, replicas int, noise model.Noise) float64 {
-	if noise != l.noise {
+func (l *learned) at(key placing, noise model.Noise) float64 {
+	if len(l.candidates) > mostPlacings {
+		clear(l.candidates)
+	}
+	if noise != l.noise || len(l.candidates) == 0 {
 		clear(l.values)
 		l.noise = noise
 	}
-	key := [2]int{nodes, replicas}
 	if value, is := l.values[key]; is {
 		return value
 	}
 	candidates := l.candidates[key]
 	if candidates == nil {
-		made := model.NewCandidates(&l.throughput, &l.bounds, nodes, replicas)
+		throughput := l.throughput.Across(key.across)
+		made := model.NewCandidates(&throughput, &l.bounds, key.nodes, key.replicas)
 		candidates = &made
 		l.candidates[key] = candidates
 	}
@@ -111,6 +130,7 @@ type fit struct {
 	// given are the observations, rounded what counts of them.
 	given, rounded []model.Observation
 	throughput     model.Throughput
+	crossings      model.Crossings
 	used           int
 }
 
@@ -118,20 +138,21 @@ func newCache() *cache {
 	return &cache{models: map[any]*learned{}, fits: map[string]*fit{}}
 }
 
-// fitted returns the throughput that explains the observations. The name only finds the
-// last answer.
-func (c *cache) fitted(name string, observations []model.Observation) model.Throughput {
+// fitted returns the throughput that explains the observations, and how much longer the network takes across domains. The name
+// only finds the last answer.
+func (c *cache) fitted(name string, observations []model.Observation) (model.Throughput, model.Crossings) {
 	last := c.fits[name]
 	if last == nil || !slices.Equal(last.given, observations) {
 		rounded := coarse(observations)
 		if last == nil || !slices.Equal(last.rounded, rounded) {
-			last = &fit{rounded: rounded, throughput: model.Fit(rounded, nil)}
+			last = &fit{rounded: rounded}
+			last.throughput, last.crossings = model.FitAcross(rounded)
 			c.fits[name] = last
 		}
 		last.given = observations
 	}
 	last.used = c.round
-	return last.throughput
+	return last.throughput, last.crossings
 }
 
 // digits are the significant digits of measured times that count. Means of many steps
@@ -145,10 +166,10 @@ const perOctave = 4
 // coarse returns observations with their times rounded, and of similar batches of a
 // placement the smallest one.
 func coarse(observations []model.Observation) []model.Observation {
-	type similar struct{ nodes, replicas, octave int }
+	type similar struct{ nodes, replicas, octave, span int }
 	smallest := map[similar]int{}
 	for i, o := range observations {
-		key := similar{o.Nodes, o.Replicas, int(perOctave * math.Log2(float64(o.Atomic)))}
+		key := similar{o.Nodes, o.Replicas, int(perOctave * math.Log2(float64(o.Atomic))), o.Span}
 		if at, is := smallest[key]; !is || o.Atomic < observations[at].Atomic {
 			smallest[key] = i
 		}
@@ -175,7 +196,7 @@ func (c *cache) model(name any, throughput model.Throughput, bounds model.Bounds
 	last := c.models[name]
 	if last == nil || last.throughput != throughput || last.bounds != bounds {
 		last = &learned{
-			throughput: throughput, bounds: bounds, candidates: map[[2]int]*model.Candidates{}, values: map[[2]int]float64{},
+			throughput: throughput, bounds: bounds, candidates: map[placing]*model.Candidates{}, values: map[placing]float64{},
 		}
 		c.models[name] = last
 	}
@@ -213,7 +234,10 @@ func teach(group *allocation.Group, job *allocation.Job, observations []model.Ob
 		return
 	}
 	for _, o := range observations {
-		if measuredAt(group, o) == nil && len(group.Observations) < allocation.MaxObservations {
+		switch known := measuredAt(group, o); {
+		case known != nil && known.Span == 0:
+			known.Span = o.Span
+		case known == nil && len(group.Observations) < allocation.MaxObservations:
 			group.Observations = append(group.Observations, o)
 		}
 	}
@@ -229,22 +253,39 @@ func teach(group *allocation.Group, job *allocation.Job, observations []model.Ob
 	}
 }
 
-// measuredAt returns what a group knows of the configuration of an observation; nil if it knows nothing.
+// measuredAt returns what a group knows of the configuration of an observation; nil if it knows nothing. Where the span of
+// either is not known, the one of the most similar time counts, but an observation of a known span does not contradict another
+// one.
 func measuredAt(group *allocation.Group, o model.Observation) *model.Observation {
+	var best *model.Observation
 	for i := range group.Observations {
-		if known := &group.Observations[i]; known.Nodes == o.Nodes && known.Replicas == o.Replicas && known.Atomic == o.Atomic && known.Device == o.Device {
+		known := &group.Observations[i]
+		if known.Nodes != o.Nodes || known.Replicas != o.Replicas || known.Atomic != o.Atomic || known.Device != o.Device {
+			continue
+		}
+		if known.Span == o.Span {
 			return known
 		}
+		if o.Span == 0 || known.Span == 0 && !contradicts(known, &o) {
+			if best == nil || unlike(known, &o) < unlike(best, &o) {
+				best = known
+			}
+		}
 	}
-	return nil
+	return best
 }
+
+// unlike returns the logarithm of the factor between the times of two steps.
+func unlike(a, b *model.Observation) float64 { return math.Abs(math.Log(a.Step / b.Step)) }
+
+func contradicts(known, o *model.Observation) bool { return unlike(known, o) > math.Log(contradiction) }
 
 // doubts counts the reports in a row by which a job contradicts its group. After enough of them the group forgets, and
 // doubts returns false, so that the job teaches it again.
 func doubts(group *allocation.Group, job *allocation.Job, observations []model.Observation) bool {
 	if !slices.ContainsFunc(observations, func(o model.Observation) bool {
 		known := measuredAt(group, o)
-		return known != nil && math.Abs(math.Log(o.Step/known.Step)) > math.Log(contradiction)
+		return known != nil && contradicts(known, &o)
 	}) {
 		delete(group.Doubts, job.Name)
 		return false
@@ -328,12 +369,12 @@ func (c *cache) curveOf(job *allocation.Job, k *knowledge, observations []model.
 	case isFitted:
 		throughput = parameters
 	case len(observations) > 0:
-		throughput = c.fitted(k.name+"@"+device, observations)
+		throughput, of.crossings = c.fitted(k.name+"@"+device, observations)
 	default:
 		return of
 	}
 	known := c.model(deviceKey{job.Name, device}, throughput, k.bounds)
-	if one := known.at(1, 1, k.noise); one > 0 {
+	if one := known.at(placing{1, 1, 1}, k.noise); one > 0 {
 		of.known, of.noise, of.one = known, k.noise, one
 	}
 	return of

@@ -14,6 +14,7 @@ import (
 
 	"opendilab.org/di-orchestrator/allocation"
 	"opendilab.org/di-orchestrator/allocation/model"
+	"opendilab.org/di-orchestrator/allocation/topology"
 )
 
 // Policy decides replicas by goodput. Its answers depend on the round only: what it keeps
@@ -78,9 +79,9 @@ func (p *Policy) views(round *allocation.Round, nodes []*allocation.Node, board 
 	}
 	jobs := allocation.InOrder(round.Jobs)
 	resolve(round.Groups, jobs)
-	own := make([][]model.Observation, len(jobs))
+	own, tree := make([][]model.Observation, len(jobs)), allocation.TreeOf(nodes)
 	for i, job := range jobs {
-		own[i] = job.Report.Observations()
+		own[i] = job.Observations()
 		if group := groupOf(round, job); group != nil {
 			teach(group, job, own[i])
 		}
@@ -92,7 +93,7 @@ func (p *Policy) views(round *allocation.Round, nodes []*allocation.Node, board 
 		for kind := range kinds.names {
 			at := terrain{perNode: 1}
 			if v.isElastic() {
-				at = surveyed(job, nodes, board, known, kinds, kind)
+				at = surveyed(job, nodes, tree, board, known, kinds, kind)
 			}
 			v.terrains = append(v.terrains, at)
 		}
@@ -104,25 +105,26 @@ func (p *Policy) views(round *allocation.Round, nodes []*allocation.Node, board 
 	board.Settle()
 	units := newUnits(views, nodes)
 	guess(views, len(kinds.names))
+	guessCrossings(views)
 	reference := kinds.largest()
 	for _, v := range views {
 		v.relate(reference)
 	}
 	for _, v := range views {
-		v.account(round.Now, units)
+		v.account(round.Now, units, tree, places)
 	}
 	return views
 }
 
 // surveyed returns what the nodes of a type say about the elastic replicas of a job. Jobs of equal
 // requirements share it.
-func surveyed(job *allocation.Job, nodes []*allocation.Node, board *allocation.Board, known map[terrainKey]terrain, kinds *kinds, kind int) terrain {
+func surveyed(job *allocation.Job, nodes []*allocation.Node, tree *topology.Tree, board *allocation.Board, known map[terrainKey]terrain, kinds *kinds, kind int) terrain {
 	pod := job.Tasks[job.Elastic].Pod
 	key := terrainKey{pod.Key(), kind}
 	if found, is := known[key]; is && len(job.Excluded) == 0 {
 		return found
 	}
-	found := survey(nodes, pod, board.Accepting(kinds.excluding(job, kind), job.Elastic))
+	found := survey(nodes, tree, pod, board.Accepting(kinds.excluding(job, kind), job.Elastic))
 	if len(job.Excluded) == 0 {
 		known[key] = found
 	}
@@ -166,23 +168,20 @@ func (v *view) keep(board *allocation.Board) {
 }
 
 // account advances the usage of the job up to now, by where it was.
-func (v *view) account(now time.Time, units *units) {
+func (v *view) account(now time.Time, units *units, tree *topology.Tree, placeOf map[string]int) {
 	had, fits := v.job.ElasticOf(len(v.previous))
 	if len(v.previous) == 0 || !fits {
 		return
 	}
-	distinct := map[string]bool{}
 	first := v.firstElastic()
-	for _, node := range v.previous[min(first, len(v.previous)):min(first+int(had), len(v.previous))] {
-		distinct[node] = true
-	}
-	v.nodes = max(len(distinct), 1)
+	on := distinct(v.previous[min(first, len(v.previous)):min(first+int(had), len(v.previous))])
+	v.nodes, v.span = max(len(on), 1), spanOn(tree, placeOf, on)
 	if v.usage.At.IsZero() {
 		v.usage.At, v.usage.Restarting = now.Add(-v.job.Held), 0
 	}
 	at := pace{speed: 1, capacity: units.share(v, had) * units.measure}
 	if v.isElastic() {
-		at.speed, at.goodput = v.curve.speed(v.nodes, int(had)), v.curve.goodput(v.nodes, int(had))
+		at.speed, at.goodput = v.curve.speed(v.nodes, v.span, int(had)), v.curve.goodput(v.nodes, v.span, int(had))
 	}
 	v.usage = advance(v.usage, now, at)
 }

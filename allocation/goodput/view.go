@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"opendilab.org/di-orchestrator/allocation"
+	"opendilab.org/di-orchestrator/allocation/topology"
 )
 
 // waiting is the number of replicas of a job that is not placed.
@@ -28,9 +29,9 @@ type view struct {
 	terrain
 	// closed says for each node by name whether it takes no new replicas.
 	closed map[string]bool
-	// nodes is how many nodes the current replicas are on.
-	nodes    int
-	decision Decision
+	// nodes is how many nodes the current replicas are on, and span theirs: one more than the levels that they cross.
+	nodes, span int
+	decision    Decision
 	// tenant is the job's tenant in its pool; nil if the pool is not divided.
 	tenant *tenant
 	// kind is the type of devices that the job has, or else the first one. terrain and curve are of this type,
@@ -75,10 +76,13 @@ type terrain struct {
 	// perNode is how many replicas an empty node holds, most often, and room how many all nodes
 	// hold.
 	perNode, room int32
+	// reach is how many empty nodes with room for perNode replicas a domain has at most, from the narrowest level to the widest; none
+	// without a topology.
+	reach []int
 }
 
 // survey returns what the nodes say about replicas.
-func survey(nodes []*allocation.Node, pod *allocation.Requirements, accepts []bool) terrain {
+func survey(nodes []*allocation.Node, tree *topology.Tree, pod *allocation.Requirements, accepts []bool) terrain {
 	found, rooms := terrain{accepts: accepts, perNode: 1}, map[int32]int{}
 	for i, node := range nodes {
 		if !accepts[i] {
@@ -95,7 +99,25 @@ func survey(nodes []*allocation.Node, pod *allocation.Requirements, accepts []bo
 			found.perNode, most = room, count
 		}
 	}
+	if tree != nil {
+		found.reach = tree.Reach(func(node int) bool {
+			return accepts[node] && pod.Room(nodes[node].Free, found.perNode) == found.perNode
+		})
+	}
 	return found
+}
+
+// spanOf returns the least span of so many nodes; 0 without a topology.
+func (t *terrain) spanOf(nodes int) int {
+	for crossed, most := range t.reach {
+		if nodes <= most {
+			return crossed + 1
+		}
+	}
+	if len(t.reach) == 0 {
+		return 0
+	}
+	return len(t.reach) + 1
 }
 
 // maxRoom bounds the replicas of a job.
@@ -112,10 +134,11 @@ func (v *view) speed(replicas int32) float64 {
 		return 1
 	}
 	nodes := v.nodesOf(replicas)
+	span := v.spanOf(nodes)
 	if replicas == v.current {
-		nodes = v.nodes
+		nodes, span = v.nodes, v.span
 	}
-	return v.curve.speed(nodes, int(replicas))
+	return v.curve.speed(nodes, span, int(replicas))
 }
 
 // limit returns the most replicas that the job may get: twice what was measured.

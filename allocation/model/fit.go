@@ -13,6 +13,9 @@ type Observation struct {
 	Nodes, Replicas, Atomic int
 	// Device is the type of the devices that it ran on; empty if the job does not name it.
 	Device string
+	// Span is one more than the levels of the topology that its nodes crossed; 0 if that is not known. It says nothing of one
+	// node.
+	Span int
 	// Step is the time of a pass that synchronizes, Accumulate of one that does not.
 	Step, Accumulate float64
 }

@@ -143,6 +143,25 @@ func (t *Tree) Crossed(nodes []int) int {
 	return crossed
 }
 
+// Reach returns how many of the nodes that count one domain has at most, from the narrowest level to the widest.
+func (t *Tree) Reach(counts func(node int) bool) []int {
+	reach := make([]int, 0, len(t.levels))
+	for at := len(t.levels) - 1; at >= 0; at-- {
+		most := 0
+		for _, nodes := range t.levels[at].nodes {
+			inside := 0
+			for _, node := range nodes {
+				if counts(node) {
+					inside++
+				}
+			}
+			most = max(most, inside)
+		}
+		reach = append(reach, most)
+	}
+	return reach
+}
+
 // Apart returns how many levels divide a node from the nearest of others: none if there are no others, or without a topology.
 func (t *Tree) Apart(others []int) func(node int) int {
 	if t == nil || len(others) == 0 {
@@ -197,9 +216,9 @@ func (t *Tree) lists(sums [][]sum, at int, need int64) [][]int {
 		list []int
 	}
 	var holders []holder
-	for domain, sum := range sums[at] {
-		if sum.room >= need {
-			holders = append(holders, holder{sum, domain, t.within(sums, at, []int{domain}, need)})
+	for domain, held := range sums[at] {
+		if held.room >= need {
+			holders = append(holders, holder{held, domain, t.within(sums, at, []int{domain}, need)})
 		}
 	}
 	slices.SortFunc(holders, func(a, b holder) int {

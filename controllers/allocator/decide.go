@@ -14,7 +14,9 @@ import (
 	"opendilab.org/di-orchestrator/allocation"
 	"opendilab.org/di-orchestrator/allocation/spread"
 	"opendilab.org/di-orchestrator/allocation/tenancy"
+	"opendilab.org/di-orchestrator/allocation/topology"
 	"opendilab.org/di-orchestrator/controllers/allocator/histories"
+	"opendilab.org/di-orchestrator/controllers/allocator/spans"
 	"opendilab.org/di-orchestrator/controllers/allocator/survey"
 	"opendilab.org/di-orchestrator/controllers/allocator/usage"
 )
@@ -48,6 +50,7 @@ func (a *Reconciler) decide(ctx context.Context, found *survey.Cluster) *round {
 func (a *Reconciler) describe(ctx context.Context, r *round) map[types.UID]usage.Restart {
 	now, restarts := r.found.Now, map[types.UID]usage.Restart{}
 	a.reports = a.read(ctx, r)
+	tree, places := a.locate(r)
 	for _, job := range r.found.Jobs {
 		entry := a.reports[job.UID]
 		wanted := r.input.Wanted[client.ObjectKeyFromObject(job)]
@@ -58,6 +61,8 @@ func (a *Reconciler) describe(ctx context.Context, r *round) map[types.UID]usage
 		wanted.Group, wanted.Usage = entry.group, usage.Of(&job.Status)
 		wanted.Report = survey.Completed(job, entry.parsed, producers)
 		wanted.ReportedAt = entry.changedAt
+		entry.seen = entry.seen.After(entry.parsed, spans.PlaceOf(wanted, job.Status.Allocation, tree, places))
+		wanted.Measured = entry.seen.Measured()
 		wanted.Totals = a.groups.known.Totals(entry.group, job.Namespace)
 		if ended, isOver := usage.EndOfRestart(job, r.found.Pods[job.UID], entry.changedAt, now); isOver {
 			restarts[job.UID] = ended
@@ -67,6 +72,17 @@ func (a *Reconciler) describe(ctx context.Context, r *round) map[types.UID]usage
 		}
 	}
 	return restarts
+}
+
+// locate returns the domains of the nodes, nil if these are of one, and their places by name.
+func (a *Reconciler) locate(r *round) (*topology.Tree, map[string]int) {
+	tree, places := allocation.TreeOf(r.input.Snapshot.Nodes), map[string]int{}
+	if tree != nil {
+		for at, node := range r.input.Snapshot.Nodes {
+			places[node.Object.Name] = at
+		}
+	}
+	return tree, places
 }
 
 // read reads the reports of jobs, and the groups of those that want a place.

@@ -14,6 +14,7 @@ import (
 
 	"opendilab.org/di-orchestrator/allocation/profilings"
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/controllers/allocator/spans"
 	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/internal/recorder"
 	"opendilab.org/di-orchestrator/job/workload"
@@ -34,6 +35,8 @@ type report struct {
 	isNewlyUnreadable bool
 	// changedAt is when this process first observed this content after another; zero if it never did.
 	changedAt time.Time
+	// seen is what was seen of the placements at which the job measured its steps.
+	seen spans.Seen
 }
 
 // of returns the report of a job, parsed again only if it has changed.

@@ -11,6 +11,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"opendilab.org/di-orchestrator/allocation"
@@ -50,11 +51,32 @@ var _ = Describe("A round of the allocator on nodes of several racks", func() {
 		Entry("with policy fit", allocatorcontroller.Fit()),
 		Entry("with policy goodput", goodput.New(goodput.DefaultSettings())),
 	)
+
+	It("learns where a job measured its steps, and keeps it for the group", func(ctx SpecContext) {
+		r := newSpace(ctx).newRounds(interceptor.Funcs{})
+		r.policy, r.topology = goodput.New(goodput.DefaultSettings()), []string{rackLabel}
+		r.groups = types.NamespacedName{Namespace: r.name, Name: "groups"}
+		r.start(interceptor.Funcs{})
+		for _, name := range []string{"r1-a", "r2-a"} {
+			editNode(ctx, r.newNode(ctx, name, 4), func(node *corev1.Node) { node.Labels[rackLabel] = name[:2] })
+		}
+		r.submitWhole(ctx, "job")
+		r.next(ctx, 0)
+		for _, seconds := range []float64{0.5, 0.51, 0.52} {
+			r.report(ctx, "job", fmt.Sprintf(`{"version":1,"batch":{"initial":64,"max":64},"steps":[
+				{"nodes":1,"replicas":1,"samples":64,"seconds":0.8},
+				{"nodes":2,"replicas":2,"samples":32,"seconds":%g,"compute_seconds":0.4}]}`, seconds))
+			r.next(ctx, 4*time.Minute)
+		}
+		Expect(r.get(ctx, "job").Status.Allocation).To(HaveLen(2))
+		Expect(r.storedGroups(ctx)).To(ContainSubstring(`"spans":[0,2]`))
+	})
 })
 
 // submitWhole submits a job of two replicas, each as large as a node.
 func (r *rounds) submitWhole(ctx SpecContext, name string) {
 	r.submitElastic(ctx, name, 2, 2, func(spec *v2alpha1.DIJobSpec) {
+		spec.Group = name
 		spec.Tasks[0].Template.Raw = fmt.Appendf(nil, `{"spec":{"nodeSelector":{"space":%q},
 			"containers":[{"name":"di-container","image":"image","resources":{"requests":{"cpu":"4"}}}]}}`, r.name)
 	})

@@ -62,7 +62,9 @@ type storedGroup struct {
 	// Observations are nodes, replicas, samples, and seconds of a step with and without synchronization.
 	Observations [][5]float64 `json:"observations,omitempty"`
 	// Devices are the devices of the observations; empty if none is named.
-	Devices     []string      `json:"devices,omitempty"`
+	Devices []string `json:"devices,omitempty"`
+	// Spans are the spans of the observations; empty if none is known.
+	Spans       []int         `json:"spans,omitempty"`
 	Noise       *model.Noise  `json:"noise,omitempty"`
 	Bounds      *model.Bounds `json:"bounds,omitempty"`
 	MaxObserved int           `json:"maxObserved,omitempty"`
@@ -123,7 +125,10 @@ func storedOf(name string, group *allocation.Group, usedAt time.Time) *storedGro
 	for _, o := range group.Observations[:min(len(group.Observations), allocation.MaxObservations)] {
 		stored.Observations = append(stored.Observations,
 			[5]float64{float64(o.Nodes), float64(o.Replicas), float64(o.Atomic), o.Step, o.Accumulate})
-		stored.Devices = append(stored.Devices, o.Device)
+		stored.Devices, stored.Spans = append(stored.Devices, o.Device), append(stored.Spans, o.Span)
+	}
+	if !slices.ContainsFunc(stored.Spans, func(span int) bool { return span > 0 }) {
+		stored.Spans = nil
 	}
 	if !slices.ContainsFunc(stored.Devices, func(device string) bool { return device != "" }) {
 		stored.Devices = nil
@@ -164,15 +169,24 @@ func decodeGroup(key, text string) (*storedGroup, error) {
 		return nil, fmt.Errorf("has %d observations, maxObserved %d, finished %d, useful %g, totals %d, totalsWrong %g: must be at most %d, and 0 or more",
 			len(stored.Observations), stored.MaxObserved, stored.Finished, stored.Useful, stored.Totals, stored.TotalsWrong, allocation.MaxObservations)
 	}
-	if len(stored.Devices) > 0 && len(stored.Devices) != len(stored.Observations) {
-		return nil, fmt.Errorf("has %d devices: must be none, or one for each of the %d observations", len(stored.Devices), len(stored.Observations))
+	return stored, stored.checkObservations()
+}
+
+// checkObservations checks the observations, and what there is for each of them.
+func (s *storedGroup) checkObservations() error {
+	if len(s.Devices) > 0 && len(s.Devices) != len(s.Observations) {
+		return fmt.Errorf("has %d devices: must be none, or one for each of the %d observations", len(s.Devices), len(s.Observations))
 	}
-	for i, o := range stored.Observations {
+	isNoSpan := func(span int) bool { return span < 0 || span > model.MaxSpan }
+	if len(s.Spans) > 0 && len(s.Spans) != len(s.Observations) || slices.ContainsFunc(s.Spans, isNoSpan) {
+		return fmt.Errorf("has the spans %v: must be none, or one from 0 to %d for each of the %d observations", s.Spans, model.MaxSpan, len(s.Observations))
+	}
+	for i, o := range s.Observations {
 		if o[0] < 1 || o[1] < o[0] || o[1] > math.MaxInt32 || o[2] < 1 || o[2] > 1<<53 || !(o[3] > 0) || o[4] < 0 {
-			return nil, fmt.Errorf("observations[%d] is %v: must be nodes, replicas, samples and seconds", i, o)
+			return fmt.Errorf("observations[%d] is %v: must be nodes, replicas, samples and seconds", i, o)
 		}
 	}
-	return stored, nil
+	return nil
 }
 
 func (s *storedGroup) group() *allocation.Group {
@@ -184,6 +198,9 @@ func (s *storedGroup) group() *allocation.Group {
 		one := model.Observation{Nodes: int(o[0]), Replicas: int(o[1]), Atomic: int(o[2]), Step: o[3], Accumulate: o[4]}
 		if len(s.Devices) > 0 {
 			one.Device = s.Devices[i]
+		}
+		if len(s.Spans) > 0 {
+			one.Span = s.Spans[i]
 		}
 		group.Observations = append(group.Observations, one)
 	}

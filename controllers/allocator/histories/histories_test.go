@@ -30,7 +30,7 @@ func fullGroup() *allocation.Group {
 	}
 	for i := range allocation.MaxObservations {
 		group.Observations = append(group.Observations, model.Observation{
-			Nodes: 1 + i/8, Replicas: 1 + i, Atomic: 128, Step: 1 / (3 + float64(i)), Accumulate: 1 / (7 + float64(i)),
+			Nodes: 1 + i/8, Replicas: 1 + i, Atomic: 128, Span: i % 3, Step: 1 / (3 + float64(i)), Accumulate: 1 / (7 + float64(i)),
 		})
 	}
 	return group
@@ -85,12 +85,14 @@ func TestUnreadableGroupsAreIgnored(t *testing.T) {
 		groupKey("e"): `{"name":"e","observations":[[1,1,1,-1,1]]}`,
 		groupKey("f"): `{"name":"f","finished":-1}`,
 		groupKey("g"): `{"name":"g","totals":1,"totalsWrong":-1}`,
+		groupKey("h"): `{"name":"h","observations":[[2,2,1,1,1]],"spans":[6]}`,
+		groupKey("i"): `{"name":"i","observations":[[2,2,1,1,1]],"spans":[1,1]}`,
 		"of a person": `hello`,
 	} {
 		data[key] = text
 	}
 	got, unreadable := Decode(data)
-	if len(unreadable) != 7 || len(got.Groups) != 1 || got.Groups["x/good"] == nil {
+	if len(unreadable) != 9 || len(got.Groups) != 1 || got.Groups["x/good"] == nil {
 		t.Errorf("%d keys are unreadable (%v), and %d groups are read", len(unreadable), unreadable, len(got.Groups))
 	}
 }
