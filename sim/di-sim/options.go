@@ -85,6 +85,7 @@ func addSettings(flags *flag.FlagSet, settings *experiment.Settings) {
 	flags.Float64Var(&settings.Goodput.Fairness, "fairness", settings.Goodput.Fairness, "fairness of goodput, from 0 to 1")
 	flags.IntVar(&rules.Nodes, "nodes", rules.Nodes, "nodes of the cluster")
 	flags.IntVar(&rules.GPUs, "gpus", rules.GPUs, "GPUs of a node")
+	addRacks(flags, &rules.Racks)
 }
 
 // complete reads the lists, and checks all values.
@@ -112,7 +113,7 @@ func (o *options) complete(policies, rows, loads string) error {
 			return fmt.Errorf("%s is empty: must have a name", name)
 		}
 	}
-	return errors.Join(o.mix.apply(o), o.checkNumbers(), o.cluster.check(o), o.readTenants())
+	return errors.Join(o.mix.apply(o), o.checkNumbers(), o.checkRacks(), o.cluster.check(o), o.readTenants())
 }
 
 func (o *options) checkNumbers() error {

@@ -156,6 +156,7 @@ func (a *Allocator) Target(job *Submission) int { return a.row.Batch(job) }
 // Place implements Policy.
 func (a *Allocator) Place(now int, jobs []*Job, cluster Cluster, previous map[string][]int) map[string][]int {
 	snapshot := allocation.NewSnapshot(nodesOf(cluster))
+	snapshot.Locate([]string{RackLabel})
 	pods := map[string]*allocation.Requirements{"": snapshot.RequirementsOf(a.pod)}
 	for _, device := range cluster.Devices {
 		pinned := a.pod.DeepCopy()
@@ -190,12 +191,8 @@ func nodesOf(cluster Cluster) []*corev1.Node {
 		if cluster.isLost(i) {
 			continue
 		}
-		var labels map[string]string
-		if len(cluster.Devices) > 0 {
-			labels = map[string]string{DeviceKey: cluster.Devices[i]}
-		}
 		nodes = append(nodes, &corev1.Node{
-			ObjectMeta: metav1.ObjectMeta{Name: nodeName(i), Labels: labels},
+			ObjectMeta: metav1.ObjectMeta{Name: nodeName(i), Labels: cluster.labels(i)},
 			Status: corev1.NodeStatus{
 				Conditions:  []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
 				Allocatable: corev1.ResourceList{gpuResource: *resource.NewQuantity(int64(cluster.GPUs), resource.DecimalSI)},
@@ -217,6 +214,9 @@ func (a *Allocator) view(now int, job *Job, pod *allocation.Requirements, cluste
 		Tasks: []allocation.Task{{Name: "trainer", Pod: pod}}, Min: 1, Wanted: int32(a.row.MaxReplicas(&job.Submission, &cluster)),
 		Held: time.Duration(now-known.placed) * time.Second, Usage: known.usage, Report: a.row.Report(job, &cluster), ReportedAt: at(now),
 	}
+	if view.Report != nil {
+		view.Measured = measured(job)
+	}
 	if a.row.History {
 		known.group = job.Application.Name
 		view.Group = known.group
@@ -226,6 +226,17 @@ func (a *Allocator) view(now int, job *Job, pod *allocation.Requirements, cluste
 		view.Totals = group.Totals.Among(&a.totals)
 	}
 	return view
+}
+
+// measured returns the observations on several nodes whose span the operator has seen.
+func measured(job *Job) []model.Observation {
+	var seen []model.Observation
+	for _, o := range job.Observations {
+		if o.Nodes > 1 && o.Span > 0 {
+			seen = append(seen, o)
+		}
+	}
+	return bounded(seen, allocation.MaxObservations)
 }
 
 // bounded returns at most as many observations as the operator reads. Of the placement with the most

@@ -4,6 +4,7 @@
 package simulator
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -34,8 +35,12 @@ type Job struct {
 	target   int
 	started  bool
 	observed map[observed]bool
-	// devices are the types of devices that it runs on; nil if there is one type.
-	devices []string
+	// devices are the types of devices that it runs on; nil if there is one type. slowdown is how many times as long it
+	// synchronizes there as within a rack; 0 is 1.
+	devices  []string
+	slowdown float64
+	// span is that of its nodes, as the allocator knows it; 0 if it knows no racks.
+	span int
 	// fit is the model of the observations, outdated if stale.
 	fit   *model.Throughput
 	stale bool
@@ -55,10 +60,11 @@ func newJob(submission Submission, policy Policy) *Job {
 	return &Job{Submission: submission, target: policy.Target(&submission), last: last, observed: map[observed]bool{}}
 }
 
-// observed is a configuration that was measured on a type of devices.
+// observed is a configuration that was measured on a type of devices, and on nodes of a span.
 type observed struct {
 	model.Config
 	device string
+	span   int
 }
 
 // device names the devices that the job runs on; empty if they are of several types, or of the only one.
@@ -72,7 +78,9 @@ func (j *Job) device() string {
 // comparable returns the observations that describe the devices that the job runs on, all if it has none.
 func (j *Job) comparable() []model.Observation {
 	device := j.device()
-	here := slices.DeleteFunc(slices.Clone(j.Observations), func(o model.Observation) bool { return o.Device != device })
+	here := slices.DeleteFunc(slices.Clone(j.Observations), func(o model.Observation) bool {
+		return o.Device != device || o.Nodes > 1 && o.Span != j.span
+	})
 	if len(here) == 0 {
 		return j.Observations
 	}
@@ -139,7 +147,7 @@ func (j *Job) split(batch, nodes, replicas int) model.Config {
 // observe records a step as the job would report it.
 func (j *Job) observe(step, sync float64, noise model.Noise) {
 	j.Noise = noise
-	key := observed{model.Config{Nodes: j.Config.Nodes, Replicas: j.Config.Replicas, Atomic: j.Config.Atomic}, j.device()}
+	key := observed{model.Config{Nodes: j.Config.Nodes, Replicas: j.Config.Replicas, Atomic: j.Config.Atomic}, j.device(), j.span}
 	if j.observed[key] {
 		j.renew(key)
 		return
@@ -147,18 +155,18 @@ func (j *Job) observe(step, sync float64, noise model.Noise) {
 	j.observed[key] = true
 	j.MaxObserved = max(j.MaxObserved, key.Replicas)
 	j.Observations = append(j.Observations, model.Observation{
-		Nodes: key.Nodes, Replicas: key.Replicas, Atomic: key.Atomic, Step: step, Accumulate: step - sync, Device: key.device,
+		Nodes: key.Nodes, Replicas: key.Replicas, Atomic: key.Atomic, Step: step, Accumulate: step - sync, Device: key.device, Span: key.span,
 	})
 	j.stale = true
 }
 
-// renew makes an observation the newest one if the devices that it was measured on differ from others.
+// renew makes an observation the newest one if the newest was measured elsewhere.
 func (j *Job) renew(key observed) {
-	if last := len(j.Observations) - 1; len(j.devices) == 0 || j.Observations[last].Device == key.device {
+	if last := &j.Observations[len(j.Observations)-1]; last.Device == key.device && last.Span == key.span {
 		return
 	}
 	at := slices.IndexFunc(j.Observations, func(o model.Observation) bool {
-		return observed{model.Config{Nodes: o.Nodes, Replicas: o.Replicas, Atomic: o.Atomic}, o.Device} == key
+		return observed{model.Config{Nodes: o.Nodes, Replicas: o.Replicas, Atomic: o.Atomic}, o.Device, o.Span} == key
 	})
 	one := j.Observations[at]
 	j.Observations = append(slices.Delete(j.Observations, at, at+1), one)
@@ -209,7 +217,7 @@ func (j *Job) train(seconds int, interference float64) int {
 // lets the job observe its step.
 func (j *Job) goodput(interference float64) float64 {
 	batch := j.Config.Batch()
-	step, sync := j.Application.timesOn(j.devices, j.Placement, j.Config.Atomic)
+	step, sync := j.times()
 	noise := j.Application.noise(batch, j.epoch)
 	scale := float64(batch) / float64(j.Application.Bounds.Initial)
 	gain := (noise.Var + noise.Sqr) / (noise.Var/scale + noise.Sqr)
@@ -224,7 +232,7 @@ func (j *Job) place(nodes []int, restart int) {
 		j.Config.Atomic = 0
 		return
 	}
-	j.stale = j.stale || len(j.devices) > 0
+	j.stale = j.stale || len(j.devices) > 0 || j.span > 0
 	j.chooseBatch()
 	j.Restarting = restart
 	if j.started {
@@ -246,9 +254,16 @@ func shape(nodes []int) []int {
 	return counts
 }
 
+// times returns the true step and synchronization time of the job where it is.
+func (j *Job) times() (step, sync float64) {
+	step, sync = j.Application.timesOn(j.devices, j.Placement, j.Config.Atomic)
+	more := sync * (cmp.Or(j.slowdown, 1) - 1)
+	return step + more, sync + more
+}
+
 // isMeasured reports whether the step time of the job's placement is known.
 func (j *Job) isMeasured() bool {
-	step, sync := j.Application.timesOn(j.devices, j.Placement, j.Config.Atomic)
+	step, sync := j.times()
 	return j.Config.Atomic > 0 && step > 0 && sync <= step && !math.IsInf(step, 0)
 }
 

@@ -26,6 +26,7 @@ type Cluster struct {
 	Devices []string
 	// Lost are the nodes that are lost at present; nil for none.
 	Lost []bool
+	Racks
 }
 
 // isLost reports whether a node is lost.
@@ -146,7 +147,7 @@ func (s *simulation) move(next map[string][]int) error {
 		if job.Time > s.now || job.done() || slices.Equal(nodes, s.placed[job.Name]) {
 			continue
 		}
-		job.devices = s.devicesOf(nodes)
+		job.devices, job.slowdown, job.span = s.devicesOf(nodes), s.slowdown(nodes), s.span(nodes)
 		job.place(nodes, s.Restart)
 		s.result.record(s.now, i, len(nodes))
 		if len(nodes) > 0 && !job.isMeasured() {
