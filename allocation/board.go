@@ -11,7 +11,6 @@ import (
 	"slices"
 	"sort"
 	"strings"
-	"sync"
 
 	"github.com/dustin/go-humanize/english"
 	corev1 "k8s.io/api/core/v1"
@@ -55,8 +54,20 @@ func NewBoard(nodes []*Node) *Board {
 		b.free = append(b.free, slices.Clone(node.Free))
 		b.byName[node.Object.Name] = i
 	}
-	b.tree = sync.OnceValue(func() *topology.Tree { return TreeOf(nodes) })
+	b.tree = once(func() *topology.Tree { return TreeOf(nodes) })
 	return b
+}
+
+// once returns a function that makes a tree at its first call. A decision is made by one goroutine.
+func once(newTree func() *topology.Tree) func() *topology.Tree {
+	var made *topology.Tree
+	isMade := false
+	return func() *topology.Tree {
+		if !isMade {
+			made, isMade = newTree(), true
+		}
+		return made
+	}
 }
 
 // Clone returns a copy of the board. What is taken on one of them is not taken on the other.
