@@ -347,6 +347,31 @@ func TestAReportedReplicaIsDrained(t *testing.T) {
 	}
 }
 
+// Its coordinator may still be connected to a replica that it has reported when the member goes.
+func TestAReportedReplicaIsDrainedWhenItsMemberIsRemoved(t *testing.T) {
+	t.Parallel()
+	for name, ddpGPUs := range map[string][]int32{"a plain replica": nil, "a unit": {2, 1}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := led(t, ledJob())
+			slot := w.ask(v2alpha1.TaskTypeLearner, ddpGPUs...)
+			w.settle()
+			reported := w.current(slot)
+			w.membership.Spec.Members[0].FailureReports++
+			replacement := membership.URLs{Learners: []string{names.ReplicaURL(w.current(slot)[0], w.job.Namespace, 22271)}}
+			membership.Record(&w.membership.Spec, membership.Request{}, replacement, w.now, membership.Unaged)
+			w.membership.Spec.Members = nil
+			membership.Record(&w.membership.Spec, membership.Request{Removal: true}, replacement, w.now, membership.Unaged)
+			w.settle()
+			w.expectPods(append(reported, coordinator)...)
+			w.now = w.now.Add(state.DefaultDrain + time.Second)
+			w.settle()
+			w.expectPods(coordinator)
+			w.expectServicesOfPods()
+		})
+	}
+}
+
 func TestAListThatIsLostIsBuiltFromThePods(t *testing.T) {
 	w := led(t, ledJob())
 	w.ask(v2alpha1.TaskTypeCollector)

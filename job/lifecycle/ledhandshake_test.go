@@ -13,6 +13,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/conditions"
+	"opendilab.org/di-orchestrator/job/lifecycle/state"
 	"opendilab.org/di-orchestrator/job/podstate"
 	"opendilab.org/di-orchestrator/test/testkit/expect"
 )
@@ -38,7 +39,14 @@ func ledStateful(t *testing.T, drain v2alpha1.Drain) (w *world, slots []string) 
 // remove removes a member as di-server does for a DELETE long ago.
 func (w *world) remove(slot string) {
 	w.membership.Spec.Members = slices.DeleteFunc(w.membership.Spec.Members, func(member v2alpha1.Member) bool { return member.Slot == slot })
+	w.drain()
 	w.settle()
+}
+
+// drain lets the drain time pass after the operator has seen which members are gone.
+func (w *world) drain() {
+	w.observe()
+	w.now = w.now.Add(state.DefaultDrain)
 }
 
 func TestALearnerOfACoordinatorIsRemovedOnceEveryMemberAcknowledges(t *testing.T) {

@@ -54,9 +54,10 @@ func (w *world) askAll(task v2alpha1.TaskType, count int) []string {
 	return added
 }
 
-// dismissSlots removes members as di-server would.
+// dismissSlots removes members as di-server would, and lets their drain time pass.
 func (w *world) dismissSlots(slots ...string) {
 	w.membership.Spec.Members = slices.DeleteFunc(w.membership.Spec.Members, func(member v2alpha1.Member) bool { return slices.Contains(slots, member.Slot) })
+	w.drain()
 }
 
 // metaOf returns Kueue's metadata of the first pod of a slot.

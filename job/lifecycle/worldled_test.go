@@ -293,13 +293,6 @@ func (w *world) dismissal(pod *corev1.Pod) (at time.Time, isDismissed bool) {
 	return at, isDismissed
 }
 
-// isReported reports whether a pod was reported failed by name before its member was removed.
-func (w *world) isReported(pod *corev1.Pod) bool {
-	_, byName := w.led.dismissed[pod.Name]
-	_, bySlot := w.led.dismissed[slotOfPod(pod)]
-	return byName && bySlot && slotOfPod(pod) != ""
-}
-
 func (w *world) isDismissed(pod *corev1.Pod) bool {
 	_, isDismissed := w.dismissal(pod)
 	return isDismissed
@@ -313,12 +306,12 @@ func (w *world) checkLedDecision(observed *Observed, decision *Decision) {
 	}
 	for _, pod := range decision.DeletePods {
 		stored := w.pods[pod.Name]
-		if stored == nil || stored.UID != pod.UID || w.led.unwell[pod.UID] || isMigrated(observed.Job, pod) || isUnit(pod) && w.isUnitBroken(pod) {
+		// An operator whose cache is behind deletes again what is being deleted.
+		isGone := stored == nil || stored.UID != pod.UID || podstate.Terminating(stored)
+		if isGone || w.led.unwell[pod.UID] || isMigrated(observed.Job, pod) || isUnit(pod) && w.isUnitBroken(pod) {
 			continue
 		}
 		switch at, isDismissed := w.dismissal(stored); {
-		case w.isReported(stored):
-			// The record of a removal names the replacement, and this pod is lost to its coordinator anyway.
 		case !isDismissed:
 			w.t.Fatalf("pod %s is well and was not asked away, and is deleted; there are %s", pod.Name, w.outline())
 		case w.now.Before(at.Add(state.DefaultDrain)):
@@ -336,13 +329,13 @@ func isUnit(pod *corev1.Pod) bool {
 	return role == names.ReplicaTypeAggregator || role == names.ReplicaTypeDDPLearner
 }
 
-// isUnitBroken reports whether a pod of the same unit is unwell or gone, or belongs to another incarnation.
+// isUnitBroken reports whether a pod of the same unit is unwell, going or gone, or belongs to another incarnation.
 func (w *world) isUnitBroken(pod *corev1.Pod) bool {
 	count, isUnwell := 0, false
 	for _, other := range w.pods {
 		if slotOfPod(other) == slotOfPod(pod) {
 			count++
-			isUnwell = isUnwell || w.led.unwell[other.UID]
+			isUnwell = isUnwell || w.led.unwell[other.UID] || podstate.Terminating(other)
 		}
 	}
 	return isUnwell || w.led.heads[slotOfPod(pod)] > 1 || count < 3

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
+	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/job/podstate"
 )
 
@@ -62,6 +63,26 @@ func timed(observed *Observed) []string {
 		for i := range observed.Membership.Spec.Requests {
 			keys = append(keys, requestOf(&observed.Membership.Spec.Requests[i]))
 		}
+		keys = append(keys, removed(observed)...)
+	}
+	return keys
+}
+
+// removed returns the keys of members that are gone and that pods were created for.
+func removed(observed *Observed) []string {
+	list := observed.Membership
+	if list.Spec.JobUID != observed.Job.UID || !list.DeletionTimestamp.IsZero() {
+		return nil
+	}
+	members := make(map[string]bool, len(list.Spec.Members))
+	for i := range list.Spec.Members {
+		members[list.Spec.Members[i].Slot] = true
+	}
+	var keys []string
+	for _, pod := range observed.Pods {
+		if slot := pod.Annotations[names.AnnotationSlot]; slot != "" && !members[slot] {
+			keys = append(keys, removalOf(slot))
+		}
 	}
 	return keys
 }
@@ -81,6 +102,8 @@ func leftBehind(object metav1.Object) string {
 func leavingOf(list *v2alpha1.PublishedMembership) string {
 	return fmt.Sprintf("leaving since %d", list.LeavingSince.Unix())
 }
+
+func removalOf(slot string) string { return "removal of member " + slot }
 
 func requestOf(request *v2alpha1.RecordedRequest) string {
 	return fmt.Sprintf("request %s at %d of %v and %v", request.ID, request.Time.Unix(), request.Collectors, request.Learners)
@@ -131,3 +154,6 @@ func (o *Observed) LeavingSeen(list *v2alpha1.PublishedMembership) time.Time {
 func (o *Observed) RequestSeen(request *v2alpha1.RecordedRequest) time.Time {
 	return o.seen(requestOf(request))
 }
+
+// RemovalSeen returns since when this operator sees a pod whose member is gone.
+func (o *Observed) RemovalSeen(slot string) time.Time { return o.seen(removalOf(slot)) }

@@ -95,27 +95,25 @@ func (s *Stage) removeMembers() state.Result {
 	return state.Continue
 }
 
-// drainLeft returns the rest of the drain time of a pod whose slot was removed on request; 0 for a
-// lost pod. The record of a removal has the URL of the slot's replica, or of a unit's aggregator.
-// The record of a failure report has the URLs of the replacements.
+// drainLeft returns the rest of the drain time of a pod whose slot was removed or reported failed; 0 for a
+// lost pod that is replaced. The record of a failure report has the URLs of the replacements, or of a unit's
+// learners. A removal counts without its record: that of a slot that was reported before has these URLs, too.
 func (s *Stage) drainLeft(name string) time.Duration {
-	fills := func(url string) bool {
-		pod := s.in.PodNamed[names.PodOfURL(url)]
-		return pod != nil && slots.Of(pod) == name
+	slot := s.slots[name]
+	if slot == nil {
+		return s.in.RemovalSeen(name).Add(s.in.Drain).Sub(s.in.Now)
 	}
-	if slot := s.slots[name]; slot != nil {
-		fills = func(url string) bool { return slices.Contains(slot.Pods, names.PodOfURL(url)) }
-	}
-	var removed time.Time
+	fills := func(url string) bool { return slices.Contains(slot.Pods, names.PodOfURL(url)) }
+	var reported time.Time
 	for i := range s.in.Membership.Spec.Requests {
 		request := &s.in.Membership.Spec.Requests[i]
 		urls := slices.Concat(request.Collectors, request.Learners)
 		// Its own time is by the clock of a di-server.
-		if seen := s.in.RequestSeen(request); slices.ContainsFunc(urls, fills) && seen.After(removed) {
-			removed = seen
+		if seen := s.in.RequestSeen(request); slices.ContainsFunc(urls, fills) && seen.After(reported) {
+			reported = seen
 		}
 	}
-	return removed.Add(s.in.Drain).Sub(s.in.Now)
+	return reported.Add(s.in.Drain).Sub(s.in.Now)
 }
 
 // mayRemove reports whether an excess pod may be deleted. The pods of a removed slot are deleted once its
