@@ -13,6 +13,7 @@ import (
 
 	"opendilab.org/di-orchestrator/apis/v2alpha1"
 	"opendilab.org/di-orchestrator/internal/conditions"
+	"opendilab.org/di-orchestrator/internal/names"
 	"opendilab.org/di-orchestrator/job/lifecycle/state"
 	"opendilab.org/di-orchestrator/job/podstate"
 	"opendilab.org/di-orchestrator/test/testkit/expect"
@@ -69,6 +70,17 @@ func TestALearnerOfACoordinatorIsRemovedOnceEveryMemberAcknowledges(t *testing.T
 	// A collector holds no state.
 	w.remove(slots[2])
 	w.expectPods(coordinator, first)
+}
+
+func TestAReplicaWhoseMemberIsGoneHasItsListedRankThoughItsPodSaysAnother(t *testing.T) {
+	t.Parallel()
+	w, slots := ledStateful(t, v2alpha1.Drain{})
+	leaving := w.current(slots[1])[0]
+	w.pod(leaving).Annotations[names.AnnotationRank] = "7"
+	w.remove(slots[1])
+	expect.Equal(t, "active", "0-3", published(w.job).Active)
+	expect.Equal(t, "leaving", "2", published(w.job).Leaving)
+	expect.Equal(t, "rank", int32(2), podstate.Rank(w.pod(leaving)))
 }
 
 func TestAReplacedReplicaOfACoordinatorKeepsItsRankAndHasNoHandshake(t *testing.T) {

@@ -661,7 +661,7 @@ func (w *world) commit(observed *Observed, decision *Decision) bool {
 		}
 		w.checkCommit(&status)
 		w.history.recordRanks(observed, decision)
-		w.recordListed(observed, &status)
+		w.recordListed(observed, &status, decision.RestorePods)
 		w.changeAs(operatorAccount, "status", func(job *v2alpha1.DIJob) { job.Status = status })
 		w.history.recorded = versionOf(w.job)
 		for _, event := range outcome.Events {

@@ -5,6 +5,7 @@ package lifecycle
 
 import (
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -34,14 +35,15 @@ func (w *world) isMember(pod *corev1.Pod) bool {
 
 // recordListed records by UID which pods a new version of the membership means: those that its operator saw run
 // with an active rank. They may hold state from then on, so the later versions list them while they run.
-func (w *world) recordListed(observed *Observed, status *v2alpha1.DIJobStatus) {
+func (w *world) recordListed(observed *Observed, status *v2alpha1.DIJobStatus, restored []*corev1.Pod) {
 	before, list := published(observed.Job), published(&v2alpha1.DIJob{Status: *status})
 	if list == nil || before != nil && before.Version == list.Version {
 		return
 	}
 	w.listed[list.Version] = map[types.UID]bool{}
 	for _, pod := range observed.Pods {
-		isActive := isRankIn(podstate.Rank(pod), list.Active)
+		rank := podstate.Rank(asRestored(restored, pod))
+		isActive := isRankIn(rank, list.Active)
 		switch {
 		case pod.Status.Phase != corev1.PodRunning, podstate.Terminating(pod), state.IsStale(pod, status):
 		case isActive:
@@ -50,12 +52,20 @@ func (w *world) recordListed(observed *Observed, status *v2alpha1.DIJobStatus) {
 			w.t.Fatalf("pod %s runs and version %d no longer lists it: %+v", pod.Name, list.Version, list)
 		}
 		switch _, isLeaving := w.leaves[pod.UID]; {
-		case !isRankIn(podstate.Rank(pod), list.Leaving):
+		case !isRankIn(rank, list.Leaving):
 			delete(w.leaves, pod.UID)
 		case !isLeaving:
 			w.leaves[pod.UID] = w.now
 		}
 	}
+}
+
+// asRestored returns a pod as the operator puts it back.
+func asRestored(restored []*corev1.Pod, pod *corev1.Pod) *corev1.Pod {
+	if at := slices.IndexFunc(restored, func(other *corev1.Pod) bool { return other.UID == pod.UID }); at >= 0 {
+		return restored[at]
+	}
+	return pod
 }
 
 // acknowledge makes members read the current membership and acknowledge it, as di-server records it.

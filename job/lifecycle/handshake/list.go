@@ -16,8 +16,7 @@ import (
 	"opendilab.org/di-orchestrator/job/podstate"
 )
 
-// digestSize is the number of characters that identify a pod in a list. Only pods of the same rank are
-// compared.
+// digestSize is the number of characters that identify a pod in a list, among the pods of a job.
 const digestSize = 6
 
 // List answers which pods a published membership lists. The zero value lists none.
@@ -47,6 +46,20 @@ func ReadList(published *v2alpha1.PublishedMembership) List {
 func (l *List) Has(pod *corev1.Pod) bool {
 	rank := podstate.Rank(pod)
 	return l.active.Has(rank) && (l.pods == nil || l.pods[rank] == digestOf(pod.UID))
+}
+
+// RankOf returns the rank at which the list means a pod; false if it lists none by its UID.
+func (l *List) RankOf(pod *corev1.Pod) (int32, bool) {
+	if len(l.pods) == 0 {
+		return 0, false
+	}
+	digest := digestOf(pod.UID)
+	for rank, listed := range l.pods {
+		if listed == digest {
+			return rank, true
+		}
+	}
+	return 0, false
 }
 
 // digestOf returns what identifies a pod in a list.

@@ -49,10 +49,18 @@ func places(in *state.Input) map[string]place {
 	return found
 }
 
+// publishedList returns the published membership of a job that holds state; an empty one for other jobs.
+func publishedList(in *state.Input) handshake.List {
+	if scaling := in.Job.Status.Scaling; handshake.HasStateful(in.Job) && scaling != nil && scaling.Membership != nil {
+		return handshake.ReadList(scaling.Membership)
+	}
+	return handshake.List{}
+}
+
 // identify returns a function that adds the labels of a pod's role, and the annotations that follow from the
-// Membership.
+// Membership, or from the published list if its member is gone.
 func identify(in *state.Input) func(*corev1.Pod, *state.Identity) {
-	all, isStateful := places(in), handshake.HasStateful(in.Job)
+	all, isStateful, listed := places(in), handshake.HasStateful(in.Job), publishedList(in)
 	return func(pod *corev1.Pod, identity *state.Identity) {
 		if all == nil {
 			// The Membership is built from the pods as they are.
@@ -62,6 +70,10 @@ func identify(in *state.Input) func(*corev1.Pod, *state.Identity) {
 		role := roleOfName(in.Job.Name, pod.Name)
 		if isMember && !of.isShared {
 			role = of.identify(pod, identity, isStateful)
+		}
+		if rank, isListed := listed.RankOf(pod); !isMember && isListed {
+			// The record of its rank goes with its member.
+			identity.Annotate(names.AnnotationRank, strconv.Itoa(int(rank)))
 		}
 		if id := of.replicaID(in.Job, role); id != nil {
 			identity.AnnotateOrOmit(names.AnnotationResources, in.Builder.BuiltFor(pod, *id))
