@@ -147,7 +147,7 @@ func (s statusWriter) Patch(_ context.Context, object client.Object, patch clien
 		a.outcomes[number] = "conflict"
 		return conflict(object)
 	}
-	w.checkPlacement(wanted)
+	w.checkPlacement(wanted, a.process.nodes)
 	a.checkPromises(w, wanted)
 	w.changeAs(operatorAccount, "status", func(job *v2alpha1.DIJob) { *job = *wanted })
 	a.outcomes[number] = fmt.Sprintf("the allocation is %v", w.job.Status.Allocation)
@@ -158,8 +158,8 @@ func (s statusWriter) Patch(_ context.Context, object client.Object, patch clien
 	return nil
 }
 
-// checkPlacement checks that the allocator may move a job.
-func (w *world) checkPlacement(wanted *v2alpha1.DIJob) {
+// checkPlacement checks that the allocator may move a job, given the nodes that it knows.
+func (w *world) checkPlacement(wanted *v2alpha1.DIJob, nodes map[string]*corev1.Node) {
 	w.t.Helper()
 	before, after := w.job.Status.Allocation, wanted.Status.Allocation
 	switch {
@@ -168,11 +168,21 @@ func (w *world) checkPlacement(wanted *v2alpha1.DIJob) {
 		w.t.Fatalf("a job that may not be moved is moved from %v to %v", before, after)
 	case state.IsSuspended(w.job) && len(after) > 0:
 		w.t.Fatalf("a suspended job is placed on %v", after)
-	case w.isSynced() && w.hasPlacedSuccess() && len(after) > 0 && w.placedOf == w.job.Generation && mayHave(w.job, len(before)):
+	case w.isSynced() && w.hasPlacedSuccess() && w.fitsWhereItIs(nodes) && len(after) > 0 && w.placedOf == w.job.Generation && mayHave(w.job, len(before)):
 		w.t.Fatalf("a job with replicas that have succeeded is moved from %v to %v", before, after)
 	default:
 		w.placedOf = w.job.Generation
 	}
+}
+
+// fitsWhereItIs reports whether each node of a job's placement exists and is large enough for it.
+func (w *world) fitsWhereItIs(nodes map[string]*corev1.Node) bool {
+	for name, replicas := range w.promises(w.job.Status.Allocation) {
+		if node := nodes[name]; node == nil || replicas > node.Status.Allocatable.Cpu().Value() {
+			return false
+		}
+	}
+	return true
 }
 
 // checkPromises checks that no node is promised more replicas than it has CPUs, as far as the allocator can know.
