@@ -26,8 +26,8 @@ func TestAHolderEndsBeforeAnotherOperatorMayTakeItsLease(t *testing.T) {
 	if float64(RenewDeadline) <= leaderelection.JitterFactor*float64(RetryPeriod) || LeaseDuration%time.Second != 0 {
 		t.Error("client-go refuses these times, or rounds them")
 	}
-	if shards.Patience >= interval {
-		t.Errorf("others are waited for for %s, which is longer than the interval of %s", shards.Patience, interval)
+	if most := interval - 100*time.Millisecond; shards.Patience > most || shards.Patience < interval/2 {
+		t.Errorf("a free shard is left to others for %s; want one read of an interval of %s, less what answers differ by", shards.Patience, interval)
 	}
 }
 

@@ -244,8 +244,11 @@ func number(holders []string, of string) int {
 	return count
 }
 
-// Patience is how long an operator that holds a shard leaves a free one to those that hold none. They read the Leases once
-// in that time.
+// Patience is how long an operator that holds a shard leaves a free one to those that hold none. It is a little less than the
+// interval at which the Leases are read: the operator takes the shard at the read after the one that found it free, also if the
+// API server answers that one faster, and every other operator has read the Leases once between the two. That is for balance
+// only. One that holds none and comes too late, because it is slow or the holder reads early after it has taken another
+// Lease, asks the holder for a shard, which has two then.
 const Patience = 800 * time.Millisecond
 
 // Vacancies remember since when shards are free.
