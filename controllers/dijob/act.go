@@ -205,11 +205,7 @@ func (r *Reconciler) createUnlessFailed(ctx context.Context, creation *creation,
 func (r *Reconciler) writeMembership(ctx context.Context, observed *lifecycle.Observed, decision *lifecycle.Decision) effect {
 	switch {
 	case decision.DeleteMembership:
-		done := r.applyOne(ctx, observed, r.deletion(), observed.Membership)
-		if done.err == nil {
-			return effect{}
-		}
-		return done
+		return r.deleteMembership(ctx, observed)
 	case decision.CreateMembership != nil:
 		return r.create(ctx, observed.Job, decision.CreateMembership, nil)
 	case decision.UpdateMembership != nil:
@@ -218,6 +214,21 @@ func (r *Reconciler) writeMembership(ctx context.Context, observed *lifecycle.Ob
 		return r.writeMembershipStatus(ctx, observed, decision.MembershipStatus)
 	}
 	return effect{}
+}
+
+// deleteMembership deletes the observed Membership. That of another job is an earlier one's only if a live read shows that the
+// observed job has the name: the caches may have the list of the next job before that job itself.
+func (r *Reconciler) deleteMembership(ctx context.Context, observed *lifecycle.Observed) effect {
+	if observed.Membership.Spec.JobUID != observed.Job.UID {
+		if hasName, err := r.hasName(ctx, observed.Job); err != nil || !hasName {
+			return effect{err: err}
+		}
+	}
+	done := r.applyOne(ctx, observed, r.deletion(), observed.Membership)
+	if done.err == nil {
+		return effect{}
+	}
+	return done
 }
 
 // writeMembers writes the members of a ScalePlan. The patch holds for the observed version only, because

@@ -28,12 +28,11 @@ func (r *Reconciler) deleteLeftBehind(ctx context.Context, observed *lifecycle.O
 	if len(found.Due) == 0 {
 		return nil, found.Next
 	}
-	job, err := controllers.Find(ctx, r.live, client.ObjectKeyFromObject(observed.Job), &v2alpha1.DIJob{})
+	hasName, err := r.hasName(ctx, observed.Job)
 	if err != nil {
 		return effects{{err: err}}, found.Next
 	}
-	if job == nil || job.UID != observed.Job.UID {
-		// A watch event follows.
+	if !hasName {
 		return nil, found.Next
 	}
 	kinds := map[string][]client.Object{}
@@ -46,6 +45,12 @@ func (r *Reconciler) deleteLeftBehind(ctx context.Context, observed *lifecycle.O
 		done = append(done, r.apply(ctx, observed, operation{verb: verbCollect, digest: refusal.NoContent, do: r.collect}, kinds[kind])...)
 	}
 	return done, found.Next
+}
+
+// hasName reports whether the API server has an observed job, and no other one of its name. Otherwise a watch event follows.
+func (r *Reconciler) hasName(ctx context.Context, observed *v2alpha1.DIJob) (bool, error) {
+	job, err := controllers.Find(ctx, r.live, client.ObjectKeyFromObject(observed), &v2alpha1.DIJob{})
+	return job != nil && job.UID == observed.UID, err
 }
 
 // collect deletes an object that an earlier job left behind, if it is as observed: its owners have not changed.
