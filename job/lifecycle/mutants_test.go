@@ -74,6 +74,13 @@ func mutants() map[string]mutant {
 		"a shard is taken while its holder may act": {
 			"controllers/shards/shards.go", "now.Sub(s[lease.Name].at) <= lease.Duration", "now.Sub(s[lease.Name].at) <= lease.Duration/3",
 		},
+		// Names that are given again.
+		"what a deleted job left behind stays": {
+			"job/lifecycle/upkeep/leftbehind.go", "if left <= 0 {", "if left <= -time.Hour {",
+		},
+		"the Membership of a deleted job is kept": {
+			"job/lifecycle/coordinatorled/requested/requested.go", "		s.out.Decision.DeleteMembership = true\n		return state.Settled", "		return state.Continue",
+		},
 		// Allocator.
 		"the allocator believes a cache that is behind its writes": {
 			"controllers/allocator/reconcile.go", "ours != nil && assume.IsOlder(job, ours)", "ours != nil && assume.IsOlder(ours, job)",

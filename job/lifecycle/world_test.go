@@ -69,6 +69,11 @@ type world struct {
 	// allocator has placed last.
 	fleet    *fleet
 	placedOf int64
+	// rival is the world of another job of the name, one of them deleted; nil for none. rivalKnown is what the operator that acts
+	// knows of it. isDeleted is set if this job is the deleted one.
+	rival      *world
+	rivalKnown *cache
+	isDeleted  bool
 	// clocks are how far the clocks of the actors are ahead of now.
 	clocks clocks
 	// operator is the operator that leads. standby takes over from it; nil for none.
@@ -258,6 +263,7 @@ func (w *world) observe() Observed {
 		}
 	}
 	observed.Membership = known.membership.DeepCopy()
+	w.seeRival(&observed)
 	w.confirm(&observed)
 	w.findMissed(&observed)
 	observed.Plans = w.unfinishedPlans()
@@ -271,7 +277,7 @@ func (w *world) confirm(observed *Observed) {
 	if w.cache == nil || !coordinatorled.FindUnconfirmed(*observed).Membership {
 		return
 	}
-	observed.Membership = w.membership.DeepCopy()
+	observed.Membership = w.storedMembership().DeepCopy()
 	unconfirmed := coordinatorled.FindUnconfirmed(*observed)
 	if unconfirmed.AllPods {
 		observed.Pods = nil
@@ -319,6 +325,7 @@ func (w *world) step() bool {
 	w.pass = pass{}
 	w.reviewPlans()
 	observed := w.observe()
+	w.deleteLeftBehind(&observed)
 	reconciled := newReconcile(observed)
 	var before *reconcile
 	if w.passes++; w.passes%inputChecks == 0 {
@@ -550,11 +557,7 @@ func (w *world) actOnKeys(decision *Decision) bool {
 func (w *world) actOnMembership(observed *Observed, decision *Decision) bool {
 	switch {
 	case decision.DeleteMembership:
-		w.write(func() {
-			if w.membership != nil && w.membership.UID == observed.Membership.UID {
-				w.membership = nil
-			}
-		})
+		w.write(func() { w.deleteMembership(observed.Membership, observed.Job.UID) })
 	case decision.CreateMembership != nil:
 		w.write(func() { w.createMembership(decision.CreateMembership) })
 	case decision.UpdateMembership != nil:
@@ -578,7 +581,8 @@ func (w *world) actOnMembership(observed *Observed, decision *Decision) bool {
 
 // createMembership creates the Membership, unless it exists.
 func (w *world) createMembership(list *v2alpha1.Membership) {
-	if w.membership != nil {
+	if w.storedMembership() != nil {
+		w.failed = w.failed || w.membership == nil
 		return
 	}
 	w.admit(operatorAccount, "", list, nil)
@@ -602,7 +606,7 @@ func (w *world) updateMembership(observed *v2alpha1.Membership, do func()) {
 
 // serve creates a service, unless it exists.
 func (w *world) serve(service *corev1.Service) {
-	if w.services[service.Name] != nil {
+	if w.services[service.Name] != nil || w.isTaken(w.rival != nil && w.rival.services[service.Name] != nil) {
 		return
 	}
 	w.uids++
@@ -614,7 +618,7 @@ func (w *world) serve(service *corev1.Service) {
 
 // create creates a pod, unless it exists.
 func (w *world) create(pod *corev1.Pod) {
-	if w.pods[pod.Name] != nil {
+	if w.pods[pod.Name] != nil || w.isTaken(w.rival != nil && w.rival.pods[pod.Name] != nil) {
 		return
 	}
 	pod = pod.DeepCopy()

@@ -83,9 +83,13 @@ func (a *placer) everything(context.Context) error {
 func (a *placer) List(_ context.Context, into client.ObjectList, _ ...client.ListOption) error {
 	switch list := into.(type) {
 	case *v2alpha1.DIJobList:
-		a.fleet.onEach(a.process, func(w *world) { list.Items = append(list.Items, *w.cache.job) })
+		for number := range a.fleet.worlds {
+			if _, view := a.fleet.seen(a.process, number); view != nil {
+				list.Items = append(list.Items, *view.cache.job)
+			}
+		}
 	case *corev1.PodList:
-		a.fleet.onEach(a.process, func(w *world) {
+		a.fleet.onAll(a.process, func(w *world) {
 			for _, name := range slices.Sorted(maps.Keys(w.cache.pods)) {
 				pod := w.cache.pods[name].DeepCopy()
 				podstate.Trim(pod)
@@ -133,7 +137,7 @@ func (s statusWriter) Patch(_ context.Context, object client.Object, patch clien
 	a := s.of
 	a.mutex.Lock()
 	defer a.mutex.Unlock()
-	number := slices.IndexFunc(a.fleet.worlds, func(w *world) bool { return w != nil && w.job.UID == object.GetUID() })
+	number := slices.IndexFunc(a.fleet.worlds, func(w *world) bool { return w != nil && w.job.Namespace == object.GetNamespace() })
 	w, how := a.fleet.worlds[number], a.fates[number]
 	if how == refused {
 		a.outcomes[number] = "the write is lost"
@@ -143,7 +147,7 @@ func (s statusWriter) Patch(_ context.Context, object client.Object, patch clien
 	if err != nil {
 		return err
 	}
-	if wanted.ResourceVersion != w.job.ResourceVersion {
+	if wanted.UID != w.job.UID || wanted.ResourceVersion != w.job.ResourceVersion {
 		a.outcomes[number] = "conflict"
 		return conflict(object)
 	}
@@ -195,7 +199,7 @@ func (a *placer) checkPromises(w *world, wanted *v2alpha1.DIJob) {
 		}
 		promised := after[name]
 		for _, other := range a.fleet.worlds {
-			if other != nil && other != w && !state.IsFinished(&other.job.Status) {
+			if other != nil && other != w && !state.IsFinished(&other.job.Status) && other.job.DeletionTimestamp.IsZero() {
 				promised += other.promises(other.job.Status.Allocation)[name]
 			}
 		}

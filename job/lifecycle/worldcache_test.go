@@ -75,6 +75,10 @@ func (w *world) resync() {
 }
 
 func (w *world) hearOfJob() {
+	if w.isDeleted && w.cache.job != nil {
+		// What comes next is the job that has the name now.
+		return
+	}
 	w.cache.job = w.job.DeepCopy()
 }
 

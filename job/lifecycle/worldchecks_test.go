@@ -282,9 +282,9 @@ func (w *world) checkStart(observed *Observed, decision *Decision) {
 	if w.history.started[attempt] {
 		return
 	}
-	// Only a part of a large job is created at once, and a job that an earlier release started is
-	// continued.
-	if decision.More || slices.ContainsFunc(observed.Pods, workload.IsOfEarlierRelease) {
+	// Only a part of a large job is created at once, a job that an earlier release started is
+	// continued, and a deleted job of the name may still have pods.
+	if decision.More || decision.Waits || slices.ContainsFunc(observed.Pods, workload.IsOfEarlierRelease) {
 		w.history.started[attempt] = true
 		return
 	}
@@ -326,6 +326,10 @@ func (w *world) checkCreation(pod *corev1.Pod) {
 		w.t.Fatalf("pod %s is made again though its rank %d has succeeded", pod.Name, rank)
 	}
 	w.checkGang(pod)
+	if w.isFormer {
+		// Another operator has acted since its decision.
+		w.checkUnique(pod)
+	}
 	w.history.started[[2]int32{podstate.Attempt(pod), podstate.Reschedule(pod)}] = true
 	if w.isBehindItself() {
 		w.history.twins = w.history.twins || rank != w.history.ranks[pod.Name].rank

@@ -27,8 +27,9 @@ import (
 const mostJobs = 5
 
 // TestJobsInAWorldThatShardsAndLags applies random events to several jobs of both lifecycles, to the operators that
-// divide them, and to their Leases. No two operators may act on a job at a time, and the checks of each job's world must hold
-// at every step. Then faults stop. Each job must have one operator, and reach its desired state.
+// divide them, and to their Leases. Jobs are deleted, and others get their names. No two operators may act on a job at a time, and
+// the checks of each job's world must hold at every step. Then faults stop. Each job must have one operator, and reach its desired
+// state, and nothing of a deleted job may be left.
 func TestJobsInAWorldThatShardsAndLags(t *testing.T) {
 	t.Parallel()
 	(&game{policies: compiled(t, installed(t)), perform: performFleet}).playAll(t)
@@ -48,6 +49,10 @@ type fleet struct {
 	// policy is that of the allocator; "" if there is none. nodes are the nodes where it places jobs.
 	policy string
 	nodes  map[string]*corev1.Node
+	// gone are the deleted jobs whose objects the garbage collector has not deleted yet, by the number of the job that has the name
+	// now; nil for none. newJobs makes the next jobs.
+	gone   []*world
+	newJob func(number int, random *rand.Rand) *world
 	// owners are the jobs that the objects belong to, by UID.
 	owners map[types.UID]*world
 }
@@ -77,11 +82,13 @@ func performFleet(g *game, t expect.Test, course *course, seed uint64, told stor
 		f.nodes[name] = newNode(name, 2+random.IntN(6))
 	}
 	count := 2 + random.IntN(mostJobs-1)
+	f.gone = make([]*world, count)
+	f.newJob = func(number int, random *rand.Rand) *world { return f.makeJob(g, number, random) }
 	for number := range count {
 		spec := rand.New(rand.NewPCG(seed, uint64(1_000_000+number)))
 		f.worlds = append(f.worlds, nil)
 		if !told.absent[number] {
-			f.worlds[number] = f.newJob(g, number, spec)
+			f.worlds[number] = f.newJob(number, spec)
 		}
 	}
 	for range 2 {
@@ -98,8 +105,8 @@ func performFleet(g *game, t expect.Test, course *course, seed uint64, told stor
 	f.calm(random)
 }
 
-// newJob returns the world of one of the jobs.
-func (f *fleet) newJob(g *game, number int, random *rand.Rand) *world {
+// makeJob returns the world of one of the jobs.
+func (f *fleet) makeJob(g *game, number int, random *rand.Rand) *world {
 	spec := anySpec
 	if number%2 == 1 {
 		spec = anyLedSpec
@@ -147,6 +154,8 @@ func (f *fleet) happen(random *rand.Rand) {
 		f.allocateAsLeader(random)
 	case choice < 84:
 		f.befallNode(random)
+	case choice < 86:
+		f.befallName(random)
 	case choice < 90:
 		f.tickAll(random)
 	case choice < 92:
@@ -191,7 +200,8 @@ func (f *fleet) befallProcess(p *process, random *rand.Rand) {
 		f.tell("%s reaches the Leases: %v", p.Identity, !p.isCut)
 	case choice < 7:
 		f.tell("%s resyncs", p.Identity)
-		f.onEach(p, func(w *world) { w.resync() })
+		f.learn(p, func() bool { return true })
+		f.onAll(p, func(w *world) { w.resync() })
 	case choice < 9:
 		f.shards = 1 + random.IntN(4)
 		f.tell("the number of shards is %d", f.shards)
@@ -252,8 +262,7 @@ func mostlyAlive(how func() fate, random *rand.Rand) func() fate {
 
 // step makes an operator reconcile a job once.
 func (f *fleet) step(p *process, number int, fate func() fate) bool {
-	w := f.worlds[number]
-	w.operator, w.standby = p.views[number], p.views[number]
+	w := f.face(p, number)
 	f.checkActor(p, w)
 	f.tell("%s reconciles job %d", p.Identity, number)
 	w.fate = fate
@@ -265,7 +274,8 @@ func (f *fleet) step(p *process, number int, fate func() fate) bool {
 
 // hear delivers some events to the caches of an operator.
 func (f *fleet) hear(p *process, random *rand.Rand) {
-	f.onEach(p, func(w *world) { w.hearAsLeader(random) })
+	f.learn(p, func() bool { return random.IntN(3) == 0 })
+	f.onAll(p, func(w *world) { w.hearAsLeader(random) })
 	for _, name := range nodeNames {
 		switch node := f.nodes[name]; {
 		case random.IntN(2) == 0:
@@ -311,7 +321,8 @@ func (f *fleet) hang(p *process, random *rand.Rand) {
 	if number < 0 {
 		return
 	}
-	w, left := f.worlds[number], random.IntN(8)
+	w, left := f.face(p, number), random.IntN(8)
+	view := w.operator
 	w.beforeWrite = func() {
 		if left--; left >= 0 {
 			return
@@ -321,7 +332,7 @@ func (f *fleet) hang(p *process, random *rand.Rand) {
 		f.tell("%s hangs", p.Identity)
 		f.replaceHung(number, random)
 		f.tell("%s continues", p.Identity)
-		w.operator, w.standby, w.pass = p.views[number], p.views[number], pass{failed: interrupted.failed, isFormer: true}
+		w.operator, w.standby, w.pass = view, view, pass{failed: interrupted.failed, isFormer: true}
 	}
 	f.step(p, number, nil)
 	w.beforeWrite = nil
@@ -388,6 +399,7 @@ func (f *fleet) calm(random *rand.Rand) {
 		f.elapse()
 		f.tickAll(random)
 	}
+	f.clearNames(random)
 	f.assign()
 	if f.policy != "" {
 		f.settlePlaces()

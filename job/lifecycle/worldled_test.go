@@ -301,7 +301,8 @@ func (w *world) isDismissed(pod *corev1.Pod) bool {
 // checkLedDecision checks that no pod that is well is deleted, unless it was asked away and had its time to drain.
 func (w *world) checkLedDecision(observed *Observed, decision *Decision) {
 	w.t.Helper()
-	if state.IsSuspended(observed.Job) || state.IsFinished(&observed.Job.Status) || state.IsFinished(&decision.Status) {
+	isEnding := state.IsFinished(&observed.Job.Status) || state.IsFinished(&decision.Status) || !observed.Job.DeletionTimestamp.IsZero()
+	if state.IsSuspended(observed.Job) || isEnding {
 		return
 	}
 	for _, pod := range decision.DeletePods {

@@ -89,7 +89,7 @@ func (f *fleet) befallNode(random *rand.Rand) {
 
 // clear removes the pods of a node that is gone.
 func (f *fleet) clear(node string) {
-	for _, w := range f.worlds {
+	for _, w := range slices.Concat(f.worlds, f.gone) {
 		if w == nil {
 			continue
 		}
@@ -109,7 +109,7 @@ func cpusOf(pod *corev1.Pod) (cpus int64) {
 // is promised nothing.
 func (f *fleet) usedOf(nodeOf func(*corev1.Pod) string) map[string]int64 {
 	used := map[string]int64{}
-	for _, w := range f.worlds {
+	for _, w := range slices.Concat(f.worlds, f.gone) {
 		if w == nil {
 			continue
 		}

@@ -33,7 +33,11 @@ type process struct {
 	shards.Operator
 	ahead time.Duration
 	// views are what it knows of each job, by the numbers of the jobs.
-	views     []*operator
+	views []*operator
+	// pasts are what it knows of deleted jobs, by the numbers of those that have their names. unaware are the numbers of jobs that it
+	// does not know yet: it sees the deleted one.
+	pasts     []*operator
+	unaware   map[int]bool
 	sightings shards.Sightings
 	vacancies shards.Vacancies
 	honoured  map[string]string
@@ -67,6 +71,7 @@ func (f *fleet) start(count int, random *rand.Rand) {
 		Operator:  shards.Operator{Identity: fmt.Sprintf("operator-%d", f.started), Leader: leaderLease, Count: count},
 		sightings: shards.Sightings{}, vacancies: shards.Vacancies{}, honoured: map[string]string{}, renewed: f.now,
 		terms: map[int]bool{}, followed: map[int]bool{}, serves: map[int]bool{}, nodes: maps.Clone(f.nodes),
+		pasts: make([]*operator, len(f.worlds)), unaware: map[int]bool{},
 	}
 	if f.clocks.areApart {
 		p.ahead = anySkew(random)
@@ -83,6 +88,7 @@ func (f *fleet) start(count int, random *rand.Rand) {
 		}
 		p.views = append(p.views, view)
 	}
+	f.seeGone(p)
 	f.processes = append(f.processes, p)
 	f.tell("%s of %d shards starts", p.Identity, count)
 }
@@ -252,7 +258,7 @@ func (f *fleet) watch(p *process, shard int) {
 		return
 	}
 	p.followed[shard] = true
-	f.onEach(p, func(w *world) {
+	f.onAll(p, func(w *world) {
 		if shardOf(w.job, p.Count) == shard {
 			w.cache.pods = map[string]*corev1.Pod{}
 			for name := range w.pods {
