@@ -225,6 +225,34 @@ func TestAJobWaitsSinceItLostItsPlacement(t *testing.T) {
 	}
 }
 
+// The capacity of a placement that was released may be another job's already, while the pods have yet to go.
+func TestPodsOfAReleasedPlacementAreNoPlacement(t *testing.T) {
+	t.Parallel()
+	allocated := func(status corev1.ConditionStatus) func(*v2alpha1.DIJob) {
+		return func(job *v2alpha1.DIJob) {
+			job.Status.Conditions = []v2alpha1.DIJobCondition{{Type: v2alpha1.ConditionAllocated, Status: status, LastTransitionTime: &metav1.Time{Time: start}}}
+		}
+	}
+	unplaced := func(pod *corev1.Pod) { delete(pod.Annotations, names.AnnotationNode) }
+	for name, tc := range map[string]struct {
+		change func(*v2alpha1.DIJob)
+		pod    *corev1.Pod
+		want   []string
+	}{
+		"released":                          {allocated(corev1.ConditionFalse), podOf(0, "a", runs), nil},
+		"the status is lost":                {func(*v2alpha1.DIJob) {}, podOf(0, "a", runs), []string{"a"}},
+		"an earlier release made the pods":  {allocated(corev1.ConditionFalse), podOf(0, "a", runs, unplaced), []string{"a"}},
+		"released, and a pod has not begun": {allocated(corev1.ConditionFalse), podOf(0, "a"), nil},
+	} {
+		job := placedJob("a")
+		job.Status.Allocation = nil
+		tc.change(job)
+		r, _ := Take(clusterOf(job, []*corev1.Pod{tc.pod}, readyNode("a", "1")), Memory{})
+		expect.Equal(t, name+": the job is placed", 1, len(r.Wanted))
+		expect.Equal(t, name+": on", tc.want, r.Previous[nameOf(job)])
+	}
+}
+
 func TestOnlyAJobThatAsksForItIsResizedLive(t *testing.T) {
 	t.Parallel()
 	tasks := []v2alpha1.Task{{Name: "learner"}, {Name: "collector"}}

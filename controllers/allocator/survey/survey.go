@@ -241,10 +241,21 @@ func isPlaced(job *v2alpha1.DIJob) bool { return len(job.Status.Allocation) > 0 
 // placeOf returns the nodes of a job: its allocation or, if it never had one, the nodes of its pods. The
 // latter may not be known yet.
 func placeOf(job *v2alpha1.DIJob, pods []*corev1.Pod) (nodes []string, known bool) {
-	if !isPlaced(job) {
-		return placements.NodesByRank(job, pods)
+	switch {
+	case isPlaced(job):
+		return job.Status.Allocation, true
+	case isReleased(job, pods):
+		return nil, true
 	}
-	return job.Status.Allocation, true
+	return placements.NodesByRank(job, pods)
+}
+
+// isReleased reports whether a job has lost its placement, and pods that were created for it have yet to go. Another job may have
+// their capacity. Without the condition the status is lost, and the job continues where it runs.
+func isReleased(job *v2alpha1.DIJob, pods []*corev1.Pod) bool {
+	decided := conditions.Find(&job.Status, v2alpha1.ConditionAllocated)
+	return !isPlaced(job) && decided != nil && decided.Status == corev1.ConditionFalse &&
+		slices.ContainsFunc(pods, func(pod *corev1.Pod) bool { return placements.PlacedOn(pod) != "" })
 }
 
 // resizesLive reports whether the other replicas of a job continue when its elastic task is resized.
