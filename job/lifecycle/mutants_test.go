@@ -74,6 +74,9 @@ func mutants() map[string]mutant {
 		"a shard is taken while its holder may act": {
 			"controllers/shards/shards.go", "now.Sub(s[lease.Name].at) <= lease.Duration", "now.Sub(s[lease.Name].at) <= lease.Duration/3",
 		},
+		"an operator acts before those of another number of shards have stopped": {
+			"controllers/shards/shards.go", "d.MayAct = d.Alone && declared == o.Count", "d.MayAct = declared == o.Count",
+		},
 		// Names that are given again.
 		"what a deleted job left behind stays": {
 			"job/lifecycle/upkeep/leftbehind.go", "if left <= 0 {", "if left <= -time.Hour {",
@@ -84,6 +87,9 @@ func mutants() map[string]mutant {
 		// Allocator.
 		"the allocator believes a cache that is behind its writes": {
 			"controllers/allocator/reconcile.go", "ours != nil && assume.IsOlder(job, ours)", "ours != nil && assume.IsOlder(ours, job)",
+		},
+		"the allocator forgets a write without an answer": {
+			"controllers/allocator/reconcile.go", "		a.written = nil\n", "",
 		},
 		// Members.
 		"a replica that was asked away stays": {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -264,6 +266,36 @@ func (f *fleet) allocate(p *process, fates func() fate) (isChanged bool) {
 		f.t.Fatalf("%s cannot allocate: %v", p.Identity, err)
 	}
 	return isChanged
+}
+
+// allocateUnanswered makes a leader place some jobs without an answer to its writes. Then the others want a place, and it allocates
+// again once it has heard of these only.
+func (f *fleet) allocateUnanswered(p *process, random *rand.Rand) {
+	var others []int
+	for number, w := range f.worlds {
+		if w != nil && !p.unaware[number] && random.IntN(2) == 0 && placements.WantsPlace(w.job) {
+			others = append(others, number)
+		}
+	}
+	f.suspend(p, others, true)
+	f.allocate(p, func() fate { return unanswered })
+	f.suspend(p, others, false)
+	if random.IntN(2) == 0 {
+		f.befallNode(random)
+		p.nodes = maps.Clone(f.nodes)
+	}
+	f.allocate(p, func() fate { return written })
+}
+
+// suspend makes the users of some jobs suspend or resume them, and a process hear of that.
+func (f *fleet) suspend(p *process, numbers []int, isSuspended bool) {
+	f.now = f.now.Add(time.Second)
+	for _, number := range numbers {
+		w := f.face(p, number)
+		f.tell("job %d is suspended: %v", number, isSuspended)
+		w.changeAs(userAccount, "", func(job *v2alpha1.DIJob) { job.Spec.Suspend = ptr.To(isSuspended) })
+		w.hearOfJob()
+	}
 }
 
 // judged returns the first check of a job that fails while a function runs in several goroutines.

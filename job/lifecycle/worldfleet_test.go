@@ -190,7 +190,9 @@ func (w *world) disturbAny(random *rand.Rand) {
 
 // befallProcess stops, cuts off or restarts an operator, or changes the number of shards.
 func (f *fleet) befallProcess(p *process, random *rand.Rand) {
-	switch choice := random.IntN(12); {
+	switch choice := random.IntN(14); {
+	case choice > 11:
+		f.rollBeside(p, random)
 	case choice == 0:
 		f.roll(p, random)
 	case choice == 1:
@@ -216,6 +218,27 @@ func (f *fleet) befallProcess(p *process, random *rand.Rand) {
 func (f *fleet) roll(p *process, random *rand.Rand) {
 	f.stop(p)
 	f.start(f.shards, random)
+}
+
+// rollBeside replaces all processes but one, which cannot reach the Leases meanwhile, by those of another number of shards. They act
+// as soon as they may.
+func (f *fleet) rollBeside(p *process, random *rand.Rand) {
+	f.shards = 1 + (f.shards+random.IntN(3))%4
+	p.isCut = true
+	f.tell("the number of shards is %d, and %s does not reach the Leases", f.shards, p.Identity)
+	for _, other := range f.others(p) {
+		f.roll(other, random)
+	}
+	for range 2 + random.IntN(4) {
+		f.now = f.now.Add(time.Second)
+		f.elapse()
+		for _, other := range f.others(p) {
+			f.tick(other, random)
+		}
+	}
+	for _, other := range f.others(p) {
+		f.reconcile(other, random)
+	}
 }
 
 // tickAll makes all processes read the Leases, in any order.
@@ -302,6 +325,10 @@ func (f *fleet) tickOften(p *process, random *rand.Rand) {
 func (f *fleet) allocateAsLeader(random *rand.Rand) {
 	at := slices.IndexFunc(f.processes, func(p *process) bool { return p.leads && p.mayAct })
 	if at < 0 {
+		return
+	}
+	if random.IntN(4) == 0 {
+		f.allocateUnanswered(f.processes[at], random)
 		return
 	}
 	fate := anyFate(random)
