@@ -91,6 +91,11 @@ func mutants() map[string]mutant {
 		"the allocator forgets a write without an answer": {
 			"controllers/allocator/reconcile.go", "		a.written = nil\n", "",
 		},
+		// Autoscaler.
+		"the autoscaler exceeds the range of a job": {
+			"controllers/autoscaler/roles.go", "ptr.Deref(bounds.MinReplicas, least), min(ptr.Deref(bounds.MaxReplicas, most), most)",
+			"ptr.Deref(bounds.MinReplicas, least), max(ptr.Deref(bounds.MaxReplicas, most), most)",
+		},
 		// Members.
 		"a replica that was asked away stays": {
 			"job/lifecycle/coordinatorled/excess/excess.go", "		going[pod.Name] = true\n		s.out.DeletePod(pod)\n", "		going[pod.Name] = true\n",

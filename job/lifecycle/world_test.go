@@ -114,6 +114,8 @@ type world struct {
 	// leaves is since when a version lists a pod as leaving, by no actor's clock.
 	leaves map[types.UID]time.Time
 	pass
+	// work is what the replicas of a job do that the autoscaler sizes.
+	work work
 	// beforeWrite happens before a write of the operator; nil for nothing.
 	beforeWrite func()
 	history     history

@@ -115,7 +115,11 @@ func (f *fleet) makeJob(g *game, number int, random *rand.Rand) *world {
 	if f.policy != "" && number%2 == 0 && (wanted.Preemptible || random.IntN(2) == 0) {
 		anyPlaceable(random, &wanted)
 	}
+	if number%2 == 0 && !wanted.Preemptible && random.IntN(3) > 0 {
+		anyFollower(random, &wanted)
+	}
 	w := newWorld(speaker{f.t, nameOfJob(number)}, wanted)
+	w.work = work{producer: 5 + random.Float64()*30, consumer: 20 + random.Float64()*200, reported: f.now, sums: map[string]*v2alpha1.RoleRates{}}
 	w.fleet, w.course, w.clocks, w.policies, w.isBusy = f, f.course, f.clocks, g.policies, random.IntN(2) == 0
 	w.gangs = anyGangs(random, &w.job.Spec)
 	// Versions and UIDs of other jobs differ.
@@ -150,8 +154,10 @@ func (f *fleet) happen(random *rand.Rand) {
 		f.reconcile(f.anyActor(random), random)
 	case choice < 75:
 		f.hear(f.anyActor(random), random)
-	case choice < 81:
+	case choice < 78:
 		f.allocateAsLeader(random)
+	case choice < 81:
+		f.autoscale(f.anyActor(random), random)
 	case choice < 84:
 		f.befallNode(random)
 	case choice < 86:
@@ -428,6 +434,7 @@ func (f *fleet) calm(random *rand.Rand) {
 	}
 	f.clearNames(random)
 	f.assign()
+	f.settleSizes()
 	if f.policy != "" {
 		f.settlePlaces()
 	}

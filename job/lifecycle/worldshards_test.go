@@ -49,7 +49,8 @@ type process struct {
 	isCut, isHung bool
 	// leads is set while it is the leader, and mayAct once no operator of another number of shards holds any.
 	leads, mayAct bool
-	// placer is its allocator; nil before its first round. nodes are what its cache has of the nodes.
+	// scaler is its autoscaler; nil before it sizes a job. placer is its allocator; nil before its first round. nodes are what its cache has of the nodes.
+	scaler *scaler
 	placer *placer
 	nodes  map[string]*corev1.Node
 }
