@@ -23,8 +23,9 @@ const digestSize = 6
 type List struct {
 	active ranks.Set
 	// pods are the digests of the listed pods by rank. They are nil for the list of an earlier operator, which
-	// lists all pods of the active ranks.
-	pods map[int32]string
+	// lists all pods of the active ranks. rankOf are the ranks by digest.
+	pods   map[int32]string
+	rankOf map[string]int32
 }
 
 // ReadList reads which pods a published membership lists.
@@ -34,9 +35,10 @@ func ReadList(published *v2alpha1.PublishedMembership) List {
 	if published.PodsVersion != published.Version || len(published.Pods) != digestSize*len(run) {
 		return list
 	}
-	list.pods = make(map[int32]string, len(run))
+	list.pods, list.rankOf = make(map[int32]string, len(run)), make(map[string]int32, len(run))
 	for i, rank := range run {
-		list.pods[rank] = published.Pods[i*digestSize : (i+1)*digestSize]
+		digest := published.Pods[i*digestSize : (i+1)*digestSize]
+		list.pods[rank], list.rankOf[digest] = digest, rank
 	}
 	return list
 }
@@ -50,16 +52,11 @@ func (l *List) Has(pod *corev1.Pod) bool {
 
 // RankOf returns the rank at which the list means a pod; false if it lists none by its UID.
 func (l *List) RankOf(pod *corev1.Pod) (int32, bool) {
-	if len(l.pods) == 0 {
+	if len(l.rankOf) == 0 {
 		return 0, false
 	}
-	digest := digestOf(pod.UID)
-	for rank, listed := range l.pods {
-		if listed == digest {
-			return rank, true
-		}
-	}
-	return 0, false
+	rank, isListed := l.rankOf[digestOf(pod.UID)]
+	return rank, isListed
 }
 
 // digestOf returns what identifies a pod in a list.
