@@ -4,10 +4,10 @@
 package topology
 
 import (
-	"fmt"
 	"math/bits"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"testing"
 
 	"opendilab.org/di-orchestrator/test/testkit/expect"
@@ -119,7 +119,7 @@ func TestNoListHasMoreDomainsThanTheBestOfAll(t *testing.T) {
 		for node := range room {
 			rack := ""
 			if random.IntN(10) > 0 {
-				rack = fmt.Sprint(random.IntN(3))
+				rack = strconv.Itoa(random.IntN(3))
 			}
 			names = append(names, string(rune('a'+random.IntN(1+int(seed%3))))+rack)
 			room[node] = int32(random.IntN(4))

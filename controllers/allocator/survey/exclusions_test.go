@@ -186,7 +186,7 @@ func TestAPodThatIsUnschedulableEverywhereRestartsItsJobALimitedNumberOfTimes(t 
 	memory, job, moves := &Memory{}, placedJob("node-00"), 0
 	for round := range 2 * 29 {
 		now := start.Add(time.Duration(round) * time.Minute / 2)
-		pod := podOf(0, job.Status.Allocation[0], unschedulableSince(start), func(pod *corev1.Pod) { pod.UID = types.UID(fmt.Sprint(moves)) })
+		pod := podOf(0, job.Status.Allocation[0], unschedulableSince(start), func(pod *corev1.Pod) { pod.UID = types.UID(strconv.Itoa(moves)) })
 		got := placementOf(t, memory, job, []*corev1.Pod{pod}, nodes, now)
 		if len(got) != 1 {
 			t.Fatalf("round %d: it gets %v", round, got)
