@@ -63,7 +63,8 @@ await step('a curve has two points', async () => {
 })
 for (const [mode, { colorScheme = 'light', language = 'en', viewport = { width: 1440, height: 900 } }] of Object.entries(modes)) {
   for (const page of Object.values(pages)) {
-    await page.emulateMedia({ colorScheme })
+    // While a colour changes, its contrast is less.
+    await page.emulateMedia({ colorScheme, reducedMotion: 'reduce' })
     await page.setViewportSize(viewport)
     await page.locator('header select').first().selectOption(language)
   }

@@ -47,7 +47,7 @@ export async function isAccessible(page) {
   // The page's policy allows no script but its own; this evaluates as a debugger does.
   await page.evaluate(axe)
   const { violations } = await page.evaluate(() => window.axe.run())
-  assert.deepEqual(violations.map((v) => `${v.id}: ${v.nodes.map((n) => n.html).slice(0, 3).join(' ')}`), [])
+  assert.deepEqual(violations.map((v) => `${v.id}: ${v.nodes.map((n) => n.html + ' ' + n.failureSummary).slice(0, 3).join(' ')}`), [])
 }
 
 /** both looks at a page on a screen and on a phone, in both colour schemes. */
