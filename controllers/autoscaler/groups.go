@@ -44,13 +44,18 @@ func (p *pool) smaller(job string, pods []corev1.Pod) []int32 {
 	if len(members) != int(p.requested) {
 		return nil
 	}
-	first := names.WorkerPod(job, p.Task, 0)
-	prefix := strings.TrimSuffix(first, "0")
+	prefix := strings.TrimSuffix(names.WorkerPod(job, p.Task, 0), "0")
 	indexOf := func(pod *corev1.Pod) int {
 		index, _ := strconv.Atoi(strings.TrimPrefix(pod.Name, prefix))
 		return index
 	}
 	slices.SortFunc(members, func(a, b *corev1.Pod) int { return cmp.Compare(indexOf(a), indexOf(b)) })
+	return cuts(members, lowest)
+}
+
+// cuts returns how many of the first members may stay so that no group is split. lowest has -1 for each group that has pods
+// beside the members.
+func cuts(members []*corev1.Pod, lowest map[string]int) []int32 {
 	for at, pod := range members {
 		if group := pod.Labels[queueing.LabelGroup]; group != "" {
 			if _, isKnown := lowest[group]; !isKnown {

@@ -43,9 +43,9 @@ func longRefused(job *v2alpha1.DIJob, before, after Memory, now time.Time) strin
 	if why == "" || !isPlaced(job) {
 		return ""
 	}
-	refusedFor := before.refused.observe(job.UID, since, now, after.refused)
-	placedFor := before.placed.observe(job.UID, usage.PlacedAt(job), now, after.placed)
-	if min(refusedFor, placedFor) <= refusalGrace {
+	lasted := before.refused.observe(job.UID, since, now, after.refused)
+	placed := before.placed.observe(job.UID, usage.PlacedAt(job), now, after.placed)
+	if min(lasted, placed) <= refusalGrace {
 		return ""
 	}
 	return why
