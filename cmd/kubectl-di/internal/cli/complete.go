@@ -65,13 +65,20 @@ func (e *Env) CompleteClaims(command *cobra.Command, _ []string, _ string) ([]st
 	return names, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 }
 
-// CompleteTaskFlag completes the tasks of the job that a command names, in a flag. What follows the task, such as =, is added.
-func (e *Env) CompleteTaskFlag(command *cobra.Command, flag, follows string) {
+// completeOfJob completes a flag by what the job has that a command names. Without one there is nothing to choose from.
+func completeOfJob(command *cobra.Command, flag string, choose func(command *cobra.Command, args []string, job string) ([]string, cobra.ShellCompDirective)) {
 	_ = command.RegisterFlagCompletionFunc(flag, func(command *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		job, err := Job(args)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
+		return choose(command, args, job)
+	})
+}
+
+// CompleteTaskFlag completes the tasks of the job that a command names, in a flag. What follows the task, such as =, is added.
+func (e *Env) CompleteTaskFlag(command *cobra.Command, flag, follows string) {
+	completeOfJob(command, flag, func(command *cobra.Command, _ []string, job string) ([]string, cobra.ShellCompDirective) {
 		_, read, err := e.ConnectJob(command.Context(), job)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError
@@ -89,22 +96,14 @@ func (e *Env) CompleteTaskFlag(command *cobra.Command, flag, follows string) {
 
 // CompletePodFlag completes the pods of the job that a command names, in a flag.
 func (e *Env) CompletePodFlag(command *cobra.Command, flag string) {
-	_ = command.RegisterFlagCompletionFunc(flag, func(command *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-		job, err := Job(args)
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
+	completeOfJob(command, flag, func(command *cobra.Command, _ []string, job string) ([]string, cobra.ShellCompDirective) {
 		return e.CompletePods(command, job, nil)
 	})
 }
 
 // CompleteContainerFlag completes the containers of the pod or of all pods of the job that a command names, in a flag.
 func (e *Env) CompleteContainerFlag(command *cobra.Command, flag string) {
-	_ = command.RegisterFlagCompletionFunc(flag, func(command *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-		job, err := Job(args)
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
+	completeOfJob(command, flag, func(command *cobra.Command, args []string, job string) ([]string, cobra.ShellCompDirective) {
 		found, read, err := e.ConnectJob(command.Context(), job)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError
